@@ -18,7 +18,7 @@ from typing import Any
 
 import txtopo
 from txtopo import demo, errors
-from txtopo.command import doctor, maintain, new, options, reset, show_state, store_commands, submit, submit_process, target
+from txtopo.command import doctor, kafka_commands, maintain, new, options, reset, show_state, store_commands, submit, submit_process, target
 from txtopo.command import main as running
 from txtopo.command import simulate as testing
 from txtopo.command import where as whereabouts
@@ -165,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_state_commands(commands)
     store_commands.add(commands, _help_of)
+    kafka_commands.add(commands, _help_of)
     return parser
 
 

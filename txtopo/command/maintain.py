@@ -9,13 +9,13 @@ Apart from ``show_state``, which only reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from txtopo import errors
 from txtopo.command import show_state
 from txtopo.state import acceptance, administration, base, layout, opening
-from txtopo.stores import Store, StoreChange
+from txtopo.stores import StoreChange, stamps
 
 
 def _counted(n: int, noun: str) -> str:
@@ -96,7 +96,33 @@ def _remove_dead_lease(opened: opening.Opened, topology_id: str) -> None:
 # -- stores --------------------------------------------------------------------------------------
 
 
-def clear_store(store: Store, topology_id: str, components: Sequence[str], execute: bool) -> str:
+class Kept(Protocol):
+    """A store, or what a sink keeps as a store does."""
+
+    @property
+    def name(self) -> str:
+        """As the state knows it."""
+
+    @property
+    def address(self) -> str:
+        """For messages."""
+
+    def exists(self) -> bool:
+        """Whether it was ever written to."""
+
+    def fences(self) -> list[stamps.Fence]:
+        """Its fences."""
+
+    def adopt(
+        self, topology_id: str, generation: str, txid: int, components: Iterable[str], *, from_topology: str | None = None, dry_run: bool = False
+    ) -> StoreChange:
+        """As :meth:`txtopo.stores.Store.adopt`."""
+
+    def clear(self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False) -> StoreChange:
+        """As :meth:`txtopo.stores.Store.clear`."""
+
+
+def clear_store(store: Kept, topology_id: str, components: Sequence[str], execute: bool) -> str:
     """Remove the results of a topology from a store. Returns a text about the removed rows."""
     written = [fence for fence in store.fences() if fence.topology_id == topology_id and fence.component in (components or [fence.component])]
     change = store.clear(topology_id, components or None, dry_run=not execute)
@@ -109,7 +135,7 @@ def clear_store(store: Store, topology_id: str, components: Sequence[str], execu
     return "\n".join(lines)
 
 
-def adopt_store(store: Store, opened: opening.Opened, topology_id: str, components: Sequence[str], from_topology: str | None, execute: bool) -> str:
+def adopt_store(store: Kept, opened: opening.Opened, topology_id: str, components: Sequence[str], from_topology: str | None, execute: bool) -> str:
     """Have a topology go on from the contents of a store, whichever topology wrote them. Returns a
     text about the change."""
     require_stopped(opened, topology_id)
@@ -133,11 +159,11 @@ def adopt_store(store: Store, opened: opening.Opened, topology_id: str, componen
     )
 
 
-def _writers(store: Store, topology_id: str) -> set[str]:
+def _writers(store: Kept, topology_id: str) -> set[str]:
     return {fence.component for fence in store.fences() if fence.topology_id == topology_id}
 
 
-def _known_writers(store: Store, stores: Any) -> set[str]:
+def _known_writers(store: Kept, stores: Any) -> set[str]:
     named = [name.partition("/") for name in stores] if isinstance(stores, list) else []
     return {component for component, _, table in named if table == store.name}
 
@@ -147,6 +173,6 @@ def change_text(change: StoreChange) -> str:
     return f"{_counted(change.rows, 'row')}, {_counted(change.fences, 'fence')}"
 
 
-def _topologies_text(store: Store) -> str:
+def _topologies_text(store: Kept) -> str:
     known = sorted({fence.topology_id for fence in store.fences()})
     return f"It holds results of {', '.join(map(repr, known)) or 'no topology'}."

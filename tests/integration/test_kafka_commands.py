@@ -1,0 +1,104 @@
+"""``txtopo kafka show|abort|clear|adopt`` on a real broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.servers.kafka import KafkaServer
+from tests.topologies.kafka_sinks import COMPONENT, Sales
+from tests.unit.test_cli_upkeep import Stored
+from txtopo.command import cli, maintain
+from txtopo.connectors.kafka import client, upkeep
+from txtopo.errors import StateMismatchError
+from txtopo.testing.contracts.worker_process import WorkerProcess
+
+
+@pytest.fixture
+def sales(kafka: KafkaServer) -> Sales:
+    return Sales(kafka)
+
+
+def run(capsys: pytest.CaptureFixture[str], sales: Sales, command: str, *arguments: str) -> tuple[int, str]:
+    code = cli.main(["kafka", command, sales.kafka.servers, sales.topology_id, *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+def test_show_tells_the_last_transaction_of_each_task(sales: Sales, process: WorkerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, sales, "show") == (0, f"there is no auxiliary topic kafka://{sales.kafka.servers}#txtopo.{sales.topology_id}.*\n")
+    for task in (0, 1):
+        sales.write(process, 7, 3, ["a"] * task, task=task)
+    # A topology whose id begins like the other's.
+    Sales(sales.kafka, topology_id=f"{sales.topology_id}.other").write(WorkerProcess(), 1, 0, ["a"])
+    code, text = run(capsys, sales, "show")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert code == 0
+    assert [(line["topic"], line["task"], line["txid"], line["attempt"], line["rows"], line["is_open"]) for line in lines] == [
+        (sales.auxiliary_topic, task, 7, 3, task, False) for task in (0, 1)
+    ]
+
+
+def test_abort_ends_what_a_dead_task_left_open(sales: Sales, process: WorkerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    sales.write(process, 1, 0, ["a"], tasks=1)
+    sales.kafka.wait_until(lambda: sales.kafka.is_settled(sales.topic))
+    dead = sales.kafka.producer(transactional_id=f"{sales.auxiliary_topic}.0")
+    dead.init_transactions(20)
+    dead.begin_transaction()
+    dead.produce(sales.topic, b"left open")
+    dead.flush(20)
+    code, text = run(capsys, sales, "show")
+    assert json.loads(text.splitlines()[-1]) == {"target": sales.topic, "partition": 0, "readers_wait_at": 2, "end": 3}
+    code, text = run(capsys, sales, "abort")
+    assert (code, sales.kafka.is_settled(sales.topic)) == (0, False)
+    assert f"would end whatever is open of 1 transactional ids:\n  {sales.auxiliary_topic}.0\n" in text
+    code, text = run(capsys, sales, "abort", "--execute")
+    sales.kafka.wait_until(lambda: sales.kafka.is_settled(sales.topic))
+    assert (code, sales.values) == (0, ["a"])
+
+
+def test_clear_forgets_the_topology_and_leaves_the_rows(sales: Sales, process: WorkerProcess, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sales.write(process, 3, 0, ["a"], tasks=1)
+    process.close()
+    data = ["--data-dir", str(tmp_path)]
+    code, text = run(capsys, sales, "clear", *data)
+    assert (code, len(sales.records)) == (0, 1)
+    assert f"would remove from kafka://{sales.kafka.servers}#txtopo.{sales.topology_id}.*, of topology '{sales.topology_id}': 1 row, 1 fence" in text
+    with pytest.raises(StateMismatchError):
+        sales.write(process, 1, 0, ["b"], tasks=1, generation="second")
+    process.close()
+    assert run(capsys, sales, "clear", "--execute", *data)[0] == 0
+    sales.kafka.wait_until(lambda: sales.auxiliary_topic not in sales.kafka.admin.list_topics(timeout=20).topics)
+    sales.write(process, 1, 0, ["b"], tasks=1, generation="second")
+    assert sales.values == ["a", "b"]
+
+
+def test_adopt_goes_on_from_what_the_topics_hold(kafka: KafkaServer, process: WorkerProcess, tmp_path: Path) -> None:
+    sales, stored = Sales(kafka, topology_id="words"), Stored(tmp_path)
+    for txid in (1, 2):
+        stored.commit(txid)
+    generation, known = stored.state.generation, sales.known(2, 0, 2)
+    stored.state.close()
+    topics = upkeep.AuxiliaryTopics(client.Cluster("test", kafka.servers, {}), "words")
+    opened = stored.opened()
+    with pytest.raises(StateMismatchError, match="holds nothing"):
+        sales.write(process, 3, 0, ["c"], generation=generation, known_stores=known)
+    text = maintain.adopt_store(topics, opened, "words", [COMPONENT], None, execute=True)
+    assert text.startswith(f"adopted kafka://{kafka.servers}#txtopo.words.*, for component {COMPONENT} of topology 'words': 1 row, 1 fence\n")
+    for task in (0, 1):
+        process.close()
+        sales.write(process, 3, 0, ["c"], task=task, generation=generation, known_stores=known)
+    assert sales.values == ["c", "c"]
+    topics.clear("words")
+
+
+def test_brokers_out_of_reach_and_wrong_options_are_told(
+    sales: Sales, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "CALL_TIMEOUT_S", 0.5)
+    assert cli.main(["kafka", "show", "127.0.0.1:1", "words"]) == 2
+    assert "Try again when the brokers can be reached" in capsys.readouterr().err
+    code, text = run(capsys, sales, "show", "--client", "nonsense")
+    assert (code, "Give KEY=VALUE" in text) == (2, True)

@@ -1,0 +1,143 @@
+"""The auxiliary topics of a topology, for people: look at the records, end open transactions, adopt,
+clear.
+
+Runs on: the command line. The methods that change something are those of a store, so that the
+commands for stores serve sinks as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from txtopo.connectors.kafka import auxiliary, client, producing
+from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic, Record
+from txtopo.connectors.kafka.log import Log
+from txtopo.connectors.kafka.messages import FIELD
+from txtopo.stores import stamps
+from txtopo.stores.base import StoreChange
+
+_TIMEOUT_S = 60.0
+"""Of the transactions that adopt."""
+
+
+class AuxiliaryTopics:
+    """The auxiliary topics of ``topology_id``; ``topic`` if its sink was given one by name.
+
+    ``name`` is the name of the sink in the topology's state.
+    """
+
+    def __init__(self, cluster: client.Cluster, topology_id: str, topic: str | None = None, name: str = "kafka") -> None:
+        self._cluster, self._topology_id, self._topic, self.name = cluster, topology_id, topic, name
+        self._log = Log(cluster)
+
+    @property
+    def address(self) -> str:
+        """For messages."""
+        return f"kafka://{self._cluster.servers}#{self._topic or auxiliary.PREFIX + self._topology_id + '.*'}"
+
+    def records(self) -> dict[str, dict[int, Record | None]]:
+        """By topic and task the last record; None where a task has none."""
+        beginning = f"{auxiliary.PREFIX}{self._topology_id}."
+        names = [self._topic] if self._topic else [name for name in self._log.topic_names() if name.startswith(beginning)]
+        found: dict[str, dict[int, Record | None]] = {}
+        for name in names:
+            topic = AuxiliaryTopic(self._log, name)
+            tasks = range(topic.partitions())
+            records = topic.last_records(tasks)
+            # The topics of "a.b" begin like those of "a".
+            if all(record.topology_id == self._topology_id for record in records.values()):
+                found[name] = {task: records.get(task) for task in tasks}
+        return found
+
+    def shown(self) -> list[dict[str, Any]]:
+        """The records, and the partitions whose readers wait for an open transaction, as JSON-able
+        values."""
+        lines: list[dict[str, Any]] = []
+        targets: dict[str, None] = {}
+        for name, records in self.records().items():
+            undecided = AuxiliaryTopic(self._log, name).undecided(records)
+            for task, record in records.items():
+                line = {"topic": name, "task": task, "is_open": task in undecided}
+                lines.append({**line, **({} if record is None else dataclasses.asdict(record))})
+                if record is not None and not record.target.startswith(FIELD):
+                    targets[record.target] = None
+        for name, topic in self._log.describe(targets).items():
+            places = [(name, partition) for partition in range(topic.partitions)]
+            stable, ends = self._log.ends(places), self._log.ends(places, "read_uncommitted")
+            lines.extend(
+                {"target": name, "partition": place[1], "readers_wait_at": stable[place].offset, "end": ends[place].offset}
+                for place in places
+                if stable[place].offset < ends[place].offset
+            )
+        return lines
+
+    def abort(self, dry_run: bool) -> list[str]:
+        """End the open transactions of all tasks: the ids that were begun once more, or would be."""
+        ids = []
+        for name, records in self.records().items():
+            for task in records:
+                ids.append(f"{name}.{task}")
+                if not dry_run:
+                    self._begun(name, task).close()
+        return ids
+
+    # -- as a store --------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Whether there is any."""
+        return bool(self.records())
+
+    def fences(self) -> list[stamps.Fence]:
+        """The newest record of each component."""
+        newest: dict[str, Record] = {}
+        for records in self.records().values():
+            for record in filter(None, records.values()):
+                if record.component not in newest or newest[record.component].position < record.position:
+                    newest[record.component] = record
+        return [newest[component].fence for component in sorted(newest)]
+
+    def adopt(
+        self, topology_id: str, generation: str, txid: int, components: Iterable[str], *, from_topology: str | None = None, dry_run: bool = False
+    ) -> StoreChange:
+        """Accept what is in the topics as the result of transactions 1 to ``txid`` of this
+        generation. Stop the topology first."""
+        rows = fences = 0
+        for component in sorted(set(components)):
+            name = self._topic or auxiliary.topic_name(topology_id, component)
+            topic = AuxiliaryTopic(self._log, name)
+            tasks = topic.partitions() or 1
+            rows, fences = rows + tasks, fences + 1
+            if dry_run:
+                continue
+            topic.make(tasks)
+            for task in range(tasks):
+                record = Record(topology_id, component, task, generation, txid, stamps.CLOSED_ATTEMPT, tasks, 0, 0, "")
+                producer = self._begun(name, task)
+                try:
+                    producer.write([], [], producing.Message(name, record.value, record.key, partition=task))
+                finally:
+                    producer.close()
+        return StoreChange(rows, fences)
+
+    def clear(self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False) -> StoreChange:
+        """Delete the auxiliary topics of a topology, or of some of its components; not the user's
+        topics. Stop the topology first."""
+        rows = fences = 0
+        for name, records in self.records().items():
+            known = [record for record in records.values() if record is not None]
+            if known and (components is None or known[0].component in components):
+                rows, fences = rows + len(known), fences + 1
+                if not dry_run:
+                    self._log.delete_topic(name)
+        return StoreChange(rows, fences)
+
+    def _begun(self, topic: str, task: int) -> producing.TaskProducer:
+        producer = producing.TaskProducer(self._cluster, f"{topic}.{task}", _TIMEOUT_S)
+        try:
+            producer.init(topic)
+        except BaseException:
+            producer.close()
+            raise
+        return producer
