@@ -1,5 +1,5 @@
-"""The auxiliary topics of a topology, for people: look at the records, end open transactions, adopt,
-clear.
+"""The auxiliary topics of a topology, for people: look at the records, end open transactions,
+adopt, clear.
 
 Runs on: the command line. The methods that change something are those of a store, so that the
 commands for stores serve sinks as well.
@@ -74,7 +74,8 @@ class AuxiliaryTopics:
         return lines
 
     def abort(self, dry_run: bool) -> list[str]:
-        """End the open transactions of all tasks: the ids that were begun once more, or would be."""
+        """End the open transactions of all tasks: the ids that were begun once more, or would be.
+        """
         ids = []
         for name, records in self.records().items():
             for task in records:
@@ -83,7 +84,7 @@ class AuxiliaryTopics:
                     self._begun(name, task).close()
         return ids
 
-    # -- as a store --------------------------------------------------------------------------------
+    # -- as a store -------------------------------------------------------------------------------
 
     def exists(self) -> bool:
         """Whether there is any."""
