@@ -59,7 +59,9 @@ def test_abort_ends_what_a_dead_task_left_open(sales: Sales, process: WorkerProc
     assert (code, sales.values) == (0, ["a"])
 
 
-def test_clear_forgets_the_topology_and_leaves_the_rows(sales: Sales, process: WorkerProcess, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_clear_forgets_the_topology_and_leaves_the_rows(
+    sales: Sales, process: WorkerProcess, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     sales.write(process, 3, 0, ["a"], tasks=1)
     process.close()
     data = ["--data-dir", str(tmp_path)]

@@ -74,8 +74,8 @@ class AuxiliaryTopics:
         return lines
 
     def abort(self, dry_run: bool) -> list[str]:
-        """End the open transactions of all tasks: the ids that were begun once more, or would be.
-        """
+        """End the open transactions of all tasks: the ids that were begun once more, or would
+        be."""
         ids = []
         for name, records in self.records().items():
             for task in records:

@@ -1,0 +1,166 @@
+"""A Kafka sink before it meets a broker: its arguments, and the way from a tuple to a message."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder
+from txtopo.connectors.kafka import KafkaSink, messages
+from txtopo.connectors.kafka.auxiliary import Record, decoded
+from txtopo.connectors.kafka.messages import Convert, Shape
+from txtopo.errors import ConfigError, StateMismatchError, UsageError
+from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+
+UTC = datetime.UTC
+
+
+def sink(**arguments: Any) -> KafkaSink:
+    return KafkaSink(arguments.pop("servers", "kafka:9092"), arguments.pop("topic", "sales"), **arguments)
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"servers": "kafka"}, "each is 'host:port'"),
+            ({"topic": ""}, "topic is ''; it is a topic's name, or 'field:name'"),
+            ({"topic": "field:"}, "topic is 'field:'"),
+            ({"topic": ["a"]}, "topic is \\['a'\\]"),
+            ({"key": ""}, "key is ''; it is the name of a field, or None"),
+            ({"value": None}, "value is None; it is the name of a field"),
+            ({"partition": 3}, "partition is 3; it is the name of a field, or None"),
+            ({"timestamp": 3}, "timestamp is 3; it is the name of a field, or None"),
+            ({"format": "avro"}, "format is 'avro'; it is one of 'bytes', 'text', 'json'"),
+            ({"format": "json", "value": "text"}, "with format='json' the value is an object of columns\n  Give columns="),
+            ({"columns": ["a"]}, "columns are for format='json', and format is 'bytes'\n  Leave one of them out"),
+            ({"format": "json", "columns": "abc"}, "columns is 'abc'; it is a list of fields, or"),
+            ({"format": "json", "columns": ["a", "a"]}, "which has a name twice\n  Give each once"),
+            ({"headers": 3}, "headers is 3; it is a list of fields, or"),
+            ({"headers": ["txtopo-txid"]}, "the header 'txtopo-txid' begins with txtopo-\n  Give it another name"),
+            ({"name": "a/b"}, "name is 'a/b'; it is a text without '/'"),
+            ({"transactions_topic": "größe"}, "transactions_topic is 'größe'; it has letters, digits"),
+            ({"transactions_topic": "x" * 250}, "249 at most"),
+            ({"transaction_timeout_s": 0}, "transaction_timeout_s is 0; it is a number of seconds, at least 1"),
+            ({"transaction_timeout_s": True}, "transaction_timeout_s is True"),
+            ({"client": {"acks": 1}}, "client\\['acks'\\] is not for users: .*\n  Leave it out"),
+            ({"client": {"enable.idempotence": False}}, "enable.idempotence.* is not for users"),
+            ({"client": {"transactional.id": "mine"}}, "transactional.id.* is not for users"),
+            ({"client": {"max.in.flight.requests.per.connection": 6}}, "max.in.flight.* is not for users"),
+            ({"client": {"message.timeout.ms": 6}}, "message.timeout.ms.* is not for users: give transaction_timeout_s"),
+            ({"client": {"sasl.password": "secret"}}, "would be a secret in the topology"),
+        ],
+    )
+    def test_an_impossible_one_is_refused_with_the_cure(self, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(ConfigError, match=message) as refused:
+            sink(**arguments)
+        assert "secret'" not in str(refused.value)
+
+    def test_the_sink_is_told_by_its_topic(self) -> None:
+        assert repr(sink()) == "<KafkaSink kafka://kafka:9092#sales>"
+        assert sink(name="b").ledger.guarantee().known_as == "b"
+
+    def test_a_topology_with_a_sink_is_built_without_the_library(self) -> None:
+        program = (
+            "import sys; sys.modules['confluent_kafka'] = None\n"
+            "from txtopo.connectors.kafka import KafkaSink\n"
+            "KafkaSink('kafka:9092', 'sales').ledger.guarantee()\n"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class TestOpaqueSpouts:
+    @pytest.mark.rule(31)
+    def test_one_is_refused_when_the_topology_is_built(self) -> None:
+        rows: dict[int, list[tuple[Any, ...]]] = {0: [(b"a",)]}
+        for spout, is_refused in (
+            (OpaqueMemoryTransactionalSpout(rows, Fields("value"), take_per_partition=1), True),
+            (MemoryTransactionalSpout(rows, Fields("value"), take_per_partition=1), False),
+        ):
+            builder = TransactionalTopologyBuilder("shop", "spout", spout)
+            builder.set_bolt("write", sink(), 2).shuffle_grouping("spout")
+            if not is_refused:
+                builder.build_topology()
+                continue
+            with pytest.raises(InvalidTopologyError, match=r"KafkaSink kafka://kafka:9092#sales holds records, appended, but .* is opaque.*; use a trans"):
+                builder.build_topology()
+
+
+class TestMessages:
+    FIELDS = ("tx", "id", "name", "when", "shop")
+
+    def convert(self, *values: Any, **shape: Any) -> messages.Message:
+        convert: Convert = pickle.loads(pickle.dumps(Convert(Shape("sales", **shape), self.FIELDS, "write")))
+        return convert(("1:0", *values))
+
+    def test_texts_and_bytes_are_written_as_they_are(self) -> None:
+        assert self.convert(b"k", b"v", None, "", key="id", value="name") == ("sales", b"v", b"k", None, -1, 0)
+        assert self.convert("k", "größe", None, "", key="id", value="name", format="text")[1:3] == ("größe".encode(), b"k")
+        assert self.convert(None, bytearray(b"v"), None, "", key="id", value="name")[1:3] == (b"v", None)
+
+    def test_an_object_has_the_columns_or_all_fields_that_are_nothing_else(self) -> None:
+        assert self.convert(7, "tea", 1, "x", format="json").value == b'{"id":7,"name":"tea","when":1,"shop":"x"}'
+        shape: dict[str, Any] = {"format": "json", "key": "id", "timestamp": "when", "headers": {"origin": "shop"}}
+        message = self.convert(7, "tea", 1, "x", **shape)
+        assert message == ("sales", b'{"id":7,"name":"tea"}', b"7", [("origin", b"x")], -1, 1)
+        assert self.convert(7, "tea", 1, "x", format="json", columns={"article": "name"}).value == b'{"article":"tea"}'
+        assert self.convert("ä", "tea", 1, "x", format="json", key="id").key == "ä".encode()
+
+    def test_topic_partition_and_time_come_from_the_fields_that_were_named(self) -> None:
+        when = datetime.datetime(2026, 11, 23, 1, 2, 3, 456_000, UTC)
+        convert = Convert(Shape("field:shop", value="name", partition="id", timestamp="when"), self.FIELDS, "write")
+        assert convert(("1:0", 3, b"v", when, "tea-shop")) == ("tea-shop", b"v", None, None, 3, round(when.timestamp() * 1000))
+        assert convert(("1:0", None, b"v", None, "s")).partition == -1
+
+    @pytest.mark.parametrize(
+        ("values", "shape", "message"),
+        [
+            (("k", "v", 1, ""), {"value": "name"}, "the field 'name' has a str, and format='bytes' takes bytes\n  Give format='text'"),
+            (("k", b"v", 1, ""), {"value": "name", "format": "text"}, "the field 'name' has a bytes, and format='text' takes str"),
+            (("k", None, 1, ""), {"value": "name"}, "the field 'name' is None, .*\n  If that is meant, give tombstones=True"),
+            (("k", "\ud800", 1, ""), {"value": "name", "format": "text"}, "has no form in UTF-8"),
+            (("k", {1}, 1, ""), {"format": "json"}, r"at \$.name: a value of type set would not come back"),
+            (("k", float("nan"), 1, ""), {"format": "json"}, "nan has no form in JSON"),
+            ((-1, b"v", 1, ""), {"value": "name", "partition": "id"}, "the partition is -1; it is a whole number from 0"),
+            ((True, b"v", 1, ""), {"value": "name", "partition": "id"}, "the partition is True"),
+            (("k", b"v", -5, ""), {"value": "name", "timestamp": "when"}, "the timestamp is -5"),
+            (("k", b"v", datetime.datetime(2026, 1, 1), ""), {"value": "name", "timestamp": "when"}, "a datetime with a time zone"),
+            (("k", b"v", 1, 7), {"value": "name", "headers": {"a": "shop"}}, "the header 'a' would be a int; a header takes bytes, str or None"),
+        ],
+    )
+    def test_a_value_of_another_type_is_refused(self, values: tuple[Any, ...], shape: dict[str, Any], message: str) -> None:
+        with pytest.raises(messages.RefusedError, match=message):
+            self.convert(*values, **shape)
+
+    def test_a_topic_that_is_no_text_is_refused(self) -> None:
+        with pytest.raises(messages.RefusedError, match="the field 'shop' names the topic, and is 7"):
+            Convert(Shape("field:shop", value="name"), self.FIELDS, "write")(("1:0", 1, b"v", 1, 7))
+
+    def test_a_field_that_is_not_there_is_named(self) -> None:
+        with pytest.raises(UsageError, match="the sink of 'write' gets no field 'value'; there are tx, id, name, when, shop\n"):
+            Convert(Shape("sales"), self.FIELDS, "write")
+
+
+class TestRecords:
+    def test_one_is_read_as_it_was_written(self) -> None:
+        record = Record("shop", "write", 3, "generation", 7, 1_000_002, 4, 3, 10, "sales")
+        assert decoded("topic", record.value) == record
+
+    @pytest.mark.parametrize(
+        ("value", "message"),
+        [
+            (None, "it is no record of a sink, but b''"),
+            (b"text", "no record of a sink"),
+            (b"[]", "no record of a sink"),
+            (b'{"version": 1, "task": 3}', "no record of a sink"),
+            (b'{"version": 9}', "its version is 9, which a newer txtopo has written"),
+        ],
+    )
+    def test_another_is_refused(self, value: bytes | None, message: str) -> None:
+        with pytest.raises(StateMismatchError, match=message):
+            decoded("topic", value)
