@@ -87,7 +87,8 @@ class TestOpaqueSpouts:
             if not is_refused:
                 builder.build_topology()
                 continue
-            with pytest.raises(InvalidTopologyError, match=r"KafkaSink kafka://kafka:9092#sales holds records, appended, but .* is opaque.*; use a trans"):
+            said = r"KafkaSink kafka://kafka:9092#sales holds records, appended, but .* is opaque.*; use a trans"
+            with pytest.raises(InvalidTopologyError, match=said):
                 builder.build_topology()
 
 

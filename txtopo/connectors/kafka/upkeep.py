@@ -41,15 +41,15 @@ class AuxiliaryTopics:
         """By topic and task the last record; None where a task has none."""
         beginning = f"{auxiliary.PREFIX}{self._topology_id}."
         names = [self._topic] if self._topic else [name for name in self._log.topic_names() if name.startswith(beginning)]
-        found: dict[str, dict[int, Record | None]] = {}
+        by_topic: dict[str, dict[int, Record | None]] = {}
         for name in names:
             topic = AuxiliaryTopic(self._log, name)
             tasks = range(topic.partitions())
             records = topic.last_records(tasks)
             # The topics of "a.b" begin like those of "a".
             if all(record.topology_id == self._topology_id for record in records.values()):
-                found[name] = {task: records.get(task) for task in tasks}
-        return found
+                by_topic[name] = {task: records.get(task) for task in tasks}
+        return by_topic
 
     def shown(self) -> list[dict[str, Any]]:
         """The records, and the partitions whose readers wait for an open transaction, as JSON-able
