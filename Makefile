@@ -95,7 +95,7 @@ kafka-demo: java $(INSTALLED) ## From topic to topic on a Kafka broker of its ow
 	$(BIN)/python -m tests.servers.jars
 	$(BIN)/python -m tests.kafka_demo
 
-# Two processes share the tests: most of them wait for a server or a process of their own.
+# Three processes share the tests: most of them wait for a server or a process of their own.
 test: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests, with real Spark, ZooKeeper, PostgreSQL, MariaDB and Redis; TXTOPO_NO_SKIPS=1 forbids skipping
 	$(BIN)/python -m pytest -m 'not fault and not long' -n 3
 
@@ -113,7 +113,7 @@ WITHOUT_SPARK := $(addsuffix .py,$(addprefix tests/fault/test_,database_servers 
   store_processes store_redis store_servers zookeeper_access zookeeper_servers zookeeper_wire))
 
 fault: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests in which processes die, on clusters too; then kill, pause and fence at random while workloads run
-	$(BIN)/python -m pytest -m 'fault and not long' -n 3 $(WITHOUT_SPARK)
+	$(BIN)/python -m pytest -m 'fault and not long' -n 2 $(WITHOUT_SPARK)
 	$(BIN)/python -m pytest -m 'fault and not long' $(addprefix --ignore=,$(WITHOUT_SPARK)) tests/fault
 	$(BIN)/python -m tests.soak --brief --seed 1
 
