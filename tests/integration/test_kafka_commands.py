@@ -43,7 +43,7 @@ def test_show_tells_the_last_transaction_of_each_task(sales: Sales, process: Wor
 
 def test_abort_ends_what_a_dead_task_left_open(sales: Sales, process: WorkerProcess, capsys: pytest.CaptureFixture[str]) -> None:
     sales.write(process, 1, 0, ["a"], tasks=1)
-    sales.kafka.wait_until(lambda: sales.kafka.is_settled(sales.topic))
+    sales.kafka.wait_until_settled(sales.topic)
     dead = sales.kafka.producer(transactional_id=f"{sales.auxiliary_topic}.0")
     dead.init_transactions(20)
     dead.begin_transaction()
@@ -55,7 +55,7 @@ def test_abort_ends_what_a_dead_task_left_open(sales: Sales, process: WorkerProc
     assert (code, sales.kafka.is_settled(sales.topic)) == (0, False)
     assert f"would end whatever is open of 1 transactional ids:\n  {sales.auxiliary_topic}.0\n" in text
     code, text = run(capsys, sales, "abort", "--execute")
-    sales.kafka.wait_until(lambda: sales.kafka.is_settled(sales.topic))
+    sales.kafka.wait_until_settled(sales.topic)
     assert (code, sales.values) == (0, ["a"])
 
 

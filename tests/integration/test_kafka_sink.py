@@ -222,7 +222,7 @@ class TestOtherNumbersOfTasks:
         late.flush(20)
         for task in range(2):
             sales.write(other, 2, 0, ["b"], task=task, tasks=2, known_stores=sales.known(1, 0, 3))
-        sales.kafka.wait_until(lambda: sales.kafka.is_settled(sales.topic))
+        sales.kafka.wait_until_settled(sales.topic)
         assert sales.values == ["a", "a", "a", "b", "b"]
 
     @pytest.mark.rule(27, 34)

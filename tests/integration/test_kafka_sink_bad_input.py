@@ -69,7 +69,7 @@ class TestSizes:
         with pytest.raises(RowRefusedError, match=r"row 2 of .*\(MSG_SIZE_TOO_LARGE\)\n  The row: a record of 2000 bytes, key=b'k'"):
             sales.write(process, 1, 0, ["a", "b" * 2000, "c"])
         assert sales.values == []
-        assert kafka.is_settled(sales.topic)
+        kafka.wait_until_settled(sales.topic)
 
     def test_many_small_rows_are_more_than_a_large_one_may_be(self, kafka: KafkaServer, process: WorkerProcess) -> None:
         sales = Sales(kafka, max_message_bytes="1000")
@@ -142,7 +142,7 @@ class TestRights:
         kafka.grant(ResourceType.TRANSACTIONAL_ID, sales.auxiliary_topic, operations.WRITE, operations.DESCRIBE)
         with pytest.raises(SetupError, match=r"Topic authorization failed.*\n  Allow the user to READ, DESCRIBE"):
             write()
-        assert kafka.is_settled(sales.topic)
+        kafka.wait_until_settled(sales.topic)
         kafka.grant(ResourceType.TOPIC, sales.topic, operations.WRITE)
         assert write() == 1
         assert sales.values == ["a"]
@@ -158,6 +158,6 @@ class TestRights:
         settings = {"servers": kafka.sasl_servers, "client": secret}
         with pytest.raises(RowRefusedError, match=r"row 2 of .*\(MSG_SIZE_TOO_LARGE\)\n  The row: a record of 2000 bytes"):
             sales.write(process, 1, 0, ["a", "b" * 2000, "c"], sink=sales.sink(**settings))
-        assert kafka.is_settled(sales.topic)
+        kafka.wait_until_settled(sales.topic)
         with pytest.raises(SetupError, match=r"transaction_timeout_s is 901, which is more than the brokers at .* allow"):
             sales.write(process, 1, 0, ["a"], sink=sales.sink(transaction_timeout_s=901, **settings))

@@ -21,6 +21,7 @@ import itertools
 import os
 import shutil
 import subprocess
+import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
@@ -45,6 +46,9 @@ from tests.servers import jars, owned
 
 ANSWER_S = 20.0
 """How long a client here waits for the broker."""
+
+SETTLED_S = 5.0
+"""How long the marker of a transaction that is over may be under way."""
 
 USER, PASSWORD = "clerk", "clerk's secret"
 """Who may log in at :attr:`KafkaServer.sasl_servers`."""
@@ -207,6 +211,13 @@ class KafkaServer(owned.Server):
             for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
         )
         return stable == ends
+
+    def wait_until_settled(self, topic: str) -> None:
+        """Wait until no open transaction holds up readers: for a marker under way, and not for the
+        time-out of a transaction."""
+        deadline = time.monotonic() + SETTLED_S
+        while not self.is_settled(topic):
+            assert time.monotonic() < deadline, f"readers of {topic} wait for an open transaction"
 
     def values(self, topic: str, isolation: str = "read_committed") -> list[str]:
         """The values in a topic as texts, partition by partition."""

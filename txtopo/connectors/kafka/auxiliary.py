@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.kafka.log import CONSUMER, Log, UnknownTopicError, silence
+from txtopo.connectors.kafka.log import Log, UnknownTopicError
 from txtopo.stores import stamps
 
 VERSION = 1
@@ -104,14 +104,14 @@ class AuxiliaryTopic:
     def __init__(self, log: Log, name: str) -> None:
         self.name, self._log, self._kafka = name, log, log.cluster.library()
 
-    def partitions(self) -> int:
-        """How many there are; 0 without the topic."""
-        topic = self._log.describe([self.name]).get(self.name)
+    def partitions(self, surely: bool = False) -> int:
+        """How many there are; 0 without the topic, ``surely`` as all brokers know it."""
+        describe = self._log.describe_surely if surely else self._log.describe
+        topic = describe([self.name]).get(self.name)
         return 0 if topic is None else topic.partitions
 
-    def make(self, tasks: int) -> None:
-        """Give it a partition for each of ``tasks``; make it, if need be."""
-        before = self.partitions()
+    def make(self, tasks: int, before: int) -> None:
+        """Give it a partition for each of ``tasks``, where it has ``before``; 0: make it."""
         if before == 0:
             self._log.make_topic(self.name, tasks, _SETTINGS)
         if 0 < before < tasks:
@@ -162,8 +162,7 @@ class AuxiliaryTopic:
         records: dict[int, Record] = {}
         wanted = {task for task in ends if ends[task] > beginnings[task]}
         back = _TAIL
-        settings = {**CONSUMER, "group.id": "txtopo", "isolation.level": "read_committed"}
-        consumer = self._kafka.Consumer(self._log.cluster.config(settings), logger=silence())
+        consumer = self._log.consumer({"isolation.level": "read_committed"})
         try:
             while wanted:
                 starts = {task: max(beginnings[task], ends[task] - back) for task in wanted}

@@ -193,10 +193,11 @@ class Ledger(destination.Destination):
     def _begun(self, context: contexts.TopologyContext, own: Record, topic: str, id: str, bytes_max: int | None) -> Writer:
         """A writer whose task is the only one, with the records as they are then."""
         kept = auxiliary.AuxiliaryTopic(target.log_of(context.resource, self.cluster), topic)
-        if kept.partitions() == 0:
+        before = kept.partitions(surely=self.place.known_name(own.component) in (context.known_stores or {}))
+        if before == 0:
             # What was emptied is not made anew: that must be told.
             judging.Judge(self.place, topic, context, own, None, None).is_written()
-        kept.make(own.tasks)
+        kept.make(own.tasks, before)
         kept.check_is_kept()
         producer = producing.TaskProducer(self.cluster, id, self.timeout_s, bytes_max)
         try:

@@ -154,11 +154,12 @@ class Log:
                 if time.monotonic() > deadline:
                     raise
 
-    def topic_names(self) -> list[str]:
-        """All topics that are neither Kafka's own nor a sink's auxiliary ones, sorted."""
+    def topic_names(self, beginning: str = "") -> list[str]:
+        """The topics whose names begin so, sorted; without ``beginning`` all that are neither
+        Kafka's own nor a sink's auxiliary ones."""
         with self.translated("listing topics"):
             topics = self.admin.list_topics(timeout=client.CALL_TIMEOUT_S).topics
-        return sorted(name for name in topics if not name.startswith(("__", "txtopo.")))
+        return sorted(name for name in topics if (name.startswith(beginning) if beginning else not name.startswith(("__", "txtopo."))))
 
     def describe_surely(self, topics: Iterable[str]) -> dict[str, Topic]:
         """As :meth:`describe`; a topic that one broker does not know is asked for again, since

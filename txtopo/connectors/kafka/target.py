@@ -69,7 +69,7 @@ def check_timeout(resource: Resource, cluster: client.Cluster, timeout_s: float)
 
 
 def _described(log: Log, topic: str) -> Target:
-    described = log.describe([topic]).get(topic)
+    described = log.describe_surely([topic]).get(topic)
     if described is None:
         raise UnknownTopicError(
             f"{log.cluster.owner}: there is no topic {topic!r} at {log.cluster.servers}\n  Check the name; or make the topic first."

@@ -40,7 +40,7 @@ class AuxiliaryTopics:
     def records(self) -> dict[str, dict[int, Record | None]]:
         """By topic and task the last record; None where a task has none."""
         beginning = f"{auxiliary.PREFIX}{self._topology_id}."
-        names = [self._topic] if self._topic else [name for name in self._log.topic_names() if name.startswith(beginning)]
+        names = [self._topic] if self._topic else self._log.topic_names(beginning)
         by_topic: dict[str, dict[int, Record | None]] = {}
         for name in names:
             topic = AuxiliaryTopic(self._log, name)
@@ -108,11 +108,12 @@ class AuxiliaryTopics:
         for component in sorted(set(components)):
             name = self._topic or auxiliary.topic_name(topology_id, component)
             topic = AuxiliaryTopic(self._log, name)
-            tasks = topic.partitions() or 1
+            before = topic.partitions()
+            tasks = before or 1
             rows, fences = rows + tasks, fences + 1
             if dry_run:
                 continue
-            topic.make(tasks)
+            topic.make(tasks, before)
             for task in range(tasks):
                 record = Record(topology_id, component, task, generation, txid, stamps.CLOSED_ATTEMPT, tasks, 0, 0, "")
                 producer = self._begun(name, task)
