@@ -20,11 +20,13 @@ import txtopo.testing
 from tests.topologies.numbered_lines import Putting, topology
 from tests.topologies.sinks import Shop
 from txtopo import BaseTransactionalBolt, ICommitter, TopologyContext, TransactionalTopologyBuilder, TransactionAttempt
+from txtopo.connectors.kafka import KafkaSink
+from txtopo.connectors.kafka import ledger as kafka_ledger
 from txtopo.connectors.sinks.sql.ledger import Ledger, SqliteLedger, SqlLedger, open_ledger
 from txtopo.connectors.sinks.sql.target import target_of
 from txtopo.connectors.sql import SqlSink
 from txtopo.dataplane.worker import Resources
-from txtopo.errors import FailedException, TxtopoError
+from txtopo.errors import FailedException, TxtopoError, UsageError
 from txtopo.stores import RedisStore, SqliteStore, SqlStore, StoreConflict
 from txtopo.testing import MemoryStore, MemoryTransactionalSpout, Simulation, simulate
 from txtopo.testing.simulator.simulated_store import SimulatedStore
@@ -80,8 +82,13 @@ def destinations_of_the_library() -> set[type]:
 
 def test_no_store_and_no_sink_of_the_library_is_left_out() -> None:
     """A new class of the library gets a line in ``BOLTS``, or this fails."""
-    substitutes = {SimulatedStore, SimulatedLedger}
-    assert destinations_of_the_library() - substitutes == {cls for cls, _ in BOLTS.values()} | {SqlSink}
+    substitutes, refused = {SimulatedStore, SimulatedLedger}, {KafkaSink, kafka_ledger.Ledger}
+    assert destinations_of_the_library() - substitutes - refused == {cls for cls, _ in BOLTS.values()} | {SqlSink}
+
+
+def test_a_kafka_sink_is_refused_before_a_schedule_could_write_to_the_real_topic() -> None:
+    with pytest.raises(UsageError, match=r"KafkaSink kafka://nowhere:9092#sales cannot be simulated.*\n  Give the topology another sink"):
+        simulate(topology(KafkaSink("nowhere:9092", "sales", value="word"), False, False), seeds=2, other_processes=False)
 
 
 @pytest.mark.parametrize("name", BOLTS)

@@ -47,6 +47,11 @@ class _SubstitutingPickler(wire.ReferencePickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, base.Store):
             return _given, (self._made.token, self._made.index_of(obj))
+        if isinstance(obj, destination.Destination) and type(obj).__module__.startswith("txtopo."):
+            raise errors.UsageError(
+                f"{obj.guarantee().name} cannot be simulated: a schedule would write to the real topic\n"
+                "  Give the topology another sink where it is tested: a store, or SqlSink."
+            )
         self.is_strange = self.is_strange or isinstance(obj, destination.Destination)
         return super().reducer_override(obj)
 
