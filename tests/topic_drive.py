@@ -80,9 +80,10 @@ class Drive:
         """The tuples of a batch, partition by partition, without the attempt; with one field alone
         its values."""
         collector = _Collector()
-        emitter = self.spout.get_emitter(None, self._context)  # type: ignore[arg-type]
+        spout: Any = self.spout
+        emitter = spout.get_emitter(None, self._context)
         for index in sorted(plan):
-            emitter.emit_partition_batch(TransactionAttempt(self.txid, 0), collector, index, plan[index])  # type: ignore[arg-type]
+            emitter.emit_partition_batch(TransactionAttempt(self.txid, 0), collector, index, plan[index])
         return [row[0] if len(row) == 1 else row for row in collector.rows]
 
     def commit(self, plan: Plan) -> None:

@@ -14,7 +14,7 @@ import cloudpickle
 import pytest
 
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
-from txtopo.connectors.kafka.client import Cluster, library
+from txtopo.connectors.kafka.client import Cluster, confluent_kafka
 from txtopo.errors import ConfigError, SetupError
 
 KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout])
@@ -106,7 +106,7 @@ def test_a_spout_is_made_and_pickled_where_confluent_kafka_is_missing(kind: Any,
     copy = pickle.loads(cloudpickle.dumps(spout(kind, format=lambda message: (message.value(),))))
     assert list(copy.fields) == ["tx", "value"]
     with pytest.raises(SetupError, match=r"pip install 'txtopo\[kafka\]'"):
-        library()
+        confluent_kafka()
 
 
 # -- secrets -------------------------------------------------------------------------------------

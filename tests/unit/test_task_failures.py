@@ -268,7 +268,8 @@ def test_a_try_around_emit_in_prepare_or_finish_batch_does_not_undo_a_failure_ei
             bolt.seen.append("swallowed")
 
     declared = builder()
-    declared.set_bolt("swallows", NotingBolt(**{hook: swallow})).none_grouping("spout")  # type: ignore[arg-type]
+    hooks: dict[str, Any] = {hook: swallow}
+    declared.set_bolt("swallows", NotingBolt(**hooks)).none_grouping("spout")
     declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping("swallows")
     ran = run_once(declared.build_topology(), {})
     assert failure_of(ran).component == "bad"

@@ -102,7 +102,7 @@ class AuxiliaryTopic:
     """The auxiliary topic ``name``, asked about through ``log``."""
 
     def __init__(self, log: Log, name: str) -> None:
-        self.name, self._log, self._kafka = name, log, log.cluster.library()
+        self.name, self._log, self._kafka = name, log, log.cluster.confluent_kafka()
 
     def partitions(self, surely: bool = False) -> int:
         """How many there are; 0 without the topic, ``surely`` as all brokers know it."""

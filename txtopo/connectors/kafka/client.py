@@ -91,13 +91,12 @@ class Cluster:
                 config[name] = value
         return {**config, **ours, "bootstrap.servers": self.servers}
 
-    def library(self) -> Any:
-        """The module whose clients reach these brokers: ``confluent_kafka``. The simulator's
-        cluster has a module of its own.
+    def confluent_kafka(self) -> Any:
+        """The module whose clients reach these brokers: a subclass may have another one.
 
         :raises errors.SetupError: the module cannot be imported.
         """
-        return library()
+        return confluent_kafka()
 
     @property
     def key(self) -> str:
@@ -113,7 +112,7 @@ def refuse_overrides(owner: str, settings: Mapping[str, Any], ours: Mapping[str,
             raise errors.ConfigError(f"{owner}: client[{name!r}] is not for users: {reason}\n  Leave it out.")
 
 
-def library() -> Any:
+def confluent_kafka() -> Any:
     """The module ``confluent_kafka``, with its part ``admin``.
 
     :raises errors.SetupError: it cannot be imported.

@@ -103,7 +103,7 @@ class Log:
 
     def __init__(self, cluster: client.Cluster, isolation: str = "read_committed") -> None:
         self.cluster, self.isolation = cluster, isolation
-        self._kafka = cluster.library()
+        self._kafka = cluster.confluent_kafka()
         self._admin: Any = None
         self._publishing: Any = None
         self._refused: collections.deque[Any] = collections.deque(maxlen=8)
@@ -384,7 +384,7 @@ def assign(consumer: Any, place: Partition, position: Offset) -> None:
     """Let ``consumer`` read on from ``position``; if its leader epoch is known, the leader compares
     it with the log."""
     epoch = {"leader_epoch": position.epoch} if position.epoch >= 0 else {}
-    consumer.assign([client.library().TopicPartition(*place, position.offset, **epoch)])
+    consumer.assign([client.confluent_kafka().TopicPartition(*place, position.offset, **epoch)])
 
 
 def silence() -> Any:

@@ -77,7 +77,7 @@ class TaskProducer:
 
     def __init__(self, cluster: client.Cluster, transactional_id: str, timeout_s: float, bytes_max: int | None = None) -> None:
         self._cluster, self._id, self._timeout_s = cluster, transactional_id, timeout_s
-        self._kafka = cluster.library()
+        self._kafka = cluster.confluent_kafka()
         settings = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": int(timeout_s * 1000),

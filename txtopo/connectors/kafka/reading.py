@@ -43,7 +43,7 @@ class Reader:
     last one ended is read on without a new position."""
 
     def __init__(self, source: Source) -> None:
-        self._source, self._kafka = source, source.cluster.library()
+        self._source, self._kafka = source, source.cluster.confluent_kafka()
         self.log = source.log()
         self._consumers: dict[tuple[str, int], _Standing] = {}
 
