@@ -1,4 +1,5 @@
-# `make` alone says what there is. Everything runs in .venv, which is made on first use and again only when pyproject.toml changes.
+# `make` alone says what there is. Everything runs in .venv, which is made on first use and again only when
+# pyproject.toml or constraints.txt changes.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -21,8 +22,11 @@ INSTALLED_DOCS := $(VENV)/.installed-docs
 INSTALLED_BENCH := $(VENV)/.installed-bench
 SERVERS := $(VENV)/.servers
 CLASSES := $(VENV)/spark-classes.jsa
+# The same packages for every clone, so that a new release of one breaks no build unnoticed. Users of txtopo are not bound by them.
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --constraint constraints.txt
 
-.PHONY: help venv java servers demo demo-reset kafka-demo test schedules long mutants fault soak lint types layers docs docs-refresh bench bench-quick ci
+.PHONY: help venv java constraints servers demo demo-reset kafka-demo test schedules long mutants fault soak lint types layers docs docs-refresh bench bench-quick ci
 
 help: ## Say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,23 +49,23 @@ $(MADE):
 
 # Only the packages that running needs, so that the demo waits for less. Nor are they compiled: Python
 # compiles the modules that are imported, a tenth of all.
-$(RUNS): pyproject.toml | $(MADE)
+$(RUNS): pyproject.toml constraints.txt | $(MADE)
 	@echo "installing txtopo and what running it needs into $(VENV): pyspark alone is some 400 MB, so the first time may take minutes"
-	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --editable .
+	$(INSTALL) --no-compile --editable .
 	@touch $@
 
 # It has what running needs, too: the demo after it installs nothing.
-$(INSTALLED): pyproject.toml | $(MADE)
+$(INSTALLED): pyproject.toml constraints.txt | $(MADE)
 	@echo "installing what running and developing need into $(VENV); the first time this may take minutes"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(INSTALL) --quiet --editable '.[dev]'
 	@touch $(RUNS) $@
 
 $(INSTALLED_DOCS): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(INSTALL) --quiet --editable '.[docs]'
 	@touch $@
 
 $(INSTALLED_BENCH): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(INSTALL) --quiet --editable '.[bench]'
 	@touch $@
 
 $(SERVERS): $(INSTALLED) tests/servers/fetch.py tests/servers/jars.py
@@ -72,6 +76,14 @@ $(SERVERS): $(INSTALLED) tests/servers/fetch.py tests/servers/jars.py
 # Which Java wrote it does not matter: another one goes on without it.
 $(CLASSES): tests/quick_java.py | $(INSTALLED)
 	$(BIN)/python -m tests.quick_java
+
+constraints: | $(MADE) ## Take the newest packages that pyproject.toml allows into constraints.txt; then run make ci
+	rm -rf $(VENV)/newest
+	$(BIN)/python -m venv $(VENV)/newest
+	$(VENV)/newest/bin/python -m pip install --quiet --disable-pip-version-check '.[dev,docs,bench]'
+	{ echo "# The packages that make installs. Renewed by: make constraints"; \
+	  $(VENV)/newest/bin/python -m pip freeze --disable-pip-version-check --exclude txtopo; } >constraints.txt
+	rm -rf $(VENV)/newest
 
 servers: $(SERVERS) ## Fetch the database servers that the tests start, into .venv
 

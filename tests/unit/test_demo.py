@@ -56,7 +56,7 @@ def would_run(checkout: Path, target: str) -> str:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """As much of a checkout as make looks at."""
-    for name in ("Makefile", "pyproject.toml"):
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "tests" / "servers").mkdir(parents=True)
     for name in ("servers/fetch.py", "servers/jars.py", "quick_java.py"):

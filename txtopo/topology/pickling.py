@@ -14,7 +14,7 @@ import io
 import pickle
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 
@@ -36,17 +36,30 @@ like those of ``__main__``."""
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
-    """Pickles all that cloudpickle can, and functions under ``functools.lru_cache``, whose caches
-    stay behind.
+    """Pickles all that cloudpickle can, functions under ``functools.lru_cache`` without their
+    caches, and code with the name of its file.
 
-    cloudpickle names such a function, as ``pickle`` does, and a process that cannot import the
-    function's module cannot find it by its name.
+    cloudpickle names a cached function, as ``pickle`` does, and a process that cannot import the
+    function's module cannot find it by its name. Since 3.1.3 cloudpickle replaces the name of the
+    file by ``<dynamic-code>``, and a traceback would show no line of the user's code.
     """
 
     def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is CodeType:
+            return _with_file_name(obj, self.dispatch_table[CodeType](obj))
         if type(obj) is _CACHED and _is_in(obj.__module__, by_value_modules()):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)
+
+
+_NO_FILE_NAME = "<dynamic-code>"
+
+
+def _with_file_name(code: CodeType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``reduced``, which makes ``code`` again, with the name of the file of ``code``."""
+    make, arguments, *others = reduced
+    named = (code.co_filename if type(argument) is str and argument == _NO_FILE_NAME else argument for argument in arguments)
+    return (make, tuple(named), *others)
 
 
 _CACHED = type(functools.lru_cache(len))
