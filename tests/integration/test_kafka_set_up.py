@@ -13,7 +13,7 @@ from confluent_kafka import admin
 from tests.servers.kafka import PASSWORD, USER, KafkaServer
 from tests.servers.owned import free_port
 from tests.topic_drive import Drive
-from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, client
+from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, client, log
 from txtopo.errors import ConfigError, InputError, SetupError
 
 SOON_S = 16.0
@@ -27,6 +27,57 @@ def granted(kafka: KafkaServer) -> str:
     kafka.produce(topic, ["a", "b"])
     kafka.grant(admin.ResourceType.TOPIC, topic, admin.AclOperation.READ, admin.AclOperation.DESCRIBE, admin.AclOperation.DESCRIBE_CONFIGS)
     return topic
+
+
+class RefusedFirst:
+    """A consumer whose library delivers the refusal of the group before any record.
+
+    The library looks for the coordinator of the group in the background, and which message comes
+    first is a race between two brokers' answers.
+    """
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+        self._held: list[Any] | None = []
+        self.refusals = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def consume(self, count: int, timeout: float) -> list[Any]:
+        if self._held is None:
+            messages: list[Any] = self._consumer.consume(count, timeout)
+            return messages
+        message = self._consumer.poll(1.0)
+        if message is None:
+            return []
+        if message.error() is None or message.error().name() != "GROUP_AUTHORIZATION_FAILED":
+            self._held.append(message)
+            return self.consume(count, timeout)
+        self.refusals += 1
+        messages, self._held = [message, *self._held], None
+        return messages
+
+    def poll(self, timeout: float) -> Any:
+        return self._consumer.poll(timeout) if self._held is None else None
+
+
+@pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout])
+def test_a_user_who_may_not_join_the_group_reads_all_the_same(kafka: KafkaServer, granted: str, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    consumers: list[RefusedFirst] = []
+
+    def consumer(self: log.Log, ours: dict[str, Any]) -> RefusedFirst:
+        consumers.append(RefusedFirst(made(self, ours)))
+        return consumers[-1]
+
+    drive = Drive(kind(kafka.sasl_servers, granted, format="text", client=SASL))
+    plan = drive.plan()
+    made = log.Log.consumer
+    monkeypatch.setattr(log.Log, "consumer", consumer)
+    assert drive.read(plan) == ["a", "b"]
+    assert consumers[0].refusals == 1
+    drive.close()
 
 
 def test_a_password_from_the_environment_lets_the_spout_in(kafka: KafkaServer, granted: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.kafka.log import Log, UnknownTopicError
+from txtopo.connectors.kafka.log import OF_THE_GROUP, Log, UnknownTopicError
 from txtopo.stores import stamps
 
 VERSION = 1
@@ -182,8 +182,8 @@ class AuxiliaryTopic:
             while reading:
                 message = consumer.poll(_POLL_S)
                 error = None if message is None else message.error()
-                if message is None or (error is not None and error.name() == "GROUP_AUTHORIZATION_FAILED"):
-                    pass  # the library asks for the group, which nobody joins
+                if message is None or (error is not None and error.name() == OF_THE_GROUP):
+                    pass
                 elif error is not None and error.name() != "_PARTITION_EOF":
                     raise self._kafka.KafkaException(error)
                 else:

@@ -68,6 +68,10 @@ TRUNCATED = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION")
 UNKNOWN = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID", "_UNKNOWN_PARTITION")
 """Errors of a topic or partition that there is not."""
 
+OF_THE_GROUP = "GROUP_AUTHORIZATION_FAILED"
+"""An error of a consumer's group. The library looks for the coordinator of the group although no
+consumer joins the group, and may deliver the refusal before any record."""
+
 _AUTHENTICATION = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
 _REFUSALS = 3
 """As many refusals in a row are no accident."""
@@ -261,7 +265,7 @@ class Log:
                 while (left := deadline - time.monotonic()) > 0:
                     message = consumer.poll(left)
                     error = None if message is None else message.error()
-                    if message is None or (error is not None and error.retriable() and error.name() not in TRUNCATED):
+                    if message is None or (error is not None and _passes(error)):
                         continue
                     if error is None or error.name() == "_PARTITION_EOF":
                         return int(message.offset())
@@ -367,6 +371,11 @@ class Log:
 
 class UnknownTopicError(errors.SetupError):
     """There is no such topic."""
+
+
+def _passes(error: Any) -> bool:
+    """Whether an error between two records may be waited out."""
+    return error.name() == OF_THE_GROUP or (error.retriable() and error.name() not in TRUNCATED)
 
 
 def translate(cluster: client.Cluster, doing: str, error: Any) -> Exception:

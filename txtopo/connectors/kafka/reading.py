@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.kafka.log import TRUNCATED, UNKNOWN, Offset, UnknownTopicError, assign, translate
+from txtopo.connectors.kafka.log import OF_THE_GROUP, TRUNCATED, UNKNOWN, Offset, UnknownTopicError, assign, translate
 from txtopo.connectors.kafka.source import LogChangedError, Source
 from txtopo.topology.context import TopologyContext
 
@@ -95,6 +95,7 @@ class Reader:
                     self._check(metadata, is_sure=False)
                     continue
                 messages = [first, *standing.consumer.consume(_AT_ONCE, 0.0)]
+            messages = [message for message in messages if not _is_of_the_group(message.error())]
             ended_at = self._end_among(messages, metadata)
             if standing.add([message for message in messages if message.error() is None], ended_at):
                 if standing.seen < metadata["end"] and messages[-1].error() is not None:
@@ -217,6 +218,10 @@ class _Standing:
         self.ahead += records
         before, self.seen = self.seen, max(self.seen, ended_at, records[-1].offset() + 1 if records else -1)
         return bool(records) or self.seen > before or ended_at >= 0
+
+
+def _is_of_the_group(error: Any) -> bool:
+    return error is not None and bool(error.name() == OF_THE_GROUP)
 
 
 def reader_of(context: TopologyContext, source: Source) -> Reader:
