@@ -168,6 +168,8 @@ def test_without_a_majority_commits_pause_and_with_one_they_go_on(three: Ensembl
         two = three.servers[:2]
         for server in two:
             server.kill()
+        # A leader counts its followers every half tick only, and serves clients until then.
+        wait_until(lambda: "not currently serving" in three.servers[2].ask("srvr"))
         wait_until(lambda: committing.store.session == 0)
         paused_at = committing.committed
         committing.go_on()
