@@ -283,13 +283,13 @@ class ResidentTasks:
 
     def _begun(self) -> _Task | None:
         """A new task; ``None`` where a socket cannot be had, for instance because the path of the
-        temporary directory is too long for one."""
-        if self._threads is None:
-            # A thread that holds the job and a thread that watches; and two for the task before,
-            # whose end is not awaited.
-            self._threads = WorkThreads("resident", 4)
+        temporary directory is too long for one, or no descriptor is left."""
         self._launched += 1
         try:
+            if self._threads is None:
+                # A thread that holds the job and a thread that watches; and two for the task
+                # before, whose end is not awaited.
+                self._threads = WorkThreads("resident", 4)
             task = _Task(f"{self._run}/resident-{self._launched}:straight")
         except OSError:
             return None

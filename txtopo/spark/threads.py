@@ -15,10 +15,40 @@ from pyspark import InheritableThread
 
 
 def start(work: Callable[[], None], name: str) -> threading.Thread:
-    """A thread of that name that does ``work`` and ends; it does not keep the process alive."""
-    thread: threading.Thread = InheritableThread(target=work, name=name, daemon=True)
+    """A thread of that name that does ``work`` and ends; it does not keep the process alive.
+
+    :raises OSError: the thread has no connection to the JVM, because no descriptor is left. Such a
+        thread would end without a word, and its work would be waited for without an end.
+    """
+    thread = _Connected(work, name)
     thread.start()
+    thread.began.wait()
+    if thread.failure is not None:
+        raise OSError(f"the thread {name} has no connection to Spark: {thread.failure}") from thread.failure
     return thread
+
+
+class _Connected(InheritableThread):  # type: ignore[misc]
+    """A thread that has begun, or has failed to, before its work."""
+
+    def __init__(self, work: Callable[[], None], name: str) -> None:
+        self.began = threading.Event()
+        self.failure: BaseException | None = None
+
+        def begin() -> None:
+            self.began.set()
+            work()
+
+        super().__init__(target=begin, name=name, daemon=True)
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except BaseException as error:
+            if self.began.is_set():
+                raise
+            self.failure = error
+            self.began.set()
 
 
 class WorkThreads:
@@ -26,7 +56,13 @@ class WorkThreads:
 
     def __init__(self, name: str, count: int) -> None:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._threads = [start(self._run, f"txtopo-{name}-{i}") for i in range(count)]
+        self._threads: list[threading.Thread] = []
+        try:
+            for number in range(count):
+                self._threads.append(start(self._run, f"txtopo-{name}-{number}"))
+        except BaseException:
+            self.close(0.0)
+            raise
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do ``work`` as soon as a thread is free."""
