@@ -23,10 +23,11 @@ INSTALLED_BENCH := $(VENV)/.installed-bench
 SERVERS := $(VENV)/.servers
 CLASSES := $(VENV)/spark-classes.jsa
 # The same packages for every clone, so that a new release of one breaks no build unnoticed. Users of txtopo are not bound by them.
-PIP := $(BIN)/python -m pip --disable-pip-version-check
-INSTALL := $(PIP) install --constraint constraints.txt
+# An index of packages that does not answer is asked again, with growing pauses.
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --retries 10 --timeout 30 --constraint constraints.txt
+OR_SAY := || { echo >&2 "  pip names the package above. To try again, type: make $(or $(MAKECMDGOALS),venv)"; exit 1; }
 
-.PHONY: help venv java constraints servers demo demo-reset kafka-demo test schedules long mutants fault soak lint types layers docs docs-refresh bench bench-quick ci
+.PHONY: help venv java constraints servers demo demo-reset kafka-demo quick test kills guards thorough mutants soak lint types layers docs docs-refresh bench bench-quick ci
 
 help: ## Say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,21 +52,21 @@ $(MADE):
 # compiles the modules that are imported, a tenth of all.
 $(RUNS): pyproject.toml constraints.txt | $(MADE)
 	@echo "installing txtopo and what running it needs into $(VENV): pyspark alone is some 400 MB, so the first time may take minutes"
-	$(INSTALL) --no-compile --editable .
+	$(INSTALL) --no-compile --editable . $(OR_SAY)
 	@touch $@
 
 # It has what running needs, too: the demo after it installs nothing.
 $(INSTALLED): pyproject.toml constraints.txt | $(MADE)
 	@echo "installing what running and developing need into $(VENV); the first time this may take minutes"
-	$(INSTALL) --quiet --editable '.[dev]'
+	$(INSTALL) --quiet --editable '.[dev]' $(OR_SAY)
 	@touch $(RUNS) $@
 
 $(INSTALLED_DOCS): $(INSTALLED)
-	$(INSTALL) --quiet --editable '.[docs]'
+	$(INSTALL) --quiet --editable '.[docs]' $(OR_SAY)
 	@touch $@
 
 $(INSTALLED_BENCH): $(INSTALLED)
-	$(INSTALL) --quiet --editable '.[bench]'
+	$(INSTALL) --quiet --editable '.[bench]' $(OR_SAY)
 	@touch $@
 
 $(SERVERS): $(INSTALLED) tests/servers/fetch.py tests/servers/jars.py
@@ -93,7 +94,7 @@ java: # Both Spark and the embedded ZooKeeper need it.
 	version=$$(sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' <<<"$$said"); \
 	if (( $${version:-0} < 17 )); then \
 	  printf >&2 '%s\n' "Java 17 or newer is needed; $$java is $${version:+Java }$${version:-not there}" \
-	    "  Type: apt-get install openjdk-17-jre-headless; or set JAVA_HOME to the directory of a newer one"; \
+	    "  Type: apt-get install default-jre-headless; or set JAVA_HOME to the directory of a newer one"; \
 	  exit 1; \
 	fi
 
@@ -107,27 +108,26 @@ kafka-demo: java $(INSTALLED) ## From topic to topic on a Kafka broker of its ow
 	$(BIN)/python -m tests.servers.jars
 	$(BIN)/python -m tests.kafka_demo
 
-# Three processes share the tests: most of them wait for a server or a process of their own.
-test: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests, with real Spark, ZooKeeper, PostgreSQL, MariaDB and Redis; TXTOPO_NO_SKIPS=1 forbids skipping
-	$(BIN)/python -m pytest -m 'not fault and not long' -n 3
+# Two processes, each with a Spark, a ZooKeeper and one server of each kind for all its tests; a file of tests stays in one of them.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-schedules: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Simulate ten thousand schedules, run sixty generated topologies on Spark, and more: what takes minutes and kills nothing
-	$(BIN)/python -m pytest -m 'long and not fault' -n 2
+quick: lint types layers ## Check what a contributor needs while working: ruff, mypy, imports, the tests without servers
+	$(PYTEST) -m 'not thorough' tests/unit tests/property
 
-long: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests that take minutes: what schedules has, and more kills; before a release
-	$(BIN)/python -m pytest -m long
-	$(BIN)/python -m tests.soak --matrix --seed 1
+test: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests, with real Spark, ZooKeeper, PostgreSQL, MariaDB, Redis and Kafka; TXTOPO_NO_SKIPS=1 forbids skipping
+	$(PYTEST) -m 'not fault and not thorough'
 
-mutants: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Break a copy of the source in over a hundred ways; a test must notice each
+kills: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Kill drivers, workers and servers at named points
+	$(PYTEST) -m 'not thorough' tests/fault
+
+guards: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Remove each guard from a copy of the source; a test must notice
+	$(BIN)/python -m tests.mutants.runner --one-per-guard
+
+thorough: java $(INSTALLED) $(INSTALLED_DOCS) $(SERVERS) $(CLASSES) ## Run all that the gate leaves out, in hours: more backends and moments, schedules, mutants, the soak; ONLY=fault,soak for parts
+	$(BIN)/python -m tests.suites thorough $(ONLY)
+
+mutants: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Break a copy of the source in hundreds of ways; a test must notice each
 	$(BIN)/python -m tests.mutants.runner
-
-WITHOUT_SPARK := $(addsuffix .py,$(addprefix tests/fault/test_,database_servers embedded_zookeeper_owner_dies sink_crashes store_crashes \
-  store_processes store_redis store_servers zookeeper_access zookeeper_servers zookeeper_wire))
-
-fault: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests in which processes die, on clusters too; then kill, pause and fence at random while workloads run
-	$(BIN)/python -m pytest -m 'fault and not long' -n 2 $(WITHOUT_SPARK)
-	$(BIN)/python -m pytest -m 'fault and not long' $(addprefix --ignore=,$(WITHOUT_SPARK)) tests/fault
-	$(BIN)/python -m tests.soak --brief --seed 1
 
 soak: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Kill, pause and fence at random for as long as you like: make soak MINUTES=10 (SEED=… to repeat one)
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
@@ -153,4 +153,5 @@ bench: java $(INSTALLED_BENCH) $(SERVERS) ## Measure everything beside its peers
 bench-quick: java $(INSTALLED_BENCH) $(SERVERS) ## Measure most of it in a reduced form, under three minutes: ratios only, no targets; every result is checked
 	$(BIN)/python -m bench --quick
 
-ci: lint types layers docs mutants schedules fault test ## Everything that must pass before a change goes in, in about an hour
+ci: $(INSTALLED) ## Run the gate: all that must pass before a change goes in, in at most 20 minutes
+	$(BIN)/python -m tests.suites gate

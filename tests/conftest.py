@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
+import random
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import quick_java
+from tests import examples, quick_java, tiers
+from tests.patience import PATIENCE_S
 from tests.servers import server_stores
 from tests.servers.clusters import cluster, shared_cluster
 from tests.servers.databases import Database
@@ -19,11 +22,12 @@ from tests.servers.postgres import postgres
 from tests.servers.redis_server import redis_server
 from tests.servers.server_stores import place, server_store, workers
 from txtopo.config import sources
+from txtopo.testing.contracts import sink, state, store_counts, store_fences, store_subject
 from txtopo.testing.contracts.worker_process import WorkerProcess
+from txtopo.testing.simulator import judge, parts
 
 __all__ = ["cluster", "kafka", "mariadb", "place", "postgres", "redis_server", "server_store", "shared_cluster", "workers"]
 
-TIERS = ("unit", "property", "conformance", "integration", "fault", "starter")
 NO_SKIPS = os.environ.get("TXTOPO_NO_SKIPS") == "1"
 
 # Settings of the user who runs the tests do not reach the tests, nor the processes that a test
@@ -32,6 +36,9 @@ for _name in [name for name in os.environ if name.startswith(sources.ENVIRONMENT
     del os.environ[_name]
 os.environ[sources.FILE_VARIABLE] = ""
 quick_java.be_quick()
+# A slow machine finds the same mistakes, and tells them in the same words.
+parts.ENOUGH_S = judge.LONG_S = math.inf
+sink._WAIT_S = state._WAIT_S = store_counts._WAIT_S = store_fences._WAIT_S = store_subject._WAIT_S = PATIENCE_S
 
 
 @pytest.fixture
@@ -50,28 +57,37 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
         yield database
 
 
-def pytest_configure() -> None:
+@pytest.hookimpl(tryfirst=True)  # Hypothesis reads its options in the same hook
+def pytest_configure(config: pytest.Config) -> None:
     """A run on a copy of the tree must test that copy."""
     import txtopo
 
+    if examples.PROFILE == "search" and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(random.SystemRandom().getrandbits(32))
     tree = os.environ.get("TXTOPO_TREE")
     if tree and not Path(str(txtopo.__file__)).is_relative_to(tree):
         raise pytest.UsageError(f"txtopo comes from {txtopo.__file__}, not from {tree}")
 
 
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return f"to search the same examples again: --hypothesis-seed {config.option.hypothesis_seed}" if examples.PROFILE == "search" else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    root = Path(__file__).parent
-    for item in items:
-        tier = item.path.relative_to(root).parts[0]
-        if tier in TIERS:
-            item.add_marker(tier)
-    items.sort(key=lambda item: TIERS.index(item.path.relative_to(root).parts[0]) if item.path.relative_to(root).parts[0] in TIERS else len(TIERS))
+    tiers.arrange(items)
 
 
 def pytest_collection_finish() -> None:
     """Modules and tests stay until the end: the garbage collector need not look at them again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Dice fall the same in every run."""
+    random.seed(item.nodeid)
 
 
 @pytest.hookimpl(wrapper=True)

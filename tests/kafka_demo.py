@@ -11,12 +11,12 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.servers.kafka import KafkaServer
 from txtopo.demo import stdlib_words
 
@@ -33,24 +33,24 @@ def lines_by_partition(files: int | None) -> list[list[bytes]]:
     return lines
 
 
-def written(kafka: KafkaServer) -> int:
-    """How many offsets the target has, markers of transactions included."""
-    consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": "demo"})
-    try:
-        return sum(consumer.get_watermark_offsets(TopicPartition(TARGET, partition))[1] for partition in range(PARTITIONS))
-    finally:
-        consumer.close()
-
-
 def killed(command: list[str], environment: dict[str, str], kafka: KafkaServer, until: int) -> None:
-    """Start ``command``, and kill it once the target has ``until`` offsets."""
+    """Start ``command``, which does not end by itself, and kill it once the target has ``until``
+    offsets, markers of transactions included."""
+    consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": "demo"})
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while written(kafka) < until:
+
+    def is_in_the_middle() -> bool:
         if process.poll() is not None:
             raise RuntimeError(f"the topology ended by itself, with exit code {process.returncode}")
-        time.sleep(0.05)
-    process.kill()
-    process.wait()
+        ends = [consumer.get_watermark_offsets(TopicPartition(TARGET, partition), PATIENCE_S)[1] for partition in range(PARTITIONS)]
+        return bool(sum(ends) >= until)
+
+    try:
+        wait_until(is_in_the_middle, f"{until} offsets of topic {TARGET}")
+    finally:
+        process.kill()
+        process.wait()
+        consumer.close()
 
 
 def is_each_there_once(lines: list[list[bytes]], records: Sequence[Sequence[bytes | None]]) -> bool:
@@ -72,7 +72,7 @@ def main(files: int | None = None) -> int:
         environment = {**os.environ, "KAFKA_SERVERS": kafka.servers, "LINES_FROM": "lines", "LINES_TO": TARGET}
         killed(command, environment, kafka, total // 3)
         print(f"kill -9 of the running topology: topic {TARGET} has {len(kafka.read(TARGET)):,} committed lines", flush=True)
-        subprocess.run(command, env=environment, check=True)
+        subprocess.run([*command, "--until-exhausted"], env=environment, check=True)
         records: list[list[bytes | None]] = [[] for _ in range(PARTITIONS)]
         for record in kafka.read(TARGET):
             records[record.partition].append(record.value)

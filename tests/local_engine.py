@@ -78,7 +78,7 @@ def run_to_idle(graph: TopologyGraph, store: MemoryStateStore, surroundings: Sur
     next txid."""
     state = TopologyState.open(store, graph.id, Holder("host", 1, "now"), displaces=True)
     try:
-        conf = fast(until="exhausted", **settings)
+        conf = fast(**{"until": "exhausted", "message_timeout_s": 3600.0, **settings})
         limits = Limits(inline_bytes_max=1 << 30, stores_max=conf.stores_max)
         run = Run(f"run-{random.random()}", graph, CORES, conf.as_mapping(), state.generation, limits=limits)
         jobs = LocalJobs(run)

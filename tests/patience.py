@@ -1,4 +1,4 @@
-"""How long a test waits for an event that always comes, unless something is broken.
+"""Patience: the longest wait for an event that always comes, unless something is broken.
 
 No verdict of a test depends on this time: it ends the wait of a test that would fail in any case.
 """

@@ -48,7 +48,7 @@ def write_archive() -> None:
     gateway = context._gateway
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait(60)
+    gateway.proc.wait()
     unfinished.replace(ARCHIVE)
 
 

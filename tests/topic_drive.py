@@ -4,14 +4,17 @@ step at a time, so that a test can change the topic between any two steps."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
+from tests.patience import wait_until
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, planning, reading
+from txtopo.errors import FailedException
 from txtopo.topology.transaction import TransactionAttempt
 
 Spout = KafkaTransactionalSpout | OpaqueKafkaTransactionalSpout
 Plan = dict[int, dict[str, Any]]
+T = TypeVar("T")
 
 
 class _Collector:
@@ -106,6 +109,20 @@ class Drive:
                 return rows
             rows += self.next()
         raise AssertionError(f"200 transactions were not enough; the positions are {self.positions}")
+
+    def tried(self, step: Callable[[], T]) -> T:
+        """The outcome of ``step``, tried again after each ``FailedException`` as an engine does."""
+        outcomes: list[T] = []
+
+        def succeeds() -> bool:
+            try:
+                outcomes.append(step())
+            except FailedException:
+                self.wait(1)
+            return bool(outcomes)
+
+        wait_until(succeeds, "an attempt that succeeds")
+        return outcomes[0]
 
     def fresh_readers(self) -> None:
         """The workers begin anew, without anything that was fetched ahead."""

@@ -30,6 +30,7 @@ def checked(aggregator: Any, keys: tuple[str, ...] = ("word",), late_tasks: bool
     assert in_a_plain_loop(aggregator, keys) in seen
 
 
+@pytest.mark.in_gate("sum", "longest")
 @pytest.mark.rule(12, 17, 28, 32)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_an_aggregate_equals_a_plain_loop_and_emits_its_changes(name: str) -> None:
@@ -43,6 +44,7 @@ def test_combining_in_portions_gives_the_same_aggregate(name: str, monkeypatch: 
     checked(BY_NAME[name])
 
 
+@pytest.mark.in_gate("*-balance")
 @pytest.mark.rule(28, 32)
 @pytest.mark.parametrize("name", ["sum", "balance"])
 @pytest.mark.parametrize("keys", [("word", "day"), ("day",), ()], ids=["two fields", "a number", "no key"])
@@ -50,6 +52,7 @@ def test_the_key_may_be_of_several_fields_of_one_or_of_none(keys: tuple[str, ...
     checked(BY_NAME[name], keys, late_tasks=False)
 
 
+@pytest.mark.in_gate("mean")
 @pytest.mark.rule(28, 30, 31)
 @pytest.mark.parametrize("name", ["sum", "max", "mean", "longest", "balance"])
 def test_over_an_opaque_spout_every_tuple_counts_once_under_any_failure(name: str, tmp_path: Path) -> None:
@@ -58,6 +61,7 @@ def test_over_an_opaque_spout_every_tuple_counts_once_under_any_failure(name: st
     assert report.schedules == 25
 
 
+@pytest.mark.in_gate("opaque")
 @pytest.mark.rule(17, 28, 29)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
 def test_counting_the_emissions_of_an_aggregate_is_right_under_any_failure(opaque: bool, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from txtopo.testing import MemoryTransactionalSpout, check_bolt_idempotence
 RULES = pytest.mark.rule(10, 12, 28, 29, 32)
 
 
+@pytest.mark.in_gate("starter.transactional_global_count")
 @RULES
 @pytest.mark.parametrize("module", [transactional_global_count, transactional_words])
 def test_the_topologies_of_storms_documentation_keep_the_contract(module: Any) -> None:

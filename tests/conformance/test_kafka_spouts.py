@@ -11,6 +11,7 @@ from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransact
 from txtopo.testing import check_spout
 
 
+@pytest.mark.in_gate("Opaque*")
 @pytest.mark.rule(4, 5, 9, 17, 18, 19, 20, 21, 22, 23)
 @pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout])
 def test_the_kafka_spouts_keep_the_contract(kafka: KafkaServer, kind: Any) -> None:

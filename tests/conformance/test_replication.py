@@ -34,6 +34,7 @@ def stands(store: Store) -> list[tuple[int, int | None]]:
     return [(fence.txid, fence.count) for fence in store.fences()]
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(34)
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_fail_over_lands_between_two_store_transactions_of_one_attempt_and_a_second_one_follows(kind: str, process: WorkerProcess) -> None:

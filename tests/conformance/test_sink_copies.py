@@ -43,6 +43,7 @@ def topology(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shoppin
     topology.process.close()
 
 
+@pytest.mark.in_gate("sqlite-*")
 @pytest.mark.rule(27, 34)
 def test_a_copy_taken_between_the_tasks_of_a_recorded_transaction_is_refused(topology: Shopping) -> None:
     for txid in (1, 2):
@@ -61,6 +62,7 @@ def test_a_copy_taken_between_the_tasks_of_a_recorded_transaction_is_refused(top
     assert topology.sales.sales == [*rows_of(1), *rows_of(2), *rows_of(3)]
 
 
+@pytest.mark.in_gate("sqlite-*")
 @pytest.mark.rule(28, 31, 34)
 def test_a_copy_that_lacks_all_of_an_attempt_that_failed_goes_on_right(topology: Shopping) -> None:
     topology.record(topology.attempt(1, 0), 1, 0)

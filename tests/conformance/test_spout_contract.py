@@ -82,6 +82,7 @@ class Files:
             file.writelines(self.line(next(self.numbers)) + "\n" for _ in range(2))
 
 
+@pytest.mark.in_gate("lines-2", "json-7")
 @RULES
 @pytest.mark.parametrize("partitions", [1, 2, 7])
 @pytest.mark.parametrize("format", ["lines", "json"])
@@ -102,6 +103,7 @@ def test_the_file_spout_keeps_the_contract_while_the_last_file_grows(tmp_path: P
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
 
 
+@pytest.mark.in_gate("*-7")
 @RULES
 @pytest.mark.parametrize("partitions", [1, 2, 7])
 @pytest.mark.parametrize("kind", [CsvTransactionalSpout, JsonLinesTransactionalSpout])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers.state_backends import wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tests.topologies.sinks import BACKENDS, KINDS, LOOSE, OPAQUE, TRANSACTIONAL, UNDOING, Shop, WorkerProcess, cases, shop, write
 from txtopo.connectors.sinks.sql import ledger as sql_ledger
 from txtopo.connectors.sinks.sql import target as sql_target
@@ -63,11 +63,12 @@ CLAUSES = [
 
 
 class TestTheLedgerIsAStore:
+    @pytest.mark.in_gate("sqlite, opaque*")
     @pytest.mark.rule(27, 28, 29, 30, 31)
     @pytest.mark.parametrize(("backend", "kind", "clause"), CLAUSES)
     def test_it_keeps_the_contract_of_stores(self, backend: str, kind: stamps.Kind, clause: Any, tmp_path: Path) -> None:
         address = shop(backend, tmp_path).address
-        limit = {"busy_timeout_s" if backend == "sqlite" else "lock_timeout_s": 5}
+        limit = {"busy_timeout_s" if backend == "sqlite" else "lock_timeout_s": PATIENCE_S}
 
         def ledger(name: str, *, opaque: bool = False, **form: Any) -> sql_ledger.Ledger:
             target = sql_target.Target("sales", ("id", "cents"), mark="written_by", opaque=opaque)
@@ -77,6 +78,7 @@ class TestTheLedgerIsAStore:
 
 
 class TestRowsThatAResetMeets:
+    @pytest.mark.in_gate("sqlite-*", "postgresql-undo log", "mariadb-marks")
     @pytest.mark.parametrize(("backend", "kind"), cases(KINDS))
     def test_rows_are_told_that_the_topology_may_have_written_and_no_others(
         self, backend: str, kind: str, tmp_path: Path, process: WorkerProcess
@@ -190,20 +192,20 @@ class TestLateTasks:
         def slow(session: Any, work: Any) -> None:
             original(session, work)
             is_writing.set()
-            assert may_go_on.wait(60)
+            assert may_go_on.wait(PATIENCE_S)
 
         with monkeypatch.context() as patch:
             patch.setattr(writer, "write", slow)
             late = threading.Thread(target=write, args=(sink, zombie.task(task=1), 2, 0, [(2, 20)]), daemon=True)
             late.start()
-            assert is_writing.wait(60)
+            assert is_writing.wait(PATIENCE_S)
         next_one = threading.Thread(target=write, args=(sink, process.task(), 2, 1, [(3, 30)]), daemon=True)
         next_one.start()
         next_one.join(0.2)
         assert next_one.is_alive(), "the fence was raised under a transaction of an older attempt"
         may_go_on.set()
-        late.join(60)
-        next_one.join(60)
+        late.join(PATIENCE_S)
+        next_one.join(PATIENCE_S)
         zombie.close()
         assert sales.sales == [(1, 10), (3, 30)]
 
@@ -213,36 +215,36 @@ class TestLateTasks:
     ) -> None:
         sink, rows, twin = sales.sink(), [(n, n) for n in range(100)], WorkerProcess()
         write(sink, process.task(), 1, 0)
-        outcomes: list[object] = []
+        outcomes: dict[str, object] = {}
         writer: Any = sink.ledger._writer()
         original, is_writing, may_go_on = writer.write, threading.Event(), threading.Event()
 
         def slow(session: Any, work: Any) -> None:
             is_writing.set()
-            assert may_go_on.wait(60)
+            assert may_go_on.wait(PATIENCE_S)
             original(session, work)
 
-        def run(process: WorkerProcess) -> None:
+        def run(name: str, process: WorkerProcess) -> None:
             try:
-                outcomes.append(write(sink, process.task(), 2, 0, rows))
+                outcomes[name] = write(sink, process.task(), 2, 0, rows)
             except Exception as error:
-                outcomes.append(type(error).__name__)
+                outcomes[name] = type(error).__name__
 
         with monkeypatch.context() as patch:
             patch.setattr(writer, "write", slow)
-            first = threading.Thread(target=run, args=(process,), daemon=True)
+            first = threading.Thread(target=run, args=("first", process), daemon=True)
             first.start()
-            assert is_writing.wait(60)
-        second = threading.Thread(target=run, args=(twin,), daemon=True)
+            assert is_writing.wait(PATIENCE_S)
+        second = threading.Thread(target=run, args=("second", twin), daemon=True)
         second.start()
         second.join(0.3)
         assert second.is_alive(), "it did not wait for the one that began before it"
         may_go_on.set()
-        first.join(60)
-        second.join(60)
+        first.join(PATIENCE_S)
+        second.join(PATIENCE_S)
         twin.close()
-        assert outcomes[0] is True
-        assert outcomes[1] in (False, "FailedException")
+        assert outcomes["first"] is True
+        assert outcomes["second"] in (False, "FailedException")
         assert sales.sales == rows
 
 
@@ -471,7 +473,7 @@ class TestWriters:
         together, outcomes = threading.Barrier(len(processes)), list[object]()
 
         def run(process: WorkerProcess, task: int) -> None:
-            together.wait(60)
+            together.wait(PATIENCE_S)
             try:
                 outcomes.append(write(sink, process.task(task=task), 2, 0, [(task, 1)]))
             except Exception as error:
@@ -481,7 +483,7 @@ class TestWriters:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE_S)
         for process in processes:
             process.close()
         assert outcomes == [True] * len(processes)
@@ -550,10 +552,11 @@ class TestTwoTopologies:
         assert write(sink, process.task("b", generation="second"), 1, 0, [(1, 30)])
         assert sales.sales == [(1, 30)]
 
+    @pytest.mark.thorough  # it measures time
     def test_many_rows_are_not_compared_each_with_each(self, tmp_path: Path, process: WorkerProcess) -> None:
         """The database cannot know yet how many rows an undo log has that was just filled;
         comparing all would take minutes."""
-        sink = shop("postgresql", tmp_path).sink("undo log", statement_timeout_s=8)
+        sink = shop("postgresql", tmp_path).sink("undo log", statement_timeout_s=60)
         for topology, first in (("words", 0), ("other", 20_000), ("words", 40_000)):
             assert write(sink, process.task(topology_id=topology), 1 + first, 0, [(first + n, 1) for n in range(20_000)])
 
@@ -577,8 +580,8 @@ class TestTwoTopologies:
             stamp = stamps.Stamp("words", "first", "count", 0, 2, 0)
             sink.ledger._writer().write(opened.session, sql_target.Work("sales", sink.ledger.target, stamp, 1, [(1, 10)]))
             second.start()
-            wait_until(lambda: bool(sales.execute("SELECT 1 FROM pg_catalog.pg_locks WHERE NOT granted AND locktype = 'transactionid'")))
-        second.join(60)
+            wait_until(lambda: sales.execute("SELECT 1 FROM pg_catalog.pg_locks WHERE NOT granted AND locktype = 'transactionid'"))
+        second.join(PATIENCE_S)
         words.close()
         other.close()
         assert [type(outcome) for outcome in outcomes] == [StateMismatchError]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import wait_until
 from tests.servers.postgres import PostgresServer
 from tests.topologies.sinks import KINDS, LOOSE, SALES, UNDOING, Shop, WorkerProcess, shop, write
 from txtopo.connectors.sinks.sql import postgresql
@@ -188,7 +189,7 @@ class TestConnections:
         for txid in range(1, 5):
             write(sales.sink("undo log"), process.task("a"), txid, 0, [(txid, 1)])
             write(sales.sink("undo log"), process.task("b"), txid, 0, [(-txid, 1)])
-        assert len(postgres.backends(database)) == 1
+        wait_until(lambda: len(postgres.backends(database)) == 1, "the end of the connection that looked on")
 
     @pytest.mark.rule(7, 28)
     @pytest.mark.parametrize("kind", KINDS)

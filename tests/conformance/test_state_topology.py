@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.servers.state_backends import Backend, MemoryBackend, Unreliable, ZooKeeperBackend, wait_until
+from tests.patience import PATIENCE_S, wait_until
+from tests.servers.state_backends import Backend, MemoryBackend, Unreliable, ZooKeeperBackend
 from txtopo import errors
 from txtopo.state import administration, liveness, memory
 from txtopo.state.base import Create, Delete, Operation, Set, StateConflictError, StateStore
@@ -48,7 +49,7 @@ def store(backend: Backend) -> Unreliable:
 
 
 def opened(store: StateStore, holder: Holder = ALICE, **options: Any) -> TopologyState:
-    return TopologyState.open(store, "words", holder, **{"wait_s": 30.0, **options})
+    return TopologyState.open(store, "words", holder, **{"wait_s": PATIENCE_S, **options})
 
 
 def attempt(txid: int, n: int = 0) -> TransactionAttempt:
@@ -133,7 +134,7 @@ def test_of_several_coordinators_that_open_at_once_exactly_one_gets_the_topology
     outcomes: list[object] = []
 
     def run(store: StateStore) -> None:
-        barrier.wait(30)
+        barrier.wait(PATIENCE_S)
         try:
             outcomes.append(opened(store))
         except errors.FencedError as error:
@@ -143,7 +144,7 @@ def test_of_several_coordinators_that_open_at_once_exactly_one_gets_the_topology
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["HeldError"] * 3 + ["TopologyState"]
 
 
@@ -476,7 +477,7 @@ def test_after_a_write_that_was_interrupted_nothing_more_is_written(backend: Bac
 @pytest.mark.rule(25)
 @pytest.mark.parametrize("fault", ["before", "after"])
 def test_a_crash_in_the_middle_of_a_record_leaves_it_done_or_not_done(backend: Backend, store: Unreliable, fault: memory.Fault) -> None:
-    state = opened(store, wait_s=0.05)
+    state = opened(store, wait_s=0.05 if fault == "before" else PATIENCE_S)
     state.seal(attempt(1), TASKS, {"from": 0})
     store.fault = lambda _: fault
     with pytest.raises(errors.ZooKeeperUnavailableError) if fault == "before" else contextlib.nullcontext():
@@ -662,9 +663,9 @@ def test_abandoning_ends_a_wait_in_another_thread_and_closing_still_gives_the_le
 
     thread = threading.Thread(target=seal)
     thread.start()
-    assert waiting.wait(30)
+    assert waiting.wait(PATIENCE_S)
     state.abandon()
-    thread.join(30)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert [type(error).__name__ for error in raised] == ["AbandonedError"]
     store.fault = None

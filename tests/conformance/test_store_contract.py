@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers import mariadb as maria
 from tests.servers import redis_server
 from tests.servers.postgres import running_server
@@ -33,7 +34,7 @@ class StoreFactory(Protocol):
 
 
 def sqlite(directory: Path, name: str = "results", **form: Any) -> Store:
-    return SqliteStore(directory / "results.db", name, busy_timeout_s=5, **form)
+    return SqliteStore(directory / "results.db", name, busy_timeout_s=PATIENCE_S, **form)
 
 
 def memory(directory: Path, name: str = "results", **form: Any) -> Store:
@@ -42,12 +43,12 @@ def memory(directory: Path, name: str = "results", **form: Any) -> Store:
 
 def postgresql(directory: Path, name: str = "results", **form: Any) -> Store:
     schema = f"of_{hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()}"
-    return SqlStore(running_server().schema_url(schema), name, lock_timeout_s=5, **form)
+    return SqlStore(running_server().schema_url(schema), name, lock_timeout_s=PATIENCE_S, **form)
 
 
 def mariadb(directory: Path, name: str = "results", **form: Any) -> Store:
     database = f"of_{hashlib.blake2b(str(directory).encode(), digest_size=8).hexdigest()}"
-    return SqlStore(maria.running_server().url(database), name, lock_timeout_s=5, **form)
+    return SqlStore(maria.running_server().url(database), name, lock_timeout_s=PATIENCE_S, **form)
 
 
 def redis(directory: Path, name: str = "results", **form: Any) -> Store:
@@ -67,6 +68,7 @@ CLAUSES = [
 ]
 
 
+@pytest.mark.in_gate("memory*", "sqlite*")
 @pytest.mark.rule(7, 12, 27, 28, 29, 30, 31, 32)
 @pytest.mark.parametrize(("backend", "kind", "clause"), CLAUSES)
 def test_it_keeps_the_contract(backend: str, kind: stamps.Kind, clause: Any, tmp_path: Path) -> None:
@@ -78,6 +80,7 @@ KINDS_IN_ONE_PLACE: dict[str, tuple[stamps.Kind, ...]] = {"mariadb": ("plain",),
 make tables."""
 
 
+@pytest.mark.in_gate("mariadb*", "postgresql*", "redis*")
 @pytest.mark.parametrize("backend", sorted(FACTORIES))
 def test_it_keeps_the_whole_contract_in_one_place(backend: str, tmp_path: Path) -> None:
     kinds = KINDS_IN_ONE_PLACE.get(backend, contract.KINDS)

@@ -20,6 +20,8 @@ from txtopo.stores import Store, VisibleTxid
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.transaction import RecordedAttempt, TransactionAttempt
 
+pytestmark = pytest.mark.in_gate("memory-*", "sqlite-*", "redis-opaque*")
+
 TASKS, BLOCKS = 2, 2
 
 
@@ -74,12 +76,12 @@ class Topology:
 
 
 IN_MAKE_TEST = {"mariadb": "transactional", "postgresql": "opaque"}
-"""The kind of store in a slow server that is tried in ``make test``; the others are ``long``."""
+"""The kind of store in a slow server that is tried in ``make test``; the others are thorough."""
 
 
 @pytest.fixture(
     params=[
-        pytest.param((backend, kind), id=f"{backend}-{kind}", marks=[pytest.mark.long] if IN_MAKE_TEST.get(backend, kind) != kind else [])
+        pytest.param((backend, kind), id=f"{backend}-{kind}", marks=[pytest.mark.thorough] if IN_MAKE_TEST.get(backend, kind) != kind else [])
         for backend in sorted(FACTORIES)
         for kind in ("transactional", "opaque", "plain")
     ]

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.test_store_contract import FACTORIES, Process, run
+from tests.patience import PATIENCE_S
 from tests.processes.earlier_layouts import EARLIER, dies_while_bringing_forward
 from txtopo.errors import FailedException, StateMismatchError
 from txtopo.stores import Store, VisibleTxid
 from txtopo.topology.transaction import RecordedAttempt, TransactionAttempt
 
-TASKS, TRIES_MAX, WAIT_S = 4, 100, 60.0
+TASKS = 4
 STATEMENTS = {"sqlite": 3, "postgresql": 3, "mariadb": 3, "redis": 0}
 """By backend: how many statements bring a store forward. Redis does it in the script that opens the
 store."""
@@ -85,10 +86,10 @@ def test_several_tasks_may_bring_it_forward_at_once(store: Store, processes: lis
     begin, failures = threading.Barrier(TASKS), list[BaseException]()
 
     def write(task: int) -> None:
-        begin.wait(WAIT_S)
+        begin.wait(PATIENCE_S)
         context = processes[task].task(task=task, num_tasks=TASKS, known_stores=OLD)
         try:
-            for _ in range(TRIES_MAX):
+            while True:
                 try:
                     run(store, context, 2, 0, **{f"key {task}": 1})
                     return
@@ -97,16 +98,17 @@ def test_several_tasks_may_bring_it_forward_at_once(store: Store, processes: lis
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=write, args=(task,)) for task in range(TASKS)]
+    threads = [threading.Thread(target=write, args=(task,), daemon=True) for task in range(TASKS)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(WAIT_S)
+        thread.join(PATIENCE_S)
     assert failures == []
     assert dict(store.items()) == {"key 0": 2, "key 1": 2, "key 2": 1, "key 3": 1}
     assert [fence.count for fence in store.fences()] == [TASKS]
 
 
+@pytest.mark.in_gate("redis")
 @pytest.mark.rule(34)
 def test_a_process_that_dies_while_bringing_a_store_forward_leaves_the_store_whole(
     store: Store, backend: str, processes: list[Process], tmp_path_factory: pytest.TempPathFactory

@@ -16,6 +16,8 @@ from txtopo.stores.stamps import CLOSED_ATTEMPT
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.transaction import TransactionAttempt
 
+pytestmark = pytest.mark.in_gate("*memory*", "*sqlite*")
+
 A = TransactionAttempt
 
 

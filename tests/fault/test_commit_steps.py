@@ -175,10 +175,9 @@ ALL = "+".join(PLACES)
 every kind of spout."""
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.rule(1, 3, 4, 18, 22, 23, 25, 26, 28, 30, 31)
-@pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.long)])
-@pytest.mark.parametrize("places", [ALL, *(pytest.param(name, marks=pytest.mark.long) for name in PLACES)])
+@pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("places", [ALL, *(pytest.param(name, marks=pytest.mark.thorough) for name in PLACES)])
 def test_killed_at_every_point_of_a_commit_every_kind_of_spout_counts_once_in_every_kind_of_store(
     tmp_path: Path, places: str, turn: int
 ) -> None:

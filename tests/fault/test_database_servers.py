@@ -6,16 +6,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.servers.databases import Database
 from tests.servers.owned import Server, state
 from tests.servers.redis_server import RedisServer
 
-BOUND_S = 60
 ROOT = Path(__file__).parents[2]
 KINDS = {"mariadb": "MariaServer", "postgres": "PostgresServer", "redis_server": "RedisServer"}
 
@@ -29,6 +28,7 @@ with getattr(importlib.import_module("tests.servers." + sys.argv[2]), sys.argv[3
 """
 
 
+@pytest.mark.in_gate("kill-*")
 @pytest.mark.parametrize("module", KINDS)
 @pytest.mark.parametrize("how", ["end", "fail", "kill"])
 def test_a_server_ends_with_the_process_that_started_it(how: str, module: str) -> None:
@@ -41,13 +41,8 @@ def test_a_server_ends_with_the_process_that_started_it(how: str, module: str) -
         assert (Path(directory) / "pid").read_text() == f"{pid}\n"
         if how == "kill":
             owner.send_signal(signal.SIGKILL)
-    assert owner.wait(BOUND_S) == {"end": 0, "fail": 1, "kill": -signal.SIGKILL}[how]
-    for _ in range(BOUND_S * 100):
-        if not Path(directory).exists():
-            break
-        threading.Event().wait(0.01)
-    assert not Path(directory).exists()
-    assert state(int(pid)) in "Z"
+    assert owner.wait(PATIENCE_S) == {"end": 0, "fail": 1, "kill": -signal.SIGKILL}[how]
+    wait_until(lambda: not Path(directory).exists() and state(int(pid)) in "Z", "the end of the server and its directory")
 
 
 ADDRESSES = {"postgresql+psycopg": "SHOW listen_addresses", "mysql+pymysql": "SELECT @@bind_address"}

@@ -4,23 +4,23 @@ order, and readers of committed records are not held up."""
 from __future__ import annotations
 
 import signal
-import threading
-import time
 from collections.abc import Iterator
+from typing import Any
+from unittest import mock
 
 import pytest
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import kafka_tasks
-from tests.servers.kafka import KafkaServer
+from tests.servers.kafka import OPEN_S, TIME_OUTS, KafkaServer
 from tests.topologies.kafka_sinks import Sales
 from tests.topologies.stepped_tasks import Task, set_points
-from txtopo.connectors.kafka import client, producing
+from txtopo.connectors.kafka import producing
 from txtopo.errors import FailedException
 from txtopo.testing.contracts.worker_process import WorkerProcess
 
 TEXTS = {1: ["a"], 2: ["b1", "b2"], 3: ["c"]}
 ALL = ["a", "b1", "b2", "c"]
-REPLAYS_S = 30.0
 PHASES = ("begin", "read", "produce", "commit")
 """Before which of its steps a task stands while something happens to the broker."""
 
@@ -41,15 +41,18 @@ def other() -> Iterator[WorkerProcess]:
 
 def complete(sales: Sales, worker: WorkerProcess, attempt: int) -> None:
     """The replays of transaction 2, one of which succeeds, and transaction 3."""
-    deadline = time.monotonic() + REPLAYS_S
-    while True:
+
+    def succeeds() -> bool:
+        nonlocal attempt
         try:
             assert sales.write(worker, 2, attempt, TEXTS[2], tasks=1) == 2
-            break
         except FailedException:
-            assert time.monotonic() < deadline
             worker.close()
             attempt += 1
+            return False
+        return True
+
+    wait_until(succeeds, "a replay that succeeds")
     sales.write(worker, 3, 0, TEXTS[3], tasks=1, known_stores=sales.known(2, attempt, 1))
     assert sales.values == ALL
 
@@ -62,7 +65,27 @@ def write_first(sales: Sales, worker: WorkerProcess) -> None:
         sales.kafka.wait_until_settled(topic)
 
 
+class LateAnswer:
+    """A producer whose first commit is not answered in time."""
+
+    def __init__(self, producer: Any, kafka: KafkaServer) -> None:
+        self.producer, self.kafka, self.times = producer, kafka, 0
+
+    def commit_transaction(self, timeout: float) -> None:
+        self.times += 1
+        if self.times > 1:
+            self.producer.commit_transaction(timeout)
+            return
+        self.producer.flush(PATIENCE_S)
+        self.kafka.pause()
+        try:
+            self.producer.commit_transaction(0.1)
+        finally:
+            self.kafka.resume()
+
+
 class TestBrokers:
+    @pytest.mark.in_gate("commit")
     @pytest.mark.rule(28)
     @pytest.mark.parametrize("phase", PHASES)
     def test_a_broker_that_was_killed_and_came_back(
@@ -80,13 +103,12 @@ class TestBrokers:
         assert task.outcome == 2 or isinstance(task.outcome, FailedException), task.outcome
         complete(sales, other, 1)
 
+    @pytest.mark.thorough
     @pytest.mark.rule(28)
     @pytest.mark.parametrize("phase", PHASES)
     def test_a_broker_that_stays_away_fails_the_attempt(
         self, sales: Sales, process: WorkerProcess, other: WorkerProcess, monkeypatch: pytest.MonkeyPatch, phase: str
     ) -> None:
-        monkeypatch.setattr(producing, "INIT_S", 1.0)
-        monkeypatch.setattr(client, "CALL_TIMEOUT_S", 1.0)
         set_points(monkeypatch)
         write_first(sales, process)
         process.close()
@@ -95,23 +117,30 @@ class TestBrokers:
         for _ in range(PHASES.index(phase)):
             task.step()
         sales.kafka.pause()
-        task.finish()
+        with monkeypatch.context() as patch:
+            for module, name in TIME_OUTS:
+                patch.setattr(module, name, 1.0)
+            task.finish()
         assert isinstance(task.outcome, FailedException), task.outcome
         sales.kafka.resume()
         complete(sales, other, 1)
 
+    @pytest.mark.thorough
     @pytest.mark.rule(28)
     def test_a_late_answer_to_a_commit_is_waited_for(self, sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-        set_points(monkeypatch)
         write_first(sales, process)
-        task = Task(lambda: sales.write(process, 2, 0, TEXTS[2], tasks=1))
-        task.step()
-        sales.kafka.pause()
-        later = threading.Timer(2.0, sales.kafka.resume)
-        later.start()
-        task.finish()
-        later.join()
-        assert task.outcome == 2
+        late: list[LateAnswer] = []
+        original = producing.TaskProducer._commit
+
+        def commit(self: producing.TaskProducer, deadline: float) -> None:
+            late.append(LateAnswer(self._producer, sales.kafka))
+            with mock.patch.object(self, "_producer", late[-1]):
+                original(self, deadline)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(producing.TaskProducer, "_commit", commit)
+            assert sales.write(process, 2, 0, TEXTS[2], tasks=1) == 2
+        assert [answer.times for answer in late] == [2]
         complete(sales, process, 0)
 
     @pytest.mark.rule(28)
@@ -134,6 +163,7 @@ class TestBrokers:
         assert commits == ["committed"]
         complete(sales, other, 1)
 
+    @pytest.mark.thorough
     @pytest.mark.rule(28)
     def test_a_transaction_that_is_open_too_long_is_replayed(
         self, sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
@@ -158,7 +188,7 @@ class TestWorkers:
         self, sales: Sales, process: WorkerProcess, point: str
     ) -> None:
         write_first(sales, process)
-        order = kafka_tasks.Order(sales.kafka.servers, sales.topic, sales.topology_id, 2, 0, TEXTS[2], point)
+        order = kafka_tasks.Order(sales.kafka.servers, sales.topic, sales.topology_id, 2, 0, TEXTS[2], point, OPEN_S)
         assert kafka_tasks.run(order) == -signal.SIGKILL
         is_committed = point in ("_commit.after", "write.after")
         if is_committed:
@@ -173,7 +203,7 @@ class TestWorkers:
         self, sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def failing(self: producing.TaskProducer, deadline: float) -> None:
-            self._producer.flush(20)
+            self._producer.flush(PATIENCE_S)
             raise KeyboardInterrupt
 
         write_first(sales, process)

@@ -14,8 +14,7 @@ from txtopo.testing import check_sink
 ROWS = [("k", f"row {number}") for number in range(4)]
 
 
-@pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.thorough
 @pytest.mark.rule(28, 29)
 def test_a_kafka_sink_keeps_the_contract_of_sinks(kafka: KafkaServer) -> None:
     topics: dict[Path, str] = {}

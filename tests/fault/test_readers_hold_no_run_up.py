@@ -15,6 +15,7 @@ from tests.processes import owners, readers
 RESTARTS = 50
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(37)
 def test_fifty_restarts_succeed_under_readers_that_never_pause(tmp_path: Path) -> None:
     data_dir, committed = tmp_path / "state", 0
@@ -52,6 +53,7 @@ def test_fifty_restarts_succeed_under_readers_that_never_pause(tmp_path: Path) -
     assert committed == 3 * (RESTARTS + 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(37)
 def test_a_suspended_reader_does_not_hold_up_a_start(tmp_path: Path) -> None:
     with owners.Owner(tmp_path, readers.RECORDING) as owner:

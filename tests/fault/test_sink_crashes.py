@@ -22,6 +22,7 @@ AFTER = {
 REPLAYED = {**AFTER, "marks": [[1, 10], [2, 20], [2, 21], [5, 50]], "undo log": [[1, 10], [2, 21], [5, 50]]}
 
 
+@pytest.mark.in_gate("mariadb-marks", "postgresql-undo log", "sqlite-upserts")
 @pytest.mark.rule(28, 29, 30, 31)
 @pytest.mark.parametrize(("backend", "kind"), cases(KINDS))
 def test_a_task_killed_at_any_statement_leaves_all_rows_or_none_and_its_replay_completes_them(

@@ -23,7 +23,6 @@ KILLS: tuple[tuple[FaultPoint, ...], ...] = (
 SIZE = 30
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.rule(22, 23, 28, 29, 30, 31)
 def test_drivers_that_die_and_come_again_with_other_numbers_of_tasks_write_every_row_once(tmp_path: Path) -> None:
     addresses = {}

@@ -78,7 +78,6 @@ class Struck:
         assert [attempt // ATTEMPTS_PER_EPOCH for attempt in attempts] == expected, f"{self.name}: {list(attempts)} were applied"
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.rule(3, 4, 23, 25, 28, 30, 31)
 def test_drivers_and_workers_that_die_around_a_transaction_in_one_task_leave_each_effect_once(tmp_path: Path) -> None:
     all_struck = [Struck(tmp_path, kind, number) for kind in KINDS for number in range(len(POINTS))]

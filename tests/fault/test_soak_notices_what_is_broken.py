@@ -17,6 +17,7 @@ from tests.soak.trial import Plan, Trial
 from tests.soak.world import World
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(28)
 def test_a_store_that_applies_twice_ends_the_soak_with_all_it_takes_to_look_into_it() -> None:
     command = "--seed 2 --seconds 60 --workload bank --nemesis none --store sqlite --zookeeper inside --sabotage blind-store"
@@ -38,7 +39,7 @@ def test_a_store_that_applies_twice_ends_the_soak_with_all_it_takes_to_look_into
         shutil.rmtree(directory)
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.rule(18, 31)
 @pytest.mark.parametrize(
     ("sabotage", "workload", "violation"),
@@ -57,7 +58,7 @@ def test_broken_foundations_are_noticed(sabotage: str, workload: str, violation:
     assert re.search(violation, "\n".join(outcome.violations)), outcome.violations
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.timeout(400)
 @pytest.mark.rule(34)
 @pytest.mark.parametrize("store", STORES)
@@ -69,7 +70,7 @@ def test_a_fence_whose_transactions_are_not_counted_is_noticed_when_a_replica_wi
     assert re.search(r"append: |words: ", "\n".join(outcome.violations)), outcome.violations
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.rule(3, 23, 28, 31)
 def test_an_unbroken_trial_survives_and_leaves_no_process() -> None:
     outcome = Trial(Plan(World("", 3, ("bank", "append", "opaque", "words")), ("driver",), 20.0, outside=False)).run()

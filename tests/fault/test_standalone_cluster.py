@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import owners
-from tests.servers import standalone
+from tests.servers import standalone, zookeepers
 from tests.servers.postgres import PostgresServer
 from tests.starter.commands import BIN, Command
 from tests.topologies import counted_words
@@ -37,8 +37,9 @@ class Place:
     def arguments(self, target: str, *options: str, spark: tuple[str, ...] = ()) -> list[str | Path]:
         """Of ``txtopo``, to run ``target`` to its end."""
         outside = ["--master", self.cluster.url, "--zookeeper", self.zookeeper.hosts, "--python", str(self.python)]
-        quick = ["--set", "max_spout_pending=3", "--set", "poll_interval_s=0.05", "--set", "backoff_max_s=0.2"]
-        return ["txtopo", "submit", target, *outside, "--until-exhausted", *quick, *options, "--", *LOOPBACK, *spark]
+        settings = ["max_spout_pending=3", "poll_interval_s=0.05", "backoff_max_s=0.2", "message_timeout_s=3600", "drain_timeout_s=3600"]
+        ours = [word for setting in settings for word in ("--set", setting)]
+        return ["txtopo", "submit", target, *outside, "--until-exhausted", *ours, *options, "--", *LOOPBACK, *spark]
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,7 @@ def committed(said: str) -> int:
     return int(match[1])
 
 
+@pytest.mark.thorough
 def test_the_interpreter_of_the_executors_is_bare(place: Place) -> None:
     def imports(name: str) -> bool:
         return subprocess.run([place.python, "-I", "-c", f"import {name}"], capture_output=True, check=False).returncode == 0
@@ -72,6 +74,7 @@ def test_the_interpreter_of_the_executors_is_bare(place: Place) -> None:
     assert [name for name in can_import if can_import[name]] == ["pyspark"]
 
 
+@pytest.mark.thorough
 def test_the_printed_line_run_by_a_shell_counts_exactly_on_bare_executors(place: Place, project: Path, tmp_path: Path) -> None:
     expected = counted_words.write_texts(tmp_path / "texts", 40)
     (tmp_path / "out").mkdir()
@@ -91,16 +94,17 @@ def test_the_printed_line_run_by_a_shell_counts_exactly_on_bare_executors(place:
     assert {(record["class"], record["cloudpickle"]) for record in records} == {("counted_words.CountInFiles", "pyspark.cloudpickle")}
 
 
-HELD_ONCE = """
-import os, pathlib, time
+HELD = """
+import os, pathlib, threading
 import counted_words
 
 class Mine(counted_words.CountInFiles):
-    '''Once, in the middle of a commit, says which executor it is in, and waits for its end.'''
+    '''Once, in the commit of transaction 3, says which executor it is in, and waits for its end.
+    Waits in the commits of transactions 9 and 18 until there is a file.'''
 
-    def __init__(self, directory, held):
+    def __init__(self, directory, held, goes_on):
         super().__init__(directory)
-        self.held = held
+        self.held, self.goes_on = held, goes_on
 
     def finish_batch(self):
         if self.attempt.txid == 3:
@@ -112,8 +116,9 @@ class Mine(counted_words.CountInFiles):
                 # The worker's parent is the process it was forked from, whose parent is the executor.
                 stat = pathlib.Path(f"/proc/{os.getppid()}/stat").read_text()
                 print(stat.rpartition(")")[2].split()[1], file=file, flush=True)
-                while True:
-                    time.sleep(0.05)
+                threading.Event().wait()
+        while self.attempt.txid in (9, 18) and not os.path.exists(self.goes_on):
+            threading.Event().wait(0.05)
         super().finish_batch()
 
 """
@@ -124,27 +129,26 @@ def test_a_killed_executor_costs_replays_and_a_killed_worker_changes_no_count_ei
     expected = counted_words.write_texts(tmp_path / "texts", 80)
     out = tmp_path / "out"
     out.mkdir()
-    held = tmp_path / "held"
+    held, goes_on = tmp_path / "held", tmp_path / "goes on"
     # The file's own class travels by value; the module it imports, in a zip.
-    topology = f"topology = counted_words.make('worker-killed', '{tmp_path}/texts/*.txt', Mine('{out}', '{held}'))\n"
-    (project / "mine.py").write_text(HELD_ONCE + topology)
+    topology = f"topology = counted_words.make('worker-killed', '{tmp_path}/texts/*.txt', Mine('{out}', '{held}', '{goes_on}'))\n"
+    (project / "mine.py").write_text(HELD + topology)
     # In tasks of their own on all executors, also when transactions are small.
     with Command(place.arguments("mine.py", "--set", "small_transaction_s=0"), project) as command:
-        command.wait_until(lambda: held.exists() and held.read_text().endswith("\n"))
+        command.wait_until(lambda: held.exists() and held.read_text().endswith("\n"), "a commit that is held")
         executor = int(held.read_text())
         [owner] = [worker for worker in place.cluster.workers if executor in worker.children()]
         # The other one's executor has been at work all along; the new one of this may not even have
         # been heard of.
         [lost] = [worker for worker in place.cluster.workers if worker is not owner]
         os.kill(executor, signal.SIGKILL)
-        command.wait_until(lambda: len(counted_words.records(out)) >= 14 and owner.children() not in ([], [executor]))
-        before = len(counted_words.records(out))
+        command.wait_until(lambda: len(counted_words.records(out)) == 16 and owner.children() not in ([], [executor]), "a new executor")
         try:
             assert len(place.cluster.kill_worker(lost)) == 1
+            goes_on.touch()
             assert command.wait() == 0, command.said + place.cluster.logs_of_executors()
         finally:
             place.cluster.add_worker()
-    assert before < 2 * committed(command.said), "it was killed too late"
     # Spark says "worker lost" or "disassociated", depending on which connection it misses first.
     assert command.said.count("Lost executor") >= 2, command.said
     assert " 0 replays" not in command.said.splitlines()[-1], command.said
@@ -152,6 +156,7 @@ def test_a_killed_executor_costs_replays_and_a_killed_worker_changes_no_count_ei
     assert {record["class"] for record in counted_words.records(out)} == {"__txtopo_main__.Mine"}
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(23, 26, 28, 29)
 def test_a_killed_driver_that_is_submitted_again_goes_on_in_postgresql_where_it_was(
     place: Place, postgres: PostgresServer, project: Path, tmp_path: Path
@@ -164,10 +169,9 @@ def test_a_killed_driver_that_is_submitted_again_goes_on_in_postgresql_where_it_
     standalone.archive(tmp_path / "environment.tar.gz", ["SQLAlchemy", "psycopg", "psycopg-binary", "typing_extensions"])
     native = ("--archives", f"{tmp_path}/environment.tar.gz#environment", "--conf", "spark.executorEnv.PYTHONPATH=./environment")
     target = f"counted_words:in_postgresql('driver-killed', '{tmp_path}/texts/*.txt', '{url}')"
-    arguments = place.arguments(target, "--set", "zookeeper_session_timeout_s=6", "--set", "on_held=wait", spark=native)
-    with Command(arguments, project) as first:
-        first.wait_until_it_says("begins at txid 1 ")
-        first.wait_until(lambda: sum(count for _, count in store.items()) > 300)
+    arguments = place.arguments(target, "--set", f"zookeeper_session_timeout_s={zookeepers.SESSION_S:g}", "--set", "on_held=wait", spark=native)
+    with Command(arguments, project, TXTOPO_FAULT="apply.after@driver-killed:6=hold") as first:
+        first.wait_until_it_says("fault: apply.after at driver-killed txid 6: hold")
         # The machine it runs on is lost: the driver, the JVM beside it, and the command.
         jvm = child_of(first.pid)
         driver = submit_process.driver_of(jvm, submit.PROGRAM)
@@ -175,30 +179,36 @@ def test_a_killed_driver_that_is_submitted_again_goes_on_in_postgresql_where_it_
         for pid in (driver, jvm, first.pid):
             os.kill(pid, signal.SIGKILL)
         assert first.wait() == -signal.SIGKILL
-    assert "done" not in first.said
+    with zookeepers.client_of(place.zookeeper.hosts) as client:
+        _, lease = client.get("/txtopo/driver-killed/lease")
+    zookeepers.end_session(place.zookeeper.hosts, lease.owner_session_id)
     with Command(arguments, project) as second:
         assert second.wait() == 0, second.said + place.cluster.logs_of_executors()
-    resumed = re.search(r"resumes at txid (\d+) \(generation \w+, epoch 2\)", second.said)
-    assert resumed is not None, second.said
-    assert int(resumed[1]) > 1
-    assert int(resumed[1]) - 1 + committed(second.said) == 12
+    assert re.search(r"resumes at txid 6 \(generation \w+, epoch 2\)", second.said), second.said
+    assert 5 + committed(second.said) == 12
     assert dict(store.items()) == expected
 
 
+@pytest.mark.thorough
 def test_a_signal_to_the_command_drains_the_driver_and_its_death_ends_everything(place: Place, project: Path, tmp_path: Path) -> None:
     expected = counted_words.write_texts(tmp_path / "texts", 300)
-    (tmp_path / "out").mkdir()
-    target = f"counted_words:in_files('stopped', '{tmp_path}/texts/*.txt', '{tmp_path}/out')"
-    with Command(place.arguments(target), project) as command:
-        command.wait_until_it_says(" committed, ")
+    out, held, goes_on = (tmp_path / name for name in ("out", "held", "goes on"))
+    out.mkdir()
+    held.touch()
+    topology = f"topology = counted_words.make('stopped', '{tmp_path}/texts/*.txt', Mine('{out}', '{held}', '{goes_on}'))\n"
+    (project / "mine.py").write_text(HELD + topology)
+    with Command(place.arguments("mine.py"), project) as command:
+        command.wait_until(lambda: len(counted_words.records(out)) == 16, "eight transactions")
         command.signal(signal.SIGTERM)
+        command.wait_until_it_says("txtopo: stopping: finishing commits in flight (again to stop now)\n")
+        goes_on.touch()
         assert command.wait() == 0, command.said
-    assert "txtopo: stopping: finishing commits in flight (again to stop now)\n" in command.said
     drained = committed(command.said.partition("txtopo: stopped stopped: ")[2].join([": ", ""]))
-    assert 2 * drained == len(counted_words.records(tmp_path / "out"))
-    assert sum(counted_words.counted(tmp_path / "out").values()) < sum(expected.values())
+    assert 2 * drained == len(counted_words.records(out))
+    assert sum(counted_words.counted(out).values()) < sum(expected.values())
 
-    with Command(place.arguments(target), project) as command:
+    goes_on.unlink()
+    with Command(place.arguments("mine.py"), project) as command:
         command.wait_until_it_says(f"resumes at txid {drained + 1} ")
         jvm = child_of(command.pid)
         driver = submit_process.driver_of(jvm, submit.PROGRAM)

@@ -35,6 +35,7 @@ def replayed(kind: stamps.Kind, left: Values) -> Values:
     return {"ant": 1, "bee": 10, "cat": 1, "dog": 11} if kind == "opaque" else {**left, "bee": 10, "dog": 10}
 
 
+@pytest.mark.in_gate("mariadb-opaque-updated", "postgresql-opaque-merged", "redis-transactional-merged", "sqlite-opaque-updated")
 @pytest.mark.rule(28, 29, 30, 31)
 @pytest.mark.parametrize(("kind", "way"), [*((kind, "updated") for kind in KINDS), ("transactional", "merged"), ("opaque", "merged")])
 @pytest.mark.parametrize("backend", PLACES)

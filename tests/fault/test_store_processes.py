@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import multiprocessing
 import multiprocessing.process
@@ -13,42 +14,48 @@ import sys
 from collections.abc import Callable
 from multiprocessing.synchronize import Event, Semaphore
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from tests.conformance import test_store_contract as contract
+from tests.patience import PATIENCE_S, wait_until
 from tests.servers.places import PLACES
+from tests.servers.server_stores import DATABASES
 from txtopo.errors import FailedException
 from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, StoreTransaction, stamps
 from txtopo.testing.contracts.store import KINDS
 from txtopo.topology.transaction import TransactionAttempt
 
-BOUND_S = 60
-"""Longest wait for another process before a test fails."""
-
 spawning = multiprocessing.get_context("spawn")
 
 
-class MakeStore(Protocol):
-    """Makes a store, empty at first; later stores at the same place find its content."""
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """An empty place for a store: all its stores have one content."""
 
-    def __call__(self, kind: stamps.Kind = "transactional", *, patience_s: float = BOUND_S, silence_s: float = BOUND_S) -> Store: ...
+    backend: str
+    address: str
+
+    def store(self, kind: stamps.Kind = "transactional", *, busy_s: float = PATIENCE_S) -> Store:
+        """A store whose transactions wait so long for those of others."""
+        opaque, plain = kind == "opaque", kind == "plain"
+        if self.backend == "sqlite":
+            return SqliteStore(self.address, "counts", opaque=opaque, plain=plain, busy_timeout_s=busy_s)
+        if self.backend == "redis":
+            return RedisStore(self.address, "counts", opaque=opaque, plain=plain, answer_timeout_s=PATIENCE_S)
+        return SqlStore(self.address, "counts", opaque=opaque, plain=plain, lock_timeout_s=busy_s, idle_timeout_s=PATIENCE_S)
+
+    def disconnect(self) -> None:
+        """End every session of a database from the server's side, as a server does that finds it
+        silent for too long."""
+        DATABASES[self.backend]().disconnect(str(sa.make_url(self.address).database))
 
 
 @pytest.fixture(params=sorted(PLACES))
-def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
-    address = PLACES[request.param](tmp_path)
-
-    def make(kind: stamps.Kind = "transactional", *, patience_s: float = BOUND_S, silence_s: float = BOUND_S) -> Store:
-        opaque, plain = kind == "opaque", kind == "plain"
-        if request.param == "sqlite":
-            return SqliteStore(address, "counts", opaque=opaque, plain=plain, busy_timeout_s=patience_s)
-        if request.param == "redis":
-            return RedisStore(address, "counts", opaque=opaque, plain=plain, answer_timeout_s=patience_s)
-        return SqlStore(address, "counts", opaque=opaque, plain=plain, lock_timeout_s=patience_s, idle_timeout_s=silence_s)
-
-    return make
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(request.param, PLACES[request.param](tmp_path))
 
 
 def start(target: Any, *arguments: Any) -> multiprocessing.process.BaseProcess:
@@ -59,11 +66,7 @@ def start(target: Any, *arguments: Any) -> multiprocessing.process.BaseProcess:
 
 def ended(process: multiprocessing.process.BaseProcess) -> int | None:
     """The exit code, once the process has ended."""
-    process.join(BOUND_S)
-    if process.is_alive():
-        process.kill()
-        process.join(BOUND_S)
-        raise AssertionError("the process did not end in time")
+    wait_until(lambda: not process.is_alive(), "the end of a process")
     return process.exitcode
 
 
@@ -88,18 +91,20 @@ def hang(store: Store, txid: int, attempt: int, inside: Event) -> None:
         signal.pause()
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(29, 32)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
-def test_processes_that_find_no_tables_make_them_together_and_lose_nothing(make_store: MakeStore, opaque: bool) -> None:
-    store = make_store("opaque" if opaque else "transactional")
+def test_processes_that_find_no_tables_make_them_together_and_lose_nothing(place: Place, opaque: bool) -> None:
+    store = place.store("opaque" if opaque else "transactional")
     processes = [start(work, store, task, 1, 1) for task in range(6)]
     assert [ended(process) for process in processes] == [0] * 6
     assert dict(store.items()) == {f"{task}/{number}": 2 for task in range(6) for number in range(20)}
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(29)
-def test_tasks_in_processes_of_their_own_commit_transaction_after_transaction(make_store: MakeStore) -> None:
-    store = make_store("opaque")
+def test_tasks_in_processes_of_their_own_commit_transaction_after_transaction(place: Place) -> None:
+    store = place.store("opaque")
     for txid in range(1, 4):
         assert [ended(process) for process in [start(work, store, task, txid, txid) for task in range(3)]] == [0] * 3
     assert dict(store.items()) == {f"{task}/{number}": 6 for task in range(3) for number in range(20)}
@@ -136,7 +141,7 @@ def haunt(store: Store, moment: str, is_there: Event, may_go_on: Semaphore, outc
 
     def stop() -> None:
         is_there.set()
-        may_go_on.acquire(timeout=BOUND_S)
+        may_go_on.acquire(timeout=PATIENCE_S)
 
     def stop_inside(opened: StoreTransaction) -> None:
         change(store.kind, opened, {"dog": BATCH["dog"]})
@@ -170,7 +175,7 @@ class Zombie:
         self._process = start(haunt, store, moment, self._is_there, self._may_go_on, self._outcomes)
 
     def __enter__(self) -> Zombie:
-        assert self._is_there.wait(BOUND_S)
+        wait_until(self._is_there.is_set, "the process to stop")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -183,21 +188,22 @@ class Zombie:
 
     def outcome(self) -> str:
         """The result of its next block."""
-        return str(self._outcomes.get(timeout=BOUND_S))
+        return str(self._outcomes.get(timeout=PATIENCE_S))
 
 
+@pytest.mark.in_gate("*-opaque-inside a block-an older attempt", "*-transactional-between two blocks-an older txid")
 @pytest.mark.rule(29, 30, 31)
 @pytest.mark.parametrize("newest", [(2, 1), (3, 0)], ids=["an older attempt", "an older txid"])
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_process_that_stopped_and_comes_late_changes_nothing(
-    make_store: MakeStore, process: contract.Process, kind: stamps.Kind, moment: str, newest: tuple[int, int]
+    place: Place, process: contract.Process, kind: stamps.Kind, moment: str, newest: tuple[int, int]
 ) -> None:
     def live(txid: int, attempt: int, values: dict[str, int]) -> None:
         contract.block(store, process.task(), txid, attempt, lambda opened: change(kind, opened, values))
 
     is_inside = moment == "inside a block"
-    store = make_store(kind, silence_s=1 if is_inside else BOUND_S)
+    store = place.store(kind)
     # No process can take the lock of a file from another: a writer that stops inside its block is
     # in time at any end.
     is_in_time = moment == "between two blocks" or (is_inside and isinstance(store, SqliteStore))
@@ -206,16 +212,18 @@ def test_a_process_that_stopped_and_comes_late_changes_nothing(
         if is_in_time:
             if is_inside:
                 with pytest.raises(FailedException, match="is busy"):
-                    contract.block(make_store(kind, patience_s=0.1), process.task(), 2, 1, lambda opened: None)
+                    contract.block(place.store(kind, busy_s=0.1), process.task(), 2, 1, lambda opened: None)
                 zombie.go_on()
             assert zombie.outcome() == "written"
+        elif is_inside and not isinstance(store, RedisStore):
+            place.disconnect()
         live(2, 1, BATCH if kind == "transactional" else {"dog": 10})
         if newest == (3, 0):
             live(3, 0, {"dog": 1000})
         if is_inside and not is_in_time:
             zombie.go_on()
-            # A server ends a transaction that is silent for too long; in Redis a transaction has no
-            # effect before its last step.
+            # The server has ended its transaction; in Redis a transaction has no effect before its
+            # last step.
             assert ("attempt 2:0 may not write" if isinstance(store, RedisStore) else "the connection is lost") in zombie.outcome()
         zombie.go_on()
         outcomes = [zombie.outcome() for _ in LATE_WRITES]
@@ -228,25 +236,26 @@ def test_a_process_that_stopped_and_comes_late_changes_nothing(
     assert dict(store.items()) == {"dog": dog, "cat": 1, **owl}
 
 
+@pytest.mark.in_gate("*-opaque")
 @pytest.mark.rule(28, 29)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_process_killed_inside_its_transaction_leaves_no_rows_and_no_locks(
-    make_store: MakeStore, process: contract.Process, kind: stamps.Kind
+    place: Place, process: contract.Process, kind: stamps.Kind
 ) -> None:
     def live(txid: int, attempt: int, values: dict[str, int]) -> None:
         contract.block(store, process.task(), txid, attempt, lambda opened: change(kind, opened, values))
 
-    store = make_store(kind, patience_s=0.2)
+    store = place.store(kind)
     live(1, 0, {"dog": 1})
     inside = spawning.Event()
     victim = start(hang, store, 2, 0, inside)
-    assert inside.wait(BOUND_S)
+    wait_until(inside.is_set, "the process to be inside its transaction")
     if isinstance(store, RedisStore):
         live(2, 1, {"cat": 5})
         assert dict(store.items()) == {"dog": 1, "cat": 5}, "a transaction there is nothing before its last step, and keeps nobody waiting"
     else:
         with pytest.raises(FailedException, match="is busy"):
-            live(2, 1, {"dog": 5})
+            contract.block(place.store(kind, busy_s=0.2), process.task(), 2, 1, lambda opened: change(kind, opened, {"dog": 5}))
         assert dict(store.items()) == {"dog": 1}, "readers neither wait nor see it"
 
     victim.kill()
@@ -257,9 +266,10 @@ def test_a_process_killed_inside_its_transaction_leaves_no_rows_and_no_locks(
     assert dict(store.items()) == {"dog": 5 if kind == "plain" else 6, **replayed}
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(28)
-def test_a_process_killed_between_two_blocks_is_completed_by_its_replay(make_store: MakeStore) -> None:
-    store = make_store()
+def test_a_process_killed_between_two_blocks_is_completed_by_its_replay(place: Place) -> None:
+    store = place.store()
     assert ended(start(die_between_blocks, store)) == -signal.SIGKILL
     assert dict(store.items()) == {"dog": 1}
     process = contract.Process()
@@ -282,10 +292,11 @@ def die_between_blocks(store: Store) -> None:
 FORKING = """
 import os, sys
 from tests.conformance import test_store_contract as contract
+from tests.patience import PATIENCE_S
 from txtopo.stores import SqliteStore
 from txtopo.topology.transaction import TransactionAttempt
 
-store = SqliteStore(sys.argv[1], "counts", opaque=True, busy_timeout_s=30)
+store = SqliteStore(sys.argv[1], "counts", opaque=True, busy_timeout_s=PATIENCE_S)
 process = contract.Process()
 contract.run(store, process.task(), 1, 0, parent=1)
 inherited = dict(process._resources)
@@ -313,6 +324,6 @@ print(sorted(store.items()))
 def test_connections_are_not_carried_across_a_fork(tmp_path: Path) -> None:
     """In an interpreter of its own: one thread only, as in a worker that forks."""
     command = [sys.executable, "-c", FORKING, str(tmp_path / "counts.db")]
-    result = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=BOUND_S, check=False)
+    result = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "[('1', 1), ('2', 2), ('3', 3), ('4', 4), ('parent', 2)]"

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.conformance import test_store_contract as contract
+from tests.patience import PATIENCE_S
 from tests.servers.redis_server import RedisServer, running_server
 from txtopo.errors import FailedException, StaleAttemptError, StateMismatchError
 from txtopo.stores import ADD, RedisStore, StoreTransaction
 from txtopo.stores.redis import apply, connection, layout
 from txtopo.topology.transaction import TransactionAttempt
 
-BOUND_S = 60
 A = TransactionAttempt
 Link = connection.Link
 
@@ -90,6 +90,7 @@ MOMENTS = [(step, when) for step in ("open", "raise", "apply") for when in ("bef
 # -- connections and servers that end ------------------------------------------------------------
 
 
+@pytest.mark.in_gate("opaque-*-the server is killed-merged")
 @pytest.mark.rule(7, 28, 31)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("end", ENDS)
@@ -118,6 +119,7 @@ def test_a_transaction_counts_once_if_client_or_server_ends_around_a_step(
     assert store.get("x") == 12
 
 
+@pytest.mark.in_gate("opaque-merged")
 @pytest.mark.rule(28)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_last_step_whose_answer_is_lost_is_not_applied_again(store: RedisStore, process: contract.Process, steps: Steps, way: str) -> None:
@@ -137,6 +139,7 @@ def test_a_last_step_whose_answer_is_lost_is_not_applied_again(store: RedisStore
     assert contract.run(store, process.task(), 2, 2, x=10)["x"].curr == 11
 
 
+@pytest.mark.in_gate("opaque-updated")
 @pytest.mark.rule(29)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_step_that_the_server_does_only_after_a_newer_attempt_came_changes_nothing(
@@ -144,25 +147,28 @@ def test_a_step_that_the_server_does_only_after_a_newer_attempt_came_changes_not
 ) -> None:
     """The server hangs with the last step of an attempt unread in its socket; its client gives up,
     and a newer attempt is faster."""
-    name = redis_server.new_name()
-    impatient, patient = (RedisStore(redis_server.url(), name, opaque=opaque, answer_timeout_s=seconds) for seconds in (0.3, BOUND_S))
-    contract.run(patient, other.task(), 1, 0, x=1)
+    store = RedisStore(redis_server.url(), redis_server.new_name(), opaque=opaque, answer_timeout_s=PATIENCE_S)
+    contract.run(store, other.task(), 1, 0, x=1)
 
     def hang(opened: StoreTransaction) -> None:
         WAYS[way](opened, {"x": 100})
         redis_server.pause()
+        session: Any = opened._session
+        assert session._link._raw.socket_timeout == PATIENCE_S
+        session._link._raw._sock.settimeout(0.1)  # from here on, no answer can come
 
     with pytest.raises(FailedException, match="did not answer in time"):
-        contract.block(impatient, process.task(), 2, 0, hang)
+        contract.block(store, process.task(), 2, 0, hang)
     redis_server.resume()
-    contract.run(patient, other.task(), 2, 1, x=10)
+    contract.run(store, other.task(), 2, 1, x=10)
     # Transactional: the batch is the same, so that possible writes of the first attempt count.
-    assert dict(patient.items()) in ([{"x": 11}] if opaque else [{"x": 101}, {"x": 11}])
+    assert dict(store.items()) in ([{"x": 11}] if opaque else [{"x": 101}, {"x": 11}])
 
 
 # -- late tasks ----------------------------------------------------------------------------------
 
 
+@pytest.mark.in_gate("opaque-changed-*-updated")
 @pytest.mark.rule(29, 31)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("newest", [(2, 1), (3, 0)], ids=["of an older attempt", "of an older txid"])
@@ -188,6 +194,7 @@ def test_a_late_task_that_comes_to_its_last_step_after_a_newer_attempt_changes_n
         contract.run(store, process.task(), 2, 0, **{key: 1000})
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(31)
 @pytest.mark.parametrize("way", WAYS)
 def test_late_writes_during_a_take_back_are_taken_back_too(
@@ -211,6 +218,7 @@ def void(_: Any) -> None:
 # -- what servers forget -------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(28)
 def test_a_server_that_syncs_before_it_answers_keeps_what_it_acknowledged_however_often_it_is_killed(
     forgetful: RedisServer, opaque: bool, process: contract.Process
@@ -226,6 +234,7 @@ def test_a_server_that_syncs_before_it_answers_keeps_what_it_acknowledged_howeve
 FORGETTING = {"syncs every second": {"appendfsync": "everysec"}, "keeps nothing": {"appendonly": "no"}}
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(27, 28)
 @pytest.mark.parametrize("how", FORGETTING)
 def test_a_server_that_is_killed_and_may_forget_has_everything_or_is_refused(how: str, opaque: bool, process: contract.Process) -> None:
@@ -246,6 +255,7 @@ def test_a_server_that_is_killed_and_may_forget_has_everything_or_is_refused(how
             assert recorded == A(1, 0), "the second transaction was refused"
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(27)
 def test_a_store_that_was_emptied_is_refused(forgetful: RedisServer, opaque: bool, process: contract.Process, other: contract.Process) -> None:
     store = RedisStore(forgetful.url(), "counts", opaque=opaque)
@@ -274,6 +284,7 @@ def test_a_server_that_was_started_on_older_data_is_refused_by_the_record(
     assert dict(store.items()) == {"x": 1}
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(27, 29)
 def test_a_loss_without_a_trace_in_the_fence_is_noticed_by_the_writing_worker_and_stops_all_writers(
     forgetful: RedisServer, opaque: bool, process: contract.Process, other: contract.Process
@@ -302,6 +313,7 @@ def test_a_loss_without_a_trace_in_the_fence_is_noticed_by_the_writing_worker_an
     assert store.get("x") == 2
 
 
+@pytest.mark.in_gate("opaque")
 @pytest.mark.rule(28)
 def test_an_attempt_across_whose_middle_the_server_lost_something_fails_and_is_written_again(
     forgetful: RedisServer, opaque: bool, process: contract.Process, other: contract.Process
@@ -323,6 +335,7 @@ def test_an_attempt_across_whose_middle_the_server_lost_something_fails_and_is_w
 # -- maintenance that dies -----------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(27)
 @pytest.mark.parametrize("portion", [1, 2])
 def test_an_adoption_that_dies_half_way_keeps_all_writers_out_until_it_is_repeated(

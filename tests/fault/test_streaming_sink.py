@@ -14,7 +14,6 @@ from tests.topologies.sinks import BACKENDS, LOOSE, shop
 HELD = 1
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.rule(27, 28)
 def test_a_query_that_is_killed_after_the_sink_and_before_the_checkpoint_writes_every_row_once(tmp_path: Path) -> None:
     rows = write_input(tmp_path)

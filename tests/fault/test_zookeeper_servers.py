@@ -11,16 +11,20 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.servers.ensemble import Ensemble, Server
-from tests.servers.state_backends import wait_until
+from tests.servers.zookeeper_proxy import Proxy
+from tests.servers.zookeepers import SESSION_S
 from txtopo import errors
 from txtopo.state import administration
+from txtopo.state.retry import Patience
 from txtopo.state.topology import Holder, Seal, TopologyState
 from txtopo.state.zookeeper import ZooKeeperStateStore
 from txtopo.topology.transaction import TransactionAttempt
 
 ALICE = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00")
-SESSION_S = 1.0
+SHORT_S = 1.0
+"""A session whose client soon notices that a server does not answer."""
 TASKS = {"spout": 1}
 
 
@@ -36,24 +40,22 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
         yield ensemble
 
 
-def start_missing(ensemble: Ensemble) -> None:
-    for server in ensemble.servers:
-        if not server.is_running:
-            server.start()
+def connected(hosts: str, root: str, session_s: float = SESSION_S) -> ZooKeeperStateStore:
+    return ZooKeeperStateStore(hosts, root, PATIENCE_S, session_s)
 
 
 class Committing:
-    """A coordinator that commits transactions in turn in a thread, until ``end`` is committed."""
+    """A coordinator that commits transactions in turn in a thread, until ``end`` is committed;
+    after that of ``pause_after`` it waits for :meth:`go_on`."""
 
-    def __init__(self, hosts: str, root: str, end: int, session_timeout_s: float = SESSION_S) -> None:
-        self.store = ZooKeeperStateStore(hosts, root, session_timeout_s=session_timeout_s)
-        self.state = TopologyState.open(self.store, "words", ALICE, wait_s=120)
+    def __init__(self, hosts: str, root: str, end: int, session_s: float = SESSION_S, pause_after: int = 0) -> None:
+        self.store = connected(hosts, root, session_s)
+        self.state = TopologyState.open(self.store, "words", ALICE)
         self.session = self.store.session
         self.committed = 0
         self.error: BaseException | None = None
-        self._end = end
-        self._may_run = threading.Event()
-        self._may_run.set()
+        self._end, self._pause_after = end, pause_after
+        self._may_go_on = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -61,78 +63,83 @@ class Committing:
         try:
             self.state.seal(TransactionAttempt(1, 0), TASKS, None)
             for txid in range(1, self._end + 1):
-                self._may_run.wait(120)
                 self.state.record(TransactionAttempt(txid, 0), {txid % 5: txid}, {}, Seal(TransactionAttempt(txid + 1, 0), TASKS))
                 self.committed = txid
+                if txid == self._pause_after:
+                    self._may_go_on.wait()
         except BaseException as error:
             self.error = error
 
     def wait_for(self, txid: int) -> None:
-        wait_until(lambda: self.committed >= txid or self.error is not None, 60)
+        wait_until(lambda: self.committed >= txid or self.error is not None)
         assert self.error is None
-
-    def hold(self) -> None:
-        self._may_run.clear()
 
     def go_on(self) -> None:
-        self._may_run.set()
+        self._may_go_on.set()
 
-    def finish(self) -> dict[str, Any]:
-        """The stored content after all commits."""
-        self._thread.join(120)
+    def finish(self) -> None:
+        """All commits: everything up to ``end`` is committed once, in one epoch, and the lease is
+        held."""
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         assert self.error is None
-        return administration.show(self.store, "words")
+        end, stored = self._end, dict[str, Any]()
+
+        def is_held() -> bool:
+            # A session that ended after the last commit took the lease with it.
+            self.state.renew()
+            stored.update(Patience(self.store, PATIENCE_S).insist(lambda: administration.show(self.store, "words")))
+            return stored["lease"] is not None
+
+        wait_until(is_held, "the lease")
+        assert (stored["epoch"], stored["current"], stored["lease"]["pid"]) == (1, end + 1, 11)
+        assert stored["positions"] == {str(txid % 5): txid for txid in range(end - 4, end + 1)}
+        assert list(stored["records"]) == [str(end), str(end + 1)]
 
     def close(self) -> None:
         self.state.abandon()
         self.go_on()
-        self._thread.join(60)
+        self._thread.join(PATIENCE_S)
         self.state.close()
         self.store.close()
-
-
-def nothing_lost(summary: dict[str, Any], end: int) -> None:
-    """Everything up to ``end`` is committed once, in one epoch, and the lease is held."""
-    assert (summary["epoch"], summary["current"], summary["lease"]["pid"]) == (1, end + 1, 11)
-    assert summary["positions"] == {str(txid % 5): txid for txid in range(end - 4, end + 1)}
-    assert list(summary["records"]) == [str(end), str(end + 1)]
 
 
 @pytest.mark.rule(3, 25, 26)
 def test_nothing_is_lost_when_the_server_is_killed_and_started_again(alone: Ensemble) -> None:
     server = alone.servers[0]
-    with contextlib.closing(Committing(alone.hosts, "/killed", end=120, session_timeout_s=10)) as committing:
+    with contextlib.closing(Committing(alone.hosts, "/killed", end=120)) as committing:
         for txid in (5, 60):
             committing.wait_for(txid)
             server.kill()
             server.start()
-        nothing_lost(committing.finish(), 120)
+        committing.finish()
         assert committing.store.session == committing.session
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(3, 25, 26)
 def test_a_server_that_was_paused_beyond_the_session_finds_the_coordinator_alone_and_it_goes_on(alone: Ensemble) -> None:
     server = alone.servers[0]
-    with contextlib.closing(Committing(alone.hosts, "/paused", end=200)) as committing:
+    with Proxy(server.hosts) as proxy, contextlib.closing(Committing(proxy.hosts, "/paused", 200, SHORT_S, pause_after=5)) as committing:
         committing.wait_for(5)
         server.pause()
+        committing.go_on()
         wait_until(lambda: committing.store.session == 0)
-        paused_at = committing.committed
-        # A session silent towards its server for longer than its time-out; the session learns the
-        # time-out when it wakes.
-        beyond = threading.Event()
-        assert not beyond.wait(1.5 * SESSION_S)
-        assert committing.committed == paused_at
+        # A server that wakes may hear a client before it misses the client, and keep the session.
+        proxy.refuse()
         server.resume()
-        nothing_lost(committing.finish(), 200)
+        with contextlib.closing(connected(server.hosts, "/paused")) as direct:
+            wait_until(lambda: direct.get("/words/lease") is None)
+        assert committing.committed == 5
+        proxy.accept()
+        committing.finish()
         assert committing.store.session != committing.session
 
 
 @pytest.mark.rule(3, 25, 26)
 def test_an_ensemble_that_loses_its_leader_loses_nothing(three: Ensemble) -> None:
-    start_missing(three)
-    with contextlib.closing(Committing(three.hosts, "/leaderless", end=400, session_timeout_s=4)) as committing:
+    three.start_missing()
+    with contextlib.closing(Committing(three.hosts, "/leaderless", end=400)) as committing:
         for txid in (5, 130, 260):
             committing.wait_for(txid)
             leader = three.leader()
@@ -140,15 +147,15 @@ def test_an_ensemble_that_loses_its_leader_loses_nothing(three: Ensemble) -> Non
             committing.wait_for(txid + 50)
             assert three.leader() is not leader
             leader.start()
-        nothing_lost(committing.finish(), 400)
+        committing.finish()
         assert committing.store.session == committing.session
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.rule(3, 25, 26)
 def test_an_ensemble_whose_leader_hangs_goes_on_without_it(three: Ensemble) -> None:
-    start_missing(three)
-    with contextlib.closing(Committing(three.hosts, "/hanging", end=200, session_timeout_s=4)) as committing:
+    three.start_missing()
+    with contextlib.closing(Committing(three.hosts, "/hanging", end=200, session_s=4.0)) as committing:
         committing.wait_for(5)
         leader = three.leader()
         leader.pause()
@@ -156,42 +163,36 @@ def test_an_ensemble_whose_leader_hangs_goes_on_without_it(three: Ensemble) -> N
             committing.wait_for(100)
         finally:
             leader.resume()
-        nothing_lost(committing.finish(), 200)
+        committing.finish()
 
 
 @pytest.mark.rule(3, 25, 26)
 def test_without_a_majority_commits_pause_and_with_one_they_go_on(three: Ensemble) -> None:
-    start_missing(three)
-    with contextlib.closing(Committing(three.hosts, "/minority", end=100, session_timeout_s=4)) as committing:
+    three.start_missing()
+    with contextlib.closing(Committing(three.hosts, "/minority", end=100, pause_after=5)) as committing:
         committing.wait_for(5)
-        committing.hold()
-        two = three.servers[:2]
-        for server in two:
+        for server in three.servers[:2]:
             server.kill()
         # A leader counts its followers every half tick only, and serves clients until then.
         wait_until(lambda: "not currently serving" in three.servers[2].ask("srvr"))
         wait_until(lambda: committing.store.session == 0)
-        paused_at = committing.committed
         committing.go_on()
         assert not committing.store.wait_until_connected(0.5)
-        assert committing.committed == paused_at
-        for server in two:
-            server.launch()
-        for server in two:
-            server.wait_until_serving()
-        nothing_lost(committing.finish(), 100)
+        assert committing.committed == 5
+        three.start_missing()
+        committing.finish()
 
 
 @pytest.mark.rule(3, 25)
 def test_commits_survive_the_death_of_all_servers_at_once(three: Ensemble) -> None:
-    start_missing(three)
-    with contextlib.closing(Committing(three.hosts, "/all", end=100, session_timeout_s=10)) as committing:
+    three.start_missing()
+    with contextlib.closing(Committing(three.hosts, "/all", end=100)) as committing:
         committing.wait_for(20)
         for server in three.servers:
             server.kill()
         for server in three.servers:
             server.launch()
-        nothing_lost(committing.finish(), 100)
+        committing.finish()
 
 
 # -- what is too large ---------------------------------------------------------------------------
@@ -204,10 +205,11 @@ def metadata_of(size: int) -> dict[str, str]:
     return {"0": "x" * size}
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(25)
 def test_the_largest_record_that_we_allow_is_taken_by_a_server_as_it_comes(alone: Ensemble) -> None:
-    with contextlib.closing(ZooKeeperStateStore(alone.hosts, "/largest")) as store:
-        state = TopologyState.open(store, "words", ALICE, wait_s=20, metadata_bytes_max=LARGEST)
+    with contextlib.closing(connected(alone.hosts, "/largest")) as store:
+        state = TopologyState.open(store, "words", ALICE, metadata_bytes_max=LARGEST)
         size = LARGEST
         while True:
             before, trips = administration.show(store, "words"), store.round_trips
@@ -229,10 +231,11 @@ def test_the_largest_record_that_we_allow_is_taken_by_a_server_as_it_comes(alone
         state.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(25)
 def test_a_record_and_a_seal_that_do_not_fit_into_one_write_follow_each_other_on_a_real_server(alone: Ensemble) -> None:
-    with contextlib.closing(ZooKeeperStateStore(alone.hosts, "/two-writes")) as store:
-        state = TopologyState.open(store, "words", ALICE, wait_s=20, metadata_bytes_max=LARGEST)
+    with contextlib.closing(connected(alone.hosts, "/two-writes")) as store:
+        state = TopologyState.open(store, "words", ALICE, metadata_bytes_max=LARGEST)
         state.seal(TransactionAttempt(1, 0), TASKS, None)
         trips = store.round_trips
         half = 600 * 1024
@@ -248,17 +251,18 @@ def test_a_record_and_a_seal_that_do_not_fit_into_one_write_follow_each_other_on
         state.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(25)
 def test_a_server_that_takes_less_than_we_write_is_named_as_the_cause_and_nothing_is_applied(tmp_path: Path) -> None:
     with Ensemble(tmp_path, size=1, flags=["-Djute.maxbuffer=200000"]) as narrow:
-        with contextlib.closing(ZooKeeperStateStore(narrow.hosts, "/narrow")) as store:
-            state = TopologyState.open(store, "words", ALICE, wait_s=20)
+        with contextlib.closing(connected(narrow.hosts, "/narrow")) as store:
+            state = TopologyState.open(store, "words", ALICE)
             before = administration.show(store, "words")
             hung_up = r"hung up 5 times in a row at a write of 3\d{5} bytes[\s\S]*jute\.maxbuffer"
             with pytest.raises(errors.ZooKeeperUnavailableError, match=hung_up) as caught:
                 state.seal(TransactionAttempt(1, 0), TASKS, metadata_of(300_000))
             assert caught.value.exit_code == 5
-            assert store.wait_until_connected(20)
+            assert store.wait_until_connected(PATIENCE_S)
             assert administration.show(store, "words") == before
             state.close()
             again = TopologyState.open(store, "words", ALICE, metadata_bytes_max=150_000)
@@ -270,9 +274,10 @@ def test_a_server_that_takes_less_than_we_write_is_named_as_the_cause_and_nothin
             again.close()
 
 
+@pytest.mark.thorough
 def test_a_server_of_the_harness_that_was_killed_is_gone(alone: Ensemble) -> None:
     server: Server = alone.servers[0]
-    assert "Mode: standalone" in server.ask("srvr")
+    wait_until(lambda: "Mode: standalone" in server.ask("srvr"))
     server.kill()
     assert (server.is_running, server.ask("srvr")) == (False, "")
     server.start()

@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.servers.ensemble import Ensemble, Server
-from tests.servers.state_backends import wait_until
 from tests.servers.zookeeper_proxy import Proxy
+from tests.servers.zookeepers import SESSION_S, end_session
 from txtopo import errors
 from txtopo.state import administration
 from txtopo.state.topology import Holder, Seal, TopologyState
@@ -22,7 +23,8 @@ from txtopo.topology.transaction import TransactionAttempt
 
 ALICE = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00")
 BOB = Holder("beta.example", 22, "2024-05-01T10:00:10+00:00")
-SESSION_S = 2.0
+SHORT_S = 2.0
+"""A session whose client soon notices that no packet comes through."""
 TASKS = {"spout": 1}
 
 Lost = Literal["request", "answer"]
@@ -46,17 +48,21 @@ def proxy(server: Server) -> Iterator[Proxy]:
         yield proxy
 
 
+def connected(hosts: str, root: str, session_s: float = SESSION_S) -> contextlib.closing[ZooKeeperStateStore]:
+    return contextlib.closing(ZooKeeperStateStore(hosts, root, PATIENCE_S, session_s))
+
+
 @pytest.fixture
 def store(proxy: Proxy, root: str) -> Iterator[ZooKeeperStateStore]:
     """A session through the proxy."""
-    with contextlib.closing(ZooKeeperStateStore(proxy.hosts, root, session_timeout_s=SESSION_S)) as store:
+    with connected(proxy.hosts, root) as store:
         yield store
 
 
 @pytest.fixture
 def direct(server: Server, root: str) -> Iterator[ZooKeeperStateStore]:
     """A session without any fault."""
-    with contextlib.closing(ZooKeeperStateStore(server.hosts, root)) as store:
+    with connected(server.hosts, root) as store:
         yield store
 
 
@@ -65,11 +71,22 @@ def attempt(txid: int, number: int = 0) -> TransactionAttempt:
 
 
 def opened(store: ZooKeeperStateStore, holder: Holder = ALICE) -> TopologyState:
-    return TopologyState.open(store, "words", holder, wait_s=60)
+    return TopologyState.open(store, "words", holder)
 
 
 def shown(store: ZooKeeperStateStore) -> Any:
     return administration.show(store, "words")
+
+
+def held(state: TopologyState, store: ZooKeeperStateStore) -> Any:
+    """What ``store`` shows when the lease is there, which ``state`` may have to take again."""
+
+    def is_held() -> bool:
+        state.renew()
+        return shown(store)["lease"] is not None
+
+    wait_until(is_held)
+    return shown(store)
 
 
 def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
@@ -88,11 +105,12 @@ def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseEx
 
 
 def finish(thread: threading.Thread, raised: list[BaseException]) -> None:
-    thread.join(60)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert raised == []
 
 
+@pytest.mark.in_gate("existing-*")
 @BOTH
 @pytest.mark.rule(25, 26)
 @pytest.mark.parametrize("existed", [False, True], ids=["new", "existing"])
@@ -143,6 +161,7 @@ def test_a_lease_whose_release_was_applied_but_not_acknowledged_is_free_at_once(
     assert opened(direct, BOB).epoch == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(26)
 def test_a_lease_whose_release_never_arrived_ends_with_its_session(proxy: Proxy, store: ZooKeeperStateStore, direct: ZooKeeperStateStore) -> None:
     state = opened(store)
@@ -151,20 +170,24 @@ def test_a_lease_whose_release_never_arrived_ends_with_its_session(proxy: Proxy,
     assert proxy.lost == 1
     with pytest.raises(errors.FencedError, match="pid 11"):
         opened(direct, BOB)
+    # A client that is not connected could not say goodbye.
+    wait_until(lambda: store.session != 0)
     store.close()
     wait_until(lambda: shown(direct)["lease"] is None)
     assert opened(direct, BOB).epoch == 2
 
 
+@pytest.mark.in_gate("answer")
 @BOTH
 @pytest.mark.rule(25, 26)
 def test_a_lease_is_taken_again_also_when_the_multi_that_does_it_is_lost(
-    lost: Lost, proxy: Proxy, store: ZooKeeperStateStore, direct: ZooKeeperStateStore
+    lost: Lost, server: Server, proxy: Proxy, store: ZooKeeperStateStore, direct: ZooKeeperStateStore
 ) -> None:
     state = opened(store)
     state.seal(attempt(1), TASKS, None)
     expired = store.session
     proxy.refuse()
+    end_session(server.hosts, expired)
     wait_until(lambda: shown(direct)["lease"] is None)
     proxy.accept()
     wait_until(lambda: store.session not in (0, expired))
@@ -176,30 +199,34 @@ def test_a_lease_is_taken_again_also_when_the_multi_that_does_it_is_lost(
     assert (stored["epoch"], stored["current"], stored["lease"]["pid"]) == (1, 2, 11)
 
 
+@pytest.mark.in_gate("block-*")
 @pytest.mark.rule(25, 26)
 @pytest.mark.parametrize("is_expired", [False, True], ids=["within the session", "beyond it"])
 @pytest.mark.parametrize("how", ["refuse", "block"])
 def test_a_commit_waits_while_the_connection_is_gone(
-    how: str, is_expired: bool, proxy: Proxy, store: ZooKeeperStateStore, direct: ZooKeeperStateStore
+    how: str, is_expired: bool, root: str, server: Server, proxy: Proxy, direct: ZooKeeperStateStore
 ) -> None:
-    state = opened(store)
-    state.seal(attempt(1), TASKS, None)
-    session = store.session
-    getattr(proxy, how)()
-    thread, raised = in_thread(lambda: state.record(attempt(1), {0: "a"}, {}, Seal(attempt(2), TASKS)))
-    wait_until(lambda: store.session == 0)
-    if is_expired:
-        wait_until(lambda: shown(direct)["lease"] is None)
-    assert (thread.is_alive(), shown(direct)["current"]) == (True, 1)
-    proxy.accept()
-    proxy.unblock()
-    finish(thread, raised)
-    state.renew()
-    assert (store.session != session) >= is_expired
-    stored = shown(direct)
-    assert (stored["epoch"], stored["current"], stored["positions"], stored["lease"]["pid"]) == (1, 2, {"0": "a"}, 11)
+    with connected(proxy.hosts, root, SHORT_S if how == "block" else SESSION_S) as store:
+        state = opened(store)
+        state.seal(attempt(1), TASKS, None)
+        session = store.session
+        getattr(proxy, how)()
+        thread, raised = in_thread(lambda: state.record(attempt(1), {0: "a"}, {}, Seal(attempt(2), TASKS)))
+        wait_until(lambda: store.session == 0)
+        if is_expired:
+            end_session(server.hosts, session)
+            wait_until(lambda: shown(direct)["lease"] is None)
+        assert (thread.is_alive(), shown(direct)["current"]) == (True, 1)
+        proxy.accept()
+        proxy.unblock()
+        finish(thread, raised)
+        if is_expired:
+            wait_until(lambda: store.session not in (0, session))
+        stored = held(state, direct)
+        assert (stored["epoch"], stored["current"], stored["positions"], stored["lease"]["pid"]) == (1, 2, {"0": "a"}, 11)
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(25)
 def test_slow_answers_are_waited_for(proxy: Proxy, store: ZooKeeperStateStore, direct: ZooKeeperStateStore) -> None:
     state = opened(store)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.clusters import Journal, fast, run_to_idle
 from tests.topologies.spouts import Keep, batches, keeping_topology
 from txtopo import (
@@ -118,6 +119,7 @@ def used(history: History) -> dict[int, str]:
     return {int(attempt.split(":")[0]): attempt for attempt in history.attempts("committed")}
 
 
+@pytest.mark.in_gate("3")
 @pytest.mark.rule(3, 12, 22)
 @pytest.mark.parametrize("pending", [1, 3])
 def test_commit_reaches_only_the_emission_that_is_used(cluster: LocalCluster, tmp_path: Path, pending: int) -> None:
@@ -137,6 +139,7 @@ def test_commit_reaches_only_the_emission_that_is_used(cluster: LocalCluster, tm
     assert all("committed" not in history.hooks(attempt, task) for attempt in dropped for task in (0, 1))
 
 
+@pytest.mark.in_gate("another committer")
 @pytest.mark.rule(6, 22)
 @pytest.mark.parametrize("fails", ["the spout", "another committer"])
 def test_a_commit_that_failed_is_made_again_by_the_emission_of_the_next_attempt(cluster: LocalCluster, tmp_path: Path, fails: str) -> None:
@@ -178,7 +181,7 @@ def test_after_a_restart_the_sealed_transaction_is_emitted_and_committed_again(c
     topology = keeping_topology("acknowledges-restarted", Acknowledged(emitted), EndsAfterWrite(store, journal))
     run = cluster.submit_topology(topology.id, fast(max_spout_pending=2), topology)
     with pytest.raises(UserCodeError, match="ended inside"):
-        run.join(60)
+        run.join(PATIENCE_S)
     run_to_idle(cluster, topology, max_spout_pending=2)
     assert batches(store) == BATCHES
     history = History(emitted)

@@ -7,12 +7,13 @@ import os
 import signal
 import socket
 import struct
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import owners
+from tests.servers.ports import free_port
 from tests.servers.zookeepers import client_of
 from txtopo import errors
 from txtopo.state import directory, embedded, server_process, watchdog
@@ -20,7 +21,7 @@ from txtopo.state import directory, embedded, server_process, watchdog
 
 def ask(hosts: str, words: bytes) -> bytes:
     host, _, port = hosts.partition(":")
-    with socket.create_connection((host, int(port)), owners.PATIENCE_S) as connection:
+    with socket.create_connection((host, int(port)), PATIENCE_S) as connection:
         connection.sendall(words)
         return connection.makefile("rb").read()
 
@@ -32,6 +33,7 @@ def test_written_znodes_can_be_read(tmp_path: Path) -> None:
     assert value == b"7"
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(23)
 def test_written_znodes_survive_until_the_next_owner(tmp_path: Path) -> None:
     with embedded.EmbeddedZooKeeper(tmp_path) as first, client_of(first.hosts) as client:
@@ -41,6 +43,7 @@ def test_written_znodes_survive_until_the_next_owner(tmp_path: Path) -> None:
     assert value == b"7"
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(23)
 def test_the_same_object_can_be_started_again(tmp_path: Path) -> None:
     zookeeper = embedded.EmbeddedZooKeeper(tmp_path)
@@ -68,19 +71,21 @@ def test_a_launched_server_that_is_stopped_before_it_serves_leaves_the_directory
     assert not directory.is_owned(tmp_path)
 
 
+@pytest.mark.thorough
 def test_a_launched_server_whose_port_was_taken_serves_on_another(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        ports = iter([taken.getsockname()[1], embedded.free_port()])
+        ports = iter([taken.getsockname()[1], free_port()])
         with embedded.EmbeddedZooKeeper(tmp_path, choose_port=lambda: next(ports)) as zookeeper, client_of(zookeeper.hosts) as client:
             assert client.exists("/")
 
 
+@pytest.mark.thorough
 def test_a_session_of_one_second_is_granted(tmp_path: Path) -> None:
     # ZooKeeper's ConnectRequest: protocol, last zxid seen, timeout in ms, session id, password,
     # read only.
     request = struct.pack(">iqiqi16s?", 0, 0, 1000, 0, 16, bytes(16), False)
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
-        with socket.create_connection(("127.0.0.1", int(zookeeper.hosts.partition(":")[2])), owners.PATIENCE_S) as connection:
+        with socket.create_connection(("127.0.0.1", int(zookeeper.hosts.partition(":")[2])), PATIENCE_S) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
             _length, _protocol, granted_ms = struct.unpack(">iii", connection.makefile("rb").read(12))
     assert granted_ms == 1000
@@ -107,6 +112,7 @@ def test_ruok_and_srvr_are_answered(tmp_path: Path) -> None:
         assert b"Mode: standalone" in ask(zookeeper.hosts, b"srvr")
 
 
+@pytest.mark.thorough
 def test_old_logs_and_snapshots_are_purged_at_a_start(tmp_path: Path) -> None:
     for number in range(6):
         with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, client_of(zookeeper.hosts) as client:
@@ -114,8 +120,8 @@ def test_old_logs_and_snapshots_are_purged_at_a_start(tmp_path: Path) -> None:
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, client_of(zookeeper.hosts) as client:
         assert len(client.get_children("/")) == 7
         # A start takes a snapshot of its own beside the three that the purge, which may have come
-        # first, has kept.
-        assert len(list((tmp_path / "zookeeper" / "version-2").glob("snapshot.*"))) <= 4
+        # first, keeps.
+        wait_until(lambda: len(list((tmp_path / "zookeeper" / "version-2").glob("snapshot.*"))) <= 4)
 
 
 def test_stop_leaves_no_process_and_no_endpoint(tmp_path: Path) -> None:
@@ -138,6 +144,7 @@ def test_an_owner_that_forgets_to_stop_leaves_nothing_behind(tmp_path: Path) -> 
     assert owners.has_ended(watchdog_pid)
 
 
+@pytest.mark.thorough
 def test_two_directories_are_served_side_by_side_and_know_nothing_of_each_other(tmp_path: Path) -> None:
     with embedded.EmbeddedZooKeeper(tmp_path / "a") as a, embedded.EmbeddedZooKeeper(tmp_path / "b") as b:
         with client_of(a.hosts) as client_a, client_of(b.hosts) as client_b:
@@ -150,20 +157,22 @@ def test_a_port_taken_in_between_is_replaced_by_another(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        ports = iter([taken.getsockname()[1], embedded.free_port()])
+        ports = iter([taken.getsockname()[1], free_port()])
         with embedded.EmbeddedZooKeeper(tmp_path, choose_port=lambda: next(ports)) as zookeeper:
             assert ask(zookeeper.hosts, b"ruok") == b"imok"
     assert next(ports, None) is None
 
 
+@pytest.mark.thorough
 def test_another_zookeeper_on_the_chosen_port_is_not_taken_for_ours(tmp_path: Path) -> None:
     with embedded.EmbeddedZooKeeper(tmp_path / "other") as other:
-        ports = iter([int(other.hosts.partition(":")[2]), embedded.free_port()])
+        ports = iter([int(other.hosts.partition(":")[2]), free_port()])
         with embedded.EmbeddedZooKeeper(tmp_path / "ours", choose_port=lambda: next(ports)) as ours:
             assert ours.hosts != other.hosts
             assert f"dataDir={tmp_path / 'ours' / 'zookeeper'}" in ask(ours.hosts, b"conf").decode()
 
 
+@pytest.mark.thorough
 def test_a_path_with_spaces_and_foreign_letters_works_in_the_c_locale(tmp_path: Path) -> None:
     data_dir = tmp_path / "Zürich \\ 動物園 🐘" / "a=b:c"
     with owners.Owner(data_dir, environment={"LC_ALL": "C", "LANG": "C"}) as owner:
@@ -172,12 +181,14 @@ def test_a_path_with_spaces_and_foreign_letters_works_in_the_c_locale(tmp_path: 
         assert owner.wait() == 0
 
 
+@pytest.mark.thorough
 def test_options_meant_for_other_jvms_do_not_reach_the_server(tmp_path: Path) -> None:
     with owners.Owner(tmp_path, environment={"JAVA_TOOL_OPTIONS": "-Xno-such-option", "JDK_JAVA_OPTIONS": "-Xno-such-option"}) as owner:
         assert ask(owner.report()["hosts"], b"ruok") == b"imok"
         assert owner.wait() == 0
 
 
+@pytest.mark.thorough
 def test_serving_does_not_import_pyspark(tmp_path: Path) -> None:
     with owners.Owner(tmp_path) as owner:
         assert owner.report()["has_pyspark"] is False
@@ -239,15 +250,15 @@ def test_asking_for_the_address_before_the_start_names_the_cure(tmp_path: Path) 
         _ = embedded.EmbeddedZooKeeper(tmp_path).hosts
 
 
+@pytest.mark.thorough
 def test_a_killed_server_is_not_alive_before_its_watchdog_has_reported_the_end(tmp_path: Path) -> None:
-    with embedded.EmbeddedZooKeeper(tmp_path) as owned:
+    with embedded.EmbeddedZooKeeper(tmp_path, choose_port=free_port) as owned:
         guardian = owned._require_server()._watchdog.pid
         os.kill(guardian, signal.SIGSTOP)
         try:
+            owners.wait_until_suspended(guardian)
             os.kill(owned.pid, signal.SIGKILL)
-            deadline = time.monotonic() + 20.0
-            while owned.is_alive:
-                assert time.monotonic() < deadline, "the server was killed"
+            wait_until(lambda: not owned.is_alive, "the end of the server that was killed")
         finally:
             os.kill(guardian, signal.SIGCONT)
         owned.restart()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.clusters import fast, run_to_idle
 from txtopo import (
     BaseBasicBolt,
@@ -117,7 +118,7 @@ def test_a_file_that_is_not_utf_8_stops_the_run_under_strict_and_names_file_and_
     store = SqliteStore(tmp_path / "counts.db", "counts")
     run = cluster.submit_topology("not-utf-8", fast(), topology_over("not-utf-8", FileTransactionalSpout(tmp_path / "bad.txt"), store))
     with pytest.raises(InputError, match=r"bad\.txt.*\b14\b") as caught:
-        run.join(60)
+        run.join(PATIENCE_S)
     assert caught.value.exit_code == 2
     assert dict(store.items()) == {}
 
@@ -128,8 +129,8 @@ def test_a_file_that_shrank_after_it_was_planned_stops_the_run(cluster: LocalClu
     spout = FileTransactionalSpout(str(tmp_path / "*.txt"), bytes_per_batch=500)
     topology = topology_over("shrinks", spout, store)
     run = cluster.submit_topology("shrinks", fast(max_transactions=2), topology)
-    run.join(60)
+    run.join(PATIENCE_S)
     with (tmp_path / "0.txt").open("r+b") as file:
         file.truncate(300)
     with pytest.raises(InputError, match=r"0\.txt"):
-        cluster.submit_topology("shrinks", fast(), topology).join(60)
+        cluster.submit_topology("shrinks", fast(), topology).join(PATIENCE_S)

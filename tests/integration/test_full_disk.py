@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,17 +16,17 @@ from pathlib import Path
 import pytest
 from kazoo.exceptions import KazooException
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import owners
 from tests.servers.clusters import Journal, fast
 from tests.servers.zookeepers import client_of
 from tests.topologies.spouts import Keep, batches, keeping_topology
-from txtopo import Fields, LocalCluster, SetupError, ZooKeeperUnavailableError
+from txtopo import Fields, LocalCluster, SetupError, TopologyRun, ZooKeeperUnavailableError
 from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.runtime.revival import Revival
 from txtopo.state import directory, embedded, recorded, server_process
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
-from txtopo.topology.graph import TopologyGraph
 
 
 class SmallDisk:
@@ -141,6 +140,7 @@ def test_the_cause_of_an_absent_zookeeper_is_told_meanwhile_and_at_the_end() -> 
     assert revival.explained(away) is away
 
 
+@pytest.mark.thorough
 def test_a_server_that_meets_a_full_disk_dies_and_has_forgotten_nothing_when_there_is_room(small_disk: SmallDisk) -> None:
     data_dir, answered = small_disk.path / "state", 0
     zookeeper = embedded.EmbeddedZooKeeper(data_dir).start()
@@ -170,64 +170,68 @@ def test_a_server_that_meets_a_full_disk_dies_and_has_forgotten_nothing_when_the
     assert answered >= 12
 
 
+def says_no_room(run: TopologyRun) -> bool:
+    return "there is no room left" in (run.status().last_error or "")
+
+
 def test_a_run_waits_for_room_says_so_and_goes_on(small_disk: SmallDisk, tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "kept.db", "kept")
     spout = MemoryTransactionalSpout({0: [(n,) for n in range(3)]}, Fields("n"), 1)
     with LocalCluster(master="local[2]", data_dir=small_disk.path / "state") as cluster:
         run = cluster.submit_topology("full", fast(), keeping_topology("full", spout, Keep(store, Journal(tmp_path / "journal"))))
-        run.wait_for_txid(3, 60)
+        run.wait_for_txid(3, PATIENCE_S)
         assert cluster.zookeeper_pid is not None
         pid = cluster.zookeeper_pid
         small_disk.fill()
         os.kill(pid, signal.SIGKILL)
         spout.append(0, [(n,) for n in range(3, 6)])
-        deadline = time.monotonic() + 60
-        while "there is no room left" not in (run.status().last_error or ""):
-            assert run.is_alive
-            assert time.monotonic() < deadline
-            threading.Event().wait(0.02)
+        wait_until(lambda: not run.is_alive or says_no_room(run), "the status to say that there is no room")
         assert f"Make room in {small_disk.path / 'state'}" in str(run.status().last_error)
         small_disk.make_room()
-        run.wait_for_txid(6, 60)
-        run.wait_until_idle(60)
+        run.wait_for_txid(6, PATIENCE_S)
+        run.wait_until_idle(PATIENCE_S)
         assert run.status().standing_error is None
-        run.stop()
+        run.stop(PATIENCE_S)
     assert batches(store) == {txid: [txid - 1] for txid in range(1, 7)}
 
 
-def test_a_run_ends_with_the_cure_when_there_is_no_room_for_too_long_and_resumes(small_disk: SmallDisk, tmp_path: Path) -> None:
+@pytest.mark.thorough
+def test_a_run_ends_with_the_cure_when_there_is_no_room_for_too_long_and_resumes(
+    small_disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = SqliteStore(tmp_path / "kept.db", "kept")
-
-    def topology(rows: int) -> TopologyGraph:
-        spout = MemoryTransactionalSpout({0: [(n,) for n in range(rows)]}, Fields("n"), 1)
-        graph: TopologyGraph = keeping_topology("full", spout, Keep(store, Journal(tmp_path / "journal")))
-        return graph
-
+    spout = MemoryTransactionalSpout({0: [(n,) for n in range(2)]}, Fields("n"), 1)
+    topology = keeping_topology("full", spout, Keep(store, Journal(tmp_path / "journal")))
     with LocalCluster(master="local[2]", data_dir=small_disk.path / "state") as cluster:
-        run = cluster.submit_topology("full", fast(zookeeper_wait_s=1, max_transactions=2), topology(4))
-        run.join(60)
-        run = cluster.submit_topology("full", fast(zookeeper_wait_s=1, until="exhausted"), topology(4))
+        run = cluster.submit_topology("full", fast(zookeeper_wait_s=2 * PATIENCE_S), topology)
+        run.wait_for_txid(2, PATIENCE_S)
         assert cluster.zookeeper_pid is not None
         small_disk.fill()
         os.kill(cluster.zookeeper_pid, signal.SIGKILL)
+        spout.append(0, [(n,) for n in range(2, 4)])
+        wait_until(lambda: not run.is_alive or says_no_room(run), "the status to say that there is no room")
+        assert run.is_alive
+        # All of the wait has passed, at once.
+        monkeypatch.setattr(run._state._waits, "_clock", lambda: time.monotonic() + 2 * PATIENCE_S)
         with pytest.raises(ZooKeeperUnavailableError, match="there is no room left in the data directory"):
-            run.join(60)
+            run.join(PATIENCE_S)
         with pytest.raises(ZooKeeperUnavailableError, match="there is no room left in the data directory"):
-            cluster.submit_topology("full", fast(), topology(4))
+            cluster.submit_topology("full", fast(), topology)
         small_disk.make_room()
         # Our ZooKeeper is brought back before the next run begins.
-        cluster.submit_topology("full", fast(until="exhausted"), topology(4)).join(60)
+        cluster.submit_topology("full", fast(until="exhausted"), topology).join(PATIENCE_S)
     assert batches(store) == {txid: [txid - 1] for txid in range(1, 5)}
 
 
+@pytest.mark.thorough
 def test_a_zookeeper_that_died_between_two_runs_is_brought_back(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "kept.db", "kept")
     spout = MemoryTransactionalSpout({0: [(n,) for n in range(4)]}, Fields("n"), 1)
     topology = keeping_topology("between", spout, Keep(store, Journal(tmp_path / "journal")))
     with LocalCluster(master="local[2]") as cluster:
-        cluster.submit_topology("between", fast(max_transactions=2), topology).join(60)
+        cluster.submit_topology("between", fast(max_transactions=2), topology).join(PATIENCE_S)
         assert cluster.zookeeper_pid is not None
         os.kill(cluster.zookeeper_pid, signal.SIGKILL)
         assert owners.has_ended(cluster.zookeeper_pid)
-        cluster.submit_topology("between", fast(until="exhausted"), topology).join(60)
+        cluster.submit_topology("between", fast(until="exhausted"), topology).join(PATIENCE_S)
     assert batches(store) == {txid: [txid - 1] for txid in range(1, 5)}

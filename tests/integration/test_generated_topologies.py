@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from tests.patience import PATIENCE_S
 from tests.property.test_dataplane_model import Drawn, Model, Tag, topologies
 from tests.servers.clusters import fast
 from tests.topologies.recording import RowsSpout, journal_file
@@ -44,8 +45,7 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-@pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.thorough
 @pytest.mark.rule(10, 11, 12, 13, 14, 15, 16, 17, 19)
 def test_sixty_generated_topologies_on_spark_equal_the_model(cluster: LocalCluster) -> None:
     ran = 0
@@ -64,7 +64,7 @@ def test_sixty_generated_topologies_on_spark_equal_the_model(cluster: LocalClust
         journal = journal_file(graph.id)
         journal.touch()
         try:
-            cluster.submit_topology(graph.id, fast(max_transactions=1), graph).join(60)
+            cluster.submit_topology(graph.id, fast(max_transactions=1), graph).join(PATIENCE_S)
             lines = journal.read_text().splitlines()
         finally:
             journal.unlink()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.clusters import Journal, fast, run_to_idle
 from tests.topologies.spouts import Ranges
 from txtopo import (
@@ -171,7 +172,7 @@ def test_a_wrong_emit_stops_the_topology_and_names_component_stream_and_expected
     builder.set_bolt("fork", bolt(), 1).shuffle_grouping("numbers")
     run = cluster.submit_topology(bolt.__name__, fast(), builder.build_topology())
     with pytest.raises(EmitError, match=says) as caught:
-        run.join(60)
+        run.join(PATIENCE_S)
     assert caught.value.component == "fork"
 
 
@@ -191,5 +192,5 @@ def test_max_transactions_ends_a_run_after_so_many_commits(cluster: LocalCluster
     topology = builder.build_topology()
     for committed in (3, 6):
         run = cluster.submit_topology("bounded", fast(max_transactions=3, max_spout_pending=5), topology)
-        status = run.join(60)
+        status = run.join(PATIENCE_S)
         assert (status.committed, status.current) == (3, committed + 1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.clusters import Journal, fast, run_to_idle
 from tests.topologies.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
 from txtopo import (
@@ -33,6 +34,7 @@ from txtopo.stores import SqliteStore
 EXPECTED = {txid: list(range(200 * txid - 200, 200 * txid)) for txid in (1, 2, 3)}
 
 
+@pytest.mark.in_gate("plain")
 @pytest.mark.rule(12, 33)
 @pytest.mark.parametrize("kind", ["plain", "storm-style"])
 def test_a_batch_that_outgrows_the_driver_is_pinned_and_counted(cluster: LocalCluster, tmp_path: Path, kind: str) -> None:
@@ -132,7 +134,7 @@ def test_a_held_member_that_cannot_be_pickled_is_an_error_that_names_it_and_the_
     builder.set_bolt("holder", HoldsConnection(), 2).shuffle_grouping("numbers")
     run = cluster.submit_topology("holds", fast(on_error="replay"), builder.build_topology())
     with pytest.raises(HeldStateError, match=r"'connection' cannot be pickled") as caught:
-        run.join(60)
+        run.join(PATIENCE_S)
     assert caught.value.component == "holder"
     assert "context.resource" in str(caught.value)
 
@@ -187,7 +189,7 @@ def test_a_tuple_beyond_the_bound_is_an_error_that_names_the_setting(cluster: Lo
     store = SqliteStore(tmp_path / "kept.db", "kept")
     run = cluster.submit_topology("too-wide", fast(blob_bytes_max=1024), wide_topology("too-wide", tmp_path, store))
     with pytest.raises(BatchTooLargeError, match=r"one tuple from component 'numbers' has \d+ bytes; the bound is blob_bytes_max = 1024"):
-        run.join(60)
+        run.join(PATIENCE_S)
     assert batches(store) == {}
 
 

@@ -59,6 +59,7 @@ def test_a_directory_is_owned_while_readers_look_at_its_lock(idle: Path) -> None
         owned.release()
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(37)
 def test_a_server_that_died_while_its_owner_lives_is_not_waited_for(idle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with owners.Owner(idle, readers.RECORDING) as owner, Visibility("words", data_dir=idle) as visibility:
@@ -73,6 +74,7 @@ def test_a_server_that_died_while_its_owner_lives_is_not_waited_for(idle: Path, 
     assert visible_txid("words", data_dir=idle) == 6
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(37)
 def test_commands_that_change_the_state_own_the_directory_only_with_execute(idle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     owned = directory.DataDirectory(idle)

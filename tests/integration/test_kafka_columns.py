@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.test_columns import Add
+from tests.patience import PATIENCE_S
 from tests.servers.clusters import Journal, fast, run_to_idle
 from tests.servers.kafka import KafkaServer
 from txtopo import Fields, InputError, LocalCluster, TransactionalTopologyBuilder
@@ -38,6 +39,7 @@ def adding(id: str, spout: Any, store: SqliteStore, journal: Journal, how: str =
     return builder.build_topology()
 
 
+@pytest.mark.in_gate("Opaque*")
 @pytest.mark.rule(18, 38)
 @pytest.mark.parametrize(("spout", "format"), [(KafkaColumnSpout, "json"), (OpaqueKafkaColumnSpout, "avro")])
 def test_committed_records_are_summed_up_once_in_columns_also_by_a_replay(
@@ -45,7 +47,6 @@ def test_committed_records_are_summed_up_once_in_columns_also_by_a_replay(
 ) -> None:
     topic = kafka.new_topic(partitions=2)
     producer = kafka.producer(transactional_id=topic)
-    producer.init_transactions()
     for begin in range(0, len(ROWS), 500):
         for is_kept in (False, True):
             producer.begin_transaction()
@@ -80,6 +81,6 @@ def test_a_value_that_does_not_fit_stops_the_run_and_names_its_place(cluster: Lo
     spout = KafkaColumnSpout(kafka.servers, topic, format="json", schema=SCHEMA)
     run = cluster.submit_topology("kafka-columns-bad", fast(), adding("kafka-columns-bad", spout, store, Journal(tmp_path / "journal")))
     with pytest.raises(InputError, match=rf"topic {topic}, partition 0, offset 1 cannot be read: .*Failed to convert JSON to int64") as caught:
-        run.join(60)
+        run.join(PATIENCE_S)
     assert caught.value.exit_code == 2
     assert dict(store.items()) == {}

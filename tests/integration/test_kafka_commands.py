@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.kafka import KafkaServer
 from tests.topologies.kafka_sinks import COMPONENT, Sales
 from tests.unit.test_cli_upkeep import Stored
@@ -45,10 +46,9 @@ def test_abort_ends_what_a_dead_task_left_open(sales: Sales, process: WorkerProc
     sales.write(process, 1, 0, ["a"], tasks=1)
     sales.kafka.wait_until_settled(sales.topic)
     dead = sales.kafka.producer(transactional_id=f"{sales.auxiliary_topic}.0")
-    dead.init_transactions(20)
     dead.begin_transaction()
     dead.produce(sales.topic, b"left open")
-    dead.flush(20)
+    dead.flush(PATIENCE_S)
     code, text = run(capsys, sales, "show")
     assert json.loads(text.splitlines()[-1]) == {"target": sales.topic, "partition": 0, "readers_wait_at": 2, "end": 3}
     code, text = run(capsys, sales, "abort")
@@ -72,7 +72,7 @@ def test_clear_forgets_the_topology_and_leaves_the_rows(
         sales.write(process, 1, 0, ["b"], tasks=1, generation="second")
     process.close()
     assert run(capsys, sales, "clear", "--execute", *data)[0] == 0
-    sales.kafka.wait_until(lambda: sales.auxiliary_topic not in sales.kafka.admin.list_topics(timeout=20).topics)
+    sales.kafka.wait_until(lambda: sales.auxiliary_topic not in sales.kafka.admin.list_topics(timeout=PATIENCE_S).topics)
     sales.write(process, 1, 0, ["b"], tasks=1, generation="second")
     assert sales.values == ["a", "b"]
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition, admin
 
-from tests.servers.kafka import ANSWER_S, KafkaServer
+from tests.patience import PATIENCE_S
+from tests.servers.kafka import KafkaServer
 from tests.topic_drive import Drive, Plan
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
 from txtopo.connectors.kafka.source import LogChangedError
@@ -53,12 +54,13 @@ def filled(kafka: KafkaServer, count: int) -> str:
 
 def delete_records(kafka: KafkaServer, topic: str, before: int) -> None:
     (future,) = kafka.admin.delete_records([TopicPartition(topic, 0, before)]).values()
-    future.result(ANSWER_S)
+    future.result(PATIENCE_S)
 
 
 # -- deleted, and made again ---------------------------------------------------------------------
 
 
+@pytest.mark.in_gate("transactional")
 @KINDS
 def test_a_deleted_topic_stops_the_spout_with_the_place_and_a_cure(kafka: KafkaServer, driven: Any, kind: Any) -> None:
     topic = filled(kafka, 5)
@@ -79,6 +81,7 @@ def _ready_and_plan(drive: Drive) -> Plan:
     return drive.plan()
 
 
+@pytest.mark.in_gate("as long-transactional")
 @KINDS
 @pytest.mark.parametrize("count", [0, 3, 5, 9], ids=["empty", "shorter", "as long", "longer"])
 def test_a_topic_made_again_while_nothing_was_to_do_stops_the_spout(kafka: KafkaServer, driven: Any, kind: Any, count: int) -> None:
@@ -93,6 +96,7 @@ def test_a_topic_made_again_while_nothing_was_to_do_stops_the_spout(kafka: Kafka
     assert drive.positions[0]["end"] == 5
 
 
+@pytest.mark.in_gate("kept consumer-opaque", "fresh consumer-transactional")
 @KINDS
 @pytest.mark.parametrize("is_warm", [True, False], ids=["kept consumer", "fresh consumer"])
 def test_a_topic_made_again_between_plan_and_reading_fails_the_reading(kafka: KafkaServer, driven: Any, kind: Any, is_warm: bool) -> None:
@@ -113,6 +117,7 @@ def test_a_topic_made_again_between_plan_and_reading_fails_the_reading(kafka: Ka
             drive.plan()
 
 
+@pytest.mark.thorough
 def test_a_topic_that_is_deleted_between_plan_and_reading_is_not_waited_for(kafka: KafkaServer, driven: Any) -> None:
     topic = filled(kafka, 10)
     drive = driven(KafkaTransactionalSpout, topic)
@@ -122,6 +127,7 @@ def test_a_topic_that_is_deleted_between_plan_and_reading_is_not_waited_for(kafk
         drive.read(plan)
 
 
+@pytest.mark.in_gate("5")
 @pytest.mark.parametrize("count", [0, 3, 5, 9])
 def test_a_topic_made_again_is_read_from_its_beginning_with_skip(
     kafka: KafkaServer, driven: Any, count: int, caplog: pytest.LogCaptureFixture
@@ -144,16 +150,14 @@ def _rest_with_failures(drive: Drive) -> list[Any]:
     """As ``rest``, over two times of refresh, with attempts that fail."""
     rows: list[Any] = []
     for _ in range(10):
-        if not drive.is_ready:
+        if drive.tried(lambda: drive.is_ready):
+            rows += drive.tried(drive.next)
+        else:
             drive.wait(REFRESH_S / 4)
-            continue
-        try:
-            rows += drive.next()
-        except FailedException:
-            continue
     return rows
 
 
+@pytest.mark.thorough
 def test_a_deleted_topic_is_left_out_with_skip_and_read_again_when_it_is_back(kafka: KafkaServer, driven: Any) -> None:
     topic, other = filled(kafka, 5), filled(kafka, 2)
     drive = driven(OpaqueKafkaTransactionalSpout, [topic, other], lost="skip")
@@ -172,6 +176,7 @@ def test_a_deleted_topic_is_left_out_with_skip_and_read_again_when_it_is_back(ka
     assert drive.rest() == ["back"]
 
 
+@pytest.mark.thorough
 @KINDS
 def test_a_topic_that_is_no_longer_named_is_left_alone_and_keeps_its_position(kafka: KafkaServer, driven: Any, kind: Any) -> None:
     topic, other = filled(kafka, 5), filled(kafka, 2)
@@ -204,6 +209,7 @@ def test_records_that_aged_out_before_the_plan_stop_the_spout(kafka: KafkaServer
         _ready_and_plan(drive)
 
 
+@pytest.mark.in_gate("all-*")
 @KINDS
 @pytest.mark.parametrize("before", [7, 20], ids=["some", "all"])
 def test_records_that_aged_out_between_plan_and_reading_fail_the_reading(kafka: KafkaServer, driven: Any, kind: Any, before: int) -> None:
@@ -257,7 +263,7 @@ def test_a_topic_that_becomes_compacted_is_refused_at_the_next_look(kafka: Kafka
     assert drive.rest() == numbered(0, 3)
     entry = admin.ConfigEntry("cleanup.policy", "compact", incremental_operation=admin.AlterConfigOpType.SET)
     (future,) = kafka.admin.incremental_alter_configs([admin.ConfigResource(admin.ResourceType.TOPIC, topic, incremental_configs=[entry])]).values()
-    future.result(ANSWER_S)
+    future.result(PATIENCE_S)
     drive.wait(REFRESH_S)
     with pytest.raises(SetupError, match="is compacted"):
         _ = drive.is_ready
@@ -266,34 +272,29 @@ def test_a_topic_that_becomes_compacted_is_refused_at_the_next_look(kafka: Kafka
 # -- transactions of producers -------------------------------------------------------------------
 
 
-def transactional(kafka: KafkaServer, name: str) -> Any:
-    producer = kafka.producer(transactional_id=name, transaction_timeout_ms=60_000)
-    producer.init_transactions(ANSWER_S)
-    return producer
-
-
 def write(producer: Any, topic: str, values: list[str], *, commit: bool | None) -> None:
     """A transaction; ``None`` leaves it open."""
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, value, partition=0)
-    producer.flush(ANSWER_S)
+    producer.flush(PATIENCE_S)
     if commit is not None:
-        (producer.commit_transaction if commit else producer.abort_transaction)(ANSWER_S)
+        (producer.commit_transaction if commit else producer.abort_transaction)(PATIENCE_S)
 
 
+@pytest.mark.in_gate("opaque")
 @KINDS
 def test_nothing_behind_an_open_transaction_is_read_until_it_is_decided(kafka: KafkaServer, driven: Any, kind: Any) -> None:
     topic = filled(kafka, 3)
     drive = driven(kind, topic)
-    stranger = transactional(kafka, f"stranger-{topic}")
+    stranger = kafka.producer(f"stranger-{topic}")
     write(stranger, topic, ["open"], commit=None)
     kafka.produce(topic, ["behind"])
     assert drive.rest() == numbered(0, 3)
     assert not drive.is_ready
     loud = driven(kind, topic, isolation="read_uncommitted")
     assert loud.rest() == [*numbered(0, 3), "open", "behind"]
-    stranger.commit_transaction(ANSWER_S)
+    stranger.commit_transaction(PATIENCE_S)
     _await_ready(kafka, drive)
     assert drive.rest() == ["open", "behind"]
 
@@ -303,11 +304,12 @@ def _await_ready(kafka: KafkaServer, drive: Drive) -> None:
     kafka.wait_until(lambda: drive.is_ready)
 
 
+@pytest.mark.in_gate("2-opaque", "3-transactional")
 @KINDS
 @pytest.mark.parametrize("records_per_batch", [1, 2, 3, 100])
 def test_aborted_records_and_markers_are_gaps_also_at_the_ends_of_batches(kafka: KafkaServer, driven: Any, kind: Any, records_per_batch: int) -> None:
     topic = filled(kafka, 2)
-    stranger = transactional(kafka, f"stranger-{topic}")
+    stranger = kafka.producer(f"stranger-{topic}")
     write(stranger, topic, ["x", "y", "z"], commit=False)
     write(stranger, topic, ["a"], commit=True)
     write(stranger, topic, ["b"], commit=True)
@@ -329,6 +331,7 @@ def test_aborted_records_and_markers_are_gaps_also_at_the_ends_of_batches(kafka:
 # -- records that come while others are read -----------------------------------------------------
 
 
+@pytest.mark.in_gate("transactional")
 @KINDS
 def test_records_that_come_behind_the_end_of_the_partition_are_in_the_next_batch(kafka: KafkaServer, driven: Any, kind: Any) -> None:
     topic = kafka.new_topic()
@@ -340,11 +343,11 @@ def test_records_that_come_behind_the_end_of_the_partition_are_in_the_next_batch
             producer.produce(topic, str(next(values)), partition=0)
             written += 1
         if round_number % 3 == 0:
-            producer.flush(ANSWER_S)
+            producer.flush(PATIENCE_S)
         else:
             producer.poll(0)
         if drive.is_ready:
             rows += drive.next()
-    producer.flush(ANSWER_S)
+    producer.flush(PATIENCE_S)
     rows += drive.rest()
     assert rows == numbered(0, written)

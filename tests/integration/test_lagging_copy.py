@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.clusters import fast, run_to_idle
 from txtopo import (
     BaseTransactionalBolt,
@@ -55,7 +56,7 @@ class AddsTwice(BaseTransactionalBolt, ICommitter):
         return (old or 0) + self.sum
 
     def copy(self) -> None:
-        with contextlib.closing(sqlite3.connect(self.store.path, timeout=60, isolation_level=None)) as source:
+        with contextlib.closing(sqlite3.connect(self.store.path, timeout=PATIENCE_S, isolation_level=None)) as source:
             # Held against the other task: copies are numbered in the order of the commits.
             source.execute("BEGIN IMMEDIATE")
             number = len(list(self.copies.glob(f"{self.attempt.txid}-*.db")))
@@ -92,7 +93,7 @@ def test_a_copy_taken_between_two_commits_of_a_transaction_is_refused_and_a_comp
         before = dict(bolt.store.items())
         run = cluster.submit_topology("lagging", fast(), topology)
         with pytest.raises(StateMismatchError, match=r"is behind: it holds [123] store transactions .* has recorded 4") as caught:
-            run.join(60)
+            run.join(PATIENCE_S)
         assert (caught.value.exit_code, dict(bolt.store.items())) == (6, before)
     fail_over(bolt.store, copies[-1])
     run_to_idle(cluster, topology)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.servers.clusters import Journal, fast, run_to_idle
-from tests.servers.state_backends import wait_until
 from tests.topologies.spouts import Keep, batches, keeping_topology
 from txtopo import (
     BaseOpaquePartitionedTransactionalSpout,
@@ -113,7 +113,7 @@ class FailsWhenFollowed(Keep):
 
     def finish_batch(self) -> None:
         if self.attempt == A(1, 0):
-            wait_until(lambda: self.emitted.count(self.awaited) > 0)
+            wait_until(lambda: self.emitted.count(self.awaited) > 0, "the next batch to be emitted")
             raise FailedException("told to fail when the next batch is emitted")
         super().finish_batch()
 
@@ -147,7 +147,7 @@ def test_after_a_is_replayed_with_less_b_begins_where_a_now_ends(cluster: LocalC
 def test_partitions_appear_vanish_and_return_and_none_keeps_the_position(cluster: LocalCluster, tmp_path: Path) -> None:
     spout, store = Shards(tmp_path, [4], 2), opaque_store(tmp_path)
     run = cluster.submit_topology("comes-and-goes", fast(), keeping_topology("comes-and-goes", spout, Keep(store, Journal(tmp_path / "journal"))))
-    run.wait_until_idle(60)
+    run.wait_until_idle(PATIENCE_S)
     stored = {1: [0, 1], 2: [2, 3]}
     assert batches(store) == stored
     for sizes, more in [
@@ -157,7 +157,7 @@ def test_partitions_appear_vanish_and_return_and_none_keeps_the_position(cluster
         ((6, 5, 1), {6: [1003, 1004, 2000]}),
     ]:
         spout.resize(*sizes)
-        run.wait_until_idle(60)
+        run.wait_until_idle(PATIENCE_S)
         stored |= more
         assert batches(store) == stored, f"after there were {len(sizes)} shards"
     run.stop()
@@ -181,6 +181,7 @@ class ShrinksAfterWrite(Keep):
             self.spout.resize(9, 20)
 
 
+@pytest.mark.in_gate("3")
 @pytest.mark.rule(4, 18, 30)
 @pytest.mark.parametrize("pending", [1, 3])
 def test_a_batch_that_changes_after_its_seal_counts_as_it_is_in_the_end(cluster: LocalCluster, tmp_path: Path, pending: int) -> None:
@@ -229,7 +230,7 @@ def test_none_for_a_batch_that_has_tuples_is_refused_naming_component_and_partit
     topology = keeping_topology("forgetful", spout, Keep(opaque_store(tmp_path), Journal(tmp_path / "journal")))
     run = cluster.submit_topology("forgetful", fast(), topology)
     with pytest.raises(MetadataError, match="partition 1 emitted 2 tuples but returned None") as caught:
-        run.join(60)
+        run.join(PATIENCE_S)
     assert caught.value.component == "numbers"
 
 
@@ -245,16 +246,16 @@ def numbers_of(*sizes: int) -> dict[int, list[tuple[int]]]:
 def test_a_partition_is_disabled_and_enabled_while_the_topology_runs(cluster: LocalCluster, tmp_path: Path) -> None:
     spout, store = OpaqueMemoryTransactionalSpout(numbers_of(3, 3), ["n"], 2), opaque_store(tmp_path)
     run = cluster.submit_topology("switched", fast(), keeping_topology("switched", spout, Keep(store, Journal(tmp_path / "journal"))))
-    run.wait_until_idle(60)
+    run.wait_until_idle(PATIENCE_S)
     spout.set_disabled(1, True)
     spout.append(1, [(1003,)])
     spout.append(0, [(3,)])
     spout.append(2, [(2000,)])
-    run.wait_until_idle(60)
+    run.wait_until_idle(PATIENCE_S)
     stored = {1: [0, 1, 1000, 1001], 2: [2, 1002], 3: [3, 2000]}
     assert batches(store) == stored
     spout.set_disabled(1, False)
-    run.wait_until_idle(60)
+    run.wait_until_idle(PATIENCE_S)
     assert run.stop().replays == 0
     assert batches(store) == {**stored, 4: [1003]}
 
@@ -281,11 +282,11 @@ class LostAfterPlan(OpaqueMemoryTransactionalSpout):
 def test_a_plan_that_cannot_be_emitted_is_made_anew(cluster: LocalCluster, tmp_path: Path) -> None:
     spout, store = LostAfterPlan(numbers_of(6, 6), ["n"], 2), opaque_store(tmp_path)
     run = cluster.submit_topology("lost-after-plan", fast(), keeping_topology("lost-after-plan", spout, Keep(store, Journal(tmp_path / "journal"))))
-    run.wait_until_idle(60)
+    run.wait_until_idle(PATIENCE_S)
     assert batches(store) == {1: [0, 1, 1000, 1001], 2: [2, 3], 3: [4, 5]}
     assert "partition 1 was disabled after transaction 2 was planned" in (run.status().last_error or "")
     spout.set_disabled(1, False)
-    run.wait_until_idle(60)
+    run.wait_until_idle(PATIENCE_S)
     assert run.stop().replays == 1
     assert kept_numbers(store) == [*range(6), *range(1000, 1006)]
 
@@ -299,17 +300,18 @@ class EndsAfterWrite(Keep):
             raise RuntimeError("ended inside the commit")
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(4, 5, 23, 30)
 def test_after_a_restart_a_sealed_batch_may_be_another(cluster: LocalCluster, tmp_path: Path) -> None:
     spout, store = OpaqueMemoryTransactionalSpout(numbers_of(6, 6), ["n"], 2), opaque_store(tmp_path)
     topology = keeping_topology("sealed-opaque", spout, EndsAfterWrite(store, Journal(tmp_path / "journal")))
     run = cluster.submit_topology(topology.id, fast(max_spout_pending=3), topology)
     with pytest.raises(UserCodeError, match="ended inside"):
-        run.join(60)
+        run.join(PATIENCE_S)
     assert batches(store)[2] == [2, 3, 1002, 1003], "nothing had been applied"
     spout.set_disabled(0, True)
     spout.set_disabled(1, True)
-    cluster.submit_topology(topology.id, fast(max_transactions=1), topology).join(60)
+    cluster.submit_topology(topology.id, fast(max_transactions=1), topology).join(PATIENCE_S)
     assert batches(store)[2] == [], "a sealed transaction is replayed first, whether or not the spout is ready"
     spout.set_disabled(0, False)
     spout.set_disabled(1, False)
@@ -351,11 +353,11 @@ def test_writes_of_a_failed_attempt_do_not_count_even_if_its_replay_opens_no_sto
     builder = TransactionalTopologyBuilder("void", "numbers", spout)
     builder.set_bolt("count", CountsIfAny(store, spout), 2).fields_grouping("numbers", Fields("n"))
     run = cluster.submit_topology("void", fast(), builder.build_topology())
-    run.wait_for_txid(2, 60)
-    run.wait_until_idle(60)
+    run.wait_for_txid(2, PATIENCE_S)
+    run.wait_until_idle(PATIENCE_S)
     assert recorded(cluster, "void") == {"count/kept": "1:0"}, "the replay of transaction 2 was to have nothing to write"
     spout.set_disabled(0, False)
-    run.wait_until_idle(60)
+    run.wait_until_idle(PATIENCE_S)
     assert run.stop().replays == 1
     assert dict(store.items()) == {7: 2, 8: 1}
     assert recorded(cluster, "void") == {"count/kept": "4:0"}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.clusters import Journal, fast, run_to_idle
 from tests.topologies.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
 from txtopo import (
@@ -40,6 +41,7 @@ class EndsInside(Keep):
             raise RuntimeError("ended inside the commit")
 
 
+@pytest.mark.in_gate("storm-style")
 @pytest.mark.rule(1, 23)
 @pytest.mark.parametrize("kind", ["plain", "planned", "storm-style"])
 def test_a_sealed_transaction_is_replayed_first_under_its_own_task_counts(cluster: LocalCluster, tmp_path: Path, kind: str) -> None:
@@ -52,7 +54,7 @@ def test_a_sealed_transaction_is_replayed_first_under_its_own_task_counts(cluste
     id = f"sealed-{kind}"
     run = cluster.submit_topology(id, fast(max_spout_pending=3), keeping_topology(id, spout(20), EndsInside(store, journal)))
     with pytest.raises(UserCodeError, match="ended inside"):
-        run.join(60)
+        run.join(PATIENCE_S)
     assert run.status().current == 2
     before = batches(store)
     run_to_idle(cluster, keeping_topology(id, spout(20), EndsInside(store, journal), spout_tasks=1, pass_tasks=3), max_spout_pending=2)
@@ -80,6 +82,7 @@ def journal_time(journal: Journal, context: TopologyContext, attempt: Transactio
     journal.write(f"opened {attempt.txid} {attempt.attempt_id} {context.phase} {context.opened_at.isoformat()}")
 
 
+@pytest.mark.in_gate("planned")
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("kind", ["planned", "storm-style"])
 def test_a_transaction_was_opened_when_it_was_opened_also_after_a_restart(cluster: LocalCluster, tmp_path: Path, kind: str) -> None:
@@ -90,7 +93,7 @@ def test_a_transaction_was_opened_when_it_was_opened_also_after_a_restart(cluste
     topology = keeping_topology(id, Partitioned(journal, 2, 20, 2, kind == "planned"), TellsTheTime(store, journal))
     run = cluster.submit_topology(id, fast(max_spout_pending=2), topology)
     with pytest.raises(UserCodeError, match="ended inside"):
-        run.join(60)
+        run.join(PATIENCE_S)
     restarted = datetime.datetime.now(datetime.UTC)
     run_to_idle(cluster, topology)
     told = [line.split()[1:] for line in journal.lines() if line.startswith("opened")]
@@ -114,7 +117,7 @@ def test_a_changed_topology_is_refused_with_the_command_that_accepts_it(
     run_to_idle(cluster, topology(10, "kept"))
     run = cluster.submit_topology("changes", fast(), topology(20, "renamed"))
     with pytest.raises(StateMismatchError, match=r"txtopo state accept changes --store keep/renamed`"):
-        run.join(60)
+        run.join(PATIENCE_S)
     assert cli.main(["state", "accept", "changes", "--store", "keep/renamed", "--zookeeper", str(cluster.zookeeper), "--execute"]) == 0
     assert "component 'keep' may begin renamed with nothing in it" in capsys.readouterr().out
     run_to_idle(cluster, topology(20, "renamed"))
@@ -144,10 +147,10 @@ def test_appended_rows_are_read_while_the_topology_runs_and_idleness_is_asked_af
     store = SqliteStore(tmp_path / "kept.db", "kept")
     spout = MemoryTransactionalSpout({0: [(1,)]}, Fields("n"), 10)
     run = cluster.submit_topology("appends", fast(), keeping_topology("appends", spout, Keep(store, Journal(tmp_path / "journal"))))
-    run.wait_until_idle(60)
+    run.wait_until_idle(PATIENCE_S)
     for n in (10, 100, 1000):
         spout.append(0, [(n,)])
-        run.wait_until_idle(60)
+        run.wait_until_idle(PATIENCE_S)
     assert store.get("total") == 1111
     assert run.stop().committed == 4, "an idle topology made empty transactions"
 
@@ -162,7 +165,7 @@ def test_a_second_coordinator_of_the_same_topology_is_refused_and_the_first_goes
         cluster.submit_topology("second", fast(), topology)
     assert caught.value.exit_code == 4
     spout.append(0, [(2,)])
-    run.wait_until_idle(60)
+    run.wait_until_idle(PATIENCE_S)
     assert store.get("total") == 3
 
 
@@ -175,15 +178,15 @@ def test_of_two_standbys_one_takes_over_and_the_other_can_be_stopped_while_waiti
     topology = keeping_topology("stood-by-for", spout, Keep(store, Journal(tmp_path / "journal")))
     first = cluster.submit_topology("first", fast(), topology)
     waiting = [cluster.submit_topology(name, fast(on_held="wait"), topology) for name in ("second", "third", "fourth")]
-    first.wait_until_idle(60)
+    first.wait_until_idle(PATIENCE_S)
     assert [(run.status().state, run.began) for run in waiting] == [("standby", None)] * 3
     assert "'stood-by-for' is held by another coordinator: 'first'" in (waiting[0].status().last_error or "")
-    assert waiting.pop().stop(10).state == "stopped"
+    assert waiting.pop().stop(PATIENCE_S).state == "stopped"
     waiting.pop().kill()
     first.stop()
     spout.append(0, [(10,)])
     run = waiting.pop()
-    assert run.wait_for_txid(2, 60).epoch == 2
+    assert run.wait_for_txid(2, PATIENCE_S).epoch == 2
     assert run.began is not None
     assert run.began.current == 2
     assert store.get("total") == 11
@@ -195,13 +198,13 @@ def test_a_takeover_within_one_program_ends_the_first_run_with_exit_code_4(clust
     spout = MemoryTransactionalSpout({0: [(1,)]}, Fields("n"), 1)
     topology = keeping_topology("taken-over", spout, Keep(store, Journal(tmp_path / "journal")))
     first = cluster.submit_topology("first", fast(), topology)
-    first.wait_until_idle(60)
+    first.wait_until_idle(PATIENCE_S)
     second = cluster.submit_topology("second", fast(on_held="take"), topology)
     with pytest.raises(FencedError, match=r"another coordinator took it in epoch 2; its holder now is 'second'") as caught:
-        first.join(30)
+        first.join(PATIENCE_S)
     assert caught.value.exit_code == 4
     spout.append(0, [(10,)])
-    second.wait_until_idle(60)
+    second.wait_until_idle(PATIENCE_S)
     assert store.get("total") == 11
 
 
@@ -221,7 +224,7 @@ def test_a_run_that_cannot_renew_its_lease_ends_with_the_cause(
     topology = keeping_topology("unrevived", spout, Keep(SqliteStore(tmp_path / "kept.db", "kept"), Journal(tmp_path / "journal")))
     run = cluster.submit_topology("unrevived", fast(), topology)
     with pytest.raises(OSError, match="no room for a new server"):
-        run.join(30)
+        run.join(PATIENCE_S)
 
 
 @pytest.mark.rule(27)
@@ -235,7 +238,7 @@ def test_a_store_that_was_emptied_under_old_state_is_refused(cluster: LocalClust
     spout.append(0, [(2,)])
     run = cluster.submit_topology("emptied", fast(), topology)
     with pytest.raises(StateMismatchError, match=r"txtopo store adopt") as caught:
-        run.join(60)
+        run.join(PATIENCE_S)
     assert caught.value.exit_code == 6
 
 
@@ -248,7 +251,7 @@ def test_a_store_of_another_generation_is_refused(cluster: LocalCluster, tmp_pat
         run_to_idle(other, topology)
     run = cluster.submit_topology("generations", fast(), topology)
     with pytest.raises(StateMismatchError, match="generation"):
-        run.join(60)
+        run.join(PATIENCE_S)
     assert store.get("total") == 1, "the store was changed"
 
 

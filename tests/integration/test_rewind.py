@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.clusters import Journal, fast
 from tests.topologies.spouts import Keep, keeping_topology
 from txtopo import Fields, LocalCluster, StateMismatchError
@@ -30,7 +31,7 @@ class Life:
         kind: Any = OpaqueMemoryTransactionalSpout if self.opaque else MemoryTransactionalSpout
         topology = keeping_topology("rewound", kind({0: [(n,) for n in numbers]}, Fields("n"), 2), Keep(self.store, Journal(self.place / "journal")))
         with LocalCluster(master="local[2]", data_dir=self.place / "state") as cluster:
-            cluster.submit_topology("rewound", fast(until="exhausted"), topology).join(60)
+            cluster.submit_topology("rewound", fast(until="exhausted"), topology).join(PATIENCE_S)
 
     def copy(self) -> None:
         shutil.copytree(self.place / "state", self.place / "copy")
@@ -40,6 +41,7 @@ class Life:
         (self.place / "copy").rename(self.place / "state")
 
 
+@pytest.mark.in_gate("opaque")
 @pytest.mark.rule(23, 27, 31)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
 def test_a_state_that_is_one_transaction_older_than_the_store(tmp_path: Path, opaque: bool) -> None:

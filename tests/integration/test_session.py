@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from txtopo import LocalCluster, SetupError
 from txtopo.spark import session
 
@@ -18,7 +19,7 @@ def run_python(code: str, tmp_path: Path, **environment: str) -> subprocess.Comp
     """Run ``code`` in a process of its own."""
     here = str(Path(__file__).parents[2])
     variables = {**os.environ, "PYTHONPATH": here, "SPARK_LOCAL_IP": "127.0.0.1", **environment}
-    return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_a_context_of_ours_has_every_setting_and_is_shared_by_consecutive_clusters(cluster: LocalCluster) -> None:
@@ -39,6 +40,7 @@ def test_settings_that_could_mix_two_emissions_are_refused_with_the_reason(tmp_p
         session.our_settings("local[2]", {"spark.task.maxFailures": "4"})
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(33)
 def test_a_given_context_without_the_needed_settings_is_refused_with_their_names(tmp_path: Path) -> None:
     code = """
@@ -93,6 +95,7 @@ except txtopo.SetupError as error:
     assert "/no/such.jar" in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_program_that_starts_spark_prints_nothing_of_java(tmp_path: Path) -> None:
     code = """
 from txtopo.spark import session

@@ -10,24 +10,38 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.clusters import fast, run_to_idle
-from tests.topologies.small import Small, Trouble
-from txtopo import LocalCluster, UserCodeError
-from txtopo.engine import engine
+from tests.topologies.small import WORK_S, Small, Trouble
+from txtopo import LocalCluster, TransactionAttempt, UserCodeError
+from txtopo.engine.attempts import Attempt
+from txtopo.engine.engine import Engine
 from txtopo.spark import resident_task
 
-SMALL = {"small_transaction_s": 60.0}
+SMALL = {"small_transaction_s": PATIENCE_S}
 """Everything is small, however slow the machine."""
 OFF = {"small_transaction_s": 0.0}
 LAST = 9
 """A transaction of every run; the tenth may be cut short by the end of the input."""
 
 
+late = Engine._late
+
+
 @pytest.fixture(autouse=True)
 def _nothing_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that has much else to do is no reason to run apart: that is a matter of two tests
+    """A machine that has much else to do is no reason to run apart: that is a matter of one test
     only."""
-    monkeypatch.setattr(engine, "_LATE_S", 60.0)
+    monkeypatch.setattr(Engine, "_late", lambda self, attempt, status: None)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(shared_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The content of all stores after a run without any trouble, none of whose transactions is one
+    task."""
+    topology = Small("undisturbed", tmp_path_factory.mktemp("undisturbed"))
+    run_to_idle(shared_cluster, topology.make(), max_spout_pending=3, **OFF)
+    return topology.results(0)[0]
 
 
 def one_task(topology: Small, txid: int) -> list[bool]:
@@ -61,8 +75,8 @@ def shared_tasks(topology: Small, txids: range) -> list[set[int]]:
 
 @pytest.mark.rule(3, 23)
 def test_a_spark_task_stays_for_the_transactions_that_follow(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident_task, "_LIFE_S", 60.0)
-    monkeypatch.setattr(resident_task, "_IDLE_S", 10.0)
+    monkeypatch.setattr(resident_task, "_LIFE_S", PATIENCE_S)
+    monkeypatch.setattr(resident_task, "_IDLE_S", PATIENCE_S)
     topology = Small("stays", tmp_path)
     run_to_idle(cluster, topology.make(), max_spout_pending=1, **SMALL)
     assert shared_tasks(topology, range(4, LAST + 1)) == [set(range(4, LAST + 1))]
@@ -79,6 +93,7 @@ def test_without_a_task_that_stays_each_transaction_has_a_spark_job_of_its_own(
     assert shared_tasks(topology, range(4, LAST + 1)) == [{txid} for txid in range(4, LAST + 1)]
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(3)
 def test_topologies_side_by_side_do_not_wait_for_a_task_that_stays(cluster: LocalCluster, tmp_path: Path) -> None:
     """Two of small transactions, one whose transactions are not, on two slots."""
@@ -89,8 +104,8 @@ def test_topologies_side_by_side_do_not_wait_for_a_task_that_stays(cluster: Loca
         for topology, how in zip(together, settings, strict=True)
     ]
     for run in runs:
-        run.wait_until_idle(60)
-        run.stop(20)
+        run.wait_until_idle(PATIENCE_S)
+        run.stop(PATIENCE_S)
     assert [run.status().replays for run in runs] == [0, 0, 0]
     assert [len(topology.ran(LAST)[0].parts["finished"]) for topology in together] == [1, 1, 1]
 
@@ -105,6 +120,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.in_gate("emits while executing", "committer spout")
 @pytest.mark.rule(4, 12, 13, 16, 17, 22, 28)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_results_in_one_task_equal_those_in_several(cluster: LocalCluster, tmp_path: Path, variant: str) -> None:
@@ -123,53 +139,75 @@ def test_results_in_one_task_equal_those_in_several(cluster: LocalCluster, tmp_p
     assert set().union(*(small_parts[txid] for txid in range(7, LAST + 1))) == (apart if variant == "learns by emitting" else {"straight"})
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(3)
 def test_a_commit_that_waits_for_later_transactions_to_be_processed_gets_there(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Processing phases run side by side, also during a slow commit: deferred phases would wait for
     the commit, and the commit for them."""
-    monkeypatch.setattr(engine, "_LATE_S", 2.0)
+    slow = TransactionAttempt(8, 0)
+    monkeypatch.setattr(Engine, "_late", lambda self, attempt, status: late(self, attempt, status) if attempt == slow else None)
     topology = Small("waits", tmp_path, trouble=functools.partial(Trouble, hook="finish_batch", txid=8, kind="wait for the next two"))
-    run = run_to_idle(cluster, topology.make(), max_spout_pending=3, message_timeout_s=60.0, **SMALL)
+    run = run_to_idle(cluster, topology.make(), max_spout_pending=3, **SMALL)
     assert run.status().replays == 0
     assert [one_task(topology, txid) for txid in (8, 9, 10)] == [[True], [False], [False]]
 
 
+@pytest.mark.in_gate("finish_batch-3")
 @pytest.mark.rule(6, 7, 28)
 @pytest.mark.parametrize("pending", [1, 3])
 @pytest.mark.parametrize("hook", ["execute", "finish_batch"])
 def test_a_small_transaction_that_fails_is_processed_by_itself_and_counts_once(
-    cluster: LocalCluster, tmp_path: Path, hook: Any, pending: int
+    cluster: LocalCluster, tmp_path: Path, undisturbed: Any, hook: Any, pending: int
 ) -> None:
     topology = Small(f"fails-{hook}-{pending}", tmp_path, trouble=functools.partial(Trouble, hook=hook, txid=8, kind="failed"))
     run = run_to_idle(cluster, topology.make(), max_spout_pending=pending, **SMALL)
     assert run.status().replays == 1
     first, second = topology.ran(8).values()
     assert (first.is_one_task, second.is_apart) == (True, True)
-    undisturbed = Small(f"fails-not-{hook}-{pending}", tmp_path)
-    run_to_idle(cluster, undisturbed.make(), max_spout_pending=3, **OFF)
-    assert topology.results(0)[0] == undisturbed.results(0)[0]
+    assert topology.results(0)[0] == undisturbed
 
 
 @pytest.mark.rule(8, 28, 29, 33)
-def test_a_small_transaction_that_hangs_is_timed_out_and_its_task_changes_nothing_later(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_small_transaction_that_hangs_is_timed_out_and_its_task_changes_nothing_later(
+    cluster: LocalCluster, tmp_path: Path, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its task goes on after the next transaction has begun, or is gone by then: a late write is
     refused."""
     topology = Small("hangs", tmp_path, trouble=functools.partial(Trouble, hook="finish_batch", txid=8, kind="wait for the next two"))
-    run = run_to_idle(cluster, topology.make(), max_spout_pending=1, message_timeout_s=2.0, zombie_wait_s=1.0, **SMALL)
+    time_out, hanging = Engine._time_out, TransactionAttempt(8, 0)
+
+    def time_out_if_it_hangs(self: Engine, attempt: TransactionAttempt, status: object) -> None:
+        """No other attempt is timed out, and this one not before it hangs."""
+        if attempt == hanging and 8 not in topology.parts("finished"):
+            self._surroundings.after(0.05, lambda: time_out_if_it_hangs(self, attempt, status))
+        elif attempt == hanging:
+            time_out(self, attempt, status)
+
+    monkeypatch.setattr(Engine, "_time_out", time_out_if_it_hangs)
+    run = run_to_idle(cluster, topology.make(), max_spout_pending=1, message_timeout_s=0.5, zombie_wait_s=1.0, **SMALL)
     assert run.status().replays == 1
     first, second = topology.ran(8).values()
     assert (first.parts["executed"], second.is_apart) == ({"straight"}, True)
-    undisturbed = Small("hangs-not", tmp_path)
-    run_to_idle(cluster, undisturbed.make(), max_spout_pending=3, **OFF)
-    assert topology.results(0)[0] == undisturbed.results(0)[0]
+    assert topology.results(0)[0] == undisturbed
 
 
 @pytest.mark.rule(3)
-def test_a_suddenly_large_batch_is_exact_and_later_batches_use_all_cores_again(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_suddenly_large_batch_is_exact_and_later_batches_use_all_cores_again(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time at work of the other batches is taken as 0: a slow machine would make it large."""
     topology = Small("grows", tmp_path, size=60, trouble=functools.partial(Trouble, hook="execute", txid=6, kind="work"))
-    run = run_to_idle(cluster, topology.make(), max_spout_pending=1, small_transaction_s=0.4)
+    forget = Engine._forget
+
+    def forget_measured(self: Engine, work: Attempt) -> None:
+        if work.attempt.txid != 6:
+            work.busy_s = dict.fromkeys(work.busy_s, 0.0)
+        forget(self, work)
+
+    monkeypatch.setattr(Engine, "_forget", forget_measured)
+    run = run_to_idle(cluster, topology.make(), max_spout_pending=1, small_transaction_s=0.4 * WORK_S)
     assert run.status().replays == 0
     assert [one_task(topology, txid) for txid in (6, 7, 8, 9, 10)] == [[True], [False], [False], [False], [True]]
     assert [len(topology.ran(txid)[0].tasks["prepared"]) for txid in (6, 7, 8, 9, 10)] == [1, 2, 2, 2, 1], "Spark tasks side by side"
@@ -184,7 +222,7 @@ def test_an_error_in_one_task_names_its_phase(cluster: LocalCluster, tmp_path: P
     topology = Small(f"errs-{hook}", tmp_path, trouble=functools.partial(Trouble, hook=hook, txid=6, kind="error"))
     run = cluster.submit_topology(topology.id, fast(max_spout_pending=1, on_error="stop", **SMALL), topology.make())
     with pytest.raises(UserCodeError, match=f"told to err in {hook}") as caught:
-        run.join(60)
+        run.join(PATIENCE_S)
     assert (caught.value.component, caught.value.hook, caught.value.phase, caught.value.attempt) == ("keep", hook, phase, "6:0")
     assert [attempt.is_one_task for attempt in topology.ran(6).values()] == [True]
     assert run.status().current == 6, "the state is intact"

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.processes.drivers import ROOT
 from tests.quick_java import QUICK_JAVA
 
 RUNNING = """
-import json, os, sys
+import json, os, sys, threading
 os.umask(0)
 from pathlib import Path
 from txtopo import Config, Fields, LocalCluster
@@ -38,29 +39,28 @@ def listening():
             found.add(fields[7])
     return found
 
-before = listening()
 with LocalCluster(master="local[2]", data_dir=place / "state") as cluster:
-    run = cluster.submit_topology("sockets", Config(small_transaction_s=small, poll_interval_s=0.02), topology)
-    seen = set()
-    while run.status().committed < 6:
-        seen |= listening() - before
-    spout.append(0, [(n,) for n in range(6, 40)])
-    while run.status().committed < 40:
-        seen |= listening() - before
-    conf = dict(cluster.context.getConf().getAll())
-    directory = conf["spark.python.unix.domain.socket.dir"]
+    directory = dict(cluster.context.getConf().getAll())["spark.python.unix.domain.socket.dir"]
     mode = os.stat(directory).st_mode & 0o777
+    run = cluster.submit_topology("sockets", Config(small_transaction_s=small, poll_interval_s=0.02), topology)
+    seen, rows = set(), 6
+    while rows < 16 or not any(name.startswith(sys.argv[3]) for name in seen):
+        if run.status().committed == rows:
+            spout.append(0, [(rows,)])
+            rows += 1
+        threading.Event().wait(0.01)
+        seen |= {os.path.basename(path) for path in listening() if os.path.dirname(path) == directory}
     run.stop()
-print(json.dumps({"directory": directory, "mode": mode, "seen": [os.path.basename(path) for path in seen if os.path.dirname(path) == directory]}))
+print(json.dumps({"directory": directory, "mode": mode, "seen": sorted(seen)}))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("small", "name"), [("0", ""), ("5", "task-")])
 def test_sockets_of_a_run_are_in_a_private_directory_and_gone_at_its_end(tmp_path: Path, small: str, name: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": QUICK_JAVA}
-    run = subprocess.run(
-        [sys.executable, "-c", RUNNING, str(tmp_path), small], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
+    command = [sys.executable, "-c", RUNNING, str(tmp_path), small, name]
+    run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout.splitlines()[-1])
     assert any(socket.startswith(name) for socket in report["seen"]), "of workers, or of a resident task"

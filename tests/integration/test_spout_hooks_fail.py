@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.servers.clusters import Journal, fast, run_to_idle
 from tests.topologies.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
 from txtopo import CoordinatorContext, FailedException, Fields, LocalCluster, TopologyConf, TopologyContext, Tuple, UserCodeError
@@ -84,6 +83,7 @@ def expected(kind: str) -> dict[int, list[int]]:
     return {txid: [2 * txid - 2, 2 * txid - 1, 1000 + 2 * txid - 2, 1000 + 2 * txid - 1] for txid in (1, 2, 3)}
 
 
+@pytest.mark.in_gate("plain-initialize_transaction", "planned-plan_partition_batch", "storm-style-emit_partition_batch_new")
 @pytest.mark.rule(5, 7)
 @pytest.mark.parametrize(("kind", "hook"), CASES)
 def test_failed_exception_in_a_spouts_hook_is_tried_again(cluster: LocalCluster, tmp_path: Path, kind: str, hook: str) -> None:
@@ -99,6 +99,7 @@ def test_failed_exception_in_a_spouts_hook_is_tried_again(cluster: LocalCluster,
     assert f"told to fail in {hook}" in (run.status().last_error or "")
 
 
+@pytest.mark.in_gate("plain-initialize_transaction-stop", "planned-emit_partition_batch-replay")
 @pytest.mark.rule(7)
 @pytest.mark.parametrize("on_error", ["stop", "replay"])
 @pytest.mark.parametrize(("kind", "hook"), [("plain", "initialize_transaction"), ("planned", "emit_partition_batch")])
@@ -110,7 +111,7 @@ def test_another_exception_in_a_spouts_hook_follows_on_error(cluster: LocalClust
     if on_error == "stop":
         run = cluster.submit_topology("errs", fast(), topology)
         with pytest.raises(UserCodeError, match="told to fail") as caught:
-            run.join(60)
+            run.join(PATIENCE_S)
         assert caught.value.component == "numbers"
         assert hook.replace("emit_", "emit_planned_") in caught.value.hook
     run_to_idle(cluster, topology, on_error=on_error)
@@ -129,9 +130,8 @@ class WaitsForTheWindow(StaysEmpty):
     """Processes transaction 1 no earlier than five are opened."""
 
     def execute(self, tup: Tuple) -> None:
-        deadline = time.monotonic() + 30
-        while self.attempt.txid == 1 and not self.journal.count("initialize 5") and time.monotonic() < deadline:
-            threading.Event().wait(0.01)
+        if self.attempt.txid == 1:
+            wait_until(lambda: self.journal.count("initialize 5"), "the window to be opened")
         super().execute(tup)
 
 
@@ -142,10 +142,10 @@ def test_the_replay_of_an_empty_batch_stays_empty_although_data_has_come_since(c
     keep = StaysEmpty(store, Journal(tmp_path / "journal"))
     run = cluster.submit_topology("stays-empty", fast(), keeping_topology("stays-empty", spout, keep))
     with pytest.raises(UserCodeError, match="ended"):
-        run.join(60)
+        run.join(PATIENCE_S)
     spout.append(0, [(1,), (2,)])
     again = cluster.submit_topology("stays-empty", fast(max_transactions=2), keeping_topology("stays-empty", spout, keep))
-    again.join(60)
+    again.join(PATIENCE_S)
     assert batches(store) == {1: [], 2: [1, 2]}
 
 
@@ -160,7 +160,7 @@ def test_metadata_made_beyond_a_window_that_has_shrunk_is_used_when_its_turn_com
         "window-shrinks", fast(max_spout_pending=5), keeping_topology("window-shrinks", Ranges(journal, 20, 4), WaitsForTheWindow(store, journal))
     )
     with pytest.raises(UserCodeError, match="ended"):
-        first.join(60)
+        first.join(PATIENCE_S)
     initialized = [line for line in journal.lines() if line.startswith("initialize")]
     assert len(initialized) == 5, "no metadata was made beyond the first transaction"
     run_to_idle(cluster, keeping_topology("window-shrinks", Ranges(journal, 20, 10), WaitsForTheWindow(store, journal)), max_spout_pending=1)

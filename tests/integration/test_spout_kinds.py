@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.clusters import Journal, fast, run_to_idle
 from tests.topologies.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
 from txtopo import Config, LocalCluster, MetadataError, UserCodeError
@@ -29,6 +30,7 @@ def expected_batches(kind: str) -> dict[int, list[int]]:
     return {txid: sorted(p * 1000 + n for p in range(3) for n in range(2 * txid - 2, min(2 * txid, 7))) for txid in range(1, 5)}
 
 
+@pytest.mark.in_gate("plain-1", "planned-1", "storm-style-1")
 @pytest.mark.rule(3, 4, 6, 18, 19, 20)
 @pytest.mark.parametrize("pending", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)
@@ -43,6 +45,7 @@ def test_batches_stay_the_same_over_any_number_of_replays(cluster: LocalCluster,
     assert run.status().replays >= len(FAILS)
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(4)
 def test_metadata_of_a_plain_spout_is_made_once_per_txid_in_order(cluster: LocalCluster, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
@@ -88,7 +91,7 @@ def test_metadata_that_does_not_survive_json_is_refused_with_its_path(cluster: L
     keep = Keep(SqliteStore(tmp_path / "kept.db", "kept"), journal)
     run = cluster.submit_topology("bad-metadata", fast(), keeping_topology("bad-metadata", BadMetadata(journal, 9, 3), keep))
     with pytest.raises(MetadataError, match=r"at \$\.offsets: the key 3 is a int"):
-        run.join(60)
+        run.join(PATIENCE_S)
 
 
 class BrokenCoordinator(Ranges):
@@ -111,5 +114,5 @@ def test_an_exception_in_the_spout_coordinator_stops_the_run_and_says_so(cluster
     topology = keeping_topology("broken-coordinator", BrokenCoordinator(journal, 9, 3), keep)
     run = cluster.submit_topology("broken", Config(), topology)
     with pytest.raises(UserCodeError, match="the source is gone") as caught:
-        run.join(60)
+        run.join(PATIENCE_S)
     assert "component 'numbers', on the driver, txid 1, is_ready" in str(caught.value)

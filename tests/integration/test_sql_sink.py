@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.servers.clusters import fast, run_to_idle
 from tests.servers.postgres import PostgresServer
-from tests.servers.state_backends import wait_until
 from tests.topologies.sinks import LOOSE, SALES, Shop
 from txtopo import FailedException, Fields, LocalCluster, RowRefusedError, TransactionalTopologyBuilder
 from txtopo.connectors.sql import SqlSink
@@ -37,6 +37,7 @@ def topology(id: str, sink: SqlSink, told: SqlSink, opaque: bool = False) -> Any
     return builder.build_topology()
 
 
+@pytest.mark.in_gate("opaque")
 @pytest.mark.rule(28, 29, 31)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
 def test_rows_are_there_once_although_every_batch_is_written_twice(cluster: LocalCluster, postgres: PostgresServer, opaque: bool) -> None:
@@ -50,7 +51,7 @@ def test_rows_are_there_once_although_every_batch_is_written_twice(cluster: Loca
     assert shop.execute("SELECT SUM(rows), COUNT(*) FROM told") == [(len(ROWS), 3 * run.status().committed)]
     assert run.status().replays >= run.status().committed == 3
     # One connection per worker process; connections of failed tasks are being closed.
-    wait_until(lambda: len(postgres.backends(database)) <= 2)
+    wait_until(lambda: len(postgres.backends(database)) <= 2, "the end of more sessions than that")
 
 
 @pytest.mark.rule(7)
@@ -63,7 +64,7 @@ def test_a_row_the_table_does_not_take_ends_the_run_at_once_and_is_written_when_
     run = cluster.submit_topology("sink-poison", fast(max_spout_pending=2), graph)
     said = r"(?s)component 'write', task \d, attempt 2:0: CHECK constraint failed.*The row: id=\d+, cents=20"
     with pytest.raises(RowRefusedError, match=said) as caught:
-        run.join(90)
+        run.join(PATIENCE_S)
     assert (caught.value.exit_code, run.status().replays) == (1, 0)
     # Tasks without such a row have written; their transaction has not committed.
     assert [row for row in shop.sales if row[1] < 15] == [row for row in ROWS if row[1] < 15]
@@ -77,6 +78,7 @@ def test_a_row_the_table_does_not_take_ends_the_run_at_once_and_is_written_when_
     assert shop.execute("SELECT SUM(rows) FROM told") == [(len(ROWS),)]
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(28)
 def test_spark_ends_a_partition_whose_task_failed_as_complete_and_the_partition_that_comes_again_is_refused(
     cluster: LocalCluster, tmp_path: Path
@@ -95,7 +97,7 @@ def test_spark_ends_a_partition_whose_task_failed_as_complete_and_the_partition_
         stream = files.repartition(1, "id").selectExpr("id", cents).writeStream.foreach(shop.sink().foreach_writer("q", partitions=1))
         query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         with pytest.raises(StreamingQueryException) as caught:
-            query.awaitTermination(60)
+            query.awaitTermination(int(PATIENCE_S))
         return str(caught.value)
 
     assert "the task fails" in run(f"if(id = {rows - 1_000}, cast(raise_error('the task fails') AS INT), cents) AS cents")

@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.conformance import test_store_contract as contract
+from tests.patience import PATIENCE_S
 from tests.processes.workers import Worker
 from tests.servers import server_stores
 from tests.servers.databases import Database
@@ -27,8 +28,6 @@ from txtopo.stores.mysql import connection as mysql_connection
 from txtopo.stores.servers import session as relational
 from txtopo.topology.transaction import TransactionAttempt as A
 
-BOUND_S = 60
-
 
 @pytest.fixture
 def database(mariadb: MariaServer) -> Iterator[str]:
@@ -40,9 +39,10 @@ def database(mariadb: MariaServer) -> Iterator[str]:
 
 @pytest.fixture
 def store(mariadb: MariaServer, database: str) -> SqlStore:
-    return SqlStore(mariadb.url(database), "counts", lock_timeout_s=BOUND_S)
+    return SqlStore(mariadb.url(database), "counts", lock_timeout_s=PATIENCE_S)
 
 
+@pytest.mark.thorough
 class TestServerIsAsked:
     def test_portions_that_are_not_all_integers_are_combined_as_far_as_they_are(
         self, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
@@ -128,7 +128,7 @@ class TestServerIsAsked:
         contract.run(store, task(), 1, 1, dog=1)
         assert dict(store.items()) == {"dog": 1}
 
-    @pytest.mark.long
+    @pytest.mark.thorough
     @pytest.mark.rule(31)
     def test_keys_that_no_packet_has_room_for_together_are_listed_and_taken_back(
         self, mariadb: MariaServer, database: str, workers: list[Worker]
@@ -155,18 +155,11 @@ class TestServerIsAsked:
 
 
 class TestLocks:
-    @pytest.fixture
-    def store(self, mariadb: MariaServer, database: str) -> SqlStore:
-        """A store whose tasks do not wait long for each other, since no wait should be
-        necessary.
-        """
-        return SqlStore(mariadb.url(database), "counts", lock_timeout_s=10)
-
     @pytest.mark.rule(29)
     def test_tasks_that_want_to_raise_the_fence_at_once_never_block_each_other(self, store: SqlStore, workers: list[Worker]) -> None:
         zombie, *live = workers
         for number in range(12):
-            both = threading.Barrier(2, timeout=20)
+            both = threading.Barrier(2, timeout=PATIENCE_S)
 
             def write(task: int, both: threading.Barrier = both, topology: str = f"words-{number}") -> str:
                 with store.transaction(live[task].process.task(task=task, num_tasks=2, topology_id=topology), A(1, 1)) as opened:
@@ -199,7 +192,7 @@ class TestLocks:
     def test_raising_the_fence_of_one_component_waits_for_no_rows_of_another(
         self, mariadb: MariaServer, database: str, workers: list[Worker]
     ) -> None:
-        store = SqlStore(mariadb.url(database), "counts", opaque=True, lock_timeout_s=1)
+        store = SqlStore(mariadb.url(database), "counts", opaque=True, lock_timeout_s=PATIENCE_S)
         contract.run(store, workers[0].process.task("sum"), 1, 0, s=1)
         contract.block(store, workers[0].process.task("count"), 1, 0, lambda opened: [opened.update("x", contract.plus(1)), opened.delete("gone")])
         with store.transaction(workers[0].process.task("sum"), A(2, 1)) as opened:
@@ -234,13 +227,13 @@ class TestSettings:
         assert mariadb.execute(select, [database]) == [("InnoDB", "utf8mb4_bin")]
 
     @pytest.mark.rule(7)
-    def test_a_server_that_says_nothing_is_not_waited_for_for_ever(
-        self, mariadb: MariaServer, database: str, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(mysql_connection, "ANSWER_MARGIN_S", 0.2)
-        store = SqlStore(mariadb.url(database), "counts", statement_timeout_s=0.1, lock_timeout_s=0.1)
+    def test_a_server_that_says_nothing_is_not_waited_for_for_ever(self, mariadb: MariaServer, database: str, workers: list[Worker]) -> None:
+        store = SqlStore(mariadb.url(database), "counts", statement_timeout_s=200, lock_timeout_s=100)
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
+        driver = store._connection(workers[0].process.resource)._raw.connection.driver_connection
+        assert driver._read_timeout == 300 + mysql_connection.ANSWER_MARGIN_S
         mariadb.pause()
+        driver._read_timeout = 0.1  # from here on, no answer can come
         try:
             with pytest.raises(FailedException, match=r"the connection is lost \(.*timed out"):
                 contract.run(store, workers[0].process.task(), 2, 0, x=1)
@@ -334,7 +327,7 @@ class TestTables:
         barrier = threading.Barrier(3)
 
         def begin(worker: Worker, task: int) -> Any:
-            barrier.wait(BOUND_S)
+            barrier.wait(PATIENCE_S)
             return contract.run(store, worker.process.task(task=task), 1, 0, **{str(task): 1})
 
         for task, worker in enumerate(workers):

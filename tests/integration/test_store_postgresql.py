@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 from tests.conformance import test_store_contract as contract
+from tests.patience import PATIENCE_S
 from tests.processes.workers import Worker
 from tests.servers import server_stores
 from tests.servers.postgres import PASSWORD, PostgresServer
 from txtopo.errors import FailedException, SetupError, UsageError
 from txtopo.stores import ADD, SqlStore, StoreTransaction
 from txtopo.topology.transaction import TransactionAttempt as A
-
-BOUND_S = 60
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def database(postgres: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture
 def store(postgres: PostgresServer, database: str) -> SqlStore:
-    return SqlStore(postgres.url(database), "counts", lock_timeout_s=BOUND_S)
+    return SqlStore(postgres.url(database), "counts", lock_timeout_s=PATIENCE_S)
 
 
 class TestRivals:
@@ -94,9 +93,9 @@ class TestSettings:
         with SqlStore(postgres.url(database), "counts").transaction(workers[0].process.task(), A(1, 0)) as opened:
             assert server_stores.connection_of(opened).exec_driver_sql("SHOW synchronous_commit").scalar_one() == "remote_apply"
 
-    def test_stores_of_one_database_each_have_their_own(self, store: SqlStore, workers: list[Worker]) -> None:
-        other = SqlStore(store.url, "words", lock_timeout_s=1)
-        for each, limit in ((store, "1min"), (other, "1s"), (store, "1min")):
+    def test_stores_of_one_database_each_have_their_own(self, postgres: PostgresServer, database: str, workers: list[Worker]) -> None:
+        store, other = (SqlStore(postgres.url(database), name, lock_timeout_s=limit) for name, limit in (("counts", 60), ("words", 70)))
+        for each, limit in ((store, "1min"), (other, "70s"), (store, "1min")):
             with each.transaction(workers[0].process.task(), A(1, 0)) as opened:
                 assert server_stores.connection_of(opened).exec_driver_sql("SHOW lock_timeout").scalar_one() == limit
 

@@ -79,6 +79,7 @@ def merge(store: RedisStore, context: TopologyContext, txid: int, attempt: int =
     contract.block(store, context, txid, attempt, lambda opened: opened.merge_many(deltas, ADD))
 
 
+@pytest.mark.thorough
 class TestServerIsAsked:
     @pytest.mark.parametrize("keys", [1, 10, 12_000])
     def test_only_for_the_last_step_with_any_number_of_keys(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.processes.drivers import ROOT
 from tests.servers.clusters import Journal, fast
 from tests.topologies.spouts import Keep, batches, keeping_topology
@@ -26,9 +27,10 @@ def run_once(store: SqliteStore, place: Path, data_dir: Path | None = None) -> N
     spout = MemoryTransactionalSpout({0: [(n,) for n in range(3)]}, Fields("n"), 1)
     topology = keeping_topology("bank", spout, Keep(store, Journal(place / "journal")))
     with LocalCluster(data_dir=data_dir) as cluster:
-        cluster.submit_topology("bank", fast(until="exhausted"), topology).join(60)
+        cluster.submit_topology("bank", fast(until="exhausted"), topology).join(PATIENCE_S)
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(27)
 def test_a_second_run_over_a_store_whose_state_is_gone_names_the_cure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -61,6 +63,7 @@ def test_where_the_state_stays_the_commands_that_repair_it_are_named(tmp_path: P
 
 
 LEFT_RUNNING = """
+from tests.patience import PATIENCE_S
 from tests.topologies.spouts import Keep, keeping_topology
 from tests.servers.clusters import Journal
 from txtopo import Config, Fields, LocalCluster
@@ -73,16 +76,17 @@ cluster = LocalCluster(progress=False)
 spout = MemoryTransactionalSpout({0: [(n,) for n in range(3)]}, Fields("n"), 1)
 topology = keeping_topology("bank", spout, Keep(SqliteStore(place / "bank.db", "kept"), Journal(place / "journal")))
 run = cluster.submit_topology("bank", Config(poll_interval_s=0.01), topology)
-run.wait_until_idle(60)
+run.wait_until_idle(PATIENCE_S)
 """
 """A program that ends without ending its cluster."""
 
 
+@pytest.mark.thorough
 def test_a_program_that_does_not_end_its_cluster_ends_quietly_and_leaves_nothing(tmp_path: Path) -> None:
     temporary = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
     command = [sys.executable, "-W", "ignore", "-c", LEFT_RUNNING, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, "ended with an error" in done.stderr) == (0, False), done.stderr
     assert [file.name for file in temporary.iterdir() if file.name.startswith("txtopo-")] == []
     assert batches(SqliteStore(tmp_path / "bank.db", "kept")) == {txid: [txid - 1] for txid in range(1, 4)}

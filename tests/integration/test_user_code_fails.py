@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.clusters import fast, run_to_idle
 from tests.wrong.failing_hooks import FaultyCount
 from tests.wrong.failing_stores import FailingSqliteStore, Place, Swallowing
@@ -25,6 +26,7 @@ HOOKS = [
 ]
 
 
+@pytest.mark.in_gate("split.execute-1", "split.finish_batch-3", "count.prepare-3", "count.finish_batch after write-3", "after.finish_batch-1")
 @pytest.mark.rule(6, 7, 28)
 @pytest.mark.parametrize("pending", [1, 3])
 @pytest.mark.parametrize("hook", HOOKS)
@@ -54,13 +56,14 @@ def test_a_failure_of_a_store_that_a_committer_swallows_is_replayed(cluster: Loc
     assert f"no luck in {place}" in (run.status().last_error or "")
 
 
+@pytest.mark.in_gate("error", "SystemExit", "unpicklable")
 @pytest.mark.rule(7)
 @pytest.mark.parametrize("kind", ["error", "SystemExit", "KeyboardInterrupt", "RecursionError", "MemoryError", "unpicklable"])
 def test_any_other_exception_stops_the_topology_and_says_where(cluster: LocalCluster, tmp_path: Path, kind: str) -> None:
     faulty = FaultyCount(f"stops-{kind}", tmp_path, [("split.execute", kind)])
     run = cluster.submit_topology("stops", fast(max_spout_pending=2), faulty.topology)
     with pytest.raises(UserCodeError) as caught:
-        run.join(90)
+        run.join(PATIENCE_S)
     error = caught.value
     assert error.exit_code == 1
     assert (error.component, error.hook, error.phase) == ("split", "execute", "processing")
@@ -76,7 +79,7 @@ def test_an_exception_in_the_commit_phase_stops_the_topology_too(cluster: LocalC
     faulty = FaultyCount("stops-commit", tmp_path, [("count.finish_batch after write", "error")])
     run = cluster.submit_topology("stops", fast(), faulty.topology)
     with pytest.raises(UserCodeError, match="told to err") as caught:
-        run.wait_until_idle(90)
+        run.wait_until_idle(PATIENCE_S)
     assert (caught.value.phase, caught.value.hook) == ("commit", "finish_batch")
     run_to_idle(cluster, faulty.topology)
     assert faulty.counts == faulty.expected
@@ -91,6 +94,7 @@ def test_on_error_replay_treats_any_exception_as_a_failure(cluster: LocalCluster
     assert faulty.counts == faulty.expected
 
 
+@pytest.mark.in_gate("count.finish_batch after write")
 @pytest.mark.rule(7)
 @pytest.mark.parametrize("hook", ["split.execute", "count.finish_batch before write", "count.finish_batch after write"])
 def test_a_dying_worker_replays_the_batch(cluster: LocalCluster, tmp_path: Path, hook: str) -> None:
@@ -105,22 +109,24 @@ def test_workers_that_keep_dying_end_in_a_stop_with_sparks_message(cluster: Loca
     faulty = FaultyCount("keeps-dying", tmp_path, [("split.execute", "os._exit")], times=100)
     run = cluster.submit_topology("keeps-dying", fast(max_crashes=2), faulty.topology)
     with pytest.raises(WorkerCrashError, match=r"transaction 2: workers died 2 times") as caught:
-        run.join(90)
+        run.join(PATIENCE_S)
     assert "Python worker" in str(caught.value)
     assert run.status().current == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(7)
 def test_a_poison_batch_stops_with_exit_code_3_and_its_last_error(cluster: LocalCluster, tmp_path: Path) -> None:
     faulty = FaultyCount("poison", tmp_path, [("split.finish_batch", "failed")], times=100)
     run = cluster.submit_topology("poison", fast(max_attempts=3, max_spout_pending=3), faulty.topology)
     with pytest.raises(PoisonBatchError, match=r"transaction 2 failed 3 times") as caught:
-        run.join(90)
+        run.join(PATIENCE_S)
     assert caught.value.exit_code == 3
     assert "told to fail in split.finish_batch" in str(caught.value)
     assert run.status().current == 2
 
 
+@pytest.mark.in_gate("split.execute")
 @pytest.mark.rule(8)
 @pytest.mark.parametrize("hook", ["split.execute", "count.finish_batch before write"])
 def test_a_phase_that_takes_too_long_fails_the_attempt(cluster: LocalCluster, tmp_path: Path, hook: str) -> None:

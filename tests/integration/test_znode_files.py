@@ -4,6 +4,7 @@ also during writes, and damage is told."""
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import random
 import shutil
@@ -18,6 +19,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
+from tests.patience import wait_until
 from tests.processes import owners
 from tests.servers.zookeepers import client_of
 from txtopo import errors
@@ -72,6 +74,7 @@ def write_at_random(client: KazooClient, passing: KazooClient, rng: random.Rando
         pass
 
 
+@pytest.mark.in_gate("1")
 @pytest.mark.rule(37)
 @pytest.mark.parametrize("seed", range(2))
 def test_the_files_hold_the_answers_of_the_server(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +95,7 @@ def test_the_files_hold_the_answers_of_the_server(tmp_path: Path, seed: int, mon
         assert read(tmp_path) == at_the_end, f"while no server runs, life {life}"
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(37)
 def test_answered_writes_are_read_at_once_at_any_speed_of_writing(tmp_path: Path) -> None:
     files = recorded.files_of(tmp_path)
@@ -104,6 +108,7 @@ def test_answered_writes_are_read_at_once_at_any_speed_of_writing(tmp_path: Path
             assert znodes["/current"].data == str(value).encode()
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(37)
 def test_readings_never_go_back_while_a_server_writes_and_purges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(server_process.SETTINGS, "snapCount", "50")
@@ -120,6 +125,9 @@ def test_readings_never_go_back_while_a_server_writes_and_purges(tmp_path: Path,
                 assert data[:4] == data[-4:], "half a write"
                 seen.append(struct.unpack(">i", data[:4])[0])
 
+    def has_seen(number: int) -> bool:
+        return seen[-1:] == [number]
+
     looking = threading.Thread(target=look)
     looking.start()
     number = 0
@@ -131,6 +139,8 @@ def test_readings_never_go_back_while_a_server_writes_and_purges(tmp_path: Path,
                     number += 1
                     # Larger than the server's buffer, so that it is written piece by piece.
                     client.set("/current", struct.pack(">i", number) * 10_000)
+                    if number % 20 == 0:
+                        wait_until(functools.partial(has_seen, number))
     finally:
         ended.set()
         looking.join()
@@ -241,7 +251,9 @@ def test_a_file_that_may_not_be_read_is_told_with_its_place(copy: Path, monkeypa
 
 
 @pytest.mark.rule(37)
-def test_files_that_are_still_are_read_once_and_those_just_written_again(copy: Path) -> None:
+def test_files_that_are_still_are_read_once_and_those_just_written_again(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now)
     log, files = last_log(copy), recorded.files_of(copy)
     whole, end = log.read_bytes(), end_of_writes(log)
 
@@ -250,7 +262,6 @@ def test_files_that_are_still_are_read_once_and_those_just_written_again(copy: P
         for file in log.parent.iterdir():
             os.utime(file, ns=(written_at_ns, written_at_ns))
 
-    now = time.time_ns()
     write(whole, now)
     first = files.read()
     write(whole[: end - 300] + b"\0" * (len(whole) - end + 300), now)

@@ -320,7 +320,7 @@ GUARDS = (
                 "txtopo/connectors/sinks/sql/sqlite.py",
                 "    if other is not None:\n        raise work.shared(other)\n",
                 "",
-                _TWO_TOPOLOGIES,
+                ("tests/conformance/test_sql_sink.py", "-k", "TwoTopologies and sqlite"),
             ),
             Mutation(
                 "a sink in PostgreSQL replaces rows that another topology may take back",
@@ -434,7 +434,7 @@ GUARDS = (
                 "txtopo/stores/sqlite/connection.py",
                 '                raw.execute("BEGIN IMMEDIATE")\n',
                 '                raw.execute("BEGIN DEFERRED")\n',
-                ("tests/fault/test_store_processes.py", "tests/unit/test_store_sqlite.py", "-k", "sqlite"),
+                ("tests/unit/test_store_sqlite.py", "-k", "a_fence_that_a_task_has_read_is_not_raised_before_the_task_has_committed"),
             ),
             Mutation(
                 "in PostgreSQL the fence may be raised while a task stands at it",
@@ -830,7 +830,7 @@ GUARDS = (
                 "txtopo/spark/session.py",
                 "        raise errors.SetupError(f\"{where} has {refused}\\n  {cure}\")\n",
                 "        return\n",
-                ("tests/integration/test_session.py", "-k", "settings_that_could_mix"),
+                ("tests/unit/test_session_settings.py",),
             ),
         ),
         (_HAZARDS, _ALONE, "tests/starter/test_spark_submit.py"),

@@ -3,18 +3,27 @@ trouble, each with the mutations that remove the guard."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """Replace ``old``, which occurs once in ``file``, by ``new``; one of ``tests`` must fail."""
+    """Replace ``old``, which occurs once in ``file``, by ``new``; one of ``tests`` must fail. They
+    are files or ids of tests, perhaps with ``-k`` and an expression at the end."""
 
     name: str
     file: str
     old: str
     new: str
     tests: tuple[str, ...]
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether its tests need neither Spark nor a server, and no luck."""
+        is_local = "-k" in self.tests and bool(re.search(r"\b(memory|sqlite)\b", self.tests[-1]))
+        folders = ("tests/unit/", "tests/property/", *(["tests/conformance/"] if is_local else []))
+        return all(place.startswith(folders) for place in self.tests if ".py" in place)
 
 
 @dataclass(frozen=True)

@@ -1,35 +1,49 @@
 """Applies one mutation at a time to a copy of the tree and runs the tests that should notice:
-``python -m tests.mutants.runner [NAME …]``.
+``python -m tests.mutants.runner [--one-per-guard] [NAME …]``.
 
-A mutation that no test notices *survives*, and is a hole in the tests. A mutation that cannot be
-applied, or prevents the collection of its tests, proves nothing and is reported as broken; so is a
-mutation whose tests lack a server. Surviving and broken mutations end the program with status 1.
+First the tests of all chosen mutations run once on a copy without any. Then a mutation is *noticed*
+if one of its tests fails, or hangs. A mutation that no test notices *survives*, and is a hole in
+the tests. A *broken* mutation proves nothing: it cannot be applied, or prevents the collection of
+its tests, or its tests lack a server or fail without it. Surviving and broken mutations end the
+program with status 1.
+
+Tests run in forks of a Python that has imported the packages of others (``warm``): imports would
+take half of the time.
 """
 
 from __future__ import annotations
 
+import argparse
 import concurrent.futures
+import contextlib
+import json
 import os
+import queue
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from tests.mutants import baseline
 from tests.mutants.catalogue import MUTATIONS
+from tests.mutants.guards import GUARDS
 from tests.mutants.mutation import Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("txtopo", "tests", "starter", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
 SIDE_BY_SIDE = 2
-PYTEST = ("pytest", "-q", "--no-header", "-p", "no:hypothesispytest", "-m", "not long")
-"""Without the plugin of Hypothesis, tests that use no Hypothesis start in half the time; the others
-run as well."""
-SECONDS_MAX = 300
+WARM = ROOT / "tests" / "mutants" / "warm.py"
+PYTEST = ("-q", "--no-header", "-m", "")
+IMPATIENT = {"TEST_PATIENCE_S": "20", "TEST_HYPOTHESIS": "unshrunk"}
+"""A mutation that a test waits for in vain is noticed, however short the wait."""
+SECONDS_MAX = 900
 _MISSING = "ServerMissingError"
+_TIMED_OUT = "from pytest-timeout"
 
 
 @dataclass(frozen=True)
@@ -47,13 +61,47 @@ class Verdict:
         return self.word == "noticed"
 
 
-def environment_of(tree: Path) -> dict[str, str]:
+def environment_of(tree: Path, **more: str) -> dict[str, str]:
     """The environment of a Python whose code is in ``tree``; it keeps bytecode there."""
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**inherited, "PYTHONPATH": str(tree), "TXTOPO_TREE": str(tree)}
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONDONTWRITEBYTECODE", "PYTEST_ADDOPTS")}
+    return {**inherited, "TEST_HYPOTHESIS": "gate", "PYTHONPATH": str(tree), "TXTOPO_TREE": str(tree), **more}
 
 
-def prepare(original: Path, tests: Iterable[str]) -> None:
+class WarmPython:
+    """Runs pytest in forks of one process, one at a time; it lives inside a ``with``."""
+
+    def __init__(self, modules: list[str]) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen([sys.executable, str(WARM)], stdin=pipe, stdout=pipe, text=True, env=environment_of(ROOT))
+        self._write(modules)
+
+    def __enter__(self) -> WarmPython:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def run(self, tree: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
+        """pytest with ``arguments``, in the copy ``tree``; ``None`` if it does not end in time."""
+        assert self._process.stdout is not None
+        # pytest's plugins are among the modules that are there already.
+        all_arguments = ["-W", "ignore::pytest.PytestAssertRewriteWarning", *arguments]
+        self._write({"tree": str(tree), "environment": environment_of(tree, **IMPATIENT), "arguments": all_arguments, "seconds": SECONDS_MAX})
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the Python that runs the tests has ended: see above")
+        answer = json.loads(line)
+        return None if answer["status"] is None else subprocess.CompletedProcess([], answer["status"], answer["output"], "")
+
+    def _write(self, line: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(line) + "\n")
+        self._process.stdin.flush()
+
+
+def copy_to(original: Path) -> None:
     """Copy the sources to ``original``, and compile them: most mutants change one file and read two
     hundred."""
     ignored = shutil.ignore_patterns("__pycache__", "_build", ".txtopo", "*.pyc")
@@ -63,9 +111,27 @@ def prepare(original: Path, tests: Iterable[str]) -> None:
             shutil.copytree(source, original / name, ignore=ignored)
         elif source.exists():
             shutil.copy2(source, original / name)
-    environment = environment_of(original)
-    for command in (["compileall", "-q", "-j", str(SIDE_BY_SIDE), "txtopo", "tests"], [*PYTEST, "--collect-only", *sorted(tests)]):
-        subprocess.run([sys.executable, "-m", *command], cwd=original, env=environment, stdout=subprocess.DEVNULL, check=True)
+    command = [sys.executable, "-m", "compileall", "-q", "-j", str(SIDE_BY_SIDE), "txtopo", "tests"]
+    subprocess.run(command, cwd=original, stdout=subprocess.DEVNULL, check=True)
+
+
+def failing_unbroken(chosen: Sequence[Mutation], original: Path) -> tuple[dict[str, str], list[str]]:
+    """Run the tests of all ``chosen`` mutations in ``original``: the first failed test by the name
+    of the mutation, and the modules that the tests import."""
+    file = original / "selections.json"
+    file.write_text(json.dumps([mutation.tests for mutation in chosen]))
+    files = sorted({test.partition("::")[0] for mutation in chosen for test in mutation.tests if ".py" in test})
+    command = [sys.executable, "-m", "pytest", *PYTEST, "-n", str(SIDE_BY_SIDE), "--dist", "loadfile", "-p", baseline.__name__, *files]
+    done = subprocess.run(
+        command, cwd=original, env=environment_of(original, **{baseline.FILE_VARIABLE: str(file)}), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        print(done.stdout, done.stderr, flush=True)
+    if done.returncode not in (0, 1):
+        raise RuntimeError("the tests of the mutations cannot be run: see above")
+    answer = json.loads(file.read_text())
+    file.unlink()
+    return {chosen[int(number)].name: test for number, test in answer["failed"].items()}, answer["modules"]
 
 
 def apply(mutation: Mutation, tree: Path) -> str | None:
@@ -83,7 +149,7 @@ def apply(mutation: Mutation, tree: Path) -> str | None:
     return None
 
 
-def judge(mutation: Mutation, original: Path) -> Verdict:
+def judge(mutation: Mutation, original: Path, python: WarmPython) -> Verdict:
     """Run the tests named by ``mutation`` on a copy of ``original`` that has it."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="txtopo-mutant-") as directory:
@@ -92,47 +158,85 @@ def judge(mutation: Mutation, original: Path) -> Verdict:
         reason = apply(mutation, tree)
         if reason is not None:
             return Verdict(mutation.name, "broken", 0.0, reason)
-        command = [sys.executable, "-m", *PYTEST, "-x", "--timeout", "120", *mutation.tests]
-        try:
-            done = subprocess.run(
-                command, cwd=tree, env=environment_of(tree), capture_output=True, text=True, timeout=SECONDS_MAX, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return Verdict(mutation.name, "noticed", time.monotonic() - began, f"no end within {SECONDS_MAX} s")
-    return verdict_of(mutation, done, time.monotonic() - began)
+        for _ in range(2):
+            done = python.run(tree, [*PYTEST, "-x", "--timeout", "120", *mutation.tests])
+            verdict = verdict_of(mutation, done, time.monotonic() - began)
+            # A fixture may fail without the mutation's doing, as a server that does not start.
+            if done is None or verdict.word != "broken" or "\nERROR " not in done.stdout:
+                break
+    return verdict
 
 
-def verdict_of(mutation: Mutation, done: subprocess.CompletedProcess[str], seconds: float) -> Verdict:
-    """The verdict about ``mutation`` of pytest, ended as ``done``; a missing server may fail tests
-    without the mutation's doing."""
+def verdict_of(mutation: Mutation, done: subprocess.CompletedProcess[str] | None, seconds: float) -> Verdict:
+    """The verdict about ``mutation`` of pytest, ended as ``done``, or killed; a missing server may
+    fail tests without the mutation's doing."""
+    if done is None:
+        return Verdict(mutation.name, "noticed", seconds, f"no end within {SECONDS_MAX} s")
+    lines = done.stdout.splitlines()
     if _MISSING in done.stdout:
-        missing = next(line for line in done.stdout.splitlines() if _MISSING in line)
-        return Verdict(mutation.name, "broken", seconds, missing.strip())
-    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
-    if done.returncode == 1 and failed:
-        return Verdict(mutation.name, "noticed", seconds, failed[0].removeprefix("FAILED ").split(" - ")[0])
+        return Verdict(mutation.name, "broken", seconds, next(line for line in lines if _MISSING in line).strip())
+    failed = [line.removeprefix("FAILED ").split(" - ")[0] for line in lines if line.startswith("FAILED")]
+    if done.returncode == 1 and (failed or _TIMED_OUT in done.stdout):
+        return Verdict(mutation.name, "noticed", seconds, failed[0] if failed else "a test timed out")
     if done.returncode == 0:
         return Verdict(mutation.name, "SURVIVED", seconds, f"all of {' '.join(mutation.tests)} pass")
-    return Verdict(mutation.name, "broken", seconds, "\n".join(done.stdout.splitlines()[-15:]) + done.stderr[-500:])
+    return Verdict(mutation.name, "broken", seconds, "\n".join(lines[-15:]) + done.stderr[-500:])
 
 
-def main(names: list[str]) -> int:
-    """Judge the mutations ``names``, or all of them; the exit status."""
-    unknown = set(names) - {mutation.name for mutation in MUTATIONS}
-    if unknown:
+def verdicts(chosen: Sequence[Mutation]) -> Iterator[Verdict]:
+    """Judge the mutations ``chosen``, in their order, :data:`SIDE_BY_SIDE` at a time."""
+    with contextlib.ExitStack() as stack:
+        original = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="txtopo-mutants-"))) / "tree"
+        original.mkdir()
+        copy_to(original)
+        failing, modules = failing_unbroken(chosen, original)
+        pythons = queue.SimpleQueue[WarmPython]()
+        for _ in range(SIDE_BY_SIDE):
+            pythons.put(stack.enter_context(WarmPython(modules)))
+
+        def judged(mutation: Mutation) -> Verdict:
+            if mutation.name in failing:
+                return Verdict(mutation.name, "broken", 0.0, f"{failing[mutation.name]} fails without it")
+            python = pythons.get()
+            try:
+                return judge(mutation, original, python)
+            finally:
+                pythons.put(python)
+
+        pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE))
+        yield from pool.map(judged, chosen)
+
+
+def one_per_guard() -> list[Mutation]:
+    """For each guard the first mutation whose tests need nothing; the other guards are printed."""
+    chosen = []
+    for guard in GUARDS:
+        quick = [mutation for mutation in guard.mutations if mutation.is_quick]
+        chosen.extend(quick[:1])
+        if not quick:
+            print(f"left out  the guard {guard.name!r}: the tests of its mutations need a server", flush=True)
+    return chosen
+
+
+def main(arguments: list[str]) -> int:
+    """Judge the mutations that ``arguments`` name, or all of them; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants.runner")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of a mutation (default: all)")
+    parser.add_argument("--one-per-guard", action="store_true", help="one mutation of each guard whose tests need no server")
+    options = parser.parse_args(arguments)
+    by_name = {mutation.name: mutation for mutation in MUTATIONS}
+    if unknown := set(options.names) - by_name.keys():
         print(f"no such mutation: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    chosen = [mutation for mutation in MUTATIONS if not names or mutation.name in names]
-    verdicts = []
-    with tempfile.TemporaryDirectory(prefix="txtopo-mutants-") as directory, concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        original = Path(directory) / "tree"
-        original.mkdir()
-        prepare(original, {test.partition("::")[0] for mutation in chosen for test in mutation.tests if test.endswith(".py") or ".py::" in test})
-        for verdict in pool.map(lambda mutation: judge(mutation, original), chosen):
-            verdicts.append(verdict)
-            print(f"{verdict.word:<9} {verdict.seconds:5.1f} s  {verdict.name}: {verdict.detail}", flush=True)
-    bad = [verdict for verdict in verdicts if not verdict.is_good]
-    print(f"{len(verdicts) - len(bad)} of {len(verdicts)} mutations were noticed")
+    chosen = one_per_guard() if options.one_per_guard else [by_name[name] for name in options.names or by_name]
+    bad = []
+    for verdict in verdicts(chosen):
+        print(f"{verdict.word:<9} {verdict.seconds:5.1f} s  {verdict.name}: {verdict.detail}", flush=True)
+        if not verdict.is_good:
+            bad.append(verdict)
+    if bad:
+        print("", *(f"{verdict.word:<9} {verdict.name}: {verdict.detail}" for verdict in bad), "", sep="\n")
+    print(f"{len(chosen) - len(bad)} of {len(chosen)} mutations were noticed")
     return 1 if bad else 0
 
 

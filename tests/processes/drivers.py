@@ -17,20 +17,18 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.patience import PATIENCE_S, OutOfPatience, wait_until
 from tests.quick_java import QUICK_JAVA
+from txtopo.state import server_process
 
-SESSION_TIMEOUT_S = 40.0
-"""Far longer than a start takes: a driver that waited for its predecessor's session to expire would
-be seen to."""
+ENDLESS_S = 3600.0
+"""Longer than any test lives. A driver that waits for the end of its predecessor's session never
+begins."""
 ROOT = Path(__file__).parents[2]
-STRIKE_TIMEOUT_S = 90.0
-"""How long it may take until every fault has struck."""
 
 
 def make(name: str, directory: Path) -> Any:
@@ -40,9 +38,9 @@ def make(name: str, directory: Path) -> Any:
     return {"global-count": transactional_global_count, "words": transactional_words}[name].make_topology(directory / "store.db")
 
 
-def drive(name: str, directory: Path, pending: int, fault: str = "", timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+def drive(name: str, directory: Path, pending: int, fault: str = "") -> subprocess.CompletedProcess[str]:
     """Run a driver to its end, with ``fault`` armed (see ``txtopo.faults``)."""
-    return _run([name, str(directory), str(pending)], {"TXTOPO_FAULT": fault}, timeout_s)
+    return _run([name, str(directory), str(pending)], {"TXTOPO_FAULT": fault})
 
 
 def drive_steps(directory: Path, databases: list[str], size: int, life: int, faults: Iterable[str]) -> subprocess.CompletedProcess[str]:
@@ -69,13 +67,13 @@ def drive_topics(directory: Path, servers: str, topic: str, names: Iterable[str]
 def _drive_with(directory: Path, faults: Iterable[str], arguments: list[str]) -> subprocess.CompletedProcess[str]:
     (directory / "faults").mkdir(exist_ok=True)
     environment = {"TXTOPO_FAULT": ",".join(faults), "TXTOPO_FAULT_DIR": str(directory / "faults"), "JDK_JAVA_OPTIONS": QUICK_JAVA}
-    return _run(arguments, environment, 2 * STRIKE_TIMEOUT_S)
+    return _run(arguments, environment)
 
 
-def _run(arguments: list[str], environment: dict[str, str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+def _run(arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **environment, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.processes.drivers", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
 
 
 def run_starter(name: str, directory: Path, pending: int) -> None:
@@ -85,11 +83,11 @@ def run_starter(name: str, directory: Path, pending: int) -> None:
     with LocalCluster(master="local[2]", data_dir=directory / "zookeeper") as cluster:
         run = cluster.submit_topology(
             name,
-            Config(max_spout_pending=pending, until="exhausted", poll_interval_s=0.02, zookeeper_session_timeout_s=SESSION_TIMEOUT_S),
+            Config(max_spout_pending=pending, until="exhausted", poll_interval_s=0.02, zookeeper_session_timeout_s=ENDLESS_S),
             make(name, directory),
         )
         started_at = run.status().current
-        status = run.join(90)
+        status = run.join(PATIENCE_S)
     print(f"began at {started_at}, committed {status.committed}, current {status.current}, epoch {status.epoch}")
 
 
@@ -122,12 +120,12 @@ def run_small(directory: Path, size: int, life: int, names: Iterable[str]) -> No
     from tests.topologies.small import Small
     from txtopo.engine import engine
 
-    engine._LATE_S = STRIKE_TIMEOUT_S
+    engine._LATE_S = ENDLESS_S
     topologies = {}
     for name in names:
         kind, _, pending = name.rsplit("-", 2)
         topologies[name] = (int(pending), Small(name, directory, kind, size).make(life))
-    _run_side_by_side(directory, topologies, small_transaction_s=STRIKE_TIMEOUT_S)
+    _run_side_by_side(directory, topologies, small_transaction_s=ENDLESS_S)
 
 
 def _run_side_by_side(directory: Path, topologies: dict[str, tuple[int, Any]], **settings: Any) -> None:
@@ -138,35 +136,40 @@ def _run_side_by_side(directory: Path, topologies: dict[str, tuple[int, Any]], *
     holding = [fault for fault in os.environ["TXTOPO_FAULT"].split(",") if fault.endswith("=hold")]
     # Two cores for the tasks that are held, and two to work with.
     with LocalCluster(master="local[4]", data_dir=directory / "zookeeper") as cluster:
-        runs, first = {}, time.monotonic()
+        runs = {}
         for name, (pending, topology) in topologies.items():
             conf = Config(
                 max_spout_pending=pending, until="exhausted", poll_interval_s=0.02, backoff_min_s=0.01,
-                message_timeout_s=2 * STRIKE_TIMEOUT_S, zookeeper_session_timeout_s=SESSION_TIMEOUT_S, **settings,
+                message_timeout_s=ENDLESS_S, zookeeper_session_timeout_s=ENDLESS_S, **settings,
             )  # fmt: skip
             runs[name] = cluster.submit_topology(name, conf, topology)
-        if time.monotonic() - first >= SESSION_TIMEOUT_S:
-            _give_up("it waited for the session of the killed driver")
         began = {name: run.began for name, run in runs.items()}
         print(json.dumps({name: [status.current, status.epoch] for name, status in began.items() if status is not None}), flush=True)
-        deadline = time.monotonic() + STRIKE_TIMEOUT_S
-        while holding:
+
+        def have_struck() -> bool:
             if all((directory / "faults" / fault).exists() for fault in holding):
-                os.kill(os.getpid(), signal.SIGKILL)
-            ended = [run for run in runs.values() if not run.is_alive]
-            if ended or time.monotonic() > deadline:
-                _give_up(f"not every fault struck: {[run.status() for run in ended or runs.values()]}")
-            threading.Event().wait(0.01)
-        print(json.dumps({name: run.join(STRIKE_TIMEOUT_S).current for name, run in runs.items()}), flush=True)
+                return True
+            if ended := [run.status() for run in runs.values() if not run.is_alive]:
+                _give_up(ended)
+            return False
+
+        if holding:
+            try:
+                wait_until(have_struck)
+            except OutOfPatience:
+                _give_up([run.status() for run in runs.values()])
+            os.kill(os.getpid(), signal.SIGKILL)
+        print(json.dumps({name: run.join(PATIENCE_S).current for name, run in runs.items()}), flush=True)
 
 
-def _give_up(why: str) -> NoReturn:
+def _give_up(statuses: list[Any]) -> NoReturn:
     # Without stopping the topologies: some of them wait at a fault point, for ever.
-    print(why, file=sys.stderr, flush=True)
+    print(f"not every fault struck: {statuses}", file=sys.stderr, flush=True)
     os._exit(1)
 
 
 if __name__ == "__main__":
+    server_process.SETTINGS["maxSessionTimeout"] = str(int(ENDLESS_S * 1000))
     if sys.argv[1] == "steps":
         run_steps(Path(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))
     elif sys.argv[1] == "sinks":

@@ -23,6 +23,7 @@ from typing import Any
 import redis
 import sqlalchemy as sa
 
+from tests.patience import PATIENCE_S
 from tests.processes.store_copies import connected
 from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store
 from txtopo.testing.contracts.worker_process import WorkerProcess
@@ -30,7 +31,6 @@ from txtopo.topology.transaction import TransactionAttempt
 
 ROOT = Path(__file__).resolve().parents[2]
 DIED = 9
-TIME_OUT_S = 120
 
 
 def sqlite(store: Store) -> None:
@@ -65,7 +65,7 @@ def dies_while_bringing_forward(store: Store, statement: int, directory: Path) -
     pickled = directory / "store.pickle"
     pickled.write_bytes(pickle.dumps(store))
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.processes.earlier_layouts", pickled, str(statement)], cwd=ROOT, timeout=TIME_OUT_S, check=False
+        [sys.executable, "-m", "tests.processes.earlier_layouts", pickled, str(statement)], cwd=ROOT, timeout=PATIENCE_S, check=False
     )
     assert ended.returncode in (0, DIED)
     return ended.returncode == DIED

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 POINTS = ("init.before", "init.after", "last_records.after", "begin.after", "_commit.before", "_commit.after", "write.after")
 """Where the process may die: before and after it became the only producer · after it has read its
 record · after its first row · before and after the commit · when the task is about to end."""
@@ -36,7 +38,7 @@ class Order:
 def run(order: Order) -> int:
     """Run the task in a process of its own; its exit code."""
     command = [sys.executable, "-m", "tests.processes.kafka_tasks", json.dumps(dataclasses.asdict(order))]
-    return subprocess.run(command, timeout=120, check=False).returncode
+    return subprocess.run(command, timeout=PATIENCE_S, check=False).returncode
 
 
 def _die() -> None:
@@ -54,11 +56,11 @@ def _die_at(point: str) -> None:
 
     def dying(self: Any, *arguments: Any, **more: Any) -> Any:
         if when == "before":
-            self._producer.flush(20)
+            self._producer.flush(PATIENCE_S)
             _die()
         answer = original(self, *arguments, **more)
         if name == "begin":
-            self._producer.flush(20)
+            self._producer.flush(PATIENCE_S)
         _die()
         return answer
 

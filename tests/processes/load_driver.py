@@ -15,10 +15,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.patience import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +27,8 @@ ROOT = Path(__file__).parents[2]
 @dataclass(frozen=True)
 class Scenario:
     """``shape``: weigh (no shuffle), weigh-shuffled, hoard, keys. Samples are taken every
-    ``sample_every`` transactions."""
+    ``sample_every`` transactions. ``is_cleaned``: the driver ends when Spark has removed all files
+    of attempts."""
 
     shape: str
     rows: int
@@ -40,7 +42,7 @@ class Scenario:
     spark: dict[str, str] = field(default_factory=dict)
     master: str = "local[2]"
     sample_every: int = 0
-    timeout_s: float = 150.0
+    is_cleaned: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``error`` is ``[class, text]`` of the error that ended the run; ``left`` are remaining files
-    in Spark's local directories."""
+    """``error`` is ``[class, text]`` of the error that ended the run."""
 
     current: int
     committed: int
@@ -75,20 +76,19 @@ class Outcome:
     stored: dict[str, Any]
     error: tuple[str, str] | None
     samples: tuple[Sample, ...]
-    left: tuple[str, ...]
     last_error: str | None
 
 
-def drive(directory: Path, scenario: Scenario, timeout_s: float = 170.0) -> Outcome:
+def drive(directory: Path, scenario: Scenario) -> Outcome:
     """Run ``scenario`` in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.processes.load_driver", str(directory), json.dumps(dataclasses.asdict(scenario))]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     said = json.loads(done.stdout.splitlines()[-1])
     error = None if said["error"] is None else tuple(said["error"])
     samples = tuple(Sample(**sample) for sample in said["samples"])
-    return Outcome(**{**said, "error": error, "samples": samples, "left": tuple(said["left"])})
+    return Outcome(**{**said, "error": error, "samples": samples})
 
 
 # -- in the driver process -----------------------------------------------------------------------
@@ -146,15 +146,10 @@ def files_below(directory: Path) -> dict[str, int]:
     return sizes
 
 
-def left_below(directory: Path, wait_s: float = 10.0) -> list[str]:
-    """Leftovers of attempts in Spark's local directories after ``wait_s``: Spark cleans them in the
+def is_clean(directory: Path) -> bool:
+    """Whether Spark's local directories have no files of attempts: Spark removes them in the
     background."""
-    deadline = time.monotonic() + wait_s
-    while left := [name for name in files_below(directory) if any(word in name for word in ("shuffle", "spill", "rdd_"))]:
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.1)
-    return left
+    return not any(word in name for name in files_below(directory) for word in ("shuffle", "spill", "rdd_"))
 
 
 def heap_of(jvm: Any) -> int:
@@ -179,7 +174,7 @@ def znodes_of(zookeeper: str) -> tuple[int, int]:
     from tests.servers import zookeepers
 
     client = zookeepers.client(zookeeper)
-    client.start(timeout=20)
+    client.start(timeout=PATIENCE_S)
     try:
         pending, count, size = ["/txtopo/load"], 0, 0
         while pending:
@@ -232,13 +227,14 @@ def main() -> None:
         run = cluster.submit_topology("load", fast(until="exhausted", **scenario.conf), topology_of(scenario, directory))
         try:
             for txid in range(scenario.sample_every, scenario.transactions, scenario.sample_every) if scenario.sample_every else ():
-                run.wait_for_txid(txid, scenario.timeout_s)
+                run.wait_for_txid(txid, PATIENCE_S)
                 samples.append(sample(cluster, run, local))
-            run.join(scenario.timeout_s)
+            run.join(PATIENCE_S)
         except Exception as caught:
             error = caught
         status = run.status()
-        left = left_below(local)
+        if scenario.is_cleaned:
+            wait_until(lambda: is_clean(local), "Spark to remove the files of attempts")
     said = None if error is None else (type(error).__name__, str(error))
     try:
         stored = {str(key): value for key, value in store_of(directory).items()}
@@ -247,7 +243,7 @@ def main() -> None:
     if scenario.shape == "keys":
         stored = {"keys": len(stored), "sum": sum(stored.values())}
     outcome = Outcome(
-        status.current, status.committed, status.replays, status.pinned_replays, stored, said, tuple(samples), tuple(left), status.last_error
+        status.current, status.committed, status.replays, status.pinned_replays, stored, said, tuple(samples), status.last_error
     )
     print(json.dumps(dataclasses.asdict(outcome)))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-PATIENCE_S = 20.0
+from tests.patience import PATIENCE_S, OutOfPatience, wait_until
 
 SERVING = """
 import json, os, sys
@@ -42,11 +42,11 @@ class Owner:
         )
         self.pid = self._process.pid
 
-    def report(self, patience_s: float = PATIENCE_S) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """The next line the program reports, which must come."""
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        assert select.select([self._process.stdout], [], [], patience_s)[0], "the owner reports nothing"
+        _has_news(self._process.stdout.fileno(), "a report of the owner", PATIENCE_S)
         line = self._process.stdout.readline()
         assert line, self._process.stderr.read()
         fields: dict[str, Any] = json.loads(line)
@@ -81,16 +81,43 @@ class Owner:
 
 
 def has_ended(pid: int, patience_s: float = PATIENCE_S) -> bool:
-    """Whether the process ends within ``patience_s``; a process without a waiting parent counts as
-    ended."""
+    """Whether the process has ended; waits for its end, unless ``patience_s`` is 0. A process
+    without a waiting parent counts as ended."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([descriptor], [], [], patience_s)[0])
+        return _has_news(descriptor, f"the end of process {pid}", patience_s)
     finally:
         os.close(descriptor)
+
+
+def _has_news(descriptor: int, news: str, patience_s: float) -> bool:
+    has_news = bool(select.select([descriptor], [], [], patience_s)[0])
+    if patience_s and not has_news:
+        raise OutOfPatience(f"waited {patience_s:g} s for {news}")
+    return has_news
+
+
+def wait_until_suspended(pid: int) -> None:
+    """Until the process, which was sent SIGSTOP, stands still: some of its threads may go on for a
+    moment."""
+
+    def is_suspended() -> bool:
+        try:
+            threads = [stat.read_text() for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+        except (FileNotFoundError, ProcessLookupError):  # a thread has just ended
+            return False
+        return all(thread.rpartition(")")[2].split()[0] in "TZX" for thread in threads)
+
+    wait_until(is_suspended, f"process {pid} to stand still")
+
+
+def wait_until_none_is_left(data_dir: Path) -> None:
+    """Until the server of ``data_dir`` and its watchdog have ended."""
+    while pids := processes_of(data_dir):
+        assert all(map(has_ended, pids))
 
 
 def parent_of(pid: int) -> int:

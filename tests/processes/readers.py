@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.patience import wait_until
+
 ID = "words"
-PATIENCE_S = 60.0
 
 RECORDING = """
 import json, os, sys
@@ -27,7 +27,7 @@ from txtopo.testing.contracts.worker_process import WorkerProcess
 
 owned = embedded.EmbeddedZooKeeper(sys.argv[1]).start()
 holder = Holder("here", os.getpid(), "2024-05-01T10:00:00+00:00", "words", liveness.process_identity())
-state = TopologyState.open(ZooKeeperStateStore(owned.hosts), "words", holder, True, wait_s=20.0)
+state = TopologyState.open(ZooKeeperStateStore(owned.hosts), "words", holder, True)
 process, store = WorkerProcess(), SqliteStore(sys.argv[1] + ".db", "counts")
 for txid in range(state.current, state.current + 3):
     attempt = TransactionAttempt(txid, (state.epoch - 1) * 1_000_000)
@@ -106,11 +106,12 @@ class Reader:
 
     def wait_for(self, txid: int) -> None:
         """Until the reader has seen ``txid``."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not self.seen or self.seen[-1] < txid:
+
+        def has_seen() -> bool:
             assert self.process.poll() is None, self.words()
-            assert time.monotonic() < deadline, f"a reader still sees {self.seen[-1:]}, not {txid}"
-            threading.Event().wait(0.02)
+            return bool(self.seen) and self.seen[-1] >= txid
+
+        wait_until(has_seen, f"a reader to see txid {txid}")
 
     def words(self) -> str:
         """The standard error of an ended reader."""

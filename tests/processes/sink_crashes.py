@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S
 from tests.processes import kills
 from tests.topologies.sinks import KINDS, LOOSE, SALES, Shop, WorkerProcess, write
 from txtopo.topology.transaction import ATTEMPTS_PER_EPOCH
@@ -28,7 +29,7 @@ def crash_everywhere(address: str, kind: str) -> list[dict[str, Any]]:
     """Run it; what came of every moment."""
     command = [sys.executable, "-m", "tests.processes.sink_crashes", address, kind]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

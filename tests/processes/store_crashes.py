@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
+from tests.patience import PATIENCE_S
 from tests.processes import kills
 from txtopo.stores import ADD, RedisStore, SqliteStore, SqlStore, Store, StoreTransaction, stamps
 from txtopo.testing.contracts.store_subject import add, block
@@ -37,7 +38,7 @@ def crash_everywhere(address: str, kind: stamps.Kind, way: Way) -> list[dict[str
     """Run it; what came of every moment."""
     command = [sys.executable, "-m", "tests.processes.store_crashes", address, kind, way]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -16,10 +16,10 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S, OutOfPatience, wait_until
 from tests.quick_java import QUICK_JAVA
 from txtopo.connectors.sql import SqlSink
 from txtopo.connectors.streaming import ForeachWriter
@@ -29,7 +29,6 @@ BATCHES = 4
 ROWS = 30
 WRITERS = 3
 """How many partitions the query with ``foreach`` has."""
-BOUND_S = 90.0
 
 
 def write_input(directory: Path) -> list[tuple[int, int]]:
@@ -49,7 +48,7 @@ def drive(directory: Path, partitions: int, addresses: list[str], held: int = -1
     """Run a driver to its end."""
     command = [sys.executable, "-m", "tests.processes.streaming_queries", str(directory), str(partitions), str(held), *addresses]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": QUICK_JAVA}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2 * BOUND_S, check=False)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
 
 
 class Hold:
@@ -62,8 +61,7 @@ class Hold:
         """Wait, if this is the batch."""
         if batch == self.batch:
             self.file.touch()
-            threading.Event().wait(BOUND_S)
-            os._exit(1)
+            threading.Event().wait()
 
 
 class HeldWriter(ForeachWriter):
@@ -108,18 +106,13 @@ def run(directory: Path, partitions: int, held: int, addresses: list[str]) -> No
     if held >= 0:
         _die_when_all_hold(spark, [hold.file for hold in holds])
     for query in queries:
-        query.awaitTermination(int(BOUND_S))
-        if query.exception() is not None:
-            raise RuntimeError(str(query.exception()))
+        if not query.awaitTermination(int(PATIENCE_S)):
+            raise OutOfPatience(f"a query has not ended: {query.status}")
     spark.stop()
 
 
 def _die_when_all_hold(spark: Any, files: list[Path]) -> None:
-    deadline = time.monotonic() + BOUND_S
-    while not all(file.exists() for file in files):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not all queries got there: {[file.name for file in files if not file.exists()]}")
-        threading.Event().wait(0.05)
+    wait_until(lambda: all(file.exists() for file in files), "all queries to hold")
     os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -6,9 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tests.patience import PATIENCE_S
 from txtopo.testing.contracts.worker_process import WorkerProcess
-
-BOUND_S = 60
 
 
 class Worker:
@@ -33,6 +32,6 @@ class Worker:
     def ended(self) -> Any:
         """The result or exception of the work."""
         assert self._thread is not None
-        self._thread.join(BOUND_S)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "it still waits"
         return self.outcome

@@ -11,9 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.topologies.columns import ColumnsSpout, batch, rows_of
 from tests.topologies.recording import InProcessTopology, Ran, builder, journals, note, planned
 from txtopo import (
@@ -31,7 +32,7 @@ from txtopo.dataplane import inbox, outbox
 from txtopo.dataplane.columns import task
 from txtopo.dataplane.job import Batch, Limits
 
-QUICK = settings(deadline=None, derandomize=True, max_examples=150)
+QUICK = examples(150)
 
 NAMES = ("key", "number")
 SCHEMA = pa.schema([("key", pa.string()), ("number", pa.int64())])
@@ -189,7 +190,7 @@ def test_a_topology_with_columns_anywhere_equals_the_topology_with_tuples(
 
 
 @pytest.mark.rule(17)
-@settings(QUICK, max_examples=30)
+@examples(30)
 @given(drawn=topologies(), rows_max=st.integers(1, 4))
 def test_the_size_of_collected_portions_changes_no_result(drawn: Any, rows_max: int) -> None:
     tasks, specs, partitions = drawn

@@ -10,14 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.property.test_columns_routing import ATTEMPT, BERLIN, batches
 from txtopo.dataplane import column_runs, wire
 from txtopo.dataplane.columns import batches as column_batches
 
-QUICK = settings(deadline=None, derandomize=True, max_examples=150)
+QUICK = examples(150)
 
 
 def rows(batch: pa.RecordBatch) -> list[Any]:

@@ -12,16 +12,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txtopo import Fields, TransactionAttempt
 from txtopo.dataplane import route
 from txtopo.dataplane.columns import batches as column_batches
 from txtopo.dataplane.columns import routing
 from txtopo.topology.grouping import Grouping, UnsupportedKeyError
 
-QUICK = settings(deadline=None, derandomize=True, max_examples=300)
+QUICK = examples(300)
 ATTEMPT = TransactionAttempt(3, 1)
 
 BERLIN = "Europe/Berlin"

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
+from tests.examples import examples
 from txtopo import TransactionAttempt
 from txtopo.coordinator import messages as m
 from txtopo.coordinator.coordinator import Policy, TransactionCoordinator
@@ -484,4 +484,4 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
 @pytest.mark.rule(1, 2, 3, 4, 5, 6, 7)
 def test_the_coordinator_keeps_its_rules_under_any_events() -> None:
-    run_state_machine_as_test(CoordinatorMachine, settings=settings(max_examples=200, stateful_step_count=40, deadline=None, derandomize=True))
+    run_state_machine_as_test(CoordinatorMachine, settings=examples(200, stateful_step_count=40))

@@ -17,9 +17,10 @@ from hashlib import blake2b
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.topologies.recording import InProcessTopology, Ran, RowsSpout, builder, journals, note, origin, planned
 from txtopo import (
     BaseBasicBolt,
@@ -306,11 +307,8 @@ def run(drawn: Drawn, cores: int, limits: Limits, seed: int, learns: bool, faili
 
 # -- the claims ----------------------------------------------------------------------------------
 
-QUICK = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-
-
 @pytest.mark.rule(10, 11, 12, 13, 14, 15, 16, 17, 19)
-@settings(QUICK, max_examples=120)
+@examples(120)
 @given(drawn=topologies(), data=st.data())
 def test_every_plan_of_every_topology_equals_the_model(drawn: Drawn, data: st.DataObject) -> None:
     expected = Model(drawn).run()
@@ -328,7 +326,7 @@ def test_every_plan_of_every_topology_equals_the_model(drawn: Drawn, data: st.Da
 
 
 @pytest.mark.rule(10, 11, 12, 13, 14, 15, 16, 17, 19)
-@settings(QUICK, max_examples=120)
+@examples(120)
 @given(drawn=topologies(), cores=st.integers(1, 8), limits=st.sampled_from(LIMITS))
 def test_a_whole_transaction_in_one_task_equals_the_model(drawn: Drawn, cores: int, limits: Limits) -> None:
     ran = run(drawn, cores, limits, seed=0, learns=False, straight=True)
@@ -340,7 +338,7 @@ def test_a_whole_transaction_in_one_task_equals_the_model(drawn: Drawn, cores: i
 
 
 @pytest.mark.rule(7)
-@settings(QUICK, max_examples=80)
+@examples(80)
 @given(drawn=topologies(), data=st.data())
 def test_a_failure_anywhere_is_told_under_every_plan_and_nothing_of_its_job_is_used(drawn: Drawn, data: st.DataObject) -> None:
     spec = data.draw(st.sampled_from(drawn.bolts), label="bolt")
@@ -365,7 +363,7 @@ def test_a_failure_anywhere_is_told_under_every_plan_and_nothing_of_its_job_is_u
 
 
 @pytest.mark.rule(16)
-@settings(QUICK, max_examples=60)
+@examples(60)
 @given(drawn=topologies())
 def test_shuffled_counts_differ_by_at_most_one_per_sending_task_and_phase(drawn: Drawn) -> None:
     ran = run(drawn, 2, LIMITS[0], 0, False)

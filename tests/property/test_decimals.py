@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.unit.test_hostile_numbers import SMALLEST, csv_answer, json_answer
 from txtopo.dataplane.column_runs import ColumnMistakeError
 from txtopo.dataplane.columns import batches
@@ -44,7 +45,7 @@ def fits(number: Decimal, type: pa.DataType) -> bool:
 
 
 @pytest.mark.rule(38)
-@settings(deadline=None, derandomize=True, max_examples=100)
+@examples(100)
 @given(text=TEXTS, type=st.sampled_from(DECIMALS))
 @example(text="-7.4", type=pa.decimal128(38, 38))
 @example(text="28e-39", type=pa.decimal128(38, 0))

@@ -7,14 +7,15 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.property.test_files_in_columns import JSON_LINES
 from tests.unit.test_hostile_files import JSON_ACCEPTED, JSON_REFUSED
 from txtopo.connectors import json_lines
 
-QUICK = settings(deadline=None, derandomize=True, max_examples=1000)
+QUICK = examples(1000)
 FIELDS = ("a", "w", "n", "o")
 
 SCALARS = st.sampled_from([

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from tests.examples import examples
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.rotating import RotatingTransactionalState, StrictOrderError
 
@@ -119,7 +119,7 @@ class _StrictRotating(_Rotating):
     strict = True
 
 
-SETTINGS = settings(max_examples=150, stateful_step_count=30, deadline=None)
+SETTINGS = examples(150, stateful_step_count=30)
 
 
 @pytest.mark.rule(24)

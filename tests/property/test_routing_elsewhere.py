@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txtopo import Fields, TransactionAttempt
 from txtopo.dataplane import route
 from txtopo.topology.grouping import Grouping
@@ -66,7 +67,7 @@ CASES = st.tuples(BATCHES, st.integers(1, 50), st.integers(0, 4), st.integers(3,
 
 
 @pytest.mark.rule(16, 17)
-@settings(deadline=None, derandomize=True, max_examples=3)
+@examples(3)
 @given(cases=st.lists(CASES, min_size=30, max_size=60))
 def test_a_batch_is_routed_alike_in_every_process_and_under_every_hash_seed(cases: list[tuple[Batch, int, int, int]]) -> None:
     routes = [routed(*case) for case in cases]
@@ -74,7 +75,7 @@ def test_a_batch_is_routed_alike_in_every_process_and_under_every_hash_seed(case
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])}
         command = [sys.executable, "-m", "tests.property.test_routing_elsewhere"]
-        done = subprocess.run(command, input=json.dumps(cases), env=environment, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(command, input=json.dumps(cases), env=environment, capture_output=True, text=True, check=True)
         assert json.loads(done.stdout) == routes, f"PYTHONHASHSEED={seed} routes otherwise"
 
 

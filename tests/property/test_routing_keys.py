@@ -11,16 +11,17 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txtopo import Fields, TransactionAttempt
 from txtopo.dataplane import route
 from txtopo.topology.grouping import Grouping, encode_key, encode_value, task_for_key, two_tasks_for_key
 
 pytestmark = pytest.mark.rule(16)
 
-QUICK = settings(deadline=None, derandomize=True, max_examples=200)
+QUICK = examples(200)
 
 offsets = st.builds(lambda minutes: datetime.timezone(datetime.timedelta(minutes=minutes)), st.integers(-1439, 1439))
 numbers = st.integers() | st.floats() | st.decimals(allow_nan=True, min_value=-(10**20), max_value=10**20) | st.booleans()

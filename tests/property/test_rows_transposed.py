@@ -8,16 +8,17 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txtopo import TransactionAttempt
 from txtopo.dataplane import row_encoding, wire
 
 pytestmark = pytest.mark.rule(14)
 
 ATTEMPT = TransactionAttempt(1, 0)
-QUICK = settings(deadline=None, derandomize=True, max_examples=300)
+QUICK = examples(300)
 
 
 class Colour(str, enum.Enum):  # noqa: UP042 - a text that is more than a text

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tests.conformance import test_store_contract as contract
+from tests.examples import examples
 from txtopo.errors import OutrunError
 from txtopo.stores import Store, StoreTransaction, VisibleTxid
 from txtopo.topology.transaction import TransactionAttempt
@@ -107,7 +108,7 @@ class Teller:
 def test_a_reader_never_sees_a_mixture_of_two_stores(backend: str, opaque: bool) -> None:
     mixtures: list[Contents] = []
 
-    @settings(max_examples=EXAMPLES[backend], deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @examples(EXAMPLES[backend])
     @given(stories(opaque))
     def check(story: list[list[Attempt]]) -> None:
         process = contract.Process()

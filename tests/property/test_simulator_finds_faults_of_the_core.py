@@ -103,7 +103,7 @@ WRONG: list[tuple[Patch, Sequence[int]]] = [
 ]
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.parametrize(("wrong", "numbers"), WRONG, ids=[wrong.__name__ for wrong, _ in WRONG])
 @pytest.mark.rule(1, 3, 4, 6, 23, 26, 28, 29, 30, 31)
 def test_a_schedule_shows_that_the_core_is_wrong(wrong: Patch, numbers: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:

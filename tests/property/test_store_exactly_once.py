@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from hypothesis import HealthCheck, event, example, given, settings
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from tests.conformance import test_store_contract as contract
+from tests.examples import examples
 from txtopo.errors import OutrunError, StaleAttemptError
 from txtopo.stores import ADD, Store, StoreTransaction, VisibleTxid
 from txtopo.testing.stores import MemoryStore
@@ -266,16 +267,17 @@ EXAMPLES = {"mariadb": 12, "memory": 120, "postgresql": 20, "redis": 60, "sqlite
 SLOW = {("mariadb", True), ("postgresql", False), ("redis", False)}
 """Each server has one kind of store in ``make test``."""
 PLACES = [
-    pytest.param(backend, opaque, id=f"{backend}-{kind}", marks=[pytest.mark.long] if (backend, opaque) in SLOW else [])
+    pytest.param(backend, opaque, id=f"{backend}-{kind}", marks=[pytest.mark.thorough] if (backend, opaque) in SLOW else [])
     for backend in sorted(contract.FACTORIES)
     for kind, opaque in (("transactional", False), ("opaque", True))
 ]
 
 
+@pytest.mark.in_gate("memory-opaque", "sqlite-transactional")
 @pytest.mark.rule(3, 28, 29, 30, 31, 32)
 @pytest.mark.parametrize(("backend", "opaque"), PLACES)
 def test_every_transaction_takes_effect_exactly_once_under_any_failure(backend: str, opaque: bool) -> None:
-    @settings(max_examples=EXAMPLES[backend], deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+    @examples(EXAMPLES[backend])
     @given(stories(opaque))
     def check(story: list[list[Attempt]]) -> None:
         process = contract.Process()

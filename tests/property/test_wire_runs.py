@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txtopo import BatchTooLargeError, TransactionAttempt
 from txtopo.dataplane import receive, wire
 from txtopo.dataplane.job import Job
@@ -19,7 +20,7 @@ from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.row_encoding import Runs
 from txtopo.dataplane.wire import Frame
 
-QUICK = settings(deadline=None, derandomize=True, max_examples=150)
+QUICK = examples(150)
 
 ATTEMPT = TransactionAttempt(1, 0)
 JOB = Job("run", "processing", ATTEMPT, {})

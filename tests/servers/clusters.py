@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from txtopo import Config, LocalCluster, TopologyRun
 
-FAST = {"backoff_min_s": 0.01, "backoff_max_s": 0.1, "poll_interval_s": 0.05}
-"""Settings that shorten the waits of a test; results stay the same."""
+FAST = {"backoff_min_s": 0.01, "backoff_max_s": 0.1, "poll_interval_s": 0.05, "message_timeout_s": PATIENCE_S}
+"""Settings that shorten the waits of a test; results stay the same. A slow machine is no reason for
+a replay."""
 
 
 @pytest.fixture(scope="session")
@@ -37,11 +39,11 @@ def fast(**settings: Any) -> Config:
     return Config({**FAST, **settings})
 
 
-def run_to_idle(cluster: LocalCluster, topology: Any, timeout_s: float = 90.0, **settings: Any) -> TopologyRun:
+def run_to_idle(cluster: LocalCluster, topology: Any, **settings: Any) -> TopologyRun:
     """Submit, wait until everything is committed, stop."""
     run = cluster.submit_topology(topology.id, fast(**settings), topology)
-    run.wait_until_idle(timeout_s)
-    run.stop()
+    run.wait_until_idle(PATIENCE_S)
+    run.stop(PATIENCE_S)
     return run
 
 

@@ -17,7 +17,8 @@ import threading
 from types import TracebackType
 from typing import Self
 
-CONNECT_TIMEOUT_S = 5.0
+from tests.patience import PATIENCE_S
+
 BYTES_AT_ONCE = 65_536
 
 
@@ -55,7 +56,7 @@ class Wire:
                 with contextlib.suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
                 end.close()
-        self._thread.join(CONNECT_TIMEOUT_S)
+        self._thread.join(PATIENCE_S)
 
     def __enter__(self) -> Self:
         return self
@@ -71,7 +72,7 @@ class Wire:
 
     def _connect(self, client: socket.socket) -> None:
         try:
-            server = socket.create_connection(("127.0.0.1", self._target), CONNECT_TIMEOUT_S)
+            server = socket.create_connection(("127.0.0.1", self._target), PATIENCE_S)
         except OSError:  # the server is away
             client.close()
             return

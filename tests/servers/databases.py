@@ -15,13 +15,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 import itertools
-import threading
 from collections.abc import Sequence
 from typing import Any
 
+from tests.patience import wait_until
 from tests.servers import owned
-
-BOUND_S = 60.0
 
 
 class DatabaseServer(owned.Server):
@@ -51,10 +49,18 @@ class DatabaseServer(owned.Server):
         """The server's numbers of the connections of clients of ``database``, but for the one that
         tells."""
 
-    @abc.abstractmethod
     def disconnect(self, database: str) -> int:
         """End every session of ``database`` from the server's side, and see them gone; returns how
         many."""
+        ended = self.backends(database)
+        for number in ended:
+            self._end_session(number)
+        self.wait_until(lambda: not set(ended) & set(self.backends(database)))
+        return len(ended)
+
+    @abc.abstractmethod
+    def _end_session(self, number: int) -> None:
+        """Have the server end the session ``number``, which may have ended by itself."""
 
     @abc.abstractmethod
     def waiting_for_locks(self, database: str) -> int:
@@ -93,8 +99,4 @@ class Database:
 
     def wait_for_waiting(self, count: int = 1) -> None:
         """Wait until so many of its sessions wait for a lock."""
-        for _ in range(int(BOUND_S * 100)):
-            if self.server.waiting_for_locks(self.name) >= count:
-                return
-            threading.Event().wait(0.01)
-        raise AssertionError("nobody waits for a lock")
+        wait_until(lambda: self.server.waiting_for_locks(self.name) >= count, f"{count} sessions that wait for a lock")

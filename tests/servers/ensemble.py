@@ -8,29 +8,22 @@ soak run uses them too.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import signal
 import socket
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.patience import wait_until
+from tests.processes import owners
+from tests.servers import ports
 from txtopo.state import directory, server_process
 
-START_TIMEOUT_S = 60.0
 ASK_TIMEOUT_S = 1.0
 PORT_ATTEMPTS = 5
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that were free a moment ago, no two the same."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def _with_netty(command: Sequence[str]) -> list[str]:
@@ -74,10 +67,13 @@ class Server:
     def wait_until_serving(self) -> None:
         """Return when it answers requests; it is part of a quorum then."""
         assert self._process is not None
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not server_process.answers(self.port, self._data):
-            assert not self._process.has_ended(server_process.POLL_EVERY_S), f"server {self.number} ended:\n{self._process.tail}"
-            assert time.monotonic() < deadline, f"server {self.number} did not serve within {START_TIMEOUT_S} s:\n{self._process.tail}"
+        process = self._process
+
+        def serves() -> bool:
+            assert not process.has_ended(0), f"server {self.number} ended:\n{process.tail}"
+            return server_process.answers(self.port, self._data)
+
+        wait_until(serves, f"server {self.number} to serve")
 
     def start(self) -> None:
         """Start the server, and return when the server serves."""
@@ -92,16 +88,14 @@ class Server:
     def kill(self) -> None:
         """SIGKILL, and return when it is gone."""
         self._signal(signal.SIGKILL)
-        assert self._process is not None
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._process.has_ended(server_process.POLL_EVERY_S):
-            assert time.monotonic() < deadline, f"server {self.number} outlives SIGKILL"
+        wait_until(lambda: not self.is_running, f"the end of server {self.number}")
         self.end()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, nothing is answered."""
-        self._signal(signal.SIGSTOP)
+        """SIGSTOP: connections stay open, nothing is answered. Returns when it stands still."""
+        pid = self._signal(signal.SIGSTOP)
         self._is_paused = True
+        owners.wait_until_suspended(pid)
 
     def resume(self) -> None:
         """SIGCONT, if it is paused."""
@@ -122,7 +116,7 @@ class Server:
         return "Mode: leader" in self.ask("srvr")
 
     def ask(self, word: str) -> str:
-        """The answer to a four-letter word; empty if there is none."""
+        """The answer to a four-letter word; empty if there is none soon."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), ASK_TIMEOUT_S) as connection:
                 connection.sendall(word.encode())
@@ -131,11 +125,13 @@ class Server:
         except OSError:
             return ""
 
-    def _signal(self, signum: int) -> None:
+    def _signal(self, signum: int) -> int:
+        """Send it; the pid of the server."""
         assert self._process is not None, "it does not run"
         assert not self._process.has_ended(0), f"server {self.number} has ended:\n{self._process.tail}"
         assert self._process.pid
         os.kill(self._process.pid, signum)
+        return self._process.pid
 
 
 class Ensemble:
@@ -174,21 +170,32 @@ class Ensemble:
         return self
 
     def _make(self, folder: Path) -> list[Server]:
-        ports = free_ports(3 * self._size)
+        chosen = ports.free_ports(3 * self._size)
         numbers = range(1, self._size + 1)
-        among, voting, serving = ports[: self._size], ports[self._size : -self._size], ports[-self._size :]
+        among, voting, serving = chosen[: self._size], chosen[self._size : -self._size], chosen[-self._size :]
         members = [f"server.{number}=127.0.0.1:{among[number - 1]}:{voting[number - 1]}" for number in numbers] if self._size > 1 else []
         return [Server(folder / str(number), number, serving[number - 1], members, self._settings, self._flags) for number in numbers]
 
     def leader(self) -> Server:
         """The server that leads; waits until there is one."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            for server in self.servers:
-                if server.is_running and server.is_leader:
-                    return server
-            time.sleep(server_process.POLL_EVERY_S)
-        raise AssertionError(f"no server led within {START_TIMEOUT_S} s")
+        leaders: list[Server] = []
+
+        def is_led() -> bool:
+            leaders[:] = [server for server in self.servers if server.is_running and server.is_leader]
+            return bool(leaders)
+
+        wait_until(is_led, "a leader")
+        return leaders[0]
+
+    def start_missing(self) -> None:
+        """Start the servers that do not run, and return when all serve."""
+        for server in self.servers:
+            server.resume()
+            if not server.is_running:
+                server.end()
+                server.launch()
+        for server in self.servers:
+            server.wait_until_serving()
 
     def stop(self) -> None:
         """End all."""

@@ -10,22 +10,29 @@ Apart from the modules that start servers because it runs once, before any test.
 
 Invariants:
     - A server's directory appears whole or not at all.
+    - A mirror that does not answer is asked again, with pauses; then an error says what was missing
+      and what to type.
     - No file outside of the environment and the temporary directory is changed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 HOME = Path(sys.prefix) / "servers"
-FETCH_TIMEOUT_S = 600.0
+FETCH_TIMEOUT_S = 900.0
+PAUSES_S = (5.0, 15.0)
+"""Before the second and the third try."""
 _PLACES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")
 _PROGRAMS = ("usr/sbin", "usr/bin")
 
@@ -91,18 +98,53 @@ def fetch(server: Server) -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         cure = f"Install {server.name}, so that {server.program} is on the PATH."
         raise RuntimeError(f"{server.program} cannot be fetched: there is no apt-get here\n  {cure}")
-    HOME.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="txtopo-fetch-") as scratch:
         packages = _download(server.package, Path(scratch))
-        making = Path(tempfile.mkdtemp(prefix=f".{server.name}-", dir=HOME))
-        try:
+        with whole(HOME / server.name) as making:
             for package in packages:
                 _run(["dpkg-deb", "--extract", str(package), str(making)], server.package)
-            making.chmod(0o755)
-            making.replace(HOME / server.name)
-        except BaseException:
-            shutil.rmtree(making, ignore_errors=True)
-            raise
+
+
+@contextlib.contextmanager
+def whole(directory: Path) -> Iterator[Path]:
+    """A directory to fill: it becomes ``directory`` when it is full, and is gone after an error."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    making = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        yield making
+        making.chmod(0o755)
+        making.replace(directory)
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+
+
+def persistently(deed: Callable[[], object]) -> None:
+    """Do ``deed``; after a RuntimeError try again after each of :data:`PAUSES_S`."""
+    for pause_s in PAUSES_S:
+        try:
+            deed()
+            return
+        except RuntimeError as error:
+            print(f"txtopo: {error}\n  The next try begins in {pause_s:g} s.", file=sys.stderr, flush=True)
+            time.sleep(pause_s)
+    deed()
+
+
+def run(command: Sequence[str], title: str, cure: str) -> None:
+    """Run ``command``, which brings ``title``.
+
+    :raises RuntimeError: it failed, or took longer than :data:`FETCH_TIMEOUT_S`; has the words of
+        the command, and the ``cure``.
+    """
+    environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{title} cannot be fetched: {command[0]} took longer than {FETCH_TIMEOUT_S:g} s\n  {cure}") from None
+    if ended.returncode != 0:
+        said = (ended.stdout + ended.stderr).strip()[-4_000:]
+        raise RuntimeError(f"{title} cannot be fetched: {said}\n  {cure}")
 
 
 def _download(package: str, scratch: Path) -> list[Path]:
@@ -110,25 +152,28 @@ def _download(package: str, scratch: Path) -> list[Path]:
     archives, lists = scratch / "archives", scratch / "lists"
     for directory in (archives / "partial", lists / "partial"):
         directory.mkdir(parents=True)
-    options = ["-q", "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=", "-o", f"Dir::Cache={scratch}", "-o", f"Dir::Cache::archives={archives}"]
-    own = ["-o", f"Dir::State::Lists={lists}"]
+    settings = {
+        "Debug::NoLocking": 1, "APT::Sandbox::User": "", "Dir::Cache": scratch, "Dir::Cache::archives": archives,
+        "Acquire::Retries": 3, "Acquire::http::Timeout": 30,
+    }  # fmt: skip
+    apt = ["apt-get", "-q", *(word for name, value in settings.items() for word in ("-o", f"{name}={value}"))]
+    own = [*apt, "-o", f"Dir::State::Lists={lists}"]
     install = ["install", "--yes", "--no-install-recommends", "--download-only", package]
     try:
-        _run(["apt-get", *options, *install], package)
+        _run([*apt, *install], package)
     except RuntimeError:
         # The machine's lists of packages are not there, or out of date; to renew those is the
         # administrator's.
-        _run(["apt-get", *options, *own, "update"], package)
-        _run(["apt-get", *options, *own, *install], package)
+        def download() -> None:
+            _run([*own, "update"], package)
+            _run([*own, *install], package)
+
+        persistently(download)
     return sorted(archives.glob("*.deb"))
 
 
 def _run(command: Sequence[str], package: str) -> None:
-    environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
-    if ended.returncode != 0:
-        said = (ended.stderr or ended.stdout).strip()
-        raise RuntimeError(f"{package} cannot be fetched: {said}\n  Look after what apt-get says; or type: apt-get install {package}")
+    run(command, package, f"Look after what apt-get says, and type: make servers; or type: apt-get install {package}")
 
 
 def _fetched(server: Server) -> Found | None:
@@ -143,11 +188,11 @@ def _installed(server: Server) -> Found | None:
     return None if program is None else Found(Path(program), Path("/"))
 
 
-def main() -> int:
-    """Fetch them all."""
-    for server in SERVERS.values():
+def exit_code(bring: Callable[[Any], object], servers: Iterable[Any]) -> int:
+    """Bring each of ``servers``; 1 after an error, which is printed."""
+    for server in servers:
         try:
-            fetch(server)
+            bring(server)
         except RuntimeError as error:
             print(f"txtopo: {error}", file=sys.stderr)
             return 1
@@ -155,4 +200,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(fetch, SERVERS.values()))

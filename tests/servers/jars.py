@@ -6,6 +6,7 @@ interpreter's environment, for good, beside the servers of Debian (see ``fetch``
 
 Invariants:
     - The jars of a server appear all at once or not at all.
+    - A repository that does not answer is asked again, with pauses.
 """
 
 from __future__ import annotations
@@ -13,16 +14,12 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from tests import quick_java
 from tests.servers import fetch
-
-FETCH_TIMEOUT_S = 900.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,23 +67,20 @@ def bring(jars: Jars) -> None:
     """
     if jars.directory.is_dir():
         return
-    fetch.HOME.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="txtopo-jars-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="txtopo-jars-") as scratch, fetch.whole(jars.directory) as making:
         module = Path(scratch) / "ivy.xml"
         module.write_text(_IVY.format(dependencies="".join(_DEPENDENCY.format(*each) for each in jars.dependencies)))
-        making = Path(tempfile.mkdtemp(prefix=f".{jars.name}-", dir=fetch.HOME))
-        try:
-            ivy = ["-cache", f"{scratch}/cache", "-ivy", str(module), "-retrieve", f"{making}/[artifact]-[revision](-[classifier]).[ext]"]
-            command = [java(), *quick_java.QUICK_JAVA.split(), "-cp", str(_pyspark() / "jars" / "*"), "org.apache.ivy.Main", *ivy]
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
-            if ended.returncode != 0 or not any(making.iterdir()):
-                said = (ended.stdout + ended.stderr)[-4_000:]
-                raise RuntimeError(f"{jars.name} cannot be fetched:\n{said}\n  Look after what Ivy says: is Maven's repository within reach?")
-            making.chmod(0o755)
-            making.replace(jars.directory)
-        except BaseException:
-            shutil.rmtree(making, ignore_errors=True)
-            raise
+        ivy = ["-cache", f"{scratch}/cache", "-ivy", str(module), "-retrieve", f"{making}/[artifact]-[revision](-[classifier]).[ext]"]
+        command = [java(), *quick_java.QUICK_JAVA.split(), "-cp", str(_pyspark() / "jars" / "*"), "org.apache.ivy.Main", *ivy]
+        title = " and ".join(":".join(dependency) for dependency in jars.dependencies)
+        cure = "Look after what Ivy says: is Maven's repository within reach? Then type: make servers"
+
+        def retrieve() -> None:
+            fetch.run(command, title, cure)
+            if not any(making.iterdir()):
+                raise RuntimeError(f"{title} cannot be fetched: Ivy brought no files\n  {cure}")
+
+        fetch.persistently(retrieve)
 
 
 def java() -> str:
@@ -102,16 +96,5 @@ def _pyspark() -> Path:
     return Path(spec.origin).parent
 
 
-def main() -> int:
-    """Fetch them all."""
-    for each in JARS.values():
-        try:
-            bring(each)
-        except RuntimeError as error:
-            print(f"txtopo: {error}", file=sys.stderr)
-            return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(fetch.exit_code(bring, JARS.values()))

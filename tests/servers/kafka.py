@@ -21,7 +21,6 @@ import itertools
 import os
 import shutil
 import subprocess
-import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
@@ -42,13 +41,22 @@ from confluent_kafka.admin import (
 )  # fmt: skip
 
 from tests import quick_java
-from tests.servers import jars, owned
+from tests.patience import PATIENCE_S
+from tests.servers import jars, owned, ports
+from txtopo.connectors.kafka import auxiliary, client, log, producing, reading
 
-ANSWER_S = 20.0
-"""How long a client here waits for the broker."""
+OPEN_S = 600
+"""How long a transaction may be open: longer than any wait of a test, so that no test waits for a
+time-out of the broker by mistake."""
 
-SETTLED_S = 5.0
-"""How long the marker of a transaction that is over may be under way."""
+ENDLESS_S = 3600.0
+"""Longer than a test may run."""
+
+TIME_OUTS = (
+    (client, "CALL_TIMEOUT_S"), (log, "_OFFSETS_TIMEOUT_S"), (reading, "_SILENCE_S"), (producing, "INIT_S"), (producing, "_ABORT_S"),
+    (auxiliary, "DECIDED_S"), (auxiliary, "_WAIT_S"),
+)  # fmt: skip
+"""How long txtopo waits for brokers."""
 
 USER, PASSWORD = "clerk", "clerk's secret"
 """Who may log in at :attr:`KafkaServer.sasl_servers`."""
@@ -135,20 +143,21 @@ class KafkaServer(owned.Server):
     @functools.cached_property
     def admin(self) -> AdminClient:
         """A client for topics and offsets."""
-        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        # The longest time-out that the library takes.
+        return AdminClient({"bootstrap.servers": self.servers, "socket.timeout.ms": 300_000, "log_level": 0})
 
     def new_topic(self, name: str = "", partitions: int = 1, **settings: str) -> str:
         """Make a topic that is not there yet; ``settings`` have underscores for dots."""
         name = name or f"fresh{next(self._numbers)}"
         config = {key.replace("_", "."): value for key, value in settings.items()}
-        self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(ANSWER_S)
+        self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(PATIENCE_S)
         self.wait_until(lambda: self._has_leaders(name, partitions))
         return name
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
-        self.admin.delete_topics([name])[name].result(ANSWER_S)
-        self.wait_until(lambda: name not in self.admin.list_topics(timeout=ANSWER_S).topics)
+        self.admin.delete_topics([name])[name].result(PATIENCE_S)
+        self.wait_until(lambda: name not in self.admin.list_topics(timeout=PATIENCE_S).topics)
 
     def grant(self, kind: ResourceType, name: str, *operations: AclOperation) -> None:
         """Allow :data:`USER` to do ``operations`` to whatever begins with ``name``."""
@@ -156,13 +165,19 @@ class KafkaServer(owned.Server):
             AclBinding(kind, name, ResourcePatternType.PREFIXED, f"User:{USER}", "*", operation, AclPermissionType.ALLOW) for operation in operations
         ]
         for granted in self.admin.create_acls(acls).values():
-            granted.result(ANSWER_S)
+            granted.result(PATIENCE_S)
 
-    def producer(self, **settings: Any) -> Producer:
+    def producer(self, transactional_id: str = "", **settings: Any) -> Producer:
         """A producer that waits for the broker's answers, and keeps the order also when it has to
-        send again; ``settings`` have underscores for dots."""
+        send again; with a ``transactional_id``, a transaction may begin. ``settings`` have
+        underscores for dots."""
         more = {key.replace("_", "."): value for key, value in settings.items()}
-        return Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "enable.idempotence": True, "log_level": 0, **more})
+        if transactional_id:
+            more = {"transactional.id": transactional_id, "transaction.timeout.ms": OPEN_S * 1000, **more}
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "enable.idempotence": True, "log_level": 0, **more})
+        if transactional_id:
+            producer.init_transactions(PATIENCE_S)
+        return producer
 
     def produce(self, topic: str, values: Iterable[str | bytes | None], partition: int = 0, **more: Any) -> None:
         """Append records, each with ``more``, and wait until they are there."""
@@ -174,7 +189,7 @@ class KafkaServer(owned.Server):
                     break
                 except BufferError:
                     producer.poll(0.1)
-        left = producer.flush(ANSWER_S)
+        left = producer.flush(PATIENCE_S)
         assert left == 0, f"{left} records did not get to {topic}"
 
     def read(self, topic: str, isolation: str = "read_committed") -> list[Record]:
@@ -185,11 +200,11 @@ class KafkaServer(owned.Server):
         }  # fmt: skip
         consumer = Consumer(settings)
         try:
-            partitions = consumer.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
+            partitions = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
             consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
             records, ended = [], set[int]()
             while len(ended) < len(partitions):
-                message = consumer.poll(ANSWER_S)
+                message = consumer.poll(PATIENCE_S)
                 assert message is not None, f"no answer while reading {topic}"
                 error = message.error()
                 if error is None:
@@ -204,10 +219,10 @@ class KafkaServer(owned.Server):
 
     def is_settled(self, topic: str) -> bool:
         """Whether no open transaction holds up the readers of committed records."""
-        places = [TopicPartition(topic, partition) for partition in self.admin.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions]
+        places = [TopicPartition(topic, partition) for partition in self.admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions]
         request = {place: OffsetSpec.latest() for place in places}
         stable, ends = (
-            [answer.result(ANSWER_S).offset for answer in self.admin.list_offsets(request, isolation_level=level).values()]
+            [answer.result(PATIENCE_S).offset for answer in self.admin.list_offsets(request, isolation_level=level).values()]
             for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
         )
         return stable == ends
@@ -215,9 +230,7 @@ class KafkaServer(owned.Server):
     def wait_until_settled(self, topic: str) -> None:
         """Wait until no open transaction holds up readers: for a marker under way, and not for the
         time-out of a transaction."""
-        deadline = time.monotonic() + SETTLED_S
-        while not self.is_settled(topic):
-            assert time.monotonic() < deadline, f"readers of {topic} wait for an open transaction"
+        self.wait_until(lambda: self.is_settled(topic))
 
     def values(self, topic: str, isolation: str = "read_committed") -> list[str]:
         """The values in a topic as texts, partition by partition."""
@@ -231,17 +244,19 @@ class KafkaServer(owned.Server):
         return self._directory / "data"
 
     def _make(self) -> None:
-        if self._run("ls", str(self._jars)).wait(owned.START_TIMEOUT_S) != 0:
+        if self._run("ls", str(self._jars)).wait(PATIENCE_S) != 0:
             # The account that must run the broker cannot reach them, as in a home directory of root.
             self._jars = shutil.copytree(self._jars, self._directory / "jars")
-        self.data.mkdir()
-        if self._account is not None:
-            os.chown(self.data, self._account.pw_uid, self._account.pw_gid)
         self._cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
     def _launched(self, port: int) -> subprocess.Popen[bytes]:
-        self._controller = self._controller or owned.free_port()
-        self._sasl = self._sasl or owned.free_port()
+        if not self.port:
+            # No start has succeeded so far. The address of the controller is part of the data.
+            self._controller, self._sasl = ports.free_ports(2)
+            shutil.rmtree(self.data, ignore_errors=True)
+            self.data.mkdir()
+            if self._account is not None:
+                os.chown(self.data, self._account.pw_uid, self._account.pw_gid)
         lines = {
             **self._settings,
             "listeners": f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{self._sasl},CONTROLLER://127.0.0.1:{self._controller}",
@@ -255,7 +270,7 @@ class KafkaServer(owned.Server):
         (self._directory / "log4j2.properties").write_text(_LOGGING)
         if not (self.data / "meta.properties").exists():
             formatted = self._java("kafka.tools.StorageTool", "format", "--standalone", f"--cluster-id={self._cluster}", "-c", str(configuration))
-            assert formatted.wait(owned.START_TIMEOUT_S) == 0, self.log
+            assert formatted.wait(PATIENCE_S) == 0, self.log
         return self._java("kafka.Kafka", str(configuration))
 
     def _java(self, *main: str) -> subprocess.Popen[bytes]:
@@ -266,14 +281,14 @@ class KafkaServer(owned.Server):
         return _UNFENCED in self.log[self._said_before :] and self._answers(port)
 
     def _answers(self, port: int) -> bool:
-        client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+        asking = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
         with contextlib.suppress(KafkaException):
-            known = client.list_topics(timeout=2)
+            known = asking.list_topics(timeout=PATIENCE_S)
             return bool(known.brokers) and all(p.leader >= 0 for topic in known.topics.values() for p in topic.partitions.values())
         return False
 
     def _has_leaders(self, topic: str, partitions: int) -> bool:
-        known = self.admin.list_topics(topic, timeout=ANSWER_S).topics[topic]
+        known = self.admin.list_topics(topic, timeout=PATIENCE_S).topics[topic]
         return known.error is None and len(known.partitions) == partitions and all(p.leader >= 0 for p in known.partitions.values())
 
 
@@ -294,7 +309,13 @@ def running_server() -> KafkaServer:
 
 
 @pytest.fixture
-def kafka() -> KafkaServer:
+def kafka(monkeypatch: pytest.MonkeyPatch) -> KafkaServer:
     """The broker that all tests of this process share, running again after any damage by the test
-    before."""
+    before.
+
+    txtopo waits for the broker's answers without an end: a slow machine fails no attempt. A test of
+    a time-out sets the time-out.
+    """
+    for module, name in TIME_OUTS:
+        monkeypatch.setattr(module, name, ENDLESS_S)
     return running_server()

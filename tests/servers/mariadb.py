@@ -22,6 +22,7 @@ The program is the one that ``make servers`` brought, or the machine's own.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -58,7 +59,10 @@ _SETTINGS = {
 }
 
 
-_SCRIPTS = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql")
+_NAMES = ("mysql", "mariadb")
+"""Older and newer versions call the directory of their scripts, and the scripts, by one or the
+other."""
+_SCRIPTS = ("system_tables.sql", "performance_tables.sql", "system_tables_data.sql")
 """Of the distribution; the distribution's own script to install a database writes the same
 tables.
 """
@@ -73,7 +77,6 @@ class MariaServer(databases.DatabaseServer):
     def __init__(self, settings: dict[str, str] | None = None) -> None:
         super().__init__({**_SETTINGS, **(settings or {})})
         self._found = fetch.found("mariadb")
-        self._said_before = 0
 
     def url(self, database: str, user: str = "root", options: str = "") -> str:
         if database not in self._databases:
@@ -103,16 +106,12 @@ class MariaServer(databases.DatabaseServer):
         select = "SELECT id FROM information_schema.processlist WHERE db = %s AND id <> connection_id() ORDER BY id"
         return [number for (number,) in self.execute(select, [database])]
 
-    def disconnect(self, database: str) -> int:
-        ended = self.backends(database)
-        for number in ended:
-            try:
-                self.execute(f"KILL CONNECTION {number}")
-            except pymysql.err.MySQLError as error:
-                if error.args[0] != pymysql.constants.ER.NO_SUCH_THREAD:  # the server has just ended by itself
-                    raise
-        self.wait_until(lambda: not set(ended) & set(self.backends(database)))
-        return len(ended)
+    def _end_session(self, number: int) -> None:
+        try:
+            self.execute(f"KILL CONNECTION {number}")
+        except pymysql.err.MySQLError as error:
+            if error.args[0] != pymysql.constants.ER.NO_SUCH_THREAD:
+                raise
 
     def waiting_for_locks(self, database: str) -> int:
         # Of all databases: one test at a time uses the server. The catalogue's figures are as old
@@ -121,29 +120,21 @@ class MariaServer(databases.DatabaseServer):
 
     def _make(self) -> None:
         self._found = self._runnable(self._found)
-        scripts = [(self._shared / name).read_text() for name in _SCRIPTS]
+        scripts = [script.read_text() for script in scripts_of(self._found)]
         statements = "\n".join(["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket = NULL;", *scripts]).encode()
-        process = self._run(*self._command(), "--bootstrap", environment=self._found.environment, input=statements)
-        if process.wait(owned.START_TIMEOUT_S) != 0:
+        if self._complete(*self._command(), "--bootstrap", environment=self._found.environment, input=statements) != 0:
             raise RuntimeError(f"the system tables of MariaDB could not be made:\n{self.log}")
 
     def _launched(self, port: int) -> subprocess.Popen[bytes]:
-        self._said_before = len(self.log)
         socket = f"--socket={self._directory / 'socket'}"
         options = [f"--{name}={value}" for name, value in self._settings.items()]
         return self._run(*self._command(), f"--port={port}", socket, *options, environment=self._found.environment)
 
     def _is_ready(self, port: int) -> bool:
-        return "ready for connections" in self.log[self._said_before :]
+        return "ready for connections" in self._said
 
     def _furnish(self) -> None:
         self.execute(f"CREATE USER guarded@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'")
-
-    @property
-    def _shared(self) -> Path:
-        """The directory of the server's messages, characters and scripts."""
-        places = [self._found.root / "usr/share" / name for name in ("mysql", "mariadb")]
-        return next(place for place in places if (place / _SCRIPTS[0]).exists())
 
     def _command(self) -> list[str]:
         data = self._directory / "data"
@@ -151,8 +142,21 @@ class MariaServer(databases.DatabaseServer):
             data.mkdir()
             if self._account is not None:
                 shutil.chown(data, self._account.pw_uid, self._account.pw_gid)
-        places = {"datadir": data, "tmpdir": self._directory, "lc-messages-dir": self._shared, "character-sets-dir": self._shared / "charsets"}
+        shared = scripts_of(self._found)[0].parent
+        places = {"datadir": data, "tmpdir": self._directory, "lc-messages-dir": shared, "character-sets-dir": shared / "charsets"}
         return [str(self._found.program), "--no-defaults", *(f"--{name}={place}" for name, place in places.items())]
+
+
+def scripts_of(server: fetch.Found) -> list[Path]:
+    """The scripts that make the system tables; the server's messages and characters are beside
+    them."""
+    shared = server.root / "usr/share"
+    for directory, prefix in itertools.product(_NAMES, _NAMES):
+        scripts = [shared / directory / f"{prefix}_{name}" for name in _SCRIPTS]
+        if all(script.exists() for script in scripts):
+            return scripts
+    cure = "Type: apt-get install mariadb-server-core; or remove the server of the machine, and type: make servers"
+    raise fetch.ServerMissingError(f"{shared} lacks the scripts of MariaDB that make the system tables\n  {cure}")
 
 
 def running_server() -> MariaServer:

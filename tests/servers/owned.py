@@ -27,43 +27,42 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from tests.servers import fetch
+from tests import patience
+from tests.patience import PATIENCE_S
+from tests.processes import owners
+from tests.servers import fetch, ports
 
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
 PORT_ATTEMPTS = 5
+_ESTABLISHED = "01"  # <net/tcp_states.h>
 
 # Run as ``python -I -S -c``: starts in milliseconds. The server's pid is read when it is needed,
 # since the server may have been restarted, and believed only if the process is of this directory.
 _WATCHDOG = """
 import os, shutil, signal, sys, time
-directory = sys.argv[1]
+directory, give_up, patience_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 sys.stdin.read()
-def server():
+def tell(number):
     try:
         pid = int(open(directory + "/pid").readline())
-        return pid if directory.encode() in open(f"/proc/{pid}/cmdline", "rb").read() else None
-    except (OSError, ValueError):
-        return None
-pid, deadline = server(), time.monotonic() + 10
-if pid is not None:
-    for number in (signal.SIGCONT, int(sys.argv[2])):
+        if directory.encode() not in open(f"/proc/{pid}/cmdline", "rb").read():
+            return False
         os.kill(pid, number)
-while server() is not None and time.monotonic() < deadline:
+        return True
+    except (OSError, ValueError):
+        return False
+deadline = time.monotonic() + patience_s
+tell(signal.SIGCONT)
+tell(give_up)
+while tell(0 if time.monotonic() < deadline else signal.SIGKILL):
     time.sleep(0.02)
-if server() is not None:
-    os.kill(pid, signal.SIGKILL)
 shutil.rmtree(directory, ignore_errors=True)
 """
 
@@ -88,13 +87,14 @@ class Server(abc.ABC):
         self._process: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._is_paused = False
+        self._said_before = 0
         self.port = 0
         """On 127.0.0.1; the same after a restart."""
 
     def __enter__(self) -> Self:
         # Not pytest's temporary directory, which is closed to other accounts.
         self._directory = Path(tempfile.mkdtemp(prefix=f"txtopo-{self.title.lower()}-"))
-        command = [sys.executable, "-I", "-S", "-c", _WATCHDOG, str(self._directory), str(int(self.give_up))]
+        command = [sys.executable, "-I", "-S", "-c", _WATCHDOG, str(self._directory), str(int(self.give_up)), str(PATIENCE_S)]
         self._watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
         try:
             os.chmod(self._directory, 0o700)
@@ -143,20 +143,27 @@ class Server(abc.ABC):
         if self.is_running:
             return
         for attempt in range(PORT_ATTEMPTS):
-            port = self.port or free_port()
-            before = len(self.log)
+            port = self.port or self._free_port()
+            self._said_before = len(self.log)
             self._process = self._launched(port)
             (self._directory / "pid").write_text(f"{self._process.pid}\n")
             if self._has_started(port):
                 self.port = port
                 return
-            said = self.log[before:]
-            if self.port or self.port_taken not in said or attempt == PORT_ATTEMPTS - 1:
-                raise fetch.ServerMissingError(f"{self.title} did not start:\n{said}")
+            if self.port or self.port_taken not in self._said or attempt == PORT_ATTEMPTS - 1:
+                raise fetch.ServerMissingError(f"{self.title} did not start:\n{self._said}")
 
     def _has_started(self, port: int) -> bool:
         self.wait_until(lambda: not self.is_running or self._is_ready(port))
         return self.is_running
+
+    @property
+    def _said(self) -> str:
+        """The part of the log since the server was launched."""
+        return self.log[self._said_before :]
+
+    def _free_port(self) -> int:
+        return ports.free_port()
 
     def stop(self) -> None:
         """Shut the server down: sessions are ended, commits are kept."""
@@ -166,12 +173,9 @@ class Server(abc.ABC):
         """SIGKILL to the server and to every process of it."""
         if self._process is None or self._process.poll() is not None:
             return
-        # Stopped first, so that the parent does not answer the death of a child with a new child.
-        self._process.send_signal(signal.SIGSTOP)
-        self.wait_until(lambda: state(self._process_id) in "TZ")
-        killed = self._processes()
+        killed = self._final_processes()
         self._signal(signal.SIGKILL)
-        self._process.wait(STOP_TIMEOUT_S)
+        self._process.wait(PATIENCE_S)
         # Its children are not ours to wait for; a new server refuses to start beside one of them.
         self.wait_until(lambda: all(state(pid) in "Z" for pid in killed))
         self._is_paused = False
@@ -183,9 +187,13 @@ class Server(abc.ABC):
 
     def pause(self) -> None:
         """SIGSTOP to the server and to every process of it: it neither answers nor closes a
-        connection."""
+        connection. Returns when all have stopped.
+        """
+        paused = self._final_processes()
         self._signal(signal.SIGSTOP)
         self._is_paused = True
+        for pid in paused:
+            owners.wait_until_suspended(pid)
 
     def resume(self) -> None:
         """SIGCONT after :meth:`pause`."""
@@ -198,7 +206,7 @@ class Server(abc.ABC):
         self._end(self.give_up)
         if self._watchdog is not None:
             # The end of its input; it removes the directory.
-            self._watchdog.communicate(timeout=STOP_TIMEOUT_S)
+            self._watchdog.communicate()
             self._watchdog = None
 
     def _end(self, number: int) -> None:
@@ -208,7 +216,7 @@ class Server(abc.ABC):
             self.resume()
             self._process.send_signal(number)
         try:
-            self._process.wait(STOP_TIMEOUT_S)
+            self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.kill()
 
@@ -229,11 +237,15 @@ class Server(abc.ABC):
             options: dict[str, Any] = {"stdin": said, "stdout": log, "stderr": log, "start_new_session": True, **account}
             return subprocess.Popen(command, cwd=self._directory, env=surroundings, **options)
 
+    def _complete(self, *command: str, environment: dict[str, str] | None = None, input: bytes | None = None) -> int:
+        """The exit code of ``command``, which runs to its end as :meth:`_run` has it."""
+        return self._run(*command, environment=environment, input=input).wait(PATIENCE_S)
+
     def _runnable(self, server: fetch.Found) -> fetch.Found:
         """``server``, or a copy where the account that must run it cannot reach it, as in a home
         directory of root."""
         with contextlib.suppress(PermissionError):
-            self._run(str(server.program), "--version", environment=server.environment).wait(START_TIMEOUT_S)
+            self._complete(str(server.program), "--version", environment=server.environment)
             return server
         copied = self._directory / "binaries"
         if server.root == Path("/"):
@@ -255,13 +267,21 @@ class Server(abc.ABC):
         server = self._process.pid
         return [*(pid for pid, parent in _parents() if parent == server), server]
 
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition, within bounds; the error has the server's log."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not condition():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.title} did not do in {START_TIMEOUT_S:g} s what was waited for:\n{self.log}")
-            threading.Event().wait(0.01)
+    def _final_processes(self) -> list[int]:
+        """The server's processes once it has stopped (SIGSTOP): it starts no more of them, not even
+        as its answer to the death of a child."""
+        if self.is_running:
+            os.kill(self._process_id, signal.SIGSTOP)
+            owners.wait_until_suspended(self._process_id)
+        return self._processes()
+
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Wait for a condition; an error has the server's log."""
+        try:
+            patience.wait_until(condition, f"the server {self.title}")
+        except patience.OutOfPatience as error:
+            error.add_note(self.log)
+            raise
 
 
 S = TypeVar("S", bound=Server)
@@ -289,12 +309,14 @@ def state(pid: int) -> str:
         return ""
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def has_unread_input(port: int) -> bool:
+    """Whether a client has sent something to ``port`` that its server has not read: a server that
+    is paused reads nothing."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, _, tcp_state, queues, *_ = line.split()
+        if int(local.partition(":")[2], 16) == port and tcp_state == _ESTABLISHED and int(queues.partition(":")[2], 16):
+            return True
+    return False
 
 
 def _parents() -> Iterator[tuple[int, int]]:

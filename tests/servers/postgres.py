@@ -101,9 +101,8 @@ class PostgresServer(databases.DatabaseServer):
         select = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY pid"
         return [pid for (pid,) in self.execute(select, [database])]
 
-    def disconnect(self, database: str) -> int:
-        ended = [self.execute("SELECT pg_terminate_backend(%s, 10000)", [pid]) for pid in self.backends(database)]
-        return len(ended)
+    def _end_session(self, number: int) -> None:
+        self.execute("SELECT pg_terminate_backend(%s)", [number])
 
     def waiting_for_locks(self, database: str) -> int:
         select = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
@@ -129,8 +128,7 @@ class PostgresServer(databases.DatabaseServer):
     def _fill(self) -> None:
         """Make the data with the programs that were found."""
         options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
-        process = self._run(self._program("initdb"), "-D", str(self._directory / "data"), *options)
-        if process.wait(owned.START_TIMEOUT_S) != 0:
+        if self._complete(self._program("initdb"), "-D", str(self._directory / "data"), *options) != 0:
             raise RuntimeError(f"initdb failed:\n{self.log}")
         (self._directory / "data" / "pg_hba.conf").write_text(_ACCESS)
 
@@ -156,7 +154,7 @@ class PostgresServer(databases.DatabaseServer):
         home directory of root."""
         self._binaries = binaries
         with contextlib.suppress(PermissionError):
-            self._run(self._program("initdb"), "--version").wait(owned.START_TIMEOUT_S)
+            self._complete(self._program("initdb"), "--version")
             return binaries
         # The wheel's libraries are found beside the package, two directories above its programs.
         package = binaries.parent.parent

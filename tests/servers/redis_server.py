@@ -27,7 +27,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.servers import fetch, owned
+from tests.servers import fetch, owned, ports
 
 PASSWORD = "open-sesame-7"
 """Of the users ``guarded`` and ``reader``."""
@@ -68,13 +67,6 @@ class RedisServer(owned.Server):
         self._found = fetch.found("redis")
         self._owners: dict[object, int] = {}
         self._numbers = itertools.count(1)
-
-    def start(self) -> None:
-        # A node of a cluster takes a second port, 10,000 above the first.
-        while not self.port and self._settings.get("cluster-enabled") == "yes":
-            port = owned.free_port()
-            self.port = port if port <= 55_535 else 0
-        super().start()
 
     def url(self, user: str = "", database: int = 0) -> str:
         """The address of the server."""
@@ -149,11 +141,14 @@ class RedisServer(owned.Server):
         configuration.write_text("\n".join(lines) + "\n")
         return self._run(str(self._found.program), str(configuration), environment=self._found.environment)
 
+    def _free_port(self) -> int:
+        # A node of a cluster takes a second port, 10,000 above the first, which clients must not
+        # get either.
+        is_node = self._settings.get("cluster-enabled") == "yes"
+        return next(port for port in iter(super()._free_port, 0) if not is_node or port + 10_000 in ports.PORTS)
+
     def _is_ready(self, port: int) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as probe:
-            probe.sendall(b"PING\r\n")
-            return probe.recv(5) == b"+PONG"
-        return False
+        return "Ready to accept connections" in self._said
 
     def _give_away(self) -> None:
         """Have the account that runs the server own its data."""

@@ -28,7 +28,7 @@ from typing import Self
 
 from tests.servers.cut_wire import Wire
 from tests.servers.mariadb import MariaServer
-from tests.servers.owned import START_TIMEOUT_S, Server
+from tests.servers.owned import Server
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis_server import RedisServer
 
@@ -63,8 +63,7 @@ class _PostgresReplica(PostgresServer):
     def _fill(self) -> None:
         data = self._directory / "data"
         options = ["-h", "127.0.0.1", "-p", str(self._source), "-U", "postgres", "-D", str(data), "-X", "stream", "-c", "fast", "--no-sync"]
-        process = self._run(self._program("pg_basebackup"), *options)
-        if process.wait(START_TIMEOUT_S) != 0:
+        if self._complete(self._program("pg_basebackup"), *options) != 0:
             raise RuntimeError(f"pg_basebackup failed:\n{self.log}")
         (data / "standby.signal").touch()
 
@@ -87,8 +86,8 @@ class _Postgres(Kind):
 
     def promote(self, replica: Server) -> None:
         assert isinstance(replica, PostgresServer)
-        if not replica.execute("SELECT pg_promote(true, 60)")[0][0]:
-            raise TimeoutError(f"the replica was not promoted:\n{replica.log}")
+        replica.execute("SELECT pg_promote(false)")
+        replica.wait_until(lambda: replica.execute("SELECT NOT pg_is_in_recovery()")[0][0])
 
 
 class _MariaMember(MariaServer):

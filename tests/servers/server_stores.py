@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from tests.patience import PATIENCE_S
 from tests.processes.workers import Worker
 from tests.servers import mariadb, postgres, redis_server
 from tests.servers.databases import Database
@@ -21,7 +22,6 @@ from txtopo.stores import RedisStore, SqlStore, StoreTransaction
 from txtopo.testing.contracts.worker_process import WorkerProcess
 from txtopo.topology.transaction import TransactionAttempt
 
-BOUND_S = 60
 DATABASES = {"mariadb": mariadb.running_server, "postgresql": postgres.running_server}
 
 
@@ -50,7 +50,7 @@ class DatabasePlace(StorePlace):
         self.server, self._database = database.server, database
 
     def store(self, opaque: bool = False) -> SqlStore:
-        return SqlStore(self._database.url, "counts", opaque=opaque, lock_timeout_s=BOUND_S)
+        return SqlStore(self._database.url, "counts", opaque=opaque, lock_timeout_s=PATIENCE_S)
 
     def connections(self) -> Sequence[object]:
         return self._database.backends()
@@ -64,12 +64,13 @@ class RedisPlace(StorePlace):
 
     def __init__(self, server: redis_server.RedisServer) -> None:
         self.server, self._redis, self._name = server, server, server.new_name()
+        self._others = set(server.connections())
 
     def store(self, opaque: bool = False) -> RedisStore:
         return RedisStore(self._redis.url(), self._name, opaque=opaque)
 
     def connections(self) -> Sequence[object]:
-        return self._redis.connections()
+        return [connection for connection in self._redis.connections() if connection not in self._others]
 
     def disconnect(self) -> None:
         self._redis.disconnect()
@@ -111,7 +112,7 @@ def workers() -> Iterator[list[Worker]]:
 @pytest.fixture
 def server_store(database: Database) -> SqlStore:
     """The store ``counts`` in a new database of each kind of server in turn."""
-    return SqlStore(database.url, "counts", lock_timeout_s=BOUND_S)
+    return SqlStore(database.url, "counts", lock_timeout_s=PATIENCE_S)
 
 
 def refusal(store: SqlStore, may_read: bool = False) -> str:

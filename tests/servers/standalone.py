@@ -15,25 +15,21 @@ import ctypes
 import importlib.metadata
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
 import tarfile
-import time
 import venv
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import pyspark
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.quick_java import QUICK_JAVA
 
 SPARK_HOME = Path(pyspark.__file__).parent
-PATIENCE_S = 60.0
-"""How long a master or a worker may take to be there; on a busy machine, 10 s."""
 
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
@@ -75,14 +71,10 @@ class Daemon:
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Until it has logged ``pattern``."""
-        matches: list[re.Match[str]] = []
-
-        def has_logged() -> bool:
-            matches.extend(re.finditer(pattern, self.log))
-            return bool(matches)
-
-        assert self._wait_until(has_logged), f"no {pattern!r} in:\n{self.log}"
-        return matches[0]
+        wait_until(lambda: re.search(pattern, self.log) or self._process.poll() is not None, f"{pattern!r} in {self._log}")
+        match = re.search(pattern, self.log)
+        assert match, f"no {pattern!r} in:\n{self.log}"
+        return match
 
     def children(self) -> list[int]:
         """The pids of the JVMs it has started: a worker's executors."""
@@ -93,18 +85,6 @@ class Daemon:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait(PATIENCE_S)
-
-    def _wait_until(self, condition: Callable[[], bool]) -> bool:
-        """Whether ``condition`` came true before the process ended, and within ``PATIENCE_S``."""
-        deadline = time.monotonic() + PATIENCE_S
-        descriptor = os.pidfd_open(self.pid)
-        try:
-            while not condition():
-                if time.monotonic() > deadline or select.select([descriptor], [], [], 0.05)[0]:
-                    return condition()
-            return True
-        finally:
-            os.close(descriptor)
 
 
 class StandaloneCluster:

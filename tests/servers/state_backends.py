@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import abc
 import itertools
-import threading
-import time
 from collections.abc import Callable, Sequence
 
-from kazoo.client import KazooClient
-
+from tests.patience import wait_until
+from tests.servers.zookeepers import SESSION_S, end_session
 from txtopo.state import base, memory, zookeeper
 from txtopo.state.embedded import EmbeddedZooKeeper
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    """Return as soon as ``condition()``; fail if that takes longer than ``timeout_s``."""
-    tick = threading.Event()
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s in vain"
-        tick.wait(0.005)
 
 
 class Backend(abc.ABC):
@@ -72,17 +61,19 @@ class ZooKeeperBackend(Backend):
         self.hosts = f"{server.hosts}/test{next(self._numbers)}"
 
     def _connect(self) -> base.StateStore:
-        return zookeeper.ZooKeeperStateStore(self.hosts, session_timeout_s=6)
+        return zookeeper.ZooKeeperStateStore(self.hosts, session_timeout_s=SESSION_S)
 
     def expire(self, store: base.StateStore) -> None:
-        assert isinstance(store, zookeeper.ZooKeeperStateStore)
+        wait_until(lambda: store.session != 0, "a session")
         expired = store.session
-        # A client that connects with a session's id and password is that session, and may end it.
-        twin = KazooClient(self.server.hosts, client_id=store._client.client_id)
-        twin.start()
-        twin.stop()
-        twin.close()
-        wait_until(lambda: store.session not in (0, expired))
+
+        def has_another() -> bool:
+            # A client that is fast comes between the session and its end, and keeps the session.
+            if store.session == expired:
+                end_session(self.server.hosts, expired)
+            return store.session not in (0, expired)
+
+        wait_until(has_another, "another session")
 
 
 class Unreliable(base.StateStore):

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Literal, Self
 
-CONNECT_TIMEOUT_S = 5.0
+from tests.patience import PATIENCE_S
+
 MULTI = 14
 """The kinds of requests that change data."""
 
@@ -96,7 +97,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(CONNECT_TIMEOUT_S)
+        self._thread.join(PATIENCE_S)
         self.cut()
 
     def __enter__(self) -> Self:
@@ -114,7 +115,7 @@ class Proxy:
             except OSError:
                 return
             try:
-                server = socket.create_connection(self._target, CONNECT_TIMEOUT_S)
+                server = socket.create_connection(self._target, PATIENCE_S)
             except OSError:
                 client.close()
                 continue
@@ -173,7 +174,7 @@ class _Link:
                 end.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             if thread.ident is not None and thread is not threading.current_thread():
-                thread.join(CONNECT_TIMEOUT_S)
+                thread.join(PATIENCE_S)
         for end in (self._client, self._server):
             end.close()
 

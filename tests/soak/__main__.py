@@ -28,8 +28,7 @@ STORES = ("sqlite", "postgresql", "mariadb", "redis")
 def parser() -> argparse.ArgumentParser:
     """The options."""
     soak = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    soak.add_argument("--matrix", action="store_true", help="every nemesis, on SQLite and on a server, for a bounded time (make long)")
-    soak.add_argument("--brief", action="store_true", help="the matrix with each nemesis on one of the two, in turn (make fault)")
+    soak.add_argument("--matrix", action="store_true", help="every nemesis, on SQLite and on a server, for a bounded time (make thorough)")
     soak.add_argument("--minutes", type=float, default=10.0, help="how long a soak takes, about (default 10)")
     soak.add_argument("--seconds", type=float, help="one trial in which nemeses strike for so long, instead of a soak")
     soak.add_argument("--seed", type=int, help="of everything that is random; chosen, and printed, if not given")
@@ -72,9 +71,8 @@ def trials(options: argparse.Namespace, seed: int) -> Iterator[Plan]:
         strikes = options.nemesis or [name for name in NEMESES if outside or name not in OUTSIDE_ONLY]
         world = World("", seed, workloads, store=stores[0], master=options.master, sabotage=options.sabotage)
         yield Plan(world, tuple(strikes), options.seconds, outside)
-    elif options.matrix or options.brief:
-        plans = matrix.brief if options.brief else matrix.plans
-        yield from (plan for plan in plans(seed, stores, workloads) if not options.nemesis or plan.nemeses[0] in options.nemesis)
+    elif options.matrix:
+        yield from (plan for plan in matrix.plans(seed, stores, workloads) if not options.nemesis or plan.nemeses[0] in options.nemesis)
     else:
         for number in itertools.count():
             yield matrix.mixed(seed, number, stores, workloads, TRIAL_S)

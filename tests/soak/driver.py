@@ -21,7 +21,7 @@ from tests.soak.workloads import WORKLOADS
 from txtopo import Config, LocalCluster, TopologyRun, errors
 
 POLL_S = 0.2
-IDLE_TIMEOUT_S = 300.0
+IDLE_TIMEOUT_S = 900.0
 ROLES = {"first": "refuse", "rival": "refuse", "standby": "wait", "usurper": "take"}
 """The driver's answer to topologies held by another driver, by its role."""
 ROOT = Path(__file__).resolve().parents[2]

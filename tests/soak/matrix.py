@@ -1,5 +1,4 @@
-"""The trials of ``make fault``, ``make long`` and ``make soak``: nemesis, workloads, store and
-duration of each.
+"""Trials of ``make thorough`` and ``make soak``: nemesis, workloads, store and duration of each.
 
 The workloads of a trial run in the same driver, side by side, each a topology of its own: a strike
 at the driver hits all of them, and the start of Spark, by far the largest cost here, is paid once.
@@ -15,7 +14,7 @@ from tests.soak.nemeses import OUTSIDE_ONLY
 from tests.soak.trial import Plan
 from tests.soak.world import World
 
-SECONDS = {"driver": 16.0, "workers": 18.0, "executors": 12.0, "zookeeper": 8.0, "pauses": 14.0, "rivals": 34.0, "fail-over": 60.0}
+SECONDS = {"driver": 16.0, "workers": 18.0, "executors": 12.0, "zookeeper": 12.0, "pauses": 22.0, "rivals": 34.0, "fail-over": 60.0}
 """For how long each nemesis strikes: long enough for each thing it does to be done at least once on
 a machine of two cores."""
 OPAQUE = ("opaque", "planned-opaque")
@@ -39,12 +38,6 @@ def plans(seed: int, stores: Sequence[str], workloads: tuple[str, ...]) -> Itera
         rests = OPAQUE[(list(SECONDS).index(kind) + (store != "sqlite")) % 2]
         chosen = tuple(name for name in workloads if name != rests or not set(OPAQUE) <= set(workloads))
         yield Plan(World("", seed + number, chosen, store=store, master=master), (kind,), SECONDS[kind], outside)
-
-
-def brief(seed: int, stores: Sequence[str], workloads: tuple[str, ...]) -> list[Plan]:
-    """One of the two plans of each nemesis: a server and SQLite take turns."""
-    whole = list(plans(seed, stores, workloads))
-    return [plan for plan in whole if (plan.world.store == "sqlite") == (list(SECONDS).index(plan.nemeses[0]) % 2 == 1)]
 
 
 def mixed(seed: int, number: int, stores: Sequence[str], workloads: tuple[str, ...], seconds: float) -> Plan:

@@ -28,7 +28,7 @@ IN_A_PART = 0.6
 """How often a replica is stopped in the middle of a commit, after the first time."""
 PART_WITHIN_S = 1.0
 PARTS_TRIED_MAX = 30
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """How long a nemesis waits for its target to appear; then the nemesis gives up, and this is no
 violation.
 """

@@ -52,8 +52,10 @@ MARKS = {
     "executor": "CoarseGrainedExecutorBackend",
     "zookeeper": "QuorumPeerMain",
     "watchdog": "watchdog.py",
-    "jvm": "java ",  # before the next: the name of that process is among its settings
-    "python": "daemon",  # the process that Python workers are forked from, and they; told apart by their parents
+    "jvm": "java ",
+    # The process that Python workers are forked from, and they; told apart by their parents. The
+    # name alone is also among the settings of the JVM, and of the shell that becomes the JVM.
+    "python": "-m txtopo.spark.daemon",
     "driver": "tests.soak.driver",
 }
 

@@ -23,7 +23,7 @@ def described(plan: Plan) -> str:
 def in_a_line(outcome: Outcome) -> str:
     """How one trial went."""
     struck = ", ".join(f"{deed} {count}" for deed, count in sorted(outcome.tally.items()) if count)
-    verdict = f"{len(outcome.violations)} VIOLATIONS" if outcome.violations else "ok"
+    verdict = f"{len(outcome.violations)} VIOLATIONS" if outcome.violations else "NOTHING WAS STRUCK" if outcome.is_idle else "ok"
     return (
         f"{verdict}: {sum(outcome.transactions.values())} transactions, {outcome.replays} replays, {outcome.reads} reads, "
         f"{outcome.seconds:.0f} s; {struck}"
@@ -83,6 +83,7 @@ def totals(outcomes: Sequence[Outcome]) -> str:
         ("transactions committed", f"{transactions.total()} ({', '.join(f'{name} {count}' for name, count in sorted(transactions.items()))})"),
         ("replays", f"{sum(outcome.replays for outcome in outcomes)} at least"),
         ("reads checked", str(sum(outcome.reads for outcome in outcomes))),
+        ("trials without a strike", str(sum(outcome.is_idle for outcome in outcomes))),
         ("violations", str(sum(len(outcome.violations) for outcome in outcomes))),
     ]
     width = max(len(label) for label, _ in lines)

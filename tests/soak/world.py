@@ -16,8 +16,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-SESSION_TIMEOUT_S = 2.0
-"""Of the drivers' ZooKeeper sessions: short, so that a pause can outlast a session."""
+SESSION_TIMEOUT_S = 5.0
+"""Of the drivers' ZooKeeper sessions: short, so that a pause can outlast a session, and longer than
+a busy machine stands still."""
 
 MESSAGE_TIMEOUT_S = 8.0
 """Of a phase: short, so that a paused worker is given up while still alive. A busy machine may need

@@ -8,18 +8,19 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.patience import PATIENCE_S, OutOfPatience, wait_until
+from tests.processes import owners
+
 ROOT = Path(__file__).resolve().parents[2]
 STARTERS = ROOT / "starter"
 BIN = Path(sys.executable).parent
-
-PATIENCE_S = 90.0
-"""How long anything may take that is waited for; a Spark on a busy machine starts within 20 s."""
+LOOK_S = 0.05
+"""The pause between two looks at a condition, unless there is output."""
 
 
 class Command:
@@ -46,42 +47,54 @@ class Command:
         return self._process.pid
 
     def wait_until_it_says(self, text: str) -> None:
-        """Until ``text`` has been written."""
-        deadline = time.monotonic() + PATIENCE_S
-        while text not in self.said:
-            assert self._read(deadline), f"never said {text!r}, but:\n{self.said}"
+        """Until ``text`` has been written; the command must go on meanwhile."""
+        self.wait_until(lambda: text in self.said, repr(text))
 
-    def wait_until(self, condition: Callable[[], bool]) -> None:
+    def wait_until(self, condition: Callable[[], bool], event: str = "a condition") -> None:
         """Until ``condition`` holds; the command must go on meanwhile."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert self._process.poll() is None, f"ended, having said:\n{self.said}"
-            assert time.monotonic() < deadline, f"waited in vain; it said:\n{self.said}"
-            self._read(time.monotonic() + 0.05)
+
+        def holds() -> bool:
+            has_ended = self._process.poll() is not None
+            self._listen()
+            if condition():
+                return True
+            assert not has_ended, f"ended without {event}, having said:\n{self.said}"
+            return False
+
+        self._wait(holds, event)
 
     def signal(self, signum: int) -> None:
         """Send it to the process alone."""
         self._process.send_signal(signum)
 
+    def suspend(self) -> None:
+        """SIGSTOP to the process alone; returns when it stands still."""
+        self.signal(signal.SIGSTOP)
+        owners.wait_until_suspended(self.pid)
+
     def wait(self) -> int:
         """Until it has ended; its exit code."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self._process.poll() is None:
-            assert time.monotonic() < deadline, f"still running, having said:\n{self.said}"
-            self._read(time.monotonic() + 0.2)
-        while self._read(time.monotonic()):
-            pass
+
+        def has_ended() -> bool:
+            is_over = self._process.poll() is not None
+            self._listen()
+            return is_over
+
+        self._wait(has_ended, "its end")
         return self._process.returncode
 
-    def _read(self, deadline: float) -> bool:
-        """More output, if there is any until ``deadline``."""
-        output = self._process.stdout
+    def _wait(self, condition: Callable[[], bool], event: str) -> None:
+        try:
+            wait_until(condition, event)
+        except OutOfPatience as error:
+            raise OutOfPatience(f"{error}; it said:\n{self.said}") from None
+
+    def _listen(self) -> None:
+        """Read its output so far, all of it if the command has ended; wait a moment for more."""
+        output, wait_s = self._process.stdout, LOOK_S
         assert output is not None
-        if not select.select([output], [], [], max(deadline - time.monotonic(), 0))[0]:
-            return False
-        data = os.read(output.fileno(), 65536)
-        self.said += data.decode(errors="replace")
-        return bool(data)
+        while select.select([output], [], [], wait_s)[0] and (data := os.read(output.fileno(), 65536)):
+            self.said, wait_s = self.said + data.decode(errors="replace"), 0.0
 
     def __enter__(self) -> Self:
         return self

@@ -39,6 +39,7 @@ class FailingOnce(column_sales.UpdateShops):
             raise FailedException("told to fail after the write")
 
 
+@pytest.mark.in_gate("False")
 @pytest.mark.rule(12, 28)
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_totals_are_those_of_plain_python(cluster: LocalCluster, tmp_path: Path, fails: bool) -> None:
@@ -55,6 +56,7 @@ def test_the_totals_are_those_of_plain_python(cluster: LocalCluster, tmp_path: P
     assert (tmp_path / "journal").exists() == fails
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(28)
 def test_its_committers_keep_the_contract() -> None:
     report = check_bolt_idempotence(lambda directory: column_sales.make_topology(directory / "store.db"), transactions=3)
@@ -62,6 +64,7 @@ def test_its_committers_keep_the_contract() -> None:
     assert report.points > 2
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(18, 28)
 def test_its_results_are_the_same_under_every_schedule() -> None:
     report = simulate(column_sales.make_topology(), {"max_spout_pending": 3}, seeds=15)

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from starter import transactional_global_count, transactional_words
+from tests.patience import PATIENCE_S
 from tests.starter.commands import BIN, ROOT, STARTERS, Command, done
+from txtopo.state import java
 from txtopo.stores import SqliteStore
 
 ENDLESS = Path(__file__).parent / "endless.py"
@@ -23,7 +25,7 @@ def total(place: Path) -> int:
     return stored
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_a_starter_run_by_python_resumes_where_it_stopped_and_its_state_can_be_shown_and_reset(tmp_path: Path) -> None:
     run: list[str | Path] = ["python", STARTERS / "transactional_global_count.py", "--master", "local[2]"]
     first = done(run, tmp_path)
@@ -58,6 +60,7 @@ def test_a_starter_run_by_python_resumes_where_it_stopped_and_its_state_can_be_s
     assert total(tmp_path) == 19
 
 
+@pytest.mark.thorough
 def test_a_starter_run_by_txtopo_resumes_where_it_stopped_with_its_bolts_carried_to_the_workers(tmp_path: Path) -> None:
     run: list[str | Path] = ["txtopo", "run", STARTERS / "transactional_words.py", "--master", "local[2]", "--name", "words-of-today"]
     first = done([*run, "--max-transactions", "2"], tmp_path)
@@ -77,10 +80,11 @@ def gate(tmp_path: Path) -> Path:
     return gate
 
 
+@pytest.mark.thorough
 def test_signals_stop_a_run_without_losing_or_repeating_anything_and_status_sees_it_live(tmp_path: Path, gate: Path) -> None:
     target = f"{ENDLESS.relative_to(ROOT)}:make({str(tmp_path / 'numbers.db')!r}, {str(gate)!r})"
     # From another directory than the file's, by a path relative to it.
-    run: list[str | Path] = ["txtopo", "run", target, "--master", "local[2]", "--data-dir", tmp_path / "data"]
+    run: list[str | Path] = ["txtopo", "run", target, "--master", "local[2]", "--set", "drain_timeout_s=3600", "--data-dir", tmp_path / "data"]
     where: list[str | Path] = ["--data-dir", tmp_path / "data"]
     store = SqliteStore(tmp_path / "numbers.db", "numbers")
 
@@ -128,12 +132,26 @@ def test_signals_stop_a_run_without_losing_or_repeating_anything_and_status_sees
         assert store.get("count") == 10 * committed_so_far(command.said)
 
 
+HELD_JAVA = """#!/bin/sh
+while [ ! -e "{0}/goes on" ]; do sleep 0.05; done
+exec "{1}" "$@"
+"""
+"""Begins when there is a file."""
+
+
+@pytest.mark.thorough
 def test_a_run_that_is_interrupted_while_it_starts_ends_with_one_clear_message(tmp_path: Path) -> None:
-    with Command(["txtopo", "run", STARTERS / "transactional_words.py", "--master", "local[2]"], tmp_path) as command:
+    held_java = tmp_path / "bin" / "java"
+    held_java.parent.mkdir()
+    held_java.write_text(HELD_JAVA.format(tmp_path, java.require_java().executable))
+    held_java.chmod(0o755)
+    run: list[str | Path] = ["txtopo", "run", STARTERS / "transactional_words.py", "--master", "local[2]"]
+    with Command(run, tmp_path, JAVA_HOME=str(tmp_path)) as command:
         command.wait_until_it_says("txtopo: starting Spark …\n")
         command.signal(signal.SIGTERM)
+        command.wait_until_it_says("txtopo: stopping: as soon as Spark has started (again to stop now)\n")
+        (tmp_path / "goes on").touch()
         assert command.wait() == 143
-        assert "txtopo: stopping: as soon as Spark has started (again to stop now)\n" in command.said
         assert "txtopo: interrupted before the run began\n" in command.said
 
 
@@ -146,4 +164,4 @@ def test_output_without_a_reader_to_its_end_is_no_error(tmp_path: Path) -> None:
     explain.stdout.close()
     with explain.stderr:
         assert explain.stderr.read() == ""
-    explain.wait(60)
+    explain.wait(PATIENCE_S)

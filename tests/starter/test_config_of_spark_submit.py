@@ -10,7 +10,7 @@ import pytest
 from tests.starter.commands import STARTERS, done
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_a_program_given_to_spark_submit_follows_spark_the_environment_and_the_file(tmp_path: Path) -> None:
     program = STARTERS / "transactional_global_count.py"
     (tmp_path / "txtopo.toml").write_text('data_dir = "kept"\nmax_transactions = 3\n')

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.starter.commands import ROOT, Command, done
 from txtopo import demo
 from txtopo.command import new
@@ -18,7 +19,7 @@ from txtopo.command import new
 
 def run_to_its_good_end(*command: str | Path) -> None:
     """Run ``command``, which must succeed."""
-    ended = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -58,6 +59,7 @@ def test_a_wheel_has_the_demo_and_the_starters_of_txtopo_new_and_nothing_beside_
         assert {name.partition("/")[0].partition("-")[0] for name in archive.namelist()} == {"txtopo"}
 
 
+@pytest.mark.thorough
 def test_the_demo_runs_out_of_a_wheel_in_an_empty_directory(environment: Path, tmp_path: Path) -> None:
     with Command([environment / "txtopo", "demo", "--master", "local[2]"], tmp_path, **variables(environment)) as command:
         command.wait_until_it_says("stdlib-words begins at txid 1 ")
@@ -69,7 +71,7 @@ def test_the_demo_runs_out_of_a_wheel_in_an_empty_directory(environment: Path, t
     assert (tmp_path / demo.DATA_DIR / "words.db").is_file()
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_a_new_topology_runs_once_and_passes_its_tests_out_of_a_wheel(environment: Path, tmp_path: Path) -> None:
     def typed(place: Path, *arguments: str) -> str:
         said = done([environment / arguments[0], *arguments[1:]], place, 0, **variables(environment))

@@ -7,7 +7,7 @@ import pytest
 from tests import kafka_demo
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_the_demo_kills_a_topology_in_the_middle_and_finds_every_line_once(capfd: pytest.CaptureFixture[str]) -> None:
     assert kafka_demo.main(files=300) == 0
     said = capfd.readouterr()

@@ -15,13 +15,14 @@ from tests.servers.kafka import KafkaServer
 from tests.starter.commands import STARTERS, Command, done
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(28)
 def test_every_record_counts_once_also_if_the_run_is_killed_and_the_topic_grows(
     kafka: KafkaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = kafka.new_topic(partitions=2)
     draw = random.Random(1)
-    lines = [" ".join(f"word{min(draw.getrandbits(8), draw.getrandbits(6))}" for _ in range(3)) for _ in range(60_000)]
+    lines = [" ".join(f"word{min(draw.getrandbits(8), draw.getrandbits(6))}" for _ in range(3)) for _ in range(12_000)]
     for partition in (0, 1):
         kafka.produce(topic, lines[partition::2], partition)
     expected = Counter(word for line in lines for word in line.split())
@@ -33,8 +34,8 @@ def test_every_record_counts_once_also_if_the_run_is_killed_and_the_topic_grows(
     def counted() -> int:
         return sum(count for _, count in store.items())
 
-    with Command(run, tmp_path) as command:
-        command.wait_until(lambda: counted() > 0)
+    with Command(run, tmp_path, TXTOPO_FAULT="apply.after@kafka-words:2=hold") as command:
+        command.wait_until_it_says("fault: apply.after at kafka-words txid 2: hold")
         command.signal(signal.SIGKILL)
         command.wait()
     assert 0 < counted() < expected.total(), "killed in the middle"

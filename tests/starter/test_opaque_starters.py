@@ -11,6 +11,7 @@ import pytest
 
 from starter import opaque_global_count as global_count
 from starter import opaque_keyed_count as keyed_count
+from tests.patience import PATIENCE_S
 from tests.servers.clusters import fast, run_to_idle
 from txtopo import Count, Fields, LocalCluster, TransactionalTopologyBuilder
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
@@ -43,11 +44,12 @@ def counting_words(id: str, spout: Any, store: Any, committer: Any = None) -> An
 def first_two(cluster: LocalCluster, topology: Any, pending: int) -> int:
     """Run until transaction 2 has committed; how many attempts failed."""
     run = cluster.submit_topology(topology.id, fast(max_spout_pending=pending, max_transactions=2), topology)
-    run.join(60)
+    run.join(PATIENCE_S)
     assert run.status().committed == 2
     return run.status().replays
 
 
+@pytest.mark.in_gate("3")
 @pytest.mark.rule(4, 18, 20, 21, 30)
 @pytest.mark.parametrize("pending", [1, 3])
 def test_the_opaque_global_count_is_that_of_all_words(cluster: LocalCluster, tmp_path: Path, pending: int) -> None:
@@ -61,6 +63,7 @@ def test_the_opaque_global_count_is_that_of_all_words(cluster: LocalCluster, tmp
     assert store.get(global_count.GLOBAL_COUNT_KEY) == 27
 
 
+@pytest.mark.in_gate("3")
 @pytest.mark.rule(18, 20, 21, 30, 31)
 @pytest.mark.parametrize("pending", [1, 3])
 def test_a_word_that_only_the_failed_attempt_has_seen_counts_once(cluster: LocalCluster, tmp_path: Path, pending: int) -> None:

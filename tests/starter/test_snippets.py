@@ -56,6 +56,7 @@ def snippets(page: Path) -> Iterator[Snippet]:
 WITH_SNIPPETS = [page for page in PAGES if any(snippets(page))]
 
 
+@pytest.mark.in_gate("README.md", "starter/*", "docs/[!t]*")  # the page on testing plays many schedules
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_snippets_of_a_page_run_and_print_its_outputs(
     page: Path, shared_cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -11,6 +11,7 @@ from starter import transactional_global_count
 from tests.starter.commands import STARTERS, done
 
 
+@pytest.mark.thorough
 def test_a_starter_given_to_spark_submit_twice_resumes_and_counts_nothing_twice(tmp_path: Path) -> None:
     run: list[str | Path] = ["spark-submit", "--master", "local[2]", STARTERS / "transactional_global_count.py"]
     store = transactional_global_count.open_store(tmp_path / transactional_global_count.STORE_PATH)
@@ -31,6 +32,7 @@ def test_options_come_after_the_file_and_an_error_of_ours_is_the_exit_code_of_sp
     assert "txtopo: error: unknown setting 'max_spout_pendign'; did you mean 'max_spout_pending'?" in said
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(33)
 def test_settings_of_spark_submit_are_kept_and_refused_where_they_could_mix_two_emissions(tmp_path: Path) -> None:
     program = STARTERS / "transactional_global_count.py"

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.starter.commands import PATIENCE_S, ROOT, _environment
+from tests.patience import PATIENCE_S
+from tests.starter.commands import ROOT, _environment
 from tests.starter.test_snippets import snippets
 
 

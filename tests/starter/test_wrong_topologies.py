@@ -6,12 +6,14 @@ from __future__ import annotations
 import importlib
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.starter.commands import BIN, ROOT
+from tests.patience import PATIENCE_S
+from tests.starter.commands import ROOT
 from txtopo.testing import Simulation
 from txtopo.testing.simulator import mistakes, recomputation
 from txtopo.testing.simulator.mistakes import Mistake
@@ -39,9 +41,20 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TXTOPO_STARTER_STORE", str(tmp_path / "wrong"))
 
 
+COMMAND = """
+import math, sys
+from txtopo.command import cli
+from txtopo.testing.simulator import judge, parts
+
+parts.ENOUGH_S = judge.LONG_S = math.inf
+sys.exit(cli.main())
+"""
+"""The command ``txtopo``, which finds the same mistakes on a slow machine."""
+
+
 def txtopo(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command, run to its end."""
-    return subprocess.run([str(BIN / "txtopo"), *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([sys.executable, "-c", COMMAND, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def load(name: str) -> Any:
@@ -76,6 +89,7 @@ def test_the_mistake_is_found_named_and_made_short(name: str) -> None:
     assert again.violation == violation, "a seed is the same schedule whenever it is played"
 
 
+@pytest.mark.in_gate("module_global")
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.rule(28, 29)
 def test_the_corrected_twin_is_not_found(name: str) -> None:
@@ -94,6 +108,7 @@ def test_dependence_on_hash_is_found_in_processes_with_other_seeds() -> None:
     assert recomputation.check_recomputation(module.corrected, module.conf, 12, None, None) is None
 
 
+@pytest.mark.in_gate("unconditional_increment")
 @pytest.mark.parametrize("name", WRONG)
 def test_the_command_line_finds_it_in_the_file(name: str) -> None:
     component, mistake = WRONG[name]
@@ -107,6 +122,7 @@ def test_the_command_line_finds_it_in_the_file(name: str) -> None:
     assert txtopo(*again[1].split()).stdout == answer.stdout
 
 
+@pytest.mark.thorough
 def test_the_command_line_finds_nothing_in_the_corrected_twin() -> None:
     answer = txtopo("test", "starter/wrong/unconditional_increment.py:corrected", "--seeds", "25", "-v")
     assert answer.returncode == 0, answer.stderr

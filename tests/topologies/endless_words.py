@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S
 from tests.processes import readers
 from txtopo import (
     BaseTransactionalBolt,
@@ -137,7 +138,7 @@ def drive(data_dir: str, life: str, ends_after: str = "") -> None:
                 committed = run.status().current - 1
                 _report(committed)
             threading.Event().wait(0.005)
-        _report(run.join(60).current - 1)
+        _report(run.join(PATIENCE_S).current - 1)
 
 
 def _report(committed: int) -> None:

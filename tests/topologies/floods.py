@@ -3,6 +3,7 @@ that keep nothing, everything, or many keys."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -28,6 +29,7 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
+from txtopo.dataplane import spill
 from txtopo.stores import SqliteStore
 
 KEYS = 97
@@ -95,6 +97,8 @@ class Weigh(BaseBatchBolt):
         self.rows += 1
         self.bytes += len(tup["payload"])
         if (self.attempt.txid, self.rows) == self.kill_at and self.journal.claim("killed", self.kills):
+            if _has_spilled():
+                self.journal.write("spilled")
             os.kill(os.getpid(), signal.SIGKILL)
 
     def finish_batch(self) -> None:
@@ -102,6 +106,15 @@ class Weigh(BaseBatchBolt):
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(Fields("tx", "rows", "bytes"))
+
+
+def _has_spilled() -> bool:
+    """Whether this process has a file of its own in the directory for spilled bytes."""
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the directory itself
+            if descriptor.readlink().is_relative_to(spill.directory()):
+                return True
+    return False
 
 
 class Total(BaseTransactionalBolt, ICommitter):

@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.servers.clusters import Journal
 from txtopo import (
     BaseBatchBolt,
@@ -42,18 +42,8 @@ from txtopo.stores import SqliteStore
 TASKS = 2
 """Tasks of every component, and partitions of the source: as many as the cluster has executors, of
 one core each."""
-BOUND_S = 60.0
-"""Longest wait in user code for the scenario's deed."""
-POLL_S = 0.02
-
-
-def wait_for(condition: Callable[[], bool], event: str, bound_s: float = BOUND_S) -> None:
-    """Until ``condition()``; an error that names ``event`` after ``bound_s``."""
-    deadline = time.monotonic() + bound_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {bound_s} s for {event}")
-        time.sleep(POLL_S)
+DRIVER_WAITS = "the driver waits for a task of a broken commit"
+"""A line of the journal, written each time the driver finds that the task still runs."""
 
 
 def executor_pid() -> int:
@@ -95,7 +85,7 @@ def _kill_executor(journal: Journal, point: str, attempt: TransactionAttempt) ->
     os.kill(executor_pid(), signal.SIGKILL)
     # The daemon ends its workers when its executor is gone; until then nothing more may happen
     # here.
-    wait_for(lambda: False, "the end of this process")
+    wait_until(lambda: False, "the end of this process")
 
 
 def _kill_executor_after_sibling(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
@@ -103,7 +93,7 @@ def _kill_executor_after_sibling(journal: Journal, point: str, attempt: Transact
     computations that are lost now."""
     component, task, hook = point.split()
     sibling = f"{component} {1 - int(task)} {hook} {attempt} "
-    wait_for(lambda: any(line.startswith(sibling) for line in journal.lines()), sibling)
+    wait_until(lambda: any(line.startswith(sibling) for line in journal.lines()), sibling)
     _kill_executor(journal, point, attempt)
 
 
@@ -116,14 +106,14 @@ def _delete_shuffle_files(journal: Journal, point: str, attempt: TransactionAtte
 
 
 def _wait(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
-    wait_for(lambda: "released" in journal.lines(), "the release")
+    wait_until(lambda: "released" in journal.lines(), "the release")
 
 
 def _wait_for_a_copy(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
     """Until a second computation of this task in the same attempt has come as far: Spark has
     speculated."""
     beginning = f"{point} {attempt} "
-    wait_for(lambda: sum(line.startswith(beginning) for line in journal.lines()) > 1, "a second copy of this task")
+    wait_until(lambda: sum(line.startswith(beginning) for line in journal.lines()) > 1, "a second copy of this task")
 
 
 def _stop_executor(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
@@ -135,25 +125,21 @@ def _stop_executor(journal: Journal, point: str, attempt: TransactionAttempt) ->
 
 
 def _stop_executor_until_the_replay_waits(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
-    """No process can stop this process, nor hear of its end, until a replay was processed and has
-    had two seconds to begin its commit."""
+    """No process can stop this process, nor hear of its end, until the driver has looked at it a
+    few times, or the replay's commit has begun."""
     executor = executor_pid()
     os.kill(executor, signal.SIGSTOP)
     journal.write("stopped executor until the replay waits")
     try:
-        replay = f"{attempt.txid}:{attempt.attempt_id + 1} "
-        prepared = [f"keep {task} prepared {replay}" for task in range(TASKS)]
-        wait_for(lambda: all(any(line.startswith(each) for line in journal.lines()) for each in prepared), "the replay")
-        waits_until = time.monotonic() + 2.0
-        wait_for(lambda: time.monotonic() > waits_until, "two seconds")
-        journal.write("the replay has waited")
+        commits = tuple(f"keep {task} before {attempt.txid}:{attempt.attempt_id + 1} " for task in range(TASKS))
+        wait_until(lambda: journal.count(DRIVER_WAITS) > 2 or any(line.startswith(commits) for line in journal.lines()), "the replay")
     finally:
         os.kill(executor, signal.SIGCONT)
 
 
 def _die_beside_it(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
     """The other task of this job cannot be stopped; this task ends, and the job with it."""
-    wait_for(lambda: "stopped executor until the replay waits" in journal.lines(), "the other task")
+    wait_until(lambda: "stopped executor until the replay waits" in journal.lines(), "the other task")
     os._exit(7)
 
 
@@ -307,7 +293,7 @@ class FreshTopology:
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.directory / "journal")
-        self.store = SqliteStore(self.directory / "kept.db", "kept", opaque=True, busy_timeout_s=2.0)
+        self.store = SqliteStore(self.directory / "kept.db", "kept", opaque=True, busy_timeout_s=PATIENCE_S)
         # Under any name of the master in Spark, every executor is on this machine.
         vars(self.store)["local_only_reason"] = None
         strikes = Strikes(self.journal, self.strikes)

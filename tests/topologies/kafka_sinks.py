@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tests.servers.kafka import KafkaServer
+from tests.servers.kafka import OPEN_S, KafkaServer
 from txtopo.connectors.kafka import KafkaSink
 from txtopo.connectors.kafka.auxiliary import Record, decoded
 from txtopo.testing.contracts.worker_process import WorkerProcess
@@ -45,7 +45,8 @@ class Sales:
 
     def sink(self, **arguments: Any) -> KafkaSink:
         """A sink of texts with a key."""
-        return KafkaSink(arguments.pop("servers", self.kafka.servers), self.topic, **{"key": "key", "format": "text", **arguments})
+        arguments = {"key": "key", "format": "text", "transaction_timeout_s": OPEN_S, **arguments}
+        return KafkaSink(arguments.pop("servers", self.kafka.servers), self.topic, **arguments)
 
     @property
     def auxiliary_topic(self) -> str:

@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 import pyspark
 
+from tests.patience import wait_until
 from tests.servers.clusters import Journal
-from tests.topologies.fresh_emissions import wait_for
 from tests.topologies.step_results import History
 from tests.topologies.step_spouts import SPOUTS, Source, write_down
 from tests.topologies.steps import Keep, Seen, Variant
@@ -73,7 +73,7 @@ class Trouble:
         if self.kind == "work":
             time.sleep(WORK_S)
         else:
-            wait_for(self._next_two_have_executed, "the next two transactions to be processed")
+            wait_until(self._next_two_have_executed, "the next two transactions to be processed")
 
     def _next_two_have_executed(self) -> bool:
         return {self.txid + 1, self.txid + 2} <= {line.txid for line in History(self.journal).lines if line.what == "executed"}

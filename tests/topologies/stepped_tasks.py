@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S, OutOfPatience
 from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic
 from txtopo.connectors.kafka.producing import TaskProducer
-
-WAIT_S = 60.0
 
 
 class Task(threading.Thread):
@@ -24,8 +23,9 @@ class Task(threading.Thread):
     def __init__(self, work: Callable[[], object]) -> None:
         super().__init__(daemon=True)
         self._work, self._go, self._stands = work, threading.Semaphore(0), threading.Semaphore(0)
+        self._is_over = False
         self.start()
-        assert self._stands.acquire(timeout=WAIT_S)
+        self._wait_until_it_stands()
 
     def run(self) -> None:
         try:
@@ -34,26 +34,29 @@ class Task(threading.Thread):
         except Exception as error:
             self.outcome = error
         finally:
+            self._is_over = True
             self._stands.release()
 
     def wait(self) -> None:
         """Stand here until the schedule comes to this task again."""
         self._stands.release()
-        assert self._go.acquire(timeout=WAIT_S)
+        assert self._go.acquire(timeout=PATIENCE_S)
 
     def step(self) -> None:
         """Let it go on to the next point, or to its end."""
-        if self.is_alive():
+        if not self._is_over:
             self._go.release()
-            assert self._stands.acquire(timeout=WAIT_S), "the task hangs"
+            self._wait_until_it_stands()
 
     def finish(self) -> None:
         """Let it go on to its end."""
-        while self.is_alive():
-            self._go.release()
-            assert self._stands.acquire(timeout=WAIT_S), "the task hangs"
-            self.join(0.01)
-        self.join(WAIT_S)
+        while not self._is_over:
+            self.step()
+        self.join()
+
+    def _wait_until_it_stands(self) -> None:
+        if not self._stands.acquire(timeout=PATIENCE_S):
+            raise OutOfPatience("the task hangs")
 
 
 def set_points(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +69,7 @@ def set_points(monkeypatch: pytest.MonkeyPatch) -> None:
             task = threading.current_thread()
             if is_before and isinstance(task, Task):
                 if method == "_commit":
-                    self._producer.flush(WAIT_S)
+                    self._producer.flush(PATIENCE_S)
                 task.wait()
             answer = original(self, *arguments, **more)
             if not is_before and isinstance(task, Task):

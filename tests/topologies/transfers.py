@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S
 from txtopo import (
     BaseTransactionalBolt,
     BatchOutputCollector,
@@ -88,7 +89,7 @@ def main(directory: Path) -> None:
 
     with LocalCluster(master="local[2]", data_dir=directory / "state") as cluster:
         conf = Config(max_spout_pending=2, until="exhausted", poll_interval_s=0.02, backoff_min_s=0.01, message_timeout_s=120)
-        print(cluster.submit_topology(ID, conf, make_topology(directory)).join(90).current)
+        print(cluster.submit_topology(ID, conf, make_topology(directory)).join(PATIENCE_S).current)
 
 
 if __name__ == "__main__":

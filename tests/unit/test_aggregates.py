@@ -45,6 +45,7 @@ def test_tuples_are_combined_in_the_process_that_makes_them_and_only_then_travel
     assert graph.components["kept"].committer
 
 
+@pytest.mark.in_gate("sum-*")
 @pytest.mark.parametrize("is_heard", [False, True], ids=["nobody listens", "somebody listens"])
 @pytest.mark.parametrize("name", ["count", "sum", "min", "max", "mean"])
 def test_values_without_a_listener_are_combined_by_the_database(name: str, is_heard: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

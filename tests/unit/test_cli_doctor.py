@@ -202,7 +202,7 @@ def test_little_memory_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
 def typed(absent: str, place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command ``txtopo``, where the module ``absent`` cannot be imported."""
     code = f"import sys; sys.modules[{absent!r}] = None; from txtopo.command import entry; sys.exit(entry.main())"
-    return subprocess.run([sys.executable, "-c", code, *arguments], cwd=place, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, "-c", code, *arguments], cwd=place, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("package", ["pyspark", "kazoo"])

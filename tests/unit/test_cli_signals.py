@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from txtopo.command import signals
 
 
@@ -74,7 +75,7 @@ def test_a_thread_that_may_not_handle_signals_runs_without() -> None:
 
     thread = threading.Thread(target=enter)
     thread.start()
-    thread.join(10)
+    thread.join(PATIENCE_S)
     assert seen == [ignored]
 
 

@@ -385,6 +385,7 @@ def test_an_acceptance_for_one_sealed_transaction_does_not_hold_for_the_next(pla
         place.keep(two_keeps(place), 0)
 
 
+@pytest.mark.in_gate("nothing-*-1")
 @pytest.mark.parametrize("pending", [1, 3])
 @pytest.mark.parametrize("point", local_engine.POINTS)
 @pytest.mark.parametrize("change", ["nothing", "a new component", "an accepted store"])
@@ -462,6 +463,7 @@ def test_another_kind_of_spout_is_refused_and_nothing_counts_twice(place: Place,
     assert sources.numbers() == numbers(20, 1 if KIND_OF[before] == "transactional" else 2)
 
 
+@pytest.mark.in_gate("plain-*", "opaque-*")
 @pytest.mark.parametrize("is_older", [False, True], ids=["", "written by an older version"])
 @pytest.mark.parametrize(("before", "now"), OTHERS)
 def test_another_kind_of_spout_is_refused_while_a_transaction_is_sealed(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.clusters import Journal, fast
 from tests.topologies.spouts import Keep, Ranges, keeping_topology
 from tests.topologies.step_spouts import TAKE_MAX, OpaquePlanned, Source
@@ -25,9 +26,25 @@ from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.stores import SqliteStore
 
-BOUND_S = 10.0
 TRANSACTIONS = 12
 Step = Callable[[Job], JobResult]
+
+
+LATE_S = 1e6
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a test says otherwise, a job may take as long as it takes."""
+    monkeypatch.setattr(engine, "_LATE_S", LATE_S)
+
+
+class LateAtOnce(Machine):
+    """A machine on which every job of transaction 8 is late as soon as it has begun."""
+
+    def after(self, delay_s: float, action: Any) -> None:
+        is_late = delay_s == LATE_S and action.args[0].txid == 8
+        super().after(0.0 if is_late else delay_s, action)
 
 
 class Jobs:
@@ -60,21 +77,21 @@ class Jobs:
         return [f"{job.attempt.attempt_id}:{job.part}" for job in self.began if job.attempt.txid == txid]
 
     def wait_for(self, txid: int, part: str) -> bool:
-        """Until a job of ``txid`` has begun; whether it has, within bounds."""
+        """Until a job of ``txid`` has begun; whether it has."""
         with self.changed:
-            return self.changed.wait_for(lambda: f"0:{part}" in self.parts(txid), BOUND_S)
+            return self.changed.wait_for(lambda: f"0:{part}" in self.parts(txid), PATIENCE_S)
 
 
-def run(tmp_path: Path, jobs: Jobs, spout: Any = None, **settings: Any) -> StatusBoard:
+def run(tmp_path: Path, jobs: Jobs, spout: Any = None, machine: type[Machine] = Machine, **settings: Any) -> StatusBoard:
     """``TRANSACTIONS`` transactions, of ``spout`` or of ranges of numbers."""
     journal = Journal(tmp_path / "journal")
     keep = Keep(SqliteStore(tmp_path / "kept.db", "kept", opaque=spout is not None), journal)
     graph = keeping_topology("topology", spout or Ranges(journal, 2 * TRANSACTIONS, 2), keep)
     state = TopologyState.open(MemoryStateStore(), "topology", Holder("host", 1, "now"))
     board = StatusBoard(RunStatus("topology", "run", generation=state.generation, epoch=state.epoch, current=state.current))
-    conf = fast(max_transactions=TRANSACTIONS, **settings)
+    conf = fast(max_transactions=TRANSACTIONS, message_timeout_s=3600.0, **settings)
     Engine(
-        Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, board, random.Random(1), lambda: None, Machine(graph.id)
+        Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, board, random.Random(1), lambda: None, machine(graph.id)
     ).run()
     assert state.current == TRANSACTIONS + 1
     state.close()
@@ -105,12 +122,9 @@ def test_with_zero_or_a_large_bound_no_transaction_is_small(tmp_path: Path, pend
 
 @pytest.mark.rule(3)
 @pytest.mark.parametrize("is_opaque", [False, True])
-def test_a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_processed_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_opaque: bool
-) -> None:
+def test_a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_processed_beside_it(tmp_path: Path, is_opaque: bool) -> None:
     """The job ends after the others: if they waited for it, only a time-out would end it. They have
     all cores, also those planned before."""
-    monkeypatch.setattr(engine, "_LATE_S", 0.05)
     seen: list[bool] = []
 
     def until_later_ones_are_processed(job: Job) -> JobResult:
@@ -119,7 +133,7 @@ def test_a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_p
 
     jobs = Jobs({"8:0:straight": until_later_ones_are_processed})
     spout = OpaquePlanned(Source(tmp_path / "journal", TAKE_MAX * TRANSACTIONS, 1)) if is_opaque else None
-    board = run(tmp_path, jobs, spout, max_spout_pending=3, message_timeout_s=2 * BOUND_S)
+    board = run(tmp_path, jobs, spout, LateAtOnce, max_spout_pending=3)
     assert seen == [True]
     assert [jobs.parts(txid) for txid in (7, 8, 9, 10)] == [STRAIGHT, STRAIGHT, APART, APART]
     assert {job.cores for job in jobs.began if job.attempt.txid in (9, 10)} == {2}

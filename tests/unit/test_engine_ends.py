@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-import time
+import functools
 from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from txtopo import errors
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.engine.engine import Engine
-from txtopo.spark.threads import WorkThreads
+from txtopo.spark import threads
 from txtopo.state import retry
 
 AHEAD = errors.StateMismatchError("the store is ahead")
@@ -61,17 +61,33 @@ def test_for_other_failures_zookeeper_is_not_asked() -> None:
     assert state.asked == 0
 
 
-def test_threads_that_hang_are_waited_for_once_and_not_each() -> None:
-    release = threading.Event()
+class HangingThread:
+    """Has a clock: time passes only while the thread is waited for."""
 
-    def hang() -> None:
-        release.wait()
+    now_s = 0.0
 
-    threads = WorkThreads("hanging", 8)
-    for _ in range(8):
-        threads.submit(hang)
-    began = time.monotonic()
-    assert not threads.close(0.5)
-    assert time.monotonic() - began < 8 * 0.5
-    release.set()
-    assert threads.close(30)
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def join(self, timeout_s: float) -> None:
+        self.now_s += timeout_s
+
+    def is_alive(self) -> bool:
+        return True
+
+
+def test_threads_that_hang_are_waited_for_once_and_not_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging: Any = HangingThread()
+    monkeypatch.setattr(threads, "time", hanging)
+    work_threads = threads.WorkThreads("hanging", 0)
+    work_threads._threads = [hanging] * 8
+    assert not work_threads.close(0.5)
+    assert hanging.now_s == 0.5
+
+
+def test_threads_end_after_the_work_they_have() -> None:
+    work_threads, done = threads.WorkThreads("working", 2), list[int]()
+    for number in range(8):
+        work_threads.submit(functools.partial(done.append, number))
+    assert work_threads.close(PATIENCE_S)
+    assert sorted(done) == list(range(8))

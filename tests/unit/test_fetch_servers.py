@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import fetch
+from tests.servers import fetch, mariadb
 
 SERVER = fetch.Server("maria", "mariadb-server-core", "no-such-server")
 
@@ -24,6 +24,7 @@ touch "$3/usr/sbin/no-such-server" "$3/usr/lib/machine/libsome.so.1"
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(fetch, "HOME", tmp_path / "servers")
+    monkeypatch.setattr(fetch, "PAUSES_S", (0.0, 0.0))
     monkeypatch.setitem(fetch.SERVERS, "maria", SERVER)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     (tmp_path / "bin").mkdir()
@@ -71,10 +72,45 @@ def test_lists_that_are_out_of_date_are_renewed_in_a_place_of_their_own(place: P
     assert fetch.found("maria").program.exists()
 
 
+@pytest.mark.parametrize(("failures", "is_fetched"), [(2, True), (3, False)])
+def test_a_mirror_that_does_not_answer_is_asked_three_times(place: Path, failures: int, is_fetched: bool) -> None:
+    # The first question is that with the lists of the machine; then each try begins with an update.
+    failing = f'case "$*" in *update) ;; *) echo >>{place}/asked; [ $(wc -l <{place}/asked) -gt {failures + 1} ] || exit 100;; esac\n'
+    program(place, "apt-get", FETCHING.replace("[ ", f"{failing}[ ", 1))
+    program(place, "dpkg-deb", UNPACKING)
+    if is_fetched:
+        fetch.fetch(SERVER)
+        assert fetch.found("maria").program.exists()
+    else:
+        with pytest.raises(RuntimeError, match=r"mariadb-server-core cannot be fetched: (?s:.*)type: make servers"):
+            fetch.fetch(SERVER)
+    assert len((place / "asked").read_text().splitlines()) == 4
+
+
+def test_a_mirror_that_never_answers_is_given_up_with_the_same_words(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "FETCH_TIMEOUT_S", 0.01)
+    program(place, "apt-get", "#!/bin/sh\nexec tail -f /dev/null\n")
+    program(place, "dpkg-deb", UNPACKING)
+    with pytest.raises(RuntimeError, match=r"mariadb-server-core cannot be fetched: apt-get took longer than 0.01 s\n  .*type: make servers"):
+        fetch.fetch(SERVER)
+
+
+@pytest.mark.parametrize(("directory", "prefix"), [("mysql", "mysql"), ("mariadb", "mariadb"), ("mysql", "mariadb")])
+def test_the_scripts_of_older_and_newer_versions_of_mariadb_are_found(place: Path, directory: str, prefix: str) -> None:
+    shared = place / "usr" / "share" / directory
+    shared.mkdir(parents=True)
+    server = fetch.Found(place / "mariadbd", place)
+    with pytest.raises(fetch.ServerMissingError, match=r"lacks the scripts of MariaDB .*\n  Type: apt-get install mariadb-server-core"):
+        mariadb.scripts_of(server)
+    for name in ("system_tables", "performance_tables", "system_tables_data"):
+        (shared / f"{prefix}_{name}.sql").touch()
+    assert [script.parent for script in mariadb.scripts_of(server)] == [shared] * 3
+
+
 def test_a_failed_fetch_quotes_apt_and_leaves_no_files(place: Path) -> None:
     program(place, "apt-get", FETCHING)
     program(place, "dpkg-deb", f"{UNPACKING}echo 'the archive is broken' >&2; exit 2\n")
-    with pytest.raises(RuntimeError, match=r"cannot be fetched: the archive is broken\n  .*apt-get install mariadb-server-core"):
+    with pytest.raises(RuntimeError, match=r"cannot be fetched: the archive is broken\n  .*; or type: apt-get install mariadb-server-core"):
         fetch.fetch(SERVER)
     assert list((place / "servers").iterdir()) == []
     with pytest.raises(RuntimeError, match=r"there is no no-such-server to test with\n  Type: make servers; or, .*, install maria"):

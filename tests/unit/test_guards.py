@@ -6,8 +6,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.mutants.catalogue import MUTATIONS
 from tests.mutants.guards import GUARDS
 from tests.mutants.mutation import Mutation
@@ -15,14 +13,22 @@ from tests.mutants.mutation import Mutation
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_a_mutation_changes_one_place_of_the_source_and_names_tests_that_are_there(mutation: Mutation) -> None:
+def misfits(mutation: Mutation) -> list[str]:
+    """The reasons why ``mutation`` cannot be applied to the source as it is."""
     text = (ROOT / mutation.file).read_text(encoding="utf-8")
-    assert text.count(mutation.old) == 1, f"{mutation.file} has moved on; mend tests/mutants"
-    compile(text.replace(mutation.old, mutation.new), mutation.file, "exec")
+    places = text.count(mutation.old)
+    reasons = [] if places == 1 else [f"{mutation.file} has {places} places like its text"]
+    try:
+        compile(text.replace(mutation.old, mutation.new), mutation.file, "exec")
+    except SyntaxError as error:
+        reasons.append(f"{mutation.file} would have a {error!r}")
     files = [test for test in mutation.tests if test.endswith(".py")]
-    assert files
-    assert [file for file in files if not (ROOT / file).is_file()] == []
+    absent = [file for file in files if not (ROOT / file).is_file()]
+    return reasons + [f"there is no {file}" for file in absent] + ([] if files else ["it names no tests"])
+
+
+def test_a_mutation_changes_one_place_of_the_source_and_names_tests_that_are_there() -> None:
+    assert {mutation.name: misfits(mutation) for mutation in MUTATIONS if misfits(mutation)} == {}, "mend tests/mutants"
 
 
 BACKENDS = {"mariadb", "memory", "postgresql", "redis", "sqlite"}
@@ -37,12 +43,18 @@ def searchable(*paths: Path) -> str:
 CLAIMS = searchable(*sorted((ROOT / "txtopo/testing/contracts").glob("*.py")), *sorted((ROOT / "tests/wrong").glob("*.py")))
 
 
-@pytest.mark.parametrize("mutation", [each for each in MUTATIONS if "-k" in each.tests], ids=lambda mutation: mutation.name)
-def test_an_expression_that_selects_tests_names_tests_that_are_there(mutation: Mutation) -> None:
+def unknown_words(mutation: Mutation) -> list[str]:
+    """Words of the expression that selects tests, which no test has."""
+    if "-k" not in mutation.tests:
+        return []
     expression = mutation.tests[mutation.tests.index("-k") + 1]
     text = searchable(*(ROOT / test for test in mutation.tests if test.endswith(".py")))
     words = set(re.findall(r"\w+", expression)) - {"and", "or", "not"} - BACKENDS
-    assert [word for word in words if word.lower() not in text and word.lower() not in CLAIMS] == []
+    return [word for word in words if word.lower() not in text and word.lower() not in CLAIMS]
+
+
+def test_an_expression_that_selects_tests_names_tests_that_are_there() -> None:
+    assert {mutation.name: unknown_words(mutation) for mutation in MUTATIONS if unknown_words(mutation)} == {}
 
 
 def test_every_guard_can_be_removed_and_no_two_mutations_have_one_name() -> None:

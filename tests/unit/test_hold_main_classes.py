@@ -92,7 +92,7 @@ def test_a_topology_of_classes_of_the_program_runs_in_a_process_that_cannot_impo
     (tmp_path / "worker.py").write_text(WORKER)
     environment = {"PYTHONPATH": str(ROOT)}
     outputs = [
-        subprocess.run([sys.executable, str(tmp_path / name), str(tmp_path)], env=environment, capture_output=True, text=True, timeout=120)
+        subprocess.run([sys.executable, str(tmp_path / name), str(tmp_path)], env=environment, capture_output=True, text=True)
         for name in ("driver.py", "worker.py")
     ]
     assert [output.returncode for output in outputs] == [0, 0], "\n".join(output.stderr for output in outputs)

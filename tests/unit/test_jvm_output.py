@@ -55,7 +55,7 @@ with output as stderr:
 
 def run(then: str, child: str) -> subprocess.CompletedProcess[str]:
     """A process with a child; returns when neither has standard output open any more."""
-    return subprocess.run([sys.executable, "-c", PARENT.format(then=then), child], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, "-c", PARENT.format(then=then), child], capture_output=True, text=True, check=False)
 
 
 def test_all_that_a_child_said_has_been_passed_on_when_it_has_ended() -> None:
@@ -102,6 +102,6 @@ def test_a_program_without_standard_error_starts_a_child_all_the_same() -> None:
     """As a service may be started: ``2>&-``."""
     done = subprocess.run(
         ["sh", "-c", 'exec "$0" "$@" 2>&-', sys.executable, "-c", PARENT.format(then="print(child.wait())"), "import os; os.write(2, b'lost')"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "0\n")

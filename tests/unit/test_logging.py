@@ -60,7 +60,7 @@ def test_every_level_that_is_used_is_in_the_documentation(caplog: pytest.LogCapt
 
 def test_a_program_that_configures_no_logging_sees_warnings_and_errors_only() -> None:
     code = "from tests.unit.test_logging import board, play; play(board())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=PAGE.parents[1])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PAGE.parents[1])
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
         "topology 'words' replays txid 1: a worker died",

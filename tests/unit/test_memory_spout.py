@@ -165,7 +165,7 @@ def test_an_emitter_in_another_process_sees_rows_appended_after_the_spout_was_pi
     spout = spouts({0: [("a",)]}, 2)
     template = pickling.dumps(spout)
     spout.append(0, [("b",), ("c",)])
-    done = subprocess.run([sys.executable, "-c", READ_IN_ANOTHER_PROCESS], input=template, capture_output=True, timeout=60, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", READ_IN_ANOTHER_PROCESS], input=template, capture_output=True, cwd=ROOT)
     assert (done.stdout, done.stderr) == (b"[('b',), ('c',)]", b"")
     assert spout._spool.count(0) == 3, "the reading process must not remove the rows when it ends"
 
@@ -183,7 +183,7 @@ sys.exit(subprocess.run([sys.executable, "-c", sys.argv[1]], input=pickling.dump
 
 
 def test_rows_may_hold_classes_of_main() -> None:
-    done = subprocess.run([sys.executable, "-c", ROWS_OF_MAIN, READ_IN_ANOTHER_PROCESS], capture_output=True, timeout=60, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", ROWS_OF_MAIN, READ_IN_ANOTHER_PROCESS], capture_output=True, cwd=ROOT)
     assert (done.stdout, done.stderr) == (b"[(Point(1),), (Point(2),)]", b"")
 
 
@@ -200,7 +200,7 @@ print(spout._spool.directory, spout._spool.count(0))
 
 
 def test_the_rows_end_with_the_process_that_made_them_and_not_with_its_children() -> None:
-    done = subprocess.run([sys.executable, "-c", ENDS_WITH_A_FORKED_CHILD], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", ENDS_WITH_A_FORKED_CHILD], capture_output=True, text=True, cwd=ROOT)
     directory, count = done.stdout.split()
     assert count == "1"
     assert not os.path.exists(directory)

@@ -23,8 +23,9 @@ def upper(word):
 
 @pytest.fixture(params=["cloudpickle", "pyspark.cloudpickle"])
 def over(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A copy of the module ``pickling`` over the installed cloudpickle, which may be 3.1.3 or newer,
-    or over the one of pyspark, which is older."""
+    """A copy of the module ``pickling`` over the installed cloudpickle, or over the one of pyspark.
+
+    The versions are 3.1.3 and 3.1.2 with the pinned packages."""
     monkeypatch.setitem(sys.modules, "cloudpickle", importlib.import_module(request.param))
     spec = importlib.util.spec_from_file_location("pickling_over_another", pickling.__file__)
     assert spec is not None

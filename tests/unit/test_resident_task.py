@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import queue
 import socket
@@ -16,10 +17,12 @@ from typing import NoReturn
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from txtopo.spark import resident_task, sockets
 from txtopo.spark.resident_task import ResidentTasks, Seats, TaskLostError
 
-BOUND_S = 8.0
+ENDLESS_S = 1e6
+"""Longer than any test."""
 
 
 class Spark:
@@ -43,7 +46,7 @@ class Spark:
                         raise RuntimeError("the worker died")
                     if request == b"hang":
                         self.in_request.set()
-                        self.goes_on.wait(BOUND_S)
+                        self.goes_on.wait()
                     channel.send_bytes(group.encode() + b" " + request)
         except (EOFError, OSError):
             if self.cancelled:
@@ -72,8 +75,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def _stays(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless a test says otherwise, no time is long enough to end a task."""
-    monkeypatch.setattr(resident_task, "_LIFE_S", 1e6)
-    monkeypatch.setattr(resident_task, "_IDLE_S", BOUND_S)
+    for bound, time_s in {"_LIFE_S": math.inf, "_IDLE_S": ENDLESS_S, "_END_S": ENDLESS_S}.items():
+        monkeypatch.setattr(resident_task, bound, time_s)
 
 
 @contextlib.contextmanager
@@ -102,7 +105,7 @@ def in_background(asked: Callable[[], object]) -> Callable[[], object]:
             answers.put(error)
 
     threading.Thread(target=run, daemon=True).start()
-    return lambda: answers.get(timeout=BOUND_S)
+    return lambda: answers.get(timeout=PATIENCE_S)
 
 
 def test_one_task_answers_one_request_after_the_other(spark: Spark) -> None:
@@ -116,7 +119,7 @@ def test_an_idle_task_ends_and_the_next_request_gets_a_new_task(spark: Spark, mo
     monkeypatch.setattr(resident_task, "_IDLE_S", 0.01)
     with tasks(spark) as resident_tasks:
         resident_tasks.ask("run/1", b"a")
-        assert spark.ended.get(timeout=BOUND_S) == "run/resident-1:straight"
+        assert spark.ended.get(timeout=PATIENCE_S) == "run/resident-1:straight"
         assert resident_tasks.ask("run/2", b"b") == first(2) + b" b"
 
 
@@ -124,7 +127,7 @@ def test_a_task_at_work_is_not_idle(spark: Spark, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(resident_task, "_IDLE_S", 0.001)
     with tasks(spark) as resident_tasks:
         answer = in_background(lambda: resident_tasks.ask("run/1", b"hang"))
-        assert spark.in_request.wait(BOUND_S)
+        assert spark.in_request.wait(PATIENCE_S)
         assert not spark.goes_on.wait(0.1), "a hundred times as long as an idle task stays"
         spark.goes_on.set()
         assert answer() == first() + b" hang"
@@ -134,7 +137,7 @@ def test_an_old_task_answers_and_ends(spark: Spark, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(resident_task, "_LIFE_S", 0.0)
     with tasks(spark) as resident_tasks:
         assert [resident_tasks.ask(f"run/{n}", b"a") for n in (1, 2)] == [first(1) + b" a", first(2) + b" a"]
-        assert {spark.ended.get(timeout=BOUND_S) for _ in (1, 2)} == {"run/resident-1:straight", "run/resident-2:straight"}
+        assert {spark.ended.get(timeout=PATIENCE_S) for _ in (1, 2)} == {"run/resident-1:straight", "run/resident-2:straight"}
 
 
 def test_the_end_of_a_task_is_told_and_only_its_request_is_lost(spark: Spark) -> None:
@@ -162,7 +165,7 @@ def test_a_request_is_cancelled_with_the_spark_job_that_serves_it(spark: Spark) 
     with tasks(spark) as resident_tasks:
         resident_tasks.ask("run/1", b"a")
         answer = in_background(lambda: resident_tasks.ask("run/2", b"hang"))
-        assert spark.in_request.wait(BOUND_S)
+        assert spark.in_request.wait(PATIENCE_S)
         assert resident_tasks.spark_group("run/2") == "run/resident-1:straight"
         resident_tasks.cancel("run/2")
         assert isinstance(answer(), TaskLostError)
@@ -183,12 +186,12 @@ def test_an_answer_that_comes_while_its_request_is_cancelled_does_not_count(spar
 
     def cancel(group: str) -> None:
         spark.goes_on.set()
-        assert answered.wait(BOUND_S)
+        assert answered.wait(PATIENCE_S)
 
     monkeypatch.setattr(spark, "cancel", cancel)
     with tasks(spark) as resident_tasks:
         answer = in_background(ask)
-        assert spark.in_request.wait(BOUND_S)
+        assert spark.in_request.wait(PATIENCE_S)
         resident_tasks.cancel("run/1")
         assert isinstance(answer(), TaskLostError)
 
@@ -198,7 +201,7 @@ def test_a_request_that_was_answered_is_not_cancelled_with_the_next(spark: Spark
     with tasks(spark) as resident_tasks:
         resident_tasks.ask("run/1", b"a")
         answer = in_background(lambda: resident_tasks.ask("run/2", b"hang"))
-        assert spark.in_request.wait(BOUND_S)
+        assert spark.in_request.wait(PATIENCE_S)
         resident_tasks.cancel("run/1")
         assert spark.cancelled == []
         spark.goes_on.set()
@@ -215,17 +218,18 @@ def test_a_request_cancelled_beforehand_is_never_sent(spark: Spark) -> None:
 
 class Turnstile:
     """A lock that another thread takes first when it is released: ``then`` is called once, at a
-    release on a thread that ``on`` names."""
+    release on the thread that made the turnstile."""
 
-    def __init__(self, lock: threading.Lock, on: str, then: Callable[[], object]) -> None:
-        self._lock, self._on, self._then = lock, on, then
+    def __init__(self, lock: threading.Lock, then: Callable[[], object]) -> None:
+        self._lock, self._then = lock, then
+        self._on = threading.current_thread()
         self._was_passed = False
 
     def __enter__(self) -> None:
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
-        passes = not self._was_passed and threading.current_thread().name.startswith(self._on)
+        passes = not self._was_passed and threading.current_thread() is self._on
         self._was_passed = self._was_passed or passes
         self._lock.release()
         if passes:
@@ -234,43 +238,44 @@ class Turnstile:
 
 @pytest.mark.parametrize("ended_by", ["the watch", "another job"])
 def test_the_idle_timer_does_not_end_a_task_with_a_new_request(spark: Spark, monkeypatch: pytest.MonkeyPatch, ended_by: str) -> None:
-    monkeypatch.setattr(resident_task, "_IDLE_S", 0.2 if ended_by == "the watch" else BOUND_S)
-    asked: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+    asked: list[Callable[[], object]] = []
     with tasks(spark) as resident_tasks:
 
         def ask() -> None:
-            asked.put(in_background(lambda: resident_tasks.ask("run/2", b"hang")))
-            assert spark.in_request.wait(BOUND_S)
+            monkeypatch.setattr(resident_task, "_IDLE_S", ENDLESS_S)
+            asked.append(in_background(lambda: resident_tasks.ask("run/2", b"hang")))
+            assert spark.in_request.wait(PATIENCE_S)
 
         resident_tasks.ask("run/1", b"a")
-        on = "txtopo-resident" if ended_by == "the watch" else threading.current_thread().name
-        monkeypatch.setattr(resident_task, "_IDLE_S", 0.1 if ended_by == "the watch" else BOUND_S)
-        monkeypatch.setattr(resident_tasks, "_lock", Turnstile(threading.Lock(), on, ask))
-        if ended_by == "another job":
+        task = resident_tasks._task
+        assert task is not None
+        monkeypatch.setattr(resident_tasks, "_lock", Turnstile(threading.Lock(), ask))
+        if ended_by == "the watch":
+            monkeypatch.setattr(resident_task, "_IDLE_S", 0.0)
+            resident_tasks._watch(task)
+        else:
             with resident_tasks.making_room():
                 pass
-        answer = asked.get(timeout=BOUND_S)
         spark.goes_on.set()
-        assert str(answer()).endswith(" hang'")
+        assert str(asked[0]()).endswith(" hang'")
 
 
 def test_an_idle_task_makes_room_for_other_jobs(spark: Spark) -> None:
     with tasks(spark) as resident_tasks:
         resident_tasks.ask("run/1", b"a")
         with resident_tasks.making_room():
-            assert spark.ended.get(timeout=BOUND_S) == "run/resident-1:straight"
+            assert spark.ended.get(timeout=PATIENCE_S) == "run/resident-1:straight"
         assert resident_tasks.ask("run/2", b"b") == first(2) + b" b"
 
 
-def test_a_task_at_work_makes_room_when_it_has_answered(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident_task, "_IDLE_S", 10 * BOUND_S)  # so that the task ends by this rule only
+def test_a_task_at_work_makes_room_when_it_has_answered(spark: Spark) -> None:
     with tasks(spark) as resident_tasks:
         answer = in_background(lambda: resident_tasks.ask("run/1", b"hang"))
-        assert spark.in_request.wait(BOUND_S)
+        assert spark.in_request.wait(PATIENCE_S)
         with resident_tasks.making_room():
             spark.goes_on.set()
             assert answer() == first() + b" hang"
-            assert spark.ended.get(timeout=BOUND_S) == "run/resident-1:straight"
+            assert spark.ended.get(timeout=PATIENCE_S) == "run/resident-1:straight"
         resident_tasks.ask("run/2", b"b")
         assert resident_tasks.ask("run/3", b"c") == first(2) + b" c", "nobody else wants the slot any more"
 
@@ -284,17 +289,16 @@ def test_resident_tasks_leave_a_slot_to_others(spark: Spark, cores: int, served:
         assert other.ask("c", b"c") is not None, "the seat is free again"
 
 
-@pytest.mark.parametrize(("cores", "age_s", "answered_by"), [(1, 1.0, [1, 2, 3, 3]), (2, 1.0, [1, 1, 1, 1]), (1, 0.0, [1, 1, 1, 1])])
+@pytest.mark.parametrize(("cores", "age_s", "answered_by"), [(1, ENDLESS_S, [1, 2, 3, 3]), (2, ENDLESS_S, [1, 1, 1, 1]), (1, 0.0, [1, 1, 1, 1])])
 def test_with_one_slot_a_task_makes_room_for_jobs_of_others(
     spark: Spark, monkeypatch: pytest.MonkeyPatch, cores: int, age_s: float, answered_by: list[int]
 ) -> None:
     """A job of the user's, say: each of its tasks would wait for as long as a task may stay."""
-    monkeypatch.setattr(resident_task, "_IDLE_S", BOUND_S)
     init = resident_task._Task.__init__
 
     def aged(task: resident_task._Task, group: str) -> None:
         init(task, group)
-        task.began -= age_s * BOUND_S
+        task.began -= age_s
 
     monkeypatch.setattr(resident_task._Task, "__init__", aged)
     wanted = iter([True, True, False, False])
@@ -322,7 +326,7 @@ def test_only_one_process_is_let_in_and_nothing_is_left_behind(spark: Spark, dir
 
     with tasks(spark, launch=twice) as resident_tasks:
         assert resident_tasks.ask("run/1", b"a") == b"a"
-        assert second.get(timeout=BOUND_S) == "refused"
+        assert second.get(timeout=PATIENCE_S) == "refused"
         assert list(directory.iterdir()) == []
 
 
@@ -355,12 +359,12 @@ def test_a_task_that_does_not_end_when_it_is_to_is_cancelled(spark: Spark, monke
     def suspended(group: str, address: str) -> None:
         with Client(address, "AF_UNIX") as channel:
             channel.send_bytes(channel.recv_bytes())
-            cancelled[group].wait(BOUND_S)
+            cancelled[group].wait()
 
     resident_tasks = ResidentTasks("run", 2, suspended, lambda group: cancelled[group].set(), Seats())
     answers = in_background(lambda: [resident_tasks.ask(f"run/{n}", b"%d" % n) for n in (1, 2, 3)])
     try:
-        assert [event.wait(BOUND_S / 4) for event in cancelled.values()] == [True] * 3
+        assert [event.wait(PATIENCE_S) for event in cancelled.values()] == [True] * 3
         assert answers() == [b"1", b"2", b"3"]
     finally:
         for event in cancelled.values():
@@ -397,7 +401,7 @@ def test_a_channel_is_not_closed_while_its_answer_is_read(spark: Spark, monkeypa
         with pytest.raises(TaskLostError, match="the worker died"):
             resident_tasks.ask("run/1", b"a")
         assert closed_while_read == [False]
-        assert closed.wait(BOUND_S)
+        assert closed.wait(PATIENCE_S)
 
 
 def test_a_task_that_ended_while_it_was_let_in_is_asked_for_nothing(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,13 +69,32 @@ class Cluster:
         return max(2, (self._now - 1) * self._cores)
 
 
-def test_the_cores_of_a_cluster_are_counted_when_its_executors_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_EXECUTORS_SETTLED_S", 0.2)
+class Clock:
+    """Time that passes only in sleep."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        self.now_s += duration_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(session, "time", clock)
+    return clock
+
+
+@pytest.mark.usefixtures("clock")
+def test_the_cores_of_a_cluster_are_counted_when_its_executors_have_come() -> None:
     assert session.cores_of(Cluster([1, 1, 2, 2, 4], 4, {})) == 12
     assert session.cores_of(Cluster([1, 3], 4, {"spark.task.cpus": "2"})) == 4
 
 
-def test_a_cluster_without_executors_is_waited_for_within_a_bound_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_EXECUTORS_WAIT_S", 0.2)
-    with pytest.warns(UserWarning, match=r"no executor of spark://host:7077 has registered .* do not reach the driver at 10\.0\.0\.1"):
+def test_a_cluster_without_executors_is_waited_for_within_a_bound_and_said(clock: Clock) -> None:
+    with pytest.warns(UserWarning, match=r"no executor of spark://host:7077 has registered within 30 s: .* do not reach the driver at 10\.0\.0\.1"):
         assert session.cores_of(Cluster([1], 4, {"spark.driver.host": "10.0.0.1"})) == 2
+    assert 30.0 <= clock.now_s < 31.0

@@ -35,6 +35,7 @@ def test_the_first_component_to_differ_is_blamed_with_the_mistake_and_its_cure(n
     assert wrong.mistake.cure in str(violation)
 
 
+@pytest.mark.in_gate("nothing wrong")
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.rule(28, 39)
 def test_the_same_without_the_mistake_is_no_violation(name: str) -> None:

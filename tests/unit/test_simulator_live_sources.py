@@ -98,6 +98,7 @@ def topology(source: Any, kind: str, bolt: type[Batches] = Batches) -> TopologyG
     return builder.build_topology()
 
 
+@pytest.mark.in_gate("time-storm", "chance-opaque", "now-planned")
 @pytest.mark.parametrize("kind", SPOUTS)
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.rule(4, 18)
@@ -113,6 +114,7 @@ def test_batches_that_end_elsewhere_in_every_run_are_no_violation(kind: str, cut
     assert len(seen) > 1, "batches did end elsewhere"
 
 
+@pytest.mark.in_gate("planned")
 @pytest.mark.parametrize("kind", SPOUTS)
 @pytest.mark.rule(28)
 def test_a_mistake_downstream_of_a_live_source_is_found(kind: str) -> None:
@@ -129,6 +131,7 @@ class Ready(LiveSource):
         return super().is_ready(last) and (not last or random.random() < 0.8)
 
 
+@pytest.mark.in_gate("committer")
 @pytest.mark.parametrize("kind", SPOUTS)
 @pytest.mark.rule(5)
 def test_a_source_that_has_nothing_yet_is_not_taken_to_have_lost_it(kind: str) -> None:
@@ -146,6 +149,7 @@ class Pausing(Source):
         return super().is_ready(last) and (current.world().driver_number == 1 or next(_looks) % 5 == 0)
 
 
+@pytest.mark.in_gate("opaque")
 @pytest.mark.parametrize("kind", SPOUTS)
 @pytest.mark.rule(5)
 def test_a_source_that_pauses_when_a_driver_has_died_is_not_taken_to_have_lost_it(kind: str) -> None:

@@ -333,6 +333,7 @@ def test_parts_that_keep_their_contracts_are_no_violation(name: str) -> None:
     assert checked(RIGHT[name]) is None
 
 
+@pytest.mark.in_gate("0", "1")
 @pytest.mark.parametrize("number", range(12))
 def test_generated_topologies_keep_the_contracts(number: int) -> None:
     with Simulation(generated(number)) as simulation:
@@ -340,6 +341,7 @@ def test_generated_topologies_keep_the_contracts(number: int) -> None:
     assert violation is None, str(violation)
 
 
+@pytest.mark.in_gate("*-planned")
 @pytest.mark.parametrize("kind", SPOUTS)
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.rule(4)

@@ -50,6 +50,7 @@ def at(kind: FaultKind, place: str, how: str) -> Script:
     return Script((Fault(kind, place, how),))
 
 
+@pytest.mark.in_gate("*-1")
 @pytest.mark.parametrize("number", range(6))
 @pytest.mark.parametrize("how", READ_FAULTS)
 @pytest.mark.rule(25, 26)
@@ -63,6 +64,7 @@ def test_a_read_of_zookeeper_may_fail_anywhere(number: int, how: str) -> None:
             assert len(places_then) > len(places), "what failed was read again"
 
 
+@pytest.mark.in_gate("*1*")
 @pytest.mark.parametrize("number", range(6))
 @pytest.mark.rule(4, 5, 20)
 def test_a_batch_may_be_made_while_another_is_recorded(number: int) -> None:

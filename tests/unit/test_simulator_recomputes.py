@@ -59,6 +59,7 @@ def test_dice_are_told_from_hash() -> None:
     assert (report.violation.component, report.violation.mistakes) == ("first", (mistakes.CHANCE.name,))
 
 
+@pytest.mark.in_gate("opaque")
 @pytest.mark.parametrize("kind", ["planned", "storm", "opaque"])
 @pytest.mark.rule(4)
 def test_a_source_that_gives_other_batches_in_another_process_is_no_violation(kind: str) -> None:
@@ -66,6 +67,7 @@ def test_a_source_that_gives_other_batches_in_another_process_is_no_violation(ki
         assert simulation.recompute() is None
 
 
+@pytest.mark.in_gate("1")
 @pytest.mark.parametrize("seed", range(4))
 def test_right_topologies_of_every_shape_are_the_same_in_every_process(seed: int) -> None:
     with Simulation(generated(seed)) as simulation:

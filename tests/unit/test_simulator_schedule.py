@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -267,8 +268,9 @@ def test_the_same_seed_is_the_same_schedule_in_the_same_words() -> None:
     assert len(said[0]) > 100
 
 
-def test_nothing_is_left_when_it_is_closed() -> None:
-    before = threading.active_count(), sorted(os.listdir("/tmp"))
+def test_nothing_is_left_when_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    threads = threading.enumerate()
     simulate(generated(2), seeds=5)
-    assert threading.active_count() == before[0]
-    assert not [name for name in os.listdir("/tmp") if name.startswith("txtopo-simulator-") and name not in before[1]]
+    assert set(threading.enumerate()) <= set(threads)
+    assert list(tmp_path.iterdir()) == []

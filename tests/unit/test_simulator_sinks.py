@@ -91,6 +91,7 @@ def test_a_kafka_sink_is_refused_before_a_schedule_could_write_to_the_real_topic
         simulate(topology(KafkaSink("nowhere:9092", "sales", value="word"), False, False), seeds=2, other_processes=False)
 
 
+@pytest.mark.in_gate("SqliteStore", "SqlStore, PostgreSQL", "SqlSink, opaque, upserts")
 @pytest.mark.parametrize("name", BOLTS)
 @pytest.mark.rule(28)
 def test_a_right_topology_passes_with_every_store_and_sink(name: str, tmp_path: Path) -> None:
@@ -100,6 +101,7 @@ def test_a_right_topology_passes_with_every_store_and_sink(name: str, tmp_path: 
     assert not list(tmp_path.iterdir()), "nothing of the user's is touched"
 
 
+@pytest.mark.in_gate("opaque SqliteStore", "RedisStore", "SqlSink, MySQL, statement")
 @pytest.mark.parametrize("name", BOLTS)
 @pytest.mark.rule(28)
 def test_a_wrong_topology_is_found_with_every_store_and_sink(name: str, tmp_path: Path) -> None:
@@ -138,6 +140,7 @@ TARGETS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.in_gate("0-*")
 @pytest.mark.parametrize("form", TARGETS)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.rule(28, 29, 30, 31, 32)

@@ -35,6 +35,7 @@ def put(store: Store, txid: int, attempt: int, component: str = "count", **value
             transaction.update(key, partial(added, value))
 
 
+@pytest.mark.in_gate("0-*", "1-*")
 @pytest.mark.parametrize("opaque", [False, True])
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.rule(28, 29, 30, 31, 32)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.starter.commands import BIN, ROOT
 from tests.topologies import simulated_elsewhere
 from txtopo import errors
@@ -96,18 +97,23 @@ def test_outside_systems_exist_once_so_that_only_one_process_may_change_them() -
         Trial(simulated_elsewhere.right, CONF, {"reset": lambda: None}, 1, processes=2).run()
 
 
-@pytest.mark.usefixtures("no_other_processes")
-def test_time_bounds_the_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second passes whenever a trial looks at the clock."""
     looks = itertools.count()
     monkeypatch.setattr(trial, "time", types.SimpleNamespace(monotonic=lambda: float(next(looks))))
+
+
+@pytest.mark.usefixtures("no_other_processes", "seconds")
+def test_time_bounds_the_schedules() -> None:
     report = Trial(simulated_elsewhere.right, CONF, {}, UNBOUNDED, time_s=3000.0).run()
     assert report.schedules > 0
     assert (report.is_partial, report.violation) == (False, None)
 
 
-@pytest.mark.usefixtures("no_other_processes")
+@pytest.mark.usefixtures("no_other_processes", "seconds")
 def test_fewer_than_were_asked_for_is_said_to_be_partial() -> None:
-    report = Trial(simulated_elsewhere.right, CONF, {}, 1000, time_s=0.1).run()
+    report = Trial(simulated_elsewhere.right, CONF, {}, 1000, time_s=100.0).run()
     assert report.is_partial
     assert report.schedules < 1000
 
@@ -131,6 +137,7 @@ def test_a_text_that_is_no_time_is_refused(typed: str, capsys: pytest.CaptureFix
     assert "write 60s, 5m or 1h" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_with_the_results_so_far() -> None:
     """The first line of a log comes within two seconds, though one schedule takes longer."""
     command = [str(BIN / "txtopo"), "test", f"{HERE}:slow", "--seeds", "10000", "--json"]
@@ -145,7 +152,7 @@ def test_ctrl_c_ends_with_the_results_so_far() -> None:
             assert line, "it says how many schedules it has played"
         process.send_signal(signal.SIGINT)
         said = json.loads(process.stdout.read())
-        assert process.wait(60) == 130
+        assert process.wait(PATIENCE_S) == 130
     assert (said["verdict"], said["is_partial"], said["violation"]) == ("stopped", True, None)
 
 
@@ -169,8 +176,7 @@ def test_on_a_terminal_the_line_is_rewritten_and_gone_in_the_end(monkeypatch: py
     monkeypatch.setattr(telling, "REWRITE_S", 0.0)
     terminal = Terminal()
     with telling.shown(Progress(), terminal):
-        while "a run" not in terminal.getvalue():
-            pass
+        wait_until(lambda: "a run" in terminal.getvalue())
     assert terminal.getvalue().endswith("\r\x1b[K")
     assert "\n" not in terminal.getvalue()
 
@@ -202,15 +208,16 @@ def test_the_plugin_gives_the_fixture_and_imports_no_simulator_until_it_is_used(
     plugins = ["-p", "txtopo.testing.plugin", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tmp_path), *plugins]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run([*command, str(test)], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([*command, str(test)], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
     assert "VIOLATION by component 'sums': " in done.stdout
 
 
+@pytest.mark.thorough
 def test_the_plugin_is_in_the_wheel_with_its_entry_point(tmp_path: Path) -> None:
     """Found by pytest by itself: a fixture of an installed txtopo."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
-    subprocess.run(build, cwd=ROOT, capture_output=True, timeout=120, check=True)
+    subprocess.run(build, cwd=ROOT, capture_output=True, check=True)
     (wheel,) = (tmp_path / "dist").glob("txtopo-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
@@ -219,7 +226,7 @@ def test_the_plugin_is_in_the_wheel_with_its_entry_point(tmp_path: Path) -> None
     (tmp_path / "test_it.py").write_text("def test_it(txtopo_test):\n    assert txtopo_test.__name__ == 'check_topology'\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tmp_path), "-p", "no:cacheprovider", "test_it.py"]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 

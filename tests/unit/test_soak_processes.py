@@ -7,18 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.soak import processes
 
 FAMILY = """
 import subprocess, sys
 program = "import sys; print('up', flush=True); sys.stdin.read()"
-child = subprocess.Popen([sys.executable, "-c", program, "txtopo.spark.daemon"], stdin=subprocess.PIPE)
+child = subprocess.Popen([sys.executable, "-c", program, "-m", "txtopo.spark.daemon"], stdin=subprocess.PIPE)
 sys.stdin.read()
 child.stdin.close()
 child.wait()
@@ -35,7 +34,7 @@ def family() -> Iterator[subprocess.Popen[str]]:
         if parent.poll() is None:
             assert parent.stdin is not None
             parent.stdin.close()
-            parent.wait(20)
+            parent.wait(PATIENCE_S)
 
 
 def test_descendants_are_found_with_their_roles(family: subprocess.Popen[str]) -> None:
@@ -56,17 +55,17 @@ def test_a_worker_is_the_child_of_a_daemon() -> None:
     assert [process.kind for process in (java, executor, server)] == ["jvm", "executor", "zookeeper"]
     gateway = processes.Process(1, 0, 0, "java org.apache.spark.deploy.SparkSubmit --conf spark.python.daemon.module=txtopo.spark.daemon")
     assert gateway.kind == "jvm", "the driver's JVM knows the name of the process that workers are forked from"
+    shell = processes.Process(14, 8, 3, "bash bin/spark-submit --conf spark.python.daemon.module=txtopo.spark.daemon pyspark-shell")
+    fork = processes.Process(15, 14, 4, shell.command)
+    assert processes.workers([shell, fork]) == [], "the shell that becomes the JVM knows it too"
 
 
 def test_a_dead_process_is_not_alive_and_is_not_sent_anything(family: subprocess.Popen[str]) -> None:
     (child,) = processes.below(family.pid)
     assert child.send(signal.SIGKILL)
     family.kill()
-    family.wait(20)
-    deadline = time.monotonic() + 20
-    while child.is_alive and time.monotonic() < deadline:
-        threading.Event().wait(0.01)
-    assert not child.is_alive
+    family.wait(PATIENCE_S)
+    wait_until(lambda: not child.is_alive)
     assert not child.send(signal.SIGKILL)
 
 

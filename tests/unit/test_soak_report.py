@@ -54,14 +54,6 @@ def test_the_matrix_has_every_nemesis_on_sqlite_and_on_a_server_against_every_wo
     assert {plan.outside for plan in plans if plan.nemeses == ("zookeeper",)} == {True, False}
 
 
-def test_the_brief_matrix_has_every_nemesis_once_on_sqlite_and_servers_in_turn() -> None:
-    brief = matrix.brief(1, STORES, tuple(WORKLOADS))
-    whole = list(matrix.plans(1, STORES, tuple(WORKLOADS)))
-    assert [plan.nemeses[0] for plan in whole if plan in brief and plan.world.store == "sqlite"] == ["workers", "zookeeper", "rivals"]
-    assert [plan.nemeses[0] for plan in whole if plan in brief and plan.world.store != "sqlite"] == ["driver", "executors", "pauses", "fail-over"]
-    assert len(brief) == len(matrix.SECONDS)
-
-
 def test_in_the_matrix_every_nemesis_meets_every_kind_of_server_in_turn() -> None:
     seeds = range(len(STORES) - 1)
     met = [{plan.nemeses[0]: plan.world.store for plan in matrix.plans(seed, STORES, ("bank",)) if plan.world.store != "sqlite"} for seed in seeds]
@@ -102,6 +94,18 @@ def test_the_told_command_runs_the_same_plan_again() -> None:
         assert words[:3] == ["python", "-m", "tests.soak"]
         options = command.parser().parse_args(words[3:])
         assert list(command.trials(options, options.seed)) == [Plan(plan.world, tuple(plan.nemeses), plan.seconds, plan.outside)]
+
+
+def test_a_trial_in_which_nothing_was_struck_is_told_and_is_no_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    told = dict[str, str]()
+    for name in nemeses.NEMESES:
+        trial = Trial(Plan(World("", 7, ("bank",)), (name,), 1.0, outside=False))
+        trial._drivers.finished = True
+        trial._count()
+        told[name] = report.in_a_line(trial.outcome).partition(":")[0]
+    assert told == {"none": "ok", **dict.fromkeys(nemeses.NEMESES.keys() - {"none"}, "NOTHING WAS STRUCK")}
+    assert list(tmp_path.iterdir()) == [], "no files are kept"
 
 
 def test_numbers_are_added_up_over_trials() -> None:

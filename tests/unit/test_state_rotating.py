@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from txtopo import errors
 from txtopo.state import base
 from txtopo.state.memory import MemoryServer, MemoryStateStore
@@ -165,15 +166,15 @@ def test_an_initializer_that_hangs_does_not_keep_operations_from_being_taken(sto
 
     def slow(txid: int, last: Any) -> Any:
         reached.set()
-        assert release.wait(30)
+        assert release.wait(PATIENCE_S)
         return "slow"
 
     opener = threading.Thread(target=lambda: state.get_state(2, slow))
     opener.start()
-    assert reached.wait(30)
+    assert reached.wait(PATIENCE_S)
     assert len(state.take_operations()) == 1
     release.set()
-    opener.join(30)
+    opener.join(PATIENCE_S)
     assert state.find(2) == "slow"
     assert state.pending == {2}
 
@@ -182,7 +183,7 @@ def interfering(state: RotatingTransactionalState[Any], interfere: Any) -> Any:
     def init(txid: int, last: Any) -> Any:
         thread = threading.Thread(target=interfere, args=(state,))
         thread.start()
-        thread.join(30)
+        thread.join(PATIENCE_S)
         return after(txid, last)
 
     return init

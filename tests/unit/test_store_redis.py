@@ -99,7 +99,7 @@ except SetupError as error:
 
 
 def test_a_store_is_made_without_its_package_and_names_the_package_when_used() -> None:
-    done = subprocess.run([sys.executable, "-c", BARE], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", BARE], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
     assert "needs redis-py, which cannot be imported: No module named 'redis'" in done.stdout
     assert "pip install 'txtopo[redis]'" in done.stdout
 

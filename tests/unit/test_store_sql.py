@@ -122,6 +122,6 @@ except SetupError as error:
 )  # fmt: skip
 def test_a_store_is_made_without_its_packages_and_names_them_when_used(scheme: str, driver: str, extra: str, missing: str) -> None:
     command = [sys.executable, "-c", BARE, missing, f"{scheme}://ann@h/bank"]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
     assert f"needs SQLAlchemy and {driver}, which cannot be imported: No module named '{missing}'" in done.stdout
     assert f"pip install 'txtopo[{extra}]'" in done.stdout

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.conformance import test_store_contract as contract
+from tests.patience import PATIENCE_S
 from txtopo.errors import FailedException, SetupError, StateMismatchError, TxtopoError, UsageError
 from txtopo.stores import SqliteStore
 from txtopo.topology.transaction import TransactionAttempt
@@ -229,6 +230,14 @@ class TestLayout:
 
 
 class TestTurns:
+    @pytest.mark.rule(29)
+    def test_a_fence_that_a_task_has_read_is_not_raised_before_the_task_has_committed(self, store: SqliteStore, process: contract.Process) -> None:
+        contract.run(store, process.task(), 1, dog=1)
+        with store.transaction(process.task(), TransactionAttempt(1, 0)):
+            with closing(sqlite3.connect(store.path, timeout=0, isolation_level=None)) as other:
+                with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+                    other.execute("BEGIN IMMEDIATE")
+
     def test_a_writer_that_does_not_get_its_turn_fails_the_attempt_only(self, store: SqliteStore, process: contract.Process) -> None:
         contract.run(store, process.task(), 1, dog=1)
         with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
@@ -256,7 +265,7 @@ class TestTurns:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=60)
+            thread.join(PATIENCE_S)
         assert dict(store.items()) == {f"key {n}": n for n in range(8)}
 
     def test_a_thread_that_does_not_get_its_turn_fails_the_attempt_only(self, store: SqliteStore, process: contract.Process) -> None:
@@ -271,7 +280,7 @@ class TestTurns:
         with store.transaction(process.task(), TransactionAttempt(1, 0)):
             thread = threading.Thread(target=late)
             thread.start()
-            thread.join(timeout=60)
+            thread.join(PATIENCE_S)
         assert "is busy: another thread held it" in str(failures[0])
 
 

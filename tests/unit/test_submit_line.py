@@ -70,6 +70,7 @@ def test_the_line_has_master_code_and_every_needed_setting(place: Path, capsys: 
     assert all(Path(file).is_file() and Path(file).parent == place / ".txtopo" / "submit" for file in zips)
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(33)
 def test_contrary_settings_of_sparks_own_file_are_replaced_and_told_and_its_java_options_are_kept(
     place: Path, capsys: pytest.CaptureFixture[str]
@@ -83,6 +84,7 @@ def test_contrary_settings_of_sparks_own_file_are_replaced_and_told_and_its_java
     assert "spark.driver.extraJavaOptions" not in captured.out
 
 
+@pytest.mark.thorough
 def test_two_lines_of_the_same_are_the_same(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["words.py", "--master", "yarn", "--print", "--build-dir", "build"]
     first = printed(capsys, *arguments)
@@ -91,6 +93,7 @@ def test_two_lines_of_the_same_are_the_same(place: Path, capsys: pytest.CaptureF
     assert {path: path.stat().st_mtime_ns for path in (place / "build").iterdir()} == times
 
 
+@pytest.mark.thorough
 def test_options_after_the_dashes_are_spark_submits_and_win(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     theirs = "--executor-memory 4g --py-files mine.zip --conf spark.pyspark.driver.python=/other --py-files=more.py --name n"
     line = printed(capsys, "words.py", "--master", CLUSTER, "--print", "--", *theirs.split())
@@ -103,11 +106,13 @@ def test_options_after_the_dashes_are_spark_submits_and_win(place: Path, capsys:
     assert values(before, "--name") == ["n"]
 
 
+@pytest.mark.thorough
 def test_only_a_local_master_makes_workers_use_this_interpreter(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"spark.pyspark.python={sys.executable}" in printed(capsys, "words.py:local", "--master", "local[2]", "--print")
     assert not any(part.startswith("spark.pyspark.python=") for part in printed(capsys, "words.py", "--master", CLUSTER, "--print"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "is_ours"),
     [
@@ -128,6 +133,7 @@ def test_workers_of_a_local_master_end_without_a_traceback_if_their_interpreter_
     assert "spark.python.daemon.module=txtopo.spark.daemon" not in cluster
 
 
+@pytest.mark.thorough
 def test_an_interpreter_for_workers_in_the_environment_is_not_asked_for_our_daemon(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +141,7 @@ def test_an_interpreter_for_workers_in_the_environment_is_not_asked_for_our_daem
     assert not any("daemon.module" in part for part in printed(capsys, "words.py:local", "--master", "local[2]", "--print"))
 
 
+@pytest.mark.thorough
 def test_spark_s_own_logging_is_left_alone_where_it_is_configured(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +155,7 @@ def test_spark_s_own_logging_is_left_alone_where_it_is_configured(
     assert not sets_logging()
 
 
+@pytest.mark.thorough
 def test_a_part_that_works_on_one_machine_only_is_refused_on_a_cluster_with_the_cure(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, "words.py:local", "--master", CLUSTER)
     assert f"component 'count': SqliteStore writes a file on this machine, but the master is {CLUSTER}" in said
@@ -158,6 +166,7 @@ def test_a_part_that_works_on_one_machine_only_is_refused_on_a_cluster_with_the_
     assert not (place / ".txtopo" / "submit").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(33)
 def test_settings_that_could_mix_two_emissions_are_refused_with_the_line_to_type(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unsafe = ["--conf", "spark.speculation=true", "-c", "spark.task.maxFailures=4"]
@@ -166,6 +175,7 @@ def test_settings_that_could_mix_two_emissions_are_refused_with_the_line_to_type
     assert "--conf spark.speculation=false --conf spark.task.maxFailures=1" in said
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "secret", "cure"),
     [
@@ -183,12 +193,14 @@ def test_a_secret_is_neither_passed_on_nor_shown(
     assert secret not in said
 
 
+@pytest.mark.thorough
 def test_where_a_secret_is_kept_is_none(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     confs = ["spark.kubernetes.authenticate.submission.oauthTokenFile=/run/token", "spark.kubernetes.driver.secrets.tls=/etc/tls"]
     line = printed(capsys, "words.py", "--master", CLUSTER, "--print", "--", "--conf", confs[0], "--conf", confs[1])
     assert set(confs) <= set(values(line, "--conf"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "fact", "cure"),
     [
@@ -209,11 +221,13 @@ def test_a_line_that_could_not_work_is_refused_with_the_cure(
     assert cure in said
 
 
+@pytest.mark.thorough
 def test_a_driver_on_the_cluster_takes_the_clusters_interpreter(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = printed(capsys, "words:topology", "--master", "yarn", "--zookeeper", "z:1", "--print", "--", "--deploy-mode", "cluster")
     assert not any("spark.pyspark" in part or "log4j2" in part for part in line)
 
 
+@pytest.mark.thorough
 def test_run_with_a_cluster_points_to_submit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "words.py", "--master", CLUSTER]) == 2
     assert f"txtopo submit TARGET --master {CLUSTER}" in capsys.readouterr().err

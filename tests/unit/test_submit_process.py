@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.processes import owners
 from txtopo import SetupError
 from txtopo.command import submit_process
@@ -63,7 +64,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield begin
     for process in started:
         process.kill()
-        process.wait(owners.PATIENCE_S)
+        process.wait(PATIENCE_S)
         assert process.stdout is not None
         process.stdout.close()
 
@@ -71,7 +72,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def line(process: subprocess.Popen[bytes]) -> list[str]:
     """The next line it writes, as words."""
     assert process.stdout is not None
-    assert select.select([process.stdout], [], [], owners.PATIENCE_S)[0], "it writes nothing"
+    assert select.select([process.stdout], [], [], PATIENCE_S)[0], "it writes nothing"
     return process.stdout.readline().decode().split()
 
 
@@ -97,7 +98,7 @@ def test_a_signal_goes_to_the_driver_and_not_to_the_jvm(start: Start, tmp_path: 
     command.send_signal(signum)
     assert line(command) == ["driver", "asked", str(int(signum))]
     assert line(command) == []
-    assert command.wait(owners.PATIENCE_S) == 7
+    assert command.wait(PATIENCE_S) == 7
 
 
 def test_a_signal_before_there_is_a_driver_ends_the_jvm(start: Start) -> None:
@@ -105,7 +106,7 @@ def test_a_signal_before_there_is_a_driver_ends_the_jvm(start: Start) -> None:
     assert line(command)[0] == "jvm"
     command.send_signal(signal.SIGTERM)
     assert line(command) == ["jvm", "asked"]
-    assert command.wait(owners.PATIENCE_S) == 143
+    assert command.wait(PATIENCE_S) == 143
 
 
 def test_the_jvm_does_not_outlive_the_command(start: Start, tmp_path: Path) -> None:

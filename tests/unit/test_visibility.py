@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from txtopo import (
     OutrunError,
     TransactionAttempt,
@@ -140,7 +141,7 @@ def test_a_transaction_is_waited_for_over_one_connection(recorder: Recorder) -> 
     with Visibility("words", zookeeper="localhost:1") as seen:
         seen.txid()
         committing.start()
-        assert seen.wait(3, timeout_s=30) == 3
+        assert seen.wait(3, timeout_s=PATIENCE_S) == 3
     committing.join()
     assert recorder.looks == 1
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests import words
 
+pytestmark = pytest.mark.thorough
+
 FREE_MAX = 0.003
 """Free relatives among all words."""
 DENSE_MAX = 0.03

@@ -32,5 +32,5 @@ def test_a_worker_whose_socket_was_closed_ends_without_a_word(then: str) -> None
     # Spark sets it, by default: a worker that cannot write its results ends.
     environment = {**os.environ, "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}
     command = [sys.executable, "-W", "ignore", "-c", WORKER.format(then=then)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "")

@@ -25,15 +25,15 @@ from unittest import mock
 
 import pyspark
 
+from tests.patience import PATIENCE_S, wait_until
 from tests.servers import clusters, standalone
-from tests.topologies import fresh_emissions
-from tests.topologies.fresh_emissions import FreshTopology, Strike, wait_for
+from tests.topologies.fresh_emissions import DRIVER_WAITS, FreshTopology, Strike
 from tests.wrong import weakened
 
 ROOT = Path(__file__).parents[2]
 ANSWER = "ANSWER "
-ANSWER_S = 120.0
-"""Longest that a scenario may take."""
+ENDLESS_S = 3600.0
+"""Longer than a scenario may take."""
 KILLS = 4
 
 TWO_PROCESSES = "local-cluster[2,1,512]"
@@ -101,11 +101,23 @@ def _executors(context: Any) -> set[str]:
     return set(filter(None, context._jsc.sc().getExecutorIds().mkString(",").split(",")))
 
 
+def _are_idle(context: Any) -> bool:
+    """Whether there are two executors, and no task runs."""
+    running = context._jsc.sc().taskScheduler().runningTasksByExecutors().mkString(",").split(",")
+    return len(_executors(context)) == len(running) == 2 and all(each.endswith(" -> 0") for each in running)
+
+
+def _number_of(pid: int) -> str:
+    """The number of an executor."""
+    words = standalone.command_line(pid).split()
+    return words[words.index("--executor-id") + 1]
+
+
 def _kill(context: Any, pid: int) -> None:
     """Kill an executor, and wait until Spark knows."""
-    before = _executors(context)
+    number = _number_of(pid)
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not before <= _executors(context), "Spark to notice the loss of an executor")
+    wait_until(lambda: number not in _executors(context), "Spark to notice the loss of an executor")
 
 
 @contextlib.contextmanager
@@ -129,7 +141,7 @@ def _hold_a_core(journal_path: str) -> Callable[[int], None]:
     def hold(ignored: int) -> None:
         journal = clusters.Journal(Path(journal_path))
         journal.write("holding a core")
-        wait_for(lambda: "released" in journal.lines(), "the release")
+        wait_until(lambda: "released" in journal.lines(), "the release")
 
     return hold
 
@@ -141,12 +153,12 @@ def _one_executor_busy(cluster: Any, topology: FreshTopology) -> Iterator[None]:
     job = cluster.context.parallelize([0], 1)
     thread = threading.Thread(target=job.foreach, args=[_hold_a_core(str(topology.journal.path))], daemon=True)
     thread.start()
-    wait_for(lambda: "holding a core" in topology.journal.lines(), "the other job to begin")
+    wait_until(lambda: "holding a core" in topology.journal.lines(), "the other job to begin")
     try:
         yield
     finally:
         topology.journal.write("released")
-        thread.join(fresh_emissions.BOUND_S)
+        thread.join(PATIENCE_S)
 
 
 @contextlib.contextmanager
@@ -155,23 +167,23 @@ def _killed_when_half_is_pinned(cluster: Any, topology: FreshTopology) -> Iterat
     other task goes on."""
 
     def kill() -> None:
-        wait_for(lambda: bool(topology.lines("struck numbers 1 emitted")), "the second task to wait")
+        wait_until(lambda: bool(topology.lines("struck numbers 1 emitted")), "the second task to wait")
         attempt = topology.lines("numbers 1 emitted 2:")[0].split()[3]
-        wait_for(lambda: bool(topology.lines(f"numbers 0 emitted {attempt} ")), "the first task to emit")
+        wait_until(lambda: bool(topology.lines(f"numbers 0 emitted {attempt} ")), "the first task to emit")
         tracker = cluster.context.statusTracker()
 
         def first_has_ended() -> bool:
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             return any(stage is not None and stage.numCompletedTasks == 1 for stage in stages)
 
-        wait_for(first_has_ended, "Spark to hear of the end of the first task")
+        wait_until(first_has_ended, "Spark to hear of the end of the first task")
         _kill(cluster.context, topology.pids(f"numbers 0 emitted {attempt} ")[0])
         topology.journal.write("released")
 
     thread = threading.Thread(target=kill, daemon=True)
     thread.start()
     yield
-    thread.join(fresh_emissions.BOUND_S)
+    thread.join(PATIENCE_S)
 
 
 @contextlib.contextmanager
@@ -181,10 +193,9 @@ def _taken_away(cluster: Any, topology: FreshTopology) -> Iterator[None]:
     from txtopo.engine import engine
 
     def take_away() -> None:
-        wait_for(lambda: bool(topology.lines("struck ")), "user code to wait")
+        wait_until(lambda: bool(topology.lines("struck ")), "user code to wait")
         [pid] = topology.pids(f"{topology.strikes[0].point} {topology.strikes[0].txid}:")
-        words = standalone.command_line(pid).split()
-        one = cluster.context._jvm.java.util.ArrayList([words[words.index("--executor-id") + 1]])
+        one = cluster.context._jvm.java.util.ArrayList([_number_of(pid)])
         backend = cluster.context._jsc.sc().schedulerBackend()
         # Without lowering the number of executors, without counting as a failure, and with any
         # tasks running there.
@@ -192,9 +203,25 @@ def _taken_away(cluster: Any, topology: FreshTopology) -> Iterator[None]:
 
     thread = threading.Thread(target=take_away, daemon=True)
     thread.start()
-    with mock.patch.object(engine, "_LATE_S", ANSWER_S):
+    with mock.patch.object(engine, "_LATE_S", ENDLESS_S):
         yield
-    thread.join(fresh_emissions.BOUND_S)
+    thread.join(PATIENCE_S)
+
+
+@contextlib.contextmanager
+def _waiting_is_noted(cluster: Any, topology: FreshTopology) -> Iterator[None]:
+    from txtopo.spark.jobs import SparkJobs
+
+    is_running = SparkJobs.is_running
+
+    def noting(jobs: Any, group: str) -> bool:
+        if is_running(jobs, group):
+            topology.journal.write(DRIVER_WAITS)
+            return True
+        return False
+
+    with mock.patch.object(SparkJobs, "is_running", noting):
+        yield
 
 
 @contextlib.contextmanager
@@ -206,7 +233,7 @@ def _killed_at_random(cluster: Any, topology: FreshTopology) -> Iterator[None]:
 
     def kill() -> None:
         for number in range(KILLS):
-            wait_for(lambda: len(_executors(cluster.context)) == 2 or is_over.is_set(), "two executors")
+            wait_until(lambda: len(_executors(cluster.context)) == 2 or is_over.is_set(), "two executors")
             if is_over.wait(rng.uniform(0.0, 2.0)):
                 return
             _kill(cluster.context, rng.choice(_executor_pids()))
@@ -218,7 +245,7 @@ def _killed_at_random(cluster: Any, topology: FreshTopology) -> Iterator[None]:
         yield
     finally:
         is_over.set()
-        thread.join(fresh_emissions.BOUND_S)
+        thread.join(PATIENCE_S)
 
 
 def _executor_pids() -> list[int]:
@@ -231,14 +258,14 @@ def _release_the_zombie(cluster: Any, topology: FreshTopology) -> list[str]:
     """The zombie's end, and whether the store is unchanged."""
     before = (list(topology.store.items()), topology.store.fences())
     topology.journal.write("released")
-    wait_for(lambda: bool(topology.lines("keep 0 2:0 was refused")) or bool(topology.lines("keep 0 after 2:0")), "the zombie to write")
+    wait_until(lambda: bool(topology.lines("keep 0 2:0 was refused")) or bool(topology.lines("keep 0 after 2:0")), "the zombie to write")
     unchanged = (list(topology.store.items()), topology.store.fences()) == before
     _kill(cluster.context, int(topology.lines("stopped executor ")[0].split()[-1]))
     return [*topology.lines("keep 0 2:0 was refused"), f"store unchanged: {unchanged}"]
 
 
 PINNED = {"inline_bytes_max": 0}
-SMALL = {"small_transaction_s": 60.0}
+SMALL = {"small_transaction_s": ENDLESS_S}
 """However slow the machine is: from the fourth transaction on each is one task."""
 CANCELLED = {"message_timeout_s": 5.0, "zombie_wait_s": 1.0}
 
@@ -259,7 +286,8 @@ SCENARIOS = {
     "zombie in user code": Scenario([Strike("keep 0 before", 2, "stop executor")], settings=CANCELLED, then=_release_the_zombie),
     "zombie that is waited for": Scenario(
         [Strike("keep 0 before", 2, "stop executor until the replay waits"), Strike("keep 1 before", 2, "die beside it")],
-        settings={"zombie_wait_s": 30.0},
+        settings={"zombie_wait_s": ENDLESS_S},
+        staged=_waiting_is_noted,
     ),
     "zombie inside the store": Scenario([Strike("keep 0 inside", 2, "wait")], settings=CANCELLED),
     "killed at random, inline": Scenario(size=100, settings={"max_spout_pending": 3}, staged=_killed_at_random),
@@ -290,11 +318,12 @@ def play(cluster: Any, request: Request, number: int) -> Answer:
             answer.refusals.append(f"{arguments[0].part}: {error}")
             raise
 
-    wait_for(lambda: len(_executors(cluster.context)) == 2, "two executors")
+    wait_until(lambda: _are_idle(cluster.context), "two idle executors")
+    settings = {"message_timeout_s": ENDLESS_S, **scenario.settings}
     with weakened.weakened(frozenset(request.removed)), mock.patch.object(SparkJobs, "run", noting), scenario.staged(cluster, topology):
-        run = cluster.submit_topology(topology.id, clusters.fast(**scenario.settings), topology.topology)
+        run = cluster.submit_topology(topology.id, clusters.fast(**settings), topology.topology)
         try:
-            run.wait_until_idle(ANSWER_S * 0.7)
+            run.wait_until_idle(PATIENCE_S)
             answer.notes = scenario.then(cluster, topology)
             run.stop()
         finally:
@@ -356,7 +385,7 @@ class HazardousCluster:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asdict(Request(scenario, str(directory), tuple(removed)))) + "\n")
         self._process.stdin.flush()
-        while not (line := self._lines.get(timeout=ANSWER_S)).startswith(ANSWER):
+        while not (line := self._lines.get()).startswith(ANSWER):
             assert line, f"the driver has ended: {Path(self._log.name).read_text()[-3000:]}"
         answer = Answer(**json.loads(line.removeprefix(ANSWER)))
         assert not answer.error, answer.error
@@ -370,12 +399,12 @@ class HazardousCluster:
         self._process.stdin.close()
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(30)
+                self._process.wait(PATIENCE_S)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(30)
-            self._reader.join(30)
+            self._process.wait()
+            self._reader.join()
             if self._process.stdout is not None:
                 self._process.stdout.close()
             self._log.close()

@@ -24,7 +24,7 @@ ANSWER_TIMEOUT_S = 30.0
 _OPTIONS_OF_OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 _CURE = (
-    f"  Install Java {OLDEST_VERSION} or newer, for example with `apt-get install openjdk-17-jre-headless`,\n"
+    f"  Install Java {OLDEST_VERSION} or newer, for example with `apt-get install default-jre-headless`,\n"
     "  or set JAVA_HOME to the directory of one that is installed: `export JAVA_HOME=/path/to/java`."
 )
 
