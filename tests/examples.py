@@ -1,9 +1,9 @@
 """Examples of Hypothesis: how many, and whether each run tries the same ones.
 
 The environment variable ``TEST_HYPOTHESIS`` names the profile. ``gate``, the default, tries the
-same examples in every run. ``search`` tries ten times as many, and others in every run; an example
-that fails becomes an ``@example``. ``unshrunk`` is ``gate`` without a look for the smallest example
-that fails, which a mutation is not worth.
+same examples in every run. ``search`` tries twenty times as many, and others in every run; an
+example that fails becomes an ``@example``. ``unshrunk`` is ``gate`` without a look for the smallest
+example that fails, which a mutation is not worth.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 
 PROFILE = os.environ.get("TEST_HYPOTHESIS", "gate")
-TIMES = 10 if PROFILE == "search" else 1
+TIMES = 20 if PROFILE == "search" else 1
 
 settings.register_profile(
     "gate", max_examples=100, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True

@@ -37,6 +37,7 @@ def test_an_aggregate_equals_a_plain_loop_and_emits_its_changes(name: str) -> No
     checked(BY_NAME[name])
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(17, 28)
 @pytest.mark.parametrize("name", ["sum", "longest"])
 def test_combining_in_portions_gives_the_same_aggregate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

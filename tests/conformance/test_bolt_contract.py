@@ -33,6 +33,7 @@ def test_a_topology_of_our_own_tests_keeps_the_contract() -> None:
     assert (report.components, report.transactions) == (("count", "after"), len(WORDS) // 4)
 
 
+@pytest.mark.in_gate("three tasks")
 @RULES
 @pytest.mark.parametrize(("tasks", "group_by"), [(1, []), (3, ["word"])], ids=["one task", "three tasks"])
 def test_a_bolt_that_writes_to_a_store_keeps_the_contract(tasks: int, group_by: list[str]) -> None:

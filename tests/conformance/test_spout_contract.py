@@ -23,6 +23,7 @@ ROWS: dict[int, list[tuple[str]]] = {0: [(f"a{n}",) for n in range(20)], 1: [(f"
 """Partition 2 is empty."""
 
 
+@pytest.mark.in_gate("*-always ready")
 @RULES
 @pytest.mark.parametrize("always_ready", [False, True], ids=["ready with data", "always ready"])
 @pytest.mark.parametrize("kind", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])

@@ -174,6 +174,7 @@ class EndsAfterWrite(Keep):
             raise RuntimeError("ended inside the commit")
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(22, 23)
 def test_after_a_restart_the_sealed_transaction_is_emitted_and_committed_again(cluster: LocalCluster, tmp_path: Path) -> None:
     journal, emitted = Journal(tmp_path / "journal"), Journal(tmp_path / "emitted")

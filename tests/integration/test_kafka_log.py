@@ -96,7 +96,7 @@ def test_a_topic_made_again_while_nothing_was_to_do_stops_the_spout(kafka: Kafka
     assert drive.positions[0]["end"] == 5
 
 
-@pytest.mark.in_gate("kept consumer-opaque", "fresh consumer-transactional")
+@pytest.mark.in_gate("kept consumer-opaque")
 @KINDS
 @pytest.mark.parametrize("is_warm", [True, False], ids=["kept consumer", "fresh consumer"])
 def test_a_topic_made_again_between_plan_and_reading_fails_the_reading(kafka: KafkaServer, driven: Any, kind: Any, is_warm: bool) -> None:
@@ -304,7 +304,7 @@ def _await_ready(kafka: KafkaServer, drive: Drive) -> None:
     kafka.wait_until(lambda: drive.is_ready)
 
 
-@pytest.mark.in_gate("2-opaque", "3-transactional")
+@pytest.mark.in_gate("2-opaque")
 @KINDS
 @pytest.mark.parametrize("records_per_batch", [1, 2, 3, 100])
 def test_aborted_records_and_markers_are_gaps_also_at_the_ends_of_batches(kafka: KafkaServer, driven: Any, kind: Any, records_per_batch: int) -> None:

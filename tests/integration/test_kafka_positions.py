@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import NewPartitions
 
 from tests.patience import PATIENCE_S
 from tests.servers.kafka import ENDLESS_S, KafkaServer
@@ -81,7 +80,7 @@ def test_a_start_is_pinned_by_the_first_transaction_before_anything_is_read(kafk
     assert {index: (metadata["start"], metadata["end"]) for index, metadata in first.items()} == {0: (3, 3), 1: (2, 2)}
     # The first attempt fails, and records come meanwhile, also to a new partition.
     kafka.produce(topic, ["0-3"], 0)
-    kafka.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(PATIENCE_S)
+    kafka.add_partitions(topic, 3)
     kafka.wait_until(lambda: kafka._has_leaders(topic, 3))
     kafka.produce(topic, ["2-0"], 2)
     drive.wait(REFRESH_S)
@@ -93,6 +92,7 @@ def test_a_start_is_pinned_by_the_first_transaction_before_anything_is_read(kafk
     assert drive.rest() == ["0-3", "2-0"]
 
 
+@pytest.mark.in_gate("opaque")
 @KINDS
 def test_the_earliest_start_reads_all_there_is(kafka: KafkaServer, driven: Any, kind: Any) -> None:
     topic = filled(kafka, 3, 2)
@@ -153,7 +153,7 @@ def test_new_partitions_and_topics_are_found_in_time_and_read_from_their_beginni
     kafka.produce(prefix, ["old"])
     drive = driven(kind, re.compile(f"{prefix}.*"), start=start)
     assert drive.rest() == (["old"] if start == "earliest" else [])
-    kafka.admin.create_partitions([NewPartitions(prefix, 2)])[prefix].result(PATIENCE_S)
+    kafka.add_partitions(prefix, 2)
     kafka.wait_until(lambda: kafka._has_leaders(prefix, 2))
     kafka.produce(prefix, ["of a new partition"], 1)
     earlier = kafka.new_topic(f"{prefix}-a")
@@ -187,7 +187,7 @@ def test_an_opaque_replay_that_finds_a_new_partition_keeps_to_the_number_that_wa
     drive = driven(OpaqueKafkaTransactionalSpout, topic)
     assert drive.is_ready
     drive.plan()
-    kafka.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(PATIENCE_S)
+    kafka.add_partitions(topic, 2)
     kafka.wait_until(lambda: kafka._has_leaders(topic, 2))
     kafka.produce(topic, ["1-0"], 1)
     assert drive.next() == numbered(0, 3, "0-")

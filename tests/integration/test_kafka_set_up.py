@@ -87,6 +87,7 @@ def test_a_password_from_the_environment_lets_the_spout_in(kafka: KafkaServer, g
     drive.close()
 
 
+@pytest.mark.in_gate("Kafka*")
 @pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout])
 def test_a_wrong_password_is_an_error_of_set_up_at_once(
     kafka: KafkaServer, granted: str, kind: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -139,6 +140,7 @@ def test_a_setting_that_the_library_does_not_know_is_named(kafka: KafkaServer) -
             Drive(KafkaTransactionalSpout(kafka.servers, kafka.new_topic(), client=settings))
 
 
+@pytest.mark.thorough
 def test_a_record_of_twenty_megabytes_is_read(kafka: KafkaServer) -> None:
     topic = kafka.new_topic(max_message_bytes="30000000")
     record = b"x" * 20_000_000

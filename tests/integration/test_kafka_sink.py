@@ -58,6 +58,7 @@ class TestReplays:
         for txid in range(1, 6):
             for task in (0, 1):
                 sales.write(process, txid, 0, [f"{txid}"] * 4, task=task)
+        kafka.wait_until_settled(sales.topic)
         for partition in range(3):
             values = [record.value for record in kafka.read(sales.topic) if record.partition == partition]
             assert values == sorted(values, key=lambda value: value or b"")

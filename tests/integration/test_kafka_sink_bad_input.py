@@ -53,6 +53,7 @@ class TestTopics:
 
     def test_a_tombstone_is_written_if_it_is_meant(self, sales: Sales, process: WorkerProcess) -> None:
         sales.write(process, 1, 0, ["a", None], sink=sales.sink(tombstones=True))
+        sales.kafka.wait_until_settled(sales.topic)
         assert [record.value for record in sales.kafka.read(sales.topic)] == [b"a", None]
         with pytest.raises(RowRefusedError, match=r"the field 'value' is None, which deletes .*\n  If that is meant, give tombstones=True"):
             sales.prepared(process, 1, 0, ["a", None])

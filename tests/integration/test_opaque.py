@@ -242,6 +242,7 @@ def numbers_of(*sizes: int) -> dict[int, list[tuple[int]]]:
     return {p: [(p * 1000 + n,) for n in range(size)] for p, size in enumerate(sizes)}
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(18, 19, 20, 21)
 def test_a_partition_is_disabled_and_enabled_while_the_topology_runs(cluster: LocalCluster, tmp_path: Path) -> None:
     spout, store = OpaqueMemoryTransactionalSpout(numbers_of(3, 3), ["n"], 2), opaque_store(tmp_path)

@@ -52,6 +52,7 @@ def one_task(topology: Small, txid: int) -> list[bool]:
     return [attempt.is_one_task for attempt in ran.values()]
 
 
+@pytest.mark.in_gate("3-7")
 @pytest.mark.rule(3, 23)
 @pytest.mark.parametrize(("pending", "certainly_from"), [(1, 4), (3, 7)])
 def test_after_a_few_small_transactions_processing_and_commit_are_one_spark_task(
@@ -120,7 +121,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.in_gate("emits while executing", "committer spout")
+@pytest.mark.in_gate("emits while executing")
 @pytest.mark.rule(4, 12, 13, 16, 17, 22, 28)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_results_in_one_task_equal_those_in_several(cluster: LocalCluster, tmp_path: Path, variant: str) -> None:
@@ -169,6 +170,7 @@ def test_a_small_transaction_that_fails_is_processed_by_itself_and_counts_once(
     assert topology.results(0)[0] == undisturbed
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(8, 28, 29, 33)
 def test_a_small_transaction_that_hangs_is_timed_out_and_its_task_changes_nothing_later(
     cluster: LocalCluster, tmp_path: Path, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
@@ -193,6 +195,7 @@ def test_a_small_transaction_that_hangs_is_timed_out_and_its_task_changes_nothin
     assert topology.results(0)[0] == undisturbed
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(3)
 def test_a_suddenly_large_batch_is_exact_and_later_batches_use_all_cores_again(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

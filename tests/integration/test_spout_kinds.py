@@ -30,7 +30,7 @@ def expected_batches(kind: str) -> dict[int, list[int]]:
     return {txid: sorted(p * 1000 + n for p in range(3) for n in range(2 * txid - 2, min(2 * txid, 7))) for txid in range(1, 5)}
 
 
-@pytest.mark.in_gate("plain-1", "planned-1", "storm-style-1")
+@pytest.mark.in_gate("planned-1")
 @pytest.mark.rule(3, 4, 6, 18, 19, 20)
 @pytest.mark.parametrize("pending", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)

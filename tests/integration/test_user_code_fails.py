@@ -26,7 +26,7 @@ HOOKS = [
 ]
 
 
-@pytest.mark.in_gate("split.execute-1", "split.finish_batch-3", "count.prepare-3", "count.finish_batch after write-3", "after.finish_batch-1")
+@pytest.mark.in_gate("split.execute-1", "count.prepare-3", "count.finish_batch after write-3")
 @pytest.mark.rule(6, 7, 28)
 @pytest.mark.parametrize("pending", [1, 3])
 @pytest.mark.parametrize("hook", HOOKS)

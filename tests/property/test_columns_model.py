@@ -32,7 +32,7 @@ from txtopo.dataplane import inbox, outbox
 from txtopo.dataplane.columns import task
 from txtopo.dataplane.job import Batch, Limits
 
-QUICK = examples(150)
+QUICK = examples(75)
 
 NAMES = ("key", "number")
 SCHEMA = pa.schema([("key", pa.string()), ("number", pa.int64())])
@@ -190,7 +190,7 @@ def test_a_topology_with_columns_anywhere_equals_the_topology_with_tuples(
 
 
 @pytest.mark.rule(17)
-@examples(30)
+@examples(20)
 @given(drawn=topologies(), rows_max=st.integers(1, 4))
 def test_the_size_of_collected_portions_changes_no_result(drawn: Any, rows_max: int) -> None:
     tasks, specs, partitions = drawn

@@ -18,7 +18,7 @@ from tests.property.test_columns_routing import ATTEMPT, BERLIN, batches
 from txtopo.dataplane import column_runs, wire
 from txtopo.dataplane.columns import batches as column_batches
 
-QUICK = examples(150)
+QUICK = examples(75)
 
 
 def rows(batch: pa.RecordBatch) -> list[Any]:

@@ -22,7 +22,7 @@ from txtopo.dataplane.columns import batches as column_batches
 from txtopo.dataplane.columns import routing
 from txtopo.topology.grouping import Grouping, UnsupportedKeyError
 
-QUICK = examples(300)
+QUICK = examples(150)
 ATTEMPT = TransactionAttempt(3, 1)
 
 BERLIN = "Europe/Berlin"

@@ -484,4 +484,4 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
 @pytest.mark.rule(1, 2, 3, 4, 5, 6, 7)
 def test_the_coordinator_keeps_its_rules_under_any_events() -> None:
-    run_state_machine_as_test(CoordinatorMachine, settings=examples(200, stateful_step_count=40))
+    run_state_machine_as_test(CoordinatorMachine, settings=examples(120, stateful_step_count=40))

@@ -308,7 +308,7 @@ def run(drawn: Drawn, cores: int, limits: Limits, seed: int, learns: bool, faili
 # -- the claims ----------------------------------------------------------------------------------
 
 @pytest.mark.rule(10, 11, 12, 13, 14, 15, 16, 17, 19)
-@examples(120)
+@examples(60)
 @given(drawn=topologies(), data=st.data())
 def test_every_plan_of_every_topology_equals_the_model(drawn: Drawn, data: st.DataObject) -> None:
     expected = Model(drawn).run()
@@ -326,7 +326,7 @@ def test_every_plan_of_every_topology_equals_the_model(drawn: Drawn, data: st.Da
 
 
 @pytest.mark.rule(10, 11, 12, 13, 14, 15, 16, 17, 19)
-@examples(120)
+@examples(60)
 @given(drawn=topologies(), cores=st.integers(1, 8), limits=st.sampled_from(LIMITS))
 def test_a_whole_transaction_in_one_task_equals_the_model(drawn: Drawn, cores: int, limits: Limits) -> None:
     ran = run(drawn, cores, limits, seed=0, learns=False, straight=True)
@@ -338,7 +338,7 @@ def test_a_whole_transaction_in_one_task_equals_the_model(drawn: Drawn, cores: i
 
 
 @pytest.mark.rule(7)
-@examples(80)
+@examples(50)
 @given(drawn=topologies(), data=st.data())
 def test_a_failure_anywhere_is_told_under_every_plan_and_nothing_of_its_job_is_used(drawn: Drawn, data: st.DataObject) -> None:
     spec = data.draw(st.sampled_from(drawn.bolts), label="bolt")

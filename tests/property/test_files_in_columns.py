@@ -19,7 +19,7 @@ from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpou
 from txtopo.dataplane.column_runs import ColumnMistakeError
 from txtopo.dataplane.columns import batches
 
-QUICK = examples(200)
+QUICK = examples(100)
 CUTS = (1, 17, 1 << 20)
 
 TEXTS = st.text(st.sampled_from('ab{}[]",:\\\r\n\t NaInf\u00e9\ud800\x00'), max_size=6)
@@ -137,7 +137,7 @@ def is_same(value: Any, came: Any, type: pa.DataType) -> bool:
 
 
 @pytest.mark.rule(38)
-@examples(600)
+@examples(250)
 @given(values=columns(), type=st.sampled_from(TYPES))
 def test_values_come_out_of_a_column_as_they_went_in_or_it_is_refused(values: list[Any], type: pa.DataType | None) -> None:
     schema = None if type is None else pa.schema([("a", type)])

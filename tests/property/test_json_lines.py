@@ -15,7 +15,7 @@ from tests.property.test_files_in_columns import JSON_LINES
 from tests.unit.test_hostile_files import JSON_ACCEPTED, JSON_REFUSED
 from txtopo.connectors import json_lines
 
-QUICK = examples(1000)
+QUICK = examples(400)
 FIELDS = ("a", "w", "n", "o")
 
 SCALARS = st.sampled_from([

@@ -119,7 +119,7 @@ class _StrictRotating(_Rotating):
     strict = True
 
 
-SETTINGS = examples(150, stateful_step_count=30)
+SETTINGS = examples(75, stateful_step_count=30)
 
 
 @pytest.mark.rule(24)

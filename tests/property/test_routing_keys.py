@@ -21,7 +21,7 @@ from txtopo.topology.grouping import Grouping, encode_key, encode_value, task_fo
 
 pytestmark = pytest.mark.rule(16)
 
-QUICK = examples(200)
+QUICK = examples(100)
 
 offsets = st.builds(lambda minutes: datetime.timezone(datetime.timedelta(minutes=minutes)), st.integers(-1439, 1439))
 numbers = st.integers() | st.floats() | st.decimals(allow_nan=True, min_value=-(10**20), max_value=10**20) | st.booleans()

@@ -18,7 +18,7 @@ from txtopo.dataplane import row_encoding, wire
 pytestmark = pytest.mark.rule(14)
 
 ATTEMPT = TransactionAttempt(1, 0)
-QUICK = examples(300)
+QUICK = examples(150)
 
 
 class Colour(str, enum.Enum):  # noqa: UP042 - a text that is more than a text

@@ -262,7 +262,7 @@ key."""
 FOUND: dict[bool, list[list[list[Attempt]]]] = {False: [], True: [TAKEN_OVER_AND_TAKEN_BACK, TAKEN_BACK_TO]}
 """Stories that went wrong once, by whether they are of an opaque store."""
 
-EXAMPLES = {"mariadb": 12, "memory": 120, "postgresql": 20, "redis": 60, "sqlite": 120}
+EXAMPLES = {"mariadb": 6, "memory": 60, "postgresql": 10, "redis": 30, "sqlite": 60}
 """A story in a database server takes a hundred times as long as in memory."""
 SLOW = {("mariadb", True), ("postgresql", False), ("redis", False)}
 """Each server has one kind of store in ``make test``."""

@@ -20,7 +20,7 @@ from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.row_encoding import Runs
 from txtopo.dataplane.wire import Frame
 
-QUICK = examples(150)
+QUICK = examples(75)
 
 ATTEMPT = TransactionAttempt(1, 0)
 JOB = Job("run", "processing", ATTEMPT, {})

@@ -34,6 +34,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewPartitions,
     NewTopic,
     OffsetSpec,
     ResourcePatternType,
@@ -127,6 +128,7 @@ class KafkaServer(owned.Server):
         self._numbers = itertools.count(1)
         self._jars = jars.directory("kafka")
         self._controller = self._sasl = self._said_before = 0
+        self._producing: Producer | None = None
 
     @property
     def servers(self) -> str:
@@ -155,7 +157,9 @@ class KafkaServer(owned.Server):
         return name
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic."""
+        """Delete a topic. A topic of that name that is made later knows nothing of its producers.
+        """
+        self._producing = None
         self.admin.delete_topics([name])[name].result(PATIENCE_S)
         self.wait_until(lambda: name not in self.admin.list_topics(timeout=PATIENCE_S).topics)
 
@@ -179,18 +183,25 @@ class KafkaServer(owned.Server):
             producer.init_transactions(PATIENCE_S)
         return producer
 
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        self._producing = None
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(PATIENCE_S)
+
     def produce(self, topic: str, values: Iterable[str | bytes | None], partition: int = 0, **more: Any) -> None:
         """Append records, each with ``more``, and wait until they are there."""
-        producer = self.producer()
+        refused: list[KafkaError] = []
+        # A new producer of this kind waits half a second for its number.
+        producer = self._producing = self._producing or self.producer()
         for value in values:
             while True:
                 try:
-                    producer.produce(topic, value, partition=partition, **more)
+                    producer.produce(topic, value, partition=partition, on_delivery=lambda error, _: refused.append(error) if error else None, **more)
                     break
                 except BufferError:
                     producer.poll(0.1)
         left = producer.flush(PATIENCE_S)
-        assert left == 0, f"{left} records did not get to {topic}"
+        assert (left, refused) == (0, []), f"{topic} did not take all records"
 
     def read(self, topic: str, isolation: str = "read_committed") -> list[Record]:
         """Everything in a topic, partition by partition."""
@@ -233,7 +244,9 @@ class KafkaServer(owned.Server):
         self.wait_until(lambda: self.is_settled(topic))
 
     def values(self, topic: str, isolation: str = "read_committed") -> list[str]:
-        """The values in a topic as texts, partition by partition."""
+        """The values in a topic as texts, partition by partition, when no transaction is open: the
+        answer to a commit comes before readers see the records."""
+        self.wait_until_settled(topic)
         return [(record.value or b"").decode() for record in self.read(topic, isolation)]
 
     # -- the server -------------------------------------------------------------------------------
@@ -265,6 +278,7 @@ class KafkaServer(owned.Server):
             "log.dirs": str(self.data),
         }
         self._said_before = len(self.log)
+        self._producing = None
         configuration = self._directory / "server.properties"
         configuration.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         (self._directory / "log4j2.properties").write_text(_LOGGING)

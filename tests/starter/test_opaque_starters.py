@@ -85,6 +85,7 @@ class OpensOnlyWithWords(CombiningCommitter):
             super().finish_batch()
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(31)
 def test_it_counts_once_also_if_the_committer_opens_its_store_only_when_it_has_words(cluster: LocalCluster, tmp_path: Path) -> None:
     store = keyed_count.open_store(tmp_path / "store.db")

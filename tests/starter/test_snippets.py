@@ -2,8 +2,7 @@
 
 A page is one session: all snippets of a page share names and a directory. A block of text
 after ``<!-- output -->`` is the output of the snippet before the block. ``<!-- no-run -->`` marks a
-fragment that only makes sense in place. All pages share one Spark. A snippet with a topology runs
-twice: its stores exist the second time, and its output differs then.
+fragment that only makes sense in place. All pages share one Spark.
 """
 
 from __future__ import annotations
@@ -54,9 +53,11 @@ def snippets(page: Path) -> Iterator[Snippet]:
 
 
 WITH_SNIPPETS = [page for page in PAGES if any(snippets(page))]
+WITH_TOPOLOGIES = [page for page in PAGES if any("LocalCluster(" in snippet.code for snippet in snippets(page))]
 
 
-@pytest.mark.in_gate("README.md", "starter/*", "docs/[!t]*")  # the page on testing plays many schedules
+# Without the pages on testing and on a store of your own, which play schedules and check contracts.
+@pytest.mark.in_gate("README.md", "starter/*", "docs/[!ts]*", "docs/s[!t]*", "docs/stores.md", "docs/stores/[!y]*")
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_snippets_of_a_page_run_and_print_its_outputs(
     page: Path, shared_cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -69,12 +70,20 @@ def test_the_snippets_of_a_page_run_and_print_its_outputs(
         snippet.run(names)
         if snippet.output is not None:
             assert capsys.readouterr().out == snippet.output, f"{page.name}, line {snippet.line + 1}"
-    if not any("LocalCluster(" in snippet.code for snippet in snippets(page)):
-        return
-    # A reader may run an example again, in the same place, with the stores of the first run.
-    names = {"__name__": "__main__"}
-    for snippet in snippets(page):
-        snippet.run(names)
+
+
+@pytest.mark.in_gate("docs/getting-started.md")
+@pytest.mark.parametrize("page", WITH_TOPOLOGIES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_snippets_of_a_page_run_again_with_the_stores_of_their_first_run(
+    page: Path, shared_cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their output may be another one then."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["snippet.py"])
+    for _ in range(2):
+        names: dict[str, Any] = {"__name__": "__main__"}
+        for snippet in snippets(page):
+            snippet.run(names)
 
 
 def test_the_pages_that_teach_have_snippets_and_their_outputs() -> None:

@@ -21,7 +21,7 @@ from txtopo.testing.simulator.mistakes import Mistake
 SEEDS_MAX = 120
 """So many schedules find each of the mistakes."""
 
-SEEDS_OF_CORRECTED = 150
+SEEDS_OF_CORRECTED = 100
 
 WRONG: dict[str, tuple[str, Mistake]] = {
     "stamped_equality": ("total", mistakes.OLDER_AFTER_NEWER),

@@ -55,12 +55,14 @@ class Sales:
 
     @property
     def values(self) -> list[str]:
-        """The committed values, partition by partition."""
+        """The committed values, partition by partition, when no transaction is open."""
         return self.kafka.values(self.topic)
 
     @property
     def records(self) -> list[Record]:
-        """The committed auxiliary records, task by task, oldest first."""
+        """The committed auxiliary records, task by task, oldest first, when no transaction is open.
+        """
+        self.kafka.wait_until_settled(self.auxiliary_topic)
         return [decoded(self.auxiliary_topic, record.value) for record in self.kafka.read(self.auxiliary_topic)]
 
     def task(self, process: WorkerProcess, task: int = 0, tasks: int = 2, **context: Any) -> TopologyContext:

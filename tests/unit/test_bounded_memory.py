@@ -78,6 +78,7 @@ def test_a_spout_streams_a_batch_far_larger_than_its_memory(tmp_path: Path, rows
     assert sum(sent) > rows // 2 * row_bytes
 
 
+@pytest.mark.thorough
 def test_rows_too_light_to_be_weighed_do_not_gather_either(tmp_path: Path) -> None:
     scene = Scene(floods.weighing("light", tmp_path, floods.Flood(1, 250_000, 16), shuffled=True))
     sent = [0, 0]

@@ -68,6 +68,7 @@ def test_a_long_output_that_is_read_no_longer_ends_quietly() -> None:
     assert (command.returncode, complaints) == (READ_NO_LONGER, "")
 
 
+@pytest.mark.in_gate("*0")
 @pytest.mark.parametrize("arguments", [("--help",), ("config", "show")])
 def test_a_short_output_that_is_not_read_at_all_ends_quietly(arguments: tuple[str, ...], unread: int) -> None:
     assert txtopo(*arguments, stdout=unread) == (READ_NO_LONGER, "")

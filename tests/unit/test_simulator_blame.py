@@ -21,6 +21,7 @@ def simulated(wrong: Wrong, seeds: int) -> SimulationReport:
         return simulation.run(seeds)
 
 
+@pytest.mark.in_gate("an*", "chance", "a clock", "threads", "a dict*", "a value*", "a grouping*", "emitting*")
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.rule(10, 14, 17, 18, 28)
 def test_the_first_component_to_differ_is_blamed_with_the_mistake_and_its_cure(name: str) -> None:

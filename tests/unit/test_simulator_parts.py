@@ -358,6 +358,7 @@ class SeldomReady(Ready):
         return super().is_ready(last) and (not last or random.random() < 0.6)
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(5)
 def test_a_source_that_has_nothing_yet_keeps_the_contract_of_spouts() -> None:
     source = live_spout("planned", "chance")

@@ -86,6 +86,7 @@ def committed_first(planner: Any, txid: int) -> dict[int, Any]:
     return dict(positions)
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(4, 20)
 def test_positions_that_are_read_in_the_wrong_order_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Batches, "_positions_before", committed_first)

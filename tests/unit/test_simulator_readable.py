@@ -27,6 +27,7 @@ topology = hashing_bolts.topology(hashing_bolts.First(sort=True))
 """
 
 
+@pytest.mark.thorough
 def test_chance_that_another_process_shows_is_named_with_its_line() -> None:
     violation = report_of(Dice, sort=True).violation
     assert violation is not None

@@ -39,6 +39,7 @@ def test_hash_in_a_custom_grouping_is_found() -> None:
     assert "gets of the same tuples of 'first'" in str(report.violation)
 
 
+@pytest.mark.thorough
 def test_sorted_words_dealt_by_length_are_not_found_and_one_process_with_each_hash_seed_plays_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
     in_process = recomputation._in_process

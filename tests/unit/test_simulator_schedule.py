@@ -200,6 +200,7 @@ def test_results_that_outgrow_the_way_through_the_driver_are_pinned_and_released
     assert "driver 1 submits the processing job of attempt 1:1" in trace, "replayed, pinned"
 
 
+@pytest.mark.in_gate("committer", "planned opaque")
 @pytest.mark.parametrize("kind", ["plain", "committer", "storm", "opaque", "planned opaque"])
 @pytest.mark.rule(4, 18, 20, 22, 31)
 def test_spouts_of_every_kind_survive_all_faults_of_a_schedule(kind: str) -> None:

@@ -91,7 +91,7 @@ def test_a_kafka_sink_is_refused_before_a_schedule_could_write_to_the_real_topic
         simulate(topology(KafkaSink("nowhere:9092", "sales", value="word"), False, False), seeds=2, other_processes=False)
 
 
-@pytest.mark.in_gate("SqliteStore", "SqlStore, PostgreSQL", "SqlSink, opaque, upserts")
+@pytest.mark.in_gate("SqliteStore", "SqlSink, opaque, upserts")
 @pytest.mark.parametrize("name", BOLTS)
 @pytest.mark.rule(28)
 def test_a_right_topology_passes_with_every_store_and_sink(name: str, tmp_path: Path) -> None:

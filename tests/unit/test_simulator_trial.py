@@ -85,6 +85,7 @@ def test_the_document_of_an_error_is_one_too(capsys: pytest.CaptureFixture[str])
     assert (code, said["verdict"], said["exit_code"]) == (2, "error", 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("no_other_processes")
 def test_several_processes_come_to_the_same_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     code, said = document_of(capsys, "right", "-j", "2")
