@@ -15,16 +15,17 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import owners, readers
+from tests.servers.ports import free_ports
 from tests.servers.zookeepers import client_of
-from txtopo import ConfigError, SetupError, ZooKeeperAccessError, visible_txid
+from txtopo import ConfigError, SetupError, ZooKeeperAccessError, ZooKeeperUnavailableError, visible_txid
 from txtopo.command import cli
 from txtopo.state import credentials, embedded, privacy
 from txtopo.state.zookeeper import ZooKeeperStateStore
@@ -224,12 +225,110 @@ def test_a_directory_whose_zookeeper_comes_from_an_old_copy_is_brought_forward_a
         assert znodes_open_to_others(client) == []
 
 
-def test_a_copy_without_the_file_of_its_user_is_told(open_place: Path) -> None:
-    with embedded.EmbeddedZooKeeper(open_place / "state"):
-        pass
+THIEF = """
+import contextlib, json, os, socket, sys
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listening:
+    print("listening", flush=True)
+    heard = []
+    while True:
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            if sys.argv[2] == "answers":
+                # What the server of this directory says when it serves.
+                connection.sendall(f"dataDir={sys.argv[3]}/zookeeper/version-2\\n".encode())
+            heard.append(connection.recv(4096).decode(errors="replace"))
+        if heard and heard[-1] == "the end":
+            break
+print(json.dumps(heard[:-1]))
+"""
+"""Becomes another user, takes a port, and tells what it was sent."""
+
+
+class Thief:
+    """Another user's process on the port of a server that has ended; lives inside a ``with``."""
+
+    def __init__(self, port: int, data_dir: Path, how: str = "silent") -> None:
+        if os.getuid() != 0:
+            pytest.skip("NOT TESTED: only root can become another user, and show that such a user is kept out")
+        self.port = port
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", THIEF, str(port), how, str(data_dir)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self._process.stdout is not None
+        self._said = self._process.stdout
+
+    def __enter__(self) -> Self:
+        assert self._said.readline() == "listening\n", self._said.read()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def heard(self) -> list[str]:
+        """All that it was sent."""
+        with socket.create_connection(("127.0.0.1", self.port), PATIENCE_S) as connection:
+            connection.sendall(b"the end")
+        heard: list[str] = json.loads(self._said.read())
+        return heard
+
+
+def port_of(hosts: str) -> int:
+    return int(hosts.rpartition(":")[2])
+
+
+@pytest.mark.rule(37)
+def test_a_client_sends_nothing_to_another_user_who_has_taken_the_port(tmp_path: Path) -> None:
+    """Not a byte: the key of its session would do as well as the password."""
+    with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
+        owner, hosts = credentials.owner_of_directory(tmp_path), zookeeper.hosts
+        client = ZooKeeperStateStore(hosts, owner=owner)
+    with closing(client), Thief(port_of(hosts), tmp_path) as thief:
+        wait_until(lambda: client._link.stranger == NOBODY, "the client has looked who listens")
+        with pytest.raises(ZooKeeperAccessError, match=r"a process of another user listens \(uid 65534\).*\n.*not told the password"):
+            ZooKeeperStateStore(hosts, connect_timeout_s=0.2, owner=owner)
+        assert set(thief.heard()) == {""}
+
+
+def test_a_start_on_a_port_that_another_user_has_taken_goes_to_the_next_port(tmp_path: Path) -> None:
+    ports = free_ports(2)
+    with Thief(ports[0], tmp_path, "answers") as thief:
+        chosen = iter(ports)
+        with embedded.EmbeddedZooKeeper(tmp_path, choose_port=lambda: next(chosen)) as zookeeper:
+            assert port_of(zookeeper.hosts) == ports[1]
+        assert set(thief.heard()) <= {""}
+
+
+def test_a_restart_on_a_port_that_another_user_has_taken_fails_and_sends_nothing(tmp_path: Path) -> None:
+    with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
+        os.kill(zookeeper.pid, signal.SIGKILL)
+        wait_until(lambda: not zookeeper.is_alive, "the server has ended")
+        with Thief(port_of(zookeeper.hosts), tmp_path, "answers") as thief:
+            with pytest.raises(ZooKeeperUnavailableError, match="BindException"):
+                zookeeper.restart()
+            assert set(thief.heard()) <= {""}
+
+
+def test_a_password_opens_nothing_for_the_next_owner_of_the_directory(tmp_path: Path) -> None:
+    with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, closing(ZooKeeperStateStore(zookeeper.hosts)) as store:
+        store.ensure("/words")
+        stolen = credentials.owner_of_directory(tmp_path)
+    with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
+        with pytest.raises(ZooKeeperAccessError, match="NoAuthError"):
+            ZooKeeperStateStore(zookeeper.hosts, owner=stolen)
+        with closing(ZooKeeperStateStore(zookeeper.hosts)) as store:
+            assert store.get("/words") is not None
+
+
+def test_a_copy_without_the_file_of_its_user_is_that_of_the_user_who_opens_it(open_place: Path) -> None:
+    with embedded.EmbeddedZooKeeper(open_place / "state") as zookeeper, closing(ZooKeeperStateStore(zookeeper.hosts)) as store:
+        store.ensure("/words")
     (open_place / "state" / credentials.OWNER_FILE).unlink()
-    with pytest.raises(ZooKeeperAccessError, match=r"belongs to another user than .*user\.json names\n.*restore user\.json from the same copy"):
-        embedded.EmbeddedZooKeeper(open_place / "state").start()
+    with embedded.EmbeddedZooKeeper(open_place / "state") as zookeeper, closing(ZooKeeperStateStore(zookeeper.hosts)) as store:
+        assert store.children("/") == ["words"]
 
 
 def test_credentials_of_the_user_work_in_a_data_directory_and_so_does_the_directory(tmp_path: Path) -> None:

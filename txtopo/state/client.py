@@ -8,6 +8,9 @@ module and ``zookeeper`` are all that knows kazoo.
 Invariants:
 - No password, no answer to a server's challenge and no key of a session gets into a log, at any
   level.
+- The server of a data directory gets its password, and the key of a session, only when the kernel
+  has said that the process at the other end is of the directory's user: at every connection, since
+  another user may have taken the port meanwhile.
 - A connection that breaks while we authenticate is a broken connection. kazoo takes it for a
   refusal, and would stop for good.
 """
@@ -15,13 +18,14 @@ Invariants:
 from __future__ import annotations
 
 import logging
+import socket
 from typing import Any
 
 from kazoo import exceptions, security
 from kazoo.client import KazooClient
 from kazoo.protocol import serialization
 
-from txtopo.state import credentials
+from txtopo.state import credentials, peer
 
 RECONNECT_DELAY_MAX_S = 1.0
 """kazoo would by default wait up to an hour between two tries to reconnect."""
@@ -45,21 +49,27 @@ def _is_harmless(record: logging.LogRecord) -> bool:
 _LOGGER.addFilter(_is_harmless)
 
 
+OWNED_BY_NOBODY = security.make_acl("digest", "txtopo:AAAAAAAAAAAAAAAAAAAAAAAAAAA=", all=True)
+"""The rights of a user without a password: no text is known to have the digest of zeros. Only the
+administrator, whom no rights bind, may use such a znode."""
+
+
 class Client:
     """One kazoo client of ``servers``, not yet started, and the state of its authentication.
 
-    ``owner`` holds the credentials of the server itself, if the server is that of a data directory.
-    New znodes belong to both, ``who`` and ``owner``.
+    ``owner`` holds the credentials of the server's administrator, if the server is that of a data
+    directory. New znodes belong to ``who``, and to the administrator.
     """
 
     def __init__(
         self, servers: str, session_timeout_s: float, who: credentials.Credentials | None, owner: credentials.Credentials | None = None
     ) -> None:
         digests = [each for each in (owner, who) if each is not None and each.scheme == "digest"]
-        self.acl = security.CREATOR_ALL_ACL if who is not None or owner is not None else security.OPEN_ACL_UNSAFE
-        """The rights on every znode we make: everybody's, or those of ``who`` and ``owner``
-        alone.
-        """
+        self.acl = _rights(who, owner)
+        """The rights on every znode we make: everybody's, or those of ``who`` and the administrator
+        alone."""
+        self.stranger: int | None = None
+        """The uid of the process that had the server's port, and did not get the password."""
         self.hang_ups = 0
         """How often in a row a server has hung up while we authenticated by SASL."""
         self.is_refused = False
@@ -76,11 +86,29 @@ class Client:
         if who is not None and who.scheme == "sasl":
             self._authenticate = self.kazoo._connection._authenticate_with_sasl
             self.kazoo._connection._authenticate_with_sasl = self._authenticate_or_reconnect
+        if owner is not None and owner.server_uid is not None:
+            self._uids, self._create_connection = {owner.server_uid, 0}, self.kazoo.handler.create_connection
+            self.kazoo.handler.create_connection = self._connect_to_our_user
 
     @property
     def has_ended(self) -> bool:
         """Whether it will not reconnect by itself any more."""
         return bool(self.kazoo._connection.connection_stopped.is_set())
+
+    def _connect_to_our_user(self, **how: Any) -> socket.socket:
+        """On kazoo's thread, for every new connection. kazoo takes an OSError for a connection that
+        cannot be made."""
+        connection: socket.socket = self._create_connection(**how)
+        try:
+            uid = peer.user_of_peer(connection, how["timeout"])
+            if uid not in self._uids:
+                self.stranger = uid
+                raise PermissionError("the process that listens there is another user's")
+        except BaseException:
+            connection.close()
+            raise
+        self.stranger = None
+        return connection
 
     def _authenticate_or_reconnect(self, host: str, timeout_s: float) -> None:
         """On kazoo's thread, for every new connection."""
@@ -100,8 +128,14 @@ class Client:
         self.hang_ups = 0
 
 
+def _rights(who: credentials.Credentials | None, owner: credentials.Credentials | None) -> list[Any]:
+    if owner is None:
+        return list(security.OPEN_ACL_UNSAFE if who is None else security.CREATOR_ALL_ACL)
+    return [OWNED_BY_NOBODY, *([] if who is None else [security.make_digest_acl(who.user, who.reveal(), all=True)])]
+
+
 def _sasl_options(who: credentials.Credentials) -> dict[str, Any]:
     return {"mechanism": "DIGEST-MD5", "service": "zookeeper", "principal": "zk-sasl-md5", "username": who.user, "password": who.reveal()}
 
 
-__all__ = ["Client"]
+__all__ = ["OWNED_BY_NOBODY", "Client"]

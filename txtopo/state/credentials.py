@@ -31,12 +31,16 @@ FILE_BYTES_MAX = 64 * 1024
 
 class Credentials:
     """``user`` and password under an authentication ``scheme``: ``digest`` (ZooKeeper's own) or
-    ``sasl`` (DIGEST-MD5)."""
+    ``sasl`` (DIGEST-MD5).
 
-    __slots__ = ("_password", "scheme", "user")
+    ``server_uid``: the password is for servers on this machine that belong to this user, or to
+    root. None: for any server, as the user of txtopo has said.
+    """
 
-    def __init__(self, scheme: Literal["digest", "sasl"], user: str, password: str) -> None:
-        self.scheme, self.user, self._password = scheme, user, password
+    __slots__ = ("_password", "scheme", "server_uid", "user")
+
+    def __init__(self, scheme: Literal["digest", "sasl"], user: str, password: str, server_uid: int | None = None) -> None:
+        self.scheme, self.user, self._password, self.server_uid = scheme, user, password, server_uid
 
     def reveal(self) -> str:
         """The password, for the one caller that hands it to ZooKeeper's client."""
@@ -57,8 +61,8 @@ _owners: dict[str, Credentials] = {}
 
 
 def new_owner() -> Credentials:
-    """A user name that is drawn at random, and so belongs to no other user."""
-    return Credentials("digest", "txtopo", secrets.token_urlsafe(32))
+    """ZooKeeper's administrator for one run of a server, with a password drawn at random."""
+    return Credentials("digest", "super", secrets.token_urlsafe(32), os.geteuid())
 
 
 def owner_text(owner: Credentials) -> str:
@@ -80,7 +84,7 @@ def owner_of_directory(data_dir: Path) -> Credentials | None:
         return None
     try:
         fields = json.loads(text)
-        return Credentials("digest", str(fields["user"]), str(fields["password"]))
+        return Credentials("digest", str(fields["user"]), str(fields["password"]), path.stat().st_uid)
     except (ValueError, TypeError, KeyError):
         # Not chained: the cause contains the text read, perhaps the password.
         raise errors.ConfigError(f"{path} does not say whose the ZooKeeper of its directory is\n  Restore it from a copy of the directory.") from None

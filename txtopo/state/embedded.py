@@ -39,8 +39,8 @@ from txtopo.state import credentials, directory, protection, server_process
 START_TIMEOUT_S = 30.0
 PORT_ATTEMPTS = 5
 
-OWNED = "user.json.complete"
-"""There when every znode is that of the directory's user."""
+CLOSED = "user.json.closed"
+"""There when no znode is open to other users."""
 
 
 def free_port() -> int:
@@ -61,6 +61,7 @@ class EmbeddedZooKeeper:
         self._directory = directory.DataDirectory(data_dir)
         self._choose_port = choose_port
         self._is_private = is_private
+        self._owner: credentials.Credentials | None = None
         self._command: list[str] = []
         self._server: server_process.ServerProcess | None = None
         self._port = 0
@@ -135,7 +136,7 @@ class EmbeddedZooKeeper:
         if self._server is not None:
             credentials.remember_owner(f"127.0.0.1:{self._port}", None)
             self._server.end()
-            self._server = None
+            self._server = self._owner = None
         self._directory.release()
 
     def __enter__(self) -> Self:
@@ -197,23 +198,25 @@ class EmbeddedZooKeeper:
             raise directory.no_room(self.data_dir, full)
 
     def _make_private(self) -> None:
-        """Give every znode to the user of this directory, also those that an earlier version left
-        open to everybody."""
-        if not self._is_private:
+        """Close every znode to other users, also those that an earlier version left open to
+        everybody, or to the holder of a password that was used again and again."""
+        if self._owner is None:
             return
-        owner, complete = credentials.owner_of_directory(self.data_dir), self.data_dir / OWNED
-        if owner is None:
-            owner = credentials.new_owner()
-            complete.unlink(missing_ok=True)
-            directory.write_durably(self.data_dir / credentials.OWNER_FILE, credentials.owner_text(owner))
-        protection.protect(self.hosts, owner, complete.exists(), self.data_dir)
-        if not complete.exists():
-            directory.write_durably(complete, "")
-        credentials.remember_owner(self.hosts, owner)
+        closed = self.data_dir / CLOSED
+        protection.protect(self.hosts, self._owner, closed.exists())
+        if not closed.exists():
+            directory.write_durably(closed, "")
+        credentials.remember_owner(self.hosts, self._owner)
 
     def _launch(self, port: int) -> server_process.ServerProcess:
         try:
-            directory.write_durably(self._config, server_process.configuration(self._data, port))
+            if self._is_private and self._owner is None:
+                # A new password for every owner of the directory: an old one, which a reader may
+                # still have, opens nothing.
+                self._owner = credentials.new_owner()
+                directory.write_durably(self.data_dir / credentials.OWNER_FILE, credentials.owner_text(self._owner))
+            administrator = "" if self._owner is None else protection.digest_of(self._owner)
+            directory.write_durably(self._config, server_process.configuration(self._data, port, administrator))
             lock = os.open(self.data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise directory.unusable(self.data_dir, error) from error

@@ -3,7 +3,8 @@ directory, and to no others.
 
 Apart from ``embedded`` because ``embedded`` runs a server and this module speaks to the server. The
 server listens on 127.0.0.1, where every user of the machine may connect; the rights (ACLs) on every
-znode, the root included, keep other users out.
+znode, the root included, keep other users out. They belong to nobody: the administrator, whose
+password is new for each owner of the directory, is bound by no rights.
 
 Invariants:
 - Rights are given from the root down: below a znode that has them, another user can make no more
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 from kazoo import exceptions, security
 from kazoo.client import KazooClient
@@ -32,25 +33,29 @@ _OF_ZOOKEEPER = "/zookeeper/config"
 """
 
 
-def protect(hosts: str, owner: credentials.Credentials, done: bool, data_dir: Path) -> None:
-    """Give every znode open to everybody on the server at ``hosts`` to ``owner``. ``done``: an
-    earlier call has run to its end.
+def digest_of(administrator: credentials.Credentials) -> str:
+    """Name and digest of the password, as a server's configuration has them."""
+    digest: str = security.make_digest_acl_credential(administrator.user, administrator.reveal())
+    return digest
 
-    Znodes that belong to other credentials of the user stay as they are. ``data_dir`` is the
-    directory of the server's data.
 
-    :raises ZooKeeperAccessError: the data belongs to the owner of another directory.
+def protect(hosts: str, administrator: credentials.Credentials, done: bool) -> None:
+    """Close every znode on the server at ``hosts`` that is open to everybody, or belongs to the one
+    password of a directory of earlier versions. ``done``: an earlier call has run to its end.
+
+    Znodes that belong to other credentials of the user stay theirs, too.
+
     :raises ZooKeeperUnavailableError: the server does not answer.
     """
-    link = client.Client(hosts, _TIMEOUT_S, None, owner)
+    link = client.Client(hosts, _TIMEOUT_S, None, administrator)
     try:
         link.kazoo.start(_TIMEOUT_S)
-        _require_ours(link.kazoo, data_dir)
-        if not done or _is_open(link.kazoo, "/"):
+        if not done or _is_open(_rights(link.kazoo, "/")):
             for path in _paths(link.kazoo, "/"):
                 with contextlib.suppress(exceptions.NoNodeError):
-                    if _is_open(link.kazoo, path):
-                        link.kazoo.set_acls(path, security.CREATOR_ALL_ACL)
+                    if _is_open(rights := _rights(link.kazoo, path)):
+                        kept = [right for right in rights if not _is_open([right])]
+                        link.kazoo.set_acls(path, [client.OWNED_BY_NOBODY, *kept])
     except (exceptions.KazooException, KazooTimeoutError) as error:
         raise errors.ZooKeeperUnavailableError(
             f"the ZooKeeper at {hosts}, which was just started, cannot be made private: {type(error).__name__} {error}\n  Run again."
@@ -60,22 +65,14 @@ def protect(hosts: str, owner: credentials.Credentials, done: bool, data_dir: Pa
         link.kazoo.close()
 
 
-def _require_ours(kazoo: KazooClient, data_dir: Path) -> None:
-    try:
-        kazoo.get_acls("/")
-    except exceptions.NoAuthError:
-        raise errors.ZooKeeperAccessError(
-            f"the ZooKeeper data in {data_dir} belongs to another user than {data_dir / credentials.OWNER_FILE} names\n"
-            f"  It comes from a copy: restore {credentials.OWNER_FILE} from the same copy."
-        ) from None
+def _rights(kazoo: KazooClient, path: str) -> list[Any]:
+    return list(kazoo.get_acls(path)[0])
 
 
-def _is_open(kazoo: KazooClient, path: str) -> bool:
-    try:
-        rights, _ = kazoo.get_acls(path)
-    except exceptions.NoAuthError:
-        return False
-    return any(right.id.scheme == "world" for right in rights)
+def _is_open(rights: list[Any]) -> bool:
+    return any(
+        right.id.scheme == "world" or (right.id.id.startswith("txtopo:") and right.id != client.OWNED_BY_NOBODY.id) for right in rights
+    )
 
 
 def _paths(kazoo: KazooClient, path: str) -> Iterator[str]:
@@ -86,10 +83,10 @@ def _paths(kazoo: KazooClient, path: str) -> Iterator[str]:
     yield path
     try:
         names = kazoo.get_children(path)
-    except (exceptions.NoAuthError, exceptions.NoNodeError):
+    except exceptions.NoNodeError:
         return
     for name in names:
         yield from _paths(kazoo, f"{path.rstrip('/')}/{name}")
 
 
-__all__ = ["protect"]
+__all__ = ["digest_of", "protect"]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from txtopo import errors
-from txtopo.state import directory, java, watchdog
+from txtopo.state import directory, java, peer, watchdog
 
 END_TIMEOUT_S = 10.0
 TAIL_LINES = 40  # of the server's log in an error; a stack trace of the server's start has about fifteen
@@ -72,10 +72,12 @@ def command(config: Path) -> list[str]:
     return [java.require_java().executable, *JVM_FLAGS, crash_report, "-cp", classpath, SERVER_CLASS, str(config)]
 
 
-def configuration(data: Path, port: int) -> str:
+def configuration(data: Path, port: int, administrator: str = "") -> str:
     """The text of a configuration file for a server on ``port`` of 127.0.0.1 that keeps its data in
-    ``data``."""
+    ``data``. ``administrator``: name and digest of a user whom no rights bind."""
     lines = {"dataDir": str(data), "clientPort": str(port), "clientPortAddress": "127.0.0.1", **SETTINGS}
+    if administrator:
+        lines["DigestAuthenticationProvider.superDigest"] = administrator
     return "# Written by txtopo at every start.\n" + "".join(f"{name}={_property(value)}\n" for name, value in lines.items())
 
 
@@ -177,6 +179,8 @@ def answers(port: int, data: Path) -> bool:
     """
     try:
         with socket.create_connection(("127.0.0.1", port), PROBE_TIMEOUT_S) as connection:
+            if peer.user_of_peer(connection, PROBE_TIMEOUT_S) != os.geteuid():
+                return False  # ours is about to end, since its port is taken
             connection.sendall(b"conf")
             answer = b""
             while chunk := connection.recv(watchdog.CHUNK_BYTES):

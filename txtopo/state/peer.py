@@ -1,0 +1,59 @@
+"""The user whose process is at the other end of a connection on this machine, as the kernel says.
+
+Apart from ``client`` because neither ZooKeeper nor passwords matter here. A port of 127.0.0.1 that
+a server has left may be taken by any user, so an address says nothing about who listens.
+
+Invariants:
+- A connection that no process has accepted yet belongs to no user, not to root, as whom the kernel
+  lists it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from pathlib import Path
+
+TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_LOOK_EVERY_S = 0.002
+
+
+def user_of_peer(connection: socket.socket, wait_s: float) -> int:
+    """The uid of the process that accepted ``connection``.
+
+    :raises OSError: no process accepts it within ``wait_s``, or the connection has ended, or this
+        kernel does not tell.
+    """
+    ours, peer = connection.getsockname()[:2], connection.getpeername()[:2]
+    deadline = time.monotonic() + wait_s
+    while (uid := _accepted_by(peer, ours)) is None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no process of this machine has accepted the connection to {peer[0]}:{peer[1]} within {wait_s:g} s")
+        time.sleep(_LOOK_EVERY_S)
+    return uid
+
+
+def _accepted_by(local: tuple[str, int], remote: tuple[str, int]) -> int | None:
+    """The uid of the socket between these addresses; None if there is none, or no process has it.
+    """
+    ends = f":{local[1]:04X}", f":{remote[1]:04X}"
+    for table in TABLES:
+        for line in table.read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[1].endswith(ends[0]) and fields[2].endswith(ends[1]) and (_address(fields[1]), _address(fields[2])) == (local, remote):
+                uid, inode = int(fields[7]), int(fields[9])
+                return uid if inode else None
+    return None
+
+
+def _address(field: str) -> tuple[str, int]:
+    """``0100007F:1F90`` as ``("127.0.0.1", 8080)``: words of the machine's byte order, in which an
+    IPv4 address may be within an IPv6 one."""
+    host, _, port = field.partition(":")
+    packed = b"".join(bytes.fromhex(host[at : at + 8])[::-1] for at in range(0, len(host), 8))
+    address = ipaddress.ip_address(packed)
+    return str(getattr(address, "ipv4_mapped", None) or address), int(port, 16)
+
+
+__all__ = ["user_of_peer"]
