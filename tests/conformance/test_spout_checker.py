@@ -29,7 +29,7 @@ def broken(make_spout: Any, rule: int | None, naming: str, **options: Any) -> Co
     return error
 
 
-# -- the same batch again (R17, R18, R19) --------------------------------------------------------
+# -- the same batch again (R17, R18, R19) ----------------------------------------------------------
 
 
 @pytest.mark.rule(18)
@@ -129,7 +129,7 @@ def test_a_clean_up_that_goes_too_far_is_found() -> None:
     broken(make, 18, "emit_batch of attempt")
 
 
-# -- nothing lost, nothing doubled (R20, R21) ----------------------------------------------------
+# -- tuples lost or doubled (R20, R21) -------------------------------------------------------------
 
 
 @pytest.mark.rule(20)
@@ -216,7 +216,7 @@ def test_a_source_that_make_spout_does_not_bring_back_is_told_apart_from_a_loss(
     broken(lambda: Planned(size=next(sizes)), None, "two runs without failures differ")
 
 
-# -- readiness (R5) ------------------------------------------------------------------------------
+# -- readiness (R5) --------------------------------------------------------------------------------
 
 
 @pytest.mark.rule(5, 9)
@@ -240,7 +240,7 @@ def test_a_spout_that_ends_early_after_a_restart_is_found() -> None:
     assert "right after a restart, is_ready said that there is no transaction" in error.what
 
 
-# -- metadata (R4) -------------------------------------------------------------------------------
+# -- metadata (R4) ---------------------------------------------------------------------------------
 
 
 class Range(pydantic.BaseModel):
@@ -292,7 +292,7 @@ def test_a_model_that_forgets_is_found_by_the_missing_tuples() -> None:
     broken(lambda: Plain(is_ready=ready, initialize_transaction=initialize, emit_batch=emit, metadata_type=Range), 20, "14 missing", expected=WHOLE)
 
 
-# -- tasks and hooks -----------------------------------------------------------------------------
+# -- tasks and hooks -------------------------------------------------------------------------------
 
 
 @pytest.mark.rule(19)

@@ -75,13 +75,9 @@ class Topology:
         return dict(self.store.items(as_of=VisibleTxid(txid, "words", "first", self.known)))
 
 
-IN_MAKE_TEST = {"mariadb": "transactional", "postgresql": "opaque"}
-"""The kind of store in a slow server that is tried in ``make test``; the others are thorough."""
-
-
 @pytest.fixture(
     params=[
-        pytest.param((backend, kind), id=f"{backend}-{kind}", marks=[pytest.mark.thorough] if IN_MAKE_TEST.get(backend, kind) != kind else [])
+        pytest.param((backend, kind), id=f"{backend}-{kind}")
         for backend in sorted(FACTORIES)
         for kind in ("transactional", "opaque", "plain")
     ]

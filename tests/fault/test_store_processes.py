@@ -39,7 +39,7 @@ class Place:
     address: str
 
     def store(self, kind: stamps.Kind = "transactional", *, busy_s: float = PATIENCE_S) -> Store:
-        """A store whose transactions wait so long for those of others."""
+        """A store whose transactions wait so long for rival transactions."""
         opaque, plain = kind == "opaque", kind == "plain"
         if self.backend == "sqlite":
             return SqliteStore(self.address, "counts", opaque=opaque, plain=plain, busy_timeout_s=busy_s)
@@ -110,7 +110,7 @@ def test_tasks_in_processes_of_their_own_commit_transaction_after_transaction(pl
     assert dict(store.items()) == {f"{task}/{number}": 6 for task in range(3) for number in range(20)}
 
 
-# -- zombies -------------------------------------------------------------------------------------
+# -- zombies ---------------------------------------------------------------------------------------
 
 MOMENTS = ("before its first block", "between two blocks", "inside a block")
 """Where a process stops, while newer attempts come."""

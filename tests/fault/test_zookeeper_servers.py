@@ -77,20 +77,23 @@ class Committing:
     def go_on(self) -> None:
         self._may_go_on.set()
 
-    def finish(self) -> None:
+    def finish(self, same_session: bool = False) -> None:
         """All commits: everything up to ``end`` is committed once, in one epoch, and the lease is
-        held."""
+        held. In the ``same_session`` it was held all the time."""
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         assert self.error is None
         end, stored = self._end, dict[str, Any]()
 
         def is_held() -> bool:
-            # A session that ended after the last commit took the lease with it.
-            self.state.renew()
+            if not same_session:
+                # A session that ended after the last commit took the lease with it.
+                self.state.renew()
             stored.update(Patience(self.store, PATIENCE_S).insist(lambda: administration.show(self.store, "words")))
             return stored["lease"] is not None
 
+        if same_session:
+            assert is_held()
         wait_until(is_held, "the lease")
         assert (stored["epoch"], stored["current"], stored["lease"]["pid"]) == (1, end + 1, 11)
         assert stored["positions"] == {str(txid % 5): txid for txid in range(end - 4, end + 1)}
@@ -112,7 +115,7 @@ def test_nothing_is_lost_when_the_server_is_killed_and_started_again(alone: Ense
             committing.wait_for(txid)
             server.kill()
             server.start()
-        committing.finish()
+        committing.finish(same_session=True)
         assert committing.store.session == committing.session
 
 
@@ -147,7 +150,7 @@ def test_an_ensemble_that_loses_its_leader_loses_nothing(three: Ensemble) -> Non
             committing.wait_for(txid + 50)
             assert three.leader() is not leader
             leader.start()
-        committing.finish()
+        committing.finish(same_session=True)
         assert committing.store.session == committing.session
 
 
@@ -195,7 +198,7 @@ def test_commits_survive_the_death_of_all_servers_at_once(three: Ensemble) -> No
         committing.finish()
 
 
-# -- what is too large ---------------------------------------------------------------------------
+# -- what is too large -----------------------------------------------------------------------------
 
 LARGEST = 1000 * 1024
 """The largest ``metadata_bytes_max`` there may be."""

@@ -57,7 +57,7 @@ def delete_records(kafka: KafkaServer, topic: str, before: int) -> None:
     future.result(PATIENCE_S)
 
 
-# -- deleted, and made again ---------------------------------------------------------------------
+# -- deleted, and made again -----------------------------------------------------------------------
 
 
 @pytest.mark.in_gate("transactional")
@@ -194,7 +194,7 @@ def test_a_topic_that_is_no_longer_named_is_left_alone_and_keeps_its_position(ka
     assert again.rest() == ["later"]
 
 
-# -- aged out ------------------------------------------------------------------------------------
+# -- aged out --------------------------------------------------------------------------------------
 
 
 @KINDS
@@ -269,7 +269,7 @@ def test_a_topic_that_becomes_compacted_is_refused_at_the_next_look(kafka: Kafka
         _ = drive.is_ready
 
 
-# -- transactions of producers -------------------------------------------------------------------
+# -- transactions of producers ---------------------------------------------------------------------
 
 
 def write(producer: Any, topic: str, values: list[str], *, commit: bool | None) -> None:
@@ -328,7 +328,7 @@ def test_aborted_records_and_markers_are_gaps_also_at_the_ends_of_batches(kafka:
         assert drive.rest() == ["0", "1", "x", "y", "z", "a", "b", "plain", "never", "ever", "c"]
 
 
-# -- records that come while others are read -----------------------------------------------------
+# -- records that come during a read ---------------------------------------------------------------
 
 
 @pytest.mark.in_gate("transactional")

@@ -1,5 +1,5 @@
 """The broker loses the end of a log, on a real broker: killed, a part of the partition removed,
-started. All cases share one such accident, which takes seconds."""
+started. All cases share one accident: it takes seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFRESH_S = 30.0
 BEFORE = 20
 """Offsets of each topic before the accident."""
 READ = 10
-"""Offsets that were read before it."""
+"""Offsets read before the accident."""
 CUT = 14
 """Offsets that are left where not all are lost."""
 
@@ -33,7 +33,7 @@ def numbered(begin: int, end: int, prefix: str = "") -> list[str]:
 
 
 class Accident:
-    """Topics of which the broker has lost records; spouts over them, which had begun to read."""
+    """Topics of which the broker has lost records; spouts that had begun to read the partitions."""
 
     def __init__(self, kafka: KafkaServer) -> None:
         self.kafka = kafka

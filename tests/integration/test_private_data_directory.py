@@ -244,7 +244,7 @@ with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listening:
             break
 print(json.dumps(heard[:-1]))
 """
-"""Becomes another user, takes a port, and tells what it was sent."""
+"""Becomes another user, takes a port, and prints the bytes it was sent."""
 
 
 class Thief:

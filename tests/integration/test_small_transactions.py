@@ -181,7 +181,7 @@ def test_a_small_transaction_that_hangs_is_timed_out_and_its_task_changes_nothin
     time_out, hanging = Engine._time_out, TransactionAttempt(8, 0)
 
     def time_out_if_it_hangs(self: Engine, attempt: TransactionAttempt, status: object) -> None:
-        """No other attempt is timed out, and this one not before it hangs."""
+        """Time out no attempt but this one, when it hangs."""
         if attempt == hanging and 8 not in topology.parts("finished"):
             self._surroundings.after(0.05, lambda: time_out_if_it_hangs(self, attempt, status))
         elif attempt == hanging:

@@ -50,8 +50,9 @@ def test_rows_are_there_once_although_every_batch_is_written_twice(cluster: Loca
     assert shop.sales == ROWS
     assert shop.execute("SELECT SUM(rows), COUNT(*) FROM told") == [(len(ROWS), 3 * run.status().committed)]
     assert run.status().replays >= run.status().committed == 3
-    # One connection per worker process; connections of failed tasks are being closed.
-    wait_until(lambda: len(postgres.backends(database)) <= 2, "the end of more sessions than that")
+    # One connection per worker process; those of failed tasks are being closed. After a minute
+    # Spark would end the idle workers themselves.
+    wait_until(lambda: len(postgres.backends(database)) <= 2, "the end of more sessions than that", 30.0)
 
 
 @pytest.mark.rule(7)

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from txtopo import LocalCluster
 from txtopo.spark.threads import WorkThreads
 
@@ -28,4 +29,4 @@ def test_threads_without_a_connection_are_an_error_at_their_start(cluster: Local
     threads, done = WorkThreads("words", 2), threading.Event()
     threads.submit(done.set)
     done.wait()
-    assert threads.close(60.0)
+    assert threads.close(PATIENCE_S)

@@ -70,5 +70,6 @@ def test_a_global_count_in_a_server_counts_once_although_every_batch_is_written_
     assert committed > 1
     [fence] = store.fences()
     assert (fence.component, fence.txid, fence.attempt) == ("sum", committed, 1)
-    # One connection per worker process; connections of failed tasks are being closed.
-    wait_until(lambda: len(database.backends()) <= 2, "the end of more sessions than that")
+    # One connection per worker process; those of failed tasks are being closed. After a minute
+    # Spark would end the idle workers themselves.
+    wait_until(lambda: len(database.backends()) <= 2, "the end of more sessions than that", 30.0)

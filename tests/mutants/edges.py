@@ -224,7 +224,7 @@ EDGES = (
         "            if False:\n",
         (*_SPELLING, "-k", "mariadb"),
     ),
-    # -- attempts that are discarded while they wait -----------------------------------------------
+    # -- attempts discarded during a wait ----------------------------------------------------------
     Mutation(
         "a plan that comes too late decides what the batch is",
         "txtopo/engine/engine.py",

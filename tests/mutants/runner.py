@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("txtopo", "tests", "starter", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
 SIDE_BY_SIDE = 2
 WARM = ROOT / "tests" / "mutants" / "warm.py"
-PYTEST = ("-q", "--no-header", "-m", "")
+PYTEST = ("-q", "--no-header", "-m", "", "--timeout", "120")
 IMPATIENT = {"TEST_PATIENCE_S": "20", "TEST_HYPOTHESIS": "unshrunk"}
 """A mutation that a test waits for in vain is noticed, however short the wait."""
 SECONDS_MAX = 900
@@ -122,9 +122,8 @@ def failing_unbroken(chosen: Sequence[Mutation], original: Path) -> tuple[dict[s
     file.write_text(json.dumps([mutation.tests for mutation in chosen]))
     files = sorted({test.partition("::")[0] for mutation in chosen for test in mutation.tests if ".py" in test})
     command = [sys.executable, "-m", "pytest", *PYTEST, "-n", str(SIDE_BY_SIDE), "--dist", "loadfile", "-p", baseline.__name__, *files]
-    done = subprocess.run(
-        command, cwd=original, env=environment_of(original, **{baseline.FILE_VARIABLE: str(file)}), capture_output=True, text=True, check=False
-    )
+    environment = environment_of(original, **IMPATIENT, **{baseline.FILE_VARIABLE: str(file)})
+    done = subprocess.run(command, cwd=original, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         print(done.stdout, done.stderr, flush=True)
     if done.returncode not in (0, 1):
@@ -159,10 +158,11 @@ def judge(mutation: Mutation, original: Path, python: WarmPython) -> Verdict:
         if reason is not None:
             return Verdict(mutation.name, "broken", 0.0, reason)
         for _ in range(2):
-            done = python.run(tree, [*PYTEST, "-x", "--timeout", "120", *mutation.tests])
+            done = python.run(tree, [*PYTEST, "-x", *mutation.tests])
             verdict = verdict_of(mutation, done, time.monotonic() - began)
-            # A fixture may fail without the mutation's doing, as a server that does not start.
-            if done is None or verdict.word != "broken" or "\nERROR " not in done.stdout:
+            # A fixture may fail without the mutation's doing, as a server that does not start in
+            # time.
+            if done is None or "\nERROR " not in done.stdout or "\nFAILED " in done.stdout:
                 break
     return verdict
 
@@ -237,7 +237,7 @@ def main(arguments: list[str]) -> int:
     if bad:
         print("", *(f"{verdict.word:<9} {verdict.name}: {verdict.detail}" for verdict in bad), "", sep="\n")
     print(f"{len(chosen) - len(bad)} of {len(chosen)} mutations were noticed")
-    return 1 if bad else 0
+    return 1 if bad or not chosen else 0
 
 
 if __name__ == "__main__":

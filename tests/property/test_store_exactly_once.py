@@ -264,10 +264,8 @@ FOUND: dict[bool, list[list[list[Attempt]]]] = {False: [], True: [TAKEN_OVER_AND
 
 EXAMPLES = {"mariadb": 6, "memory": 60, "postgresql": 10, "redis": 30, "sqlite": 60}
 """A story in a database server takes a hundred times as long as in memory."""
-SLOW = {("mariadb", True), ("postgresql", False), ("redis", False)}
-"""Each server has one kind of store in ``make test``."""
 PLACES = [
-    pytest.param(backend, opaque, id=f"{backend}-{kind}", marks=[pytest.mark.thorough] if (backend, opaque) in SLOW else [])
+    pytest.param(backend, opaque, id=f"{backend}-{kind}")
     for backend in sorted(contract.FACTORIES)
     for kind, opaque in (("transactional", False), ("opaque", True))
 ]

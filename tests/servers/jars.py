@@ -24,7 +24,7 @@ from tests.servers import fetch
 
 @dataclasses.dataclass(frozen=True)
 class Jars:
-    """A server, as Maven's repository has it: what it depends on comes with it."""
+    """A server, as Maven's repository has it: with its dependencies."""
 
     name: str
     dependencies: tuple[tuple[str, str, str], ...]

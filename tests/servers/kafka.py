@@ -50,8 +50,8 @@ OPEN_S = 600
 """How long a transaction may be open: longer than any wait of a test, so that no test waits for a
 time-out of the broker by mistake."""
 
-ENDLESS_S = 3600.0
-"""Longer than a test may run."""
+ENDLESS_S = 3 * PATIENCE_S
+"""Longer than anything that a test waits for. Clients in C cannot be interrupted meanwhile."""
 
 TIME_OUTS = (
     (client, "CALL_TIMEOUT_S"), (log, "_OFFSETS_TIMEOUT_S"), (reading, "_SILENCE_S"), (producing, "INIT_S"), (producing, "_ABORT_S"),
@@ -140,7 +140,7 @@ class KafkaServer(owned.Server):
         """The address of a listener that wants a password (PLAIN, not encrypted)."""
         return f"127.0.0.1:{self._sasl}"
 
-    # -- what tests do with a broker --------------------------------------------------------------
+    # -- what tests do with a broker ---------------------------------------------------------------
 
     @functools.cached_property
     def admin(self) -> AdminClient:
@@ -157,7 +157,7 @@ class KafkaServer(owned.Server):
         return name
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic. A topic of that name that is made later knows nothing of its producers.
+        """Delete a topic. A later topic of the name knows nothing of its producers.
         """
         self._producing = None
         self.admin.delete_topics([name])[name].result(PATIENCE_S)
@@ -249,7 +249,7 @@ class KafkaServer(owned.Server):
         self.wait_until_settled(topic)
         return [(record.value or b"").decode() for record in self.read(topic, isolation)]
 
-    # -- the server -------------------------------------------------------------------------------
+    # -- the server --------------------------------------------------------------------------------
 
     @property
     def data(self) -> Path:

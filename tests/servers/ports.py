@@ -22,7 +22,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many of them, no two the same."""
+    """``count`` free ports, no two the same."""
     return [free_port() for _ in range(count)]
 
 

@@ -46,7 +46,7 @@ class Proxy:
         self._thread = threading.Thread(target=self._accept, name="proxy")
         self._thread.start()
 
-    # -- what a test does to it -------------------------------------------------------------------
+    # -- deeds of tests ----------------------------------------------------------------------------
 
     def lose_next(self, half: Literal["request", "answer"] = "answer", times: int = 1) -> None:
         """Lose ``half`` of the next ``times`` multis, cutting the connection each time."""
@@ -106,7 +106,7 @@ class Proxy:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
 
-    # -- what it does -----------------------------------------------------------------------------
+    # -- what it does ------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         while True:

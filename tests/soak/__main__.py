@@ -93,7 +93,7 @@ def main() -> int:
     if len(outcomes) > 1:
         print(report.table(outcomes))
     print(report.totals(outcomes))
-    return 1 if any(outcome.violations for outcome in outcomes) else 0
+    return 1 if any(outcome.violations for outcome in outcomes) or all(outcome.is_idle for outcome in outcomes) else 0
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def test_the_snippets_of_a_page_run_and_print_its_outputs(
 def test_the_snippets_of_a_page_run_again_with_the_stores_of_their_first_run(
     page: Path, shared_cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their output may be another one then."""
+    """The output is not compared: it may differ the second time."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["snippet.py"])
     for _ in range(2):

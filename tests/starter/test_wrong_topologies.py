@@ -21,7 +21,7 @@ from txtopo.testing.simulator.mistakes import Mistake
 SEEDS_MAX = 120
 """So many schedules find each of the mistakes."""
 
-SEEDS_OF_CORRECTED = 100
+SEEDS_OF_CORRECTED = SEEDS_MAX
 
 WRONG: dict[str, tuple[str, Mistake]] = {
     "stamped_equality": ("total", mistakes.OLDER_AFTER_NEWER),

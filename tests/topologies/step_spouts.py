@@ -44,7 +44,7 @@ TAKE_MIN, TAKE_MAX = KEYS, KEYS + 1
 def write_down(journal: Path, note: str, attempt: TransactionAttempt, task: int, values: Any) -> None:
     """Append a line to ``journal``."""
     with journal.open("a") as file:
-        # One write, so that lines of several processes do not mix.
+        # One write: lines of several processes do not mix.
         file.write(json.dumps([note, attempt.txid, attempt.attempt_id, task, values]) + "\n")
 
 
@@ -93,7 +93,7 @@ class Plain(Numbers, BaseTransactionalSpout):
 
 
 class Committer(Numbers, BaseCommitterTransactionalSpout):
-    """The same, and its emitters write down their commits."""
+    """A spout as above, whose emitters write down their commits."""
 
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
         return _WholeCoordinator(self.source, context)

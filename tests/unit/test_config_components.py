@@ -193,7 +193,7 @@ def test_the_emission_of_a_batch_that_is_learnt_by_emitting_has_the_spouts_confi
     assert [event.details[0] for event in ran.events if event.hook == "settings" and event.component == "spout"] == [OF_THE_RUN | {"own": 1}]
 
 
-# -- what of it the run itself follows -----------------------------------------------------------
+# -- settings that the run itself follows ----------------------------------------------------------
 
 
 def resolved(spout: dict[str, Any], **more: Any) -> config.Resolved:

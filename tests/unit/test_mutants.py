@@ -16,8 +16,6 @@ from tests.mutants.guards import GUARDS
 from tests.mutants.mutation import Mutation
 from tests.servers import fetch
 
-pytestmark = pytest.mark.thorough
-
 ROOT = Path(__file__).resolve().parents[2]
 TRIAL = Mutation("trial", "txtopo/errors.py", "a", "b", ("tests/unit/test_errors.py",))
 BACKENDS = {"memory", "sqlite", "postgresql", "mariadb", "redis"}
@@ -32,6 +30,7 @@ def backends_of(tests: tuple[str, ...]) -> set[str]:
     return {backend for case in cases for backend in BACKENDS if case.startswith(backend)}
 
 
+@pytest.mark.thorough
 def test_mutations_of_stores_are_tried_on_memory_and_sqlite_and_wait_for_no_server() -> None:
     assert backends_of(mutation.STORE) == {"memory", "sqlite"}
     assert backends_of(mutation.READERS) == {"memory", "sqlite"}
@@ -83,6 +82,7 @@ class TestOthers:
 """
 
 
+@pytest.mark.thorough
 def test_a_mutation_whose_test_fails_without_it_is_told_from_those_whose_tests_pass(tmp_path: Path) -> None:
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     (tmp_path / "test_a.py").write_text(TESTS)

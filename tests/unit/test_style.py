@@ -14,7 +14,7 @@ import pytest
 
 import starter
 import txtopo
-from tests.tiers import TIERS
+from tests.tiers import FOLDERS
 from txtopo import demo, testing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,12 +145,12 @@ def test_no_test_sleeps() -> None:
     assert sleeping == [], "wait for a condition, with a bound"
 
 
-def test_every_folder_of_tests_is_a_tier() -> None:
+def test_every_folder_of_tests_sets_a_mark() -> None:
     parts = [path.relative_to(ROOT / "tests").parts for path in TESTS]
-    assert {folder for folder, *below in parts if below} <= {*TIERS, *HELPERS, "mutants", "soak"}
+    assert {folder for folder, *below in parts if below} <= {*FOLDERS, *HELPERS, "mutants", "soak"}
 
 
-# -- what is imported, and when ------------------------------------------------------------------
+# -- what is imported, and when --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,12 @@ class TestWaiting:
 def test_wrong():
     assert 1 == 2, "waited OutOfPatience"
 
+def test_wrong_and_not_cleaned():
+    try:
+        assert 1 == 2
+    finally:
+        wait_until(lambda: False, "the end of a process", patience_s=0)
+
 @pytest.fixture
 def broken():
     raise OSError("no server")
@@ -46,7 +52,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> list[Failure]:
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     count, failed = suites.read_report(directory / "report.xml")
-    assert count == 5
+    assert count == 6
     return failed
 
 
@@ -55,12 +61,13 @@ def test_a_report_names_failed_tests_as_pytest_selects_them(failures: list[Failu
         "test_it.py::TestWaiting::test_in_vain[a[b]",
         "test_it.py::TestWaiting::test_in_vain[c::d]",
         "test_it.py::test_wrong",
+        "test_it.py::test_wrong_and_not_cleaned",
         "test_it.py::test_without_a_server",
     ]
 
 
 def test_only_a_test_that_waited_in_vain_is_out_of_patience(failures: list[Failure]) -> None:
-    assert [failure.is_out_of_patience for failure in failures] == [True, True, False, False]
+    assert [failure.is_out_of_patience for failure in failures] == [True, True, False, False, False]
 
 
 @pytest.fixture
@@ -79,7 +86,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def result(*tests: str) -> Result:
     reports = {test: "tests.patience.OutOfPatience: waited 300 s for it" if "slow" in test else "wrong" for test in tests}
-    return Result("test", 1, 1.0, 10, [Failure(test, report) for test, report in reports.items()])
+    closing = f"==== {len(tests)} failed, 3 passed ===="
+    return Result("test", 1, 1.0, 10, [Failure(test, report) for test, report in reports.items()], closing=closing)
 
 
 def try_again(ended: Result) -> bool:
@@ -91,6 +99,13 @@ def test_a_test_that_passes_alone_is_a_flake(alone: list[str]) -> None:
     ended = result("slow")
     assert try_again(ended)
     assert (ended.failures, [failure.test for failure in ended.forgiven], alone) == ([], ["slow"], ["slow"])
+
+
+def test_a_suite_that_did_not_run_to_its_end_stays_red(alone: list[str]) -> None:
+    for closing in ("", "==== 1 failed, 3 passed, 1 error ===="):
+        ended = result("slow")
+        ended.closing = closing
+        assert not try_again(ended)
 
 
 def test_a_test_that_fails_alone_too_stays_red(alone: list[str]) -> None:
@@ -114,6 +129,12 @@ def test_a_suite_that_ended_without_a_report_stays_red(alone: list[str], capsys:
     assert capsys.readouterr().out.splitlines()[-1] == "==== 3 passed ===="
 
 
+def test_the_last_line_is_that_of_a_red_suite(capsys: pytest.CaptureFixture[str]) -> None:
+    red, green = Result("kills", 1, 1.0, 4, closing="==== 1 failed ===="), Result("test", 0, 1.0, 3, closing="==== 3 passed ====")
+    assert suites.finish([red, green], "flaked", False) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "==== 1 failed ===="
+
+
 def test_a_part_that_passed_is_not_run_again_on_the_same_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
 
@@ -130,6 +151,10 @@ def test_a_part_that_passed_is_not_run_again_on_the_same_commit(tmp_path: Path, 
     monkeypatch.setattr(suites, "commit", lambda: "abd")
     assert suites.main(["thorough", "fault"]) == 0
     assert ran == ["fault", "soak", "soak", "fault"]
+    for _ in range(2):
+        monkeypatch.setattr(suites, "commit", lambda: suites.DIRTY)
+        assert suites.main(["thorough", "fault"]) == 0
+    assert ran[4:] == ["fault", "fault"], "changes since are in no commit"
 
 
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,7 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.servers import clusters, standalone
 from tests.topologies.fresh_emissions import DRIVER_WAITS, FreshTopology, Strike
 from tests.wrong import weakened
+from txtopo.topology.transaction import TransactionAttempt
 
 ROOT = Path(__file__).parents[2]
 ANSWER = "ANSWER "
@@ -92,7 +93,7 @@ class Scenario:
     then: Callable[[Any, FreshTopology], list[str]] = lambda cluster, topology: []
 
 
-# -- what is done to Spark -----------------------------------------------------------------------
+# -- what is done to Spark -------------------------------------------------------------------------
 
 
 def _executors(context: Any) -> set[str]:
@@ -225,6 +226,25 @@ def _waiting_is_noted(cluster: Any, topology: FreshTopology) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _others_are_never_timed_out(cluster: Any, topology: FreshTopology) -> Iterator[None]:
+    """The struck attempt is timed out when it has been struck, and no other one, however slow."""
+    from txtopo.engine.engine import Engine
+
+    time_out = Engine._time_out
+
+    def time_out_the_struck(self: Engine, attempt: TransactionAttempt, status: object) -> None:
+        if attempt != TransactionAttempt(topology.strikes[0].txid, 0):
+            return
+        if topology.lines("struck "):
+            time_out(self, attempt, status)
+        else:
+            self._surroundings.after(0.1, lambda: time_out_the_struck(self, attempt, status))
+
+    with mock.patch.object(Engine, "_time_out", time_out_the_struck):
+        yield
+
+
+@contextlib.contextmanager
 def _killed_at_random(cluster: Any, topology: FreshTopology) -> Iterator[None]:
     """``KILLS`` executors, one after the other, at moments that the topology's id decides as far as
     chance lets it."""
@@ -283,13 +303,15 @@ SCENARIOS = {
     "killed during commit, before the effect": Scenario([Strike("keep 0 before", 2, "kill executor")]),
     "killed during commit, inside the store": Scenario([Strike("keep 0 inside", 2, "kill executor")]),
     "killed during commit, after the effect": Scenario([Strike("keep 0 after", 2, "kill executor")]),
-    "zombie in user code": Scenario([Strike("keep 0 before", 2, "stop executor")], settings=CANCELLED, then=_release_the_zombie),
+    "zombie in user code": Scenario(
+        [Strike("keep 0 before", 2, "stop executor")], settings=CANCELLED, staged=_others_are_never_timed_out, then=_release_the_zombie
+    ),
     "zombie that is waited for": Scenario(
         [Strike("keep 0 before", 2, "stop executor until the replay waits"), Strike("keep 1 before", 2, "die beside it")],
         settings={"zombie_wait_s": ENDLESS_S},
         staged=_waiting_is_noted,
     ),
-    "zombie inside the store": Scenario([Strike("keep 0 inside", 2, "wait")], settings=CANCELLED),
+    "zombie inside the store": Scenario([Strike("keep 0 inside", 2, "wait")], settings=CANCELLED, staged=_others_are_never_timed_out),
     "killed at random, inline": Scenario(size=100, settings={"max_spout_pending": 3}, staged=_killed_at_random),
     "killed at random, pinned": Scenario(
         size=30, planned=False, settings={**PINNED, "max_spout_pending": 2, "max_crashes": 20}, staged=_killed_at_random
@@ -299,7 +321,7 @@ SCENARIOS = {
 }
 
 
-# -- in the driver process -----------------------------------------------------------------------
+# -- in the driver process -------------------------------------------------------------------------
 
 
 def play(cluster: Any, request: Request, number: int) -> Answer:
@@ -357,7 +379,7 @@ def main(kind: str, master: str) -> None:
             print(ANSWER + json.dumps(asdict(answer)), flush=True)
 
 
-# -- in the test's process -----------------------------------------------------------------------
+# -- in the test's process -------------------------------------------------------------------------
 
 
 class HazardousCluster:

@@ -24,6 +24,7 @@ def start(work: Callable[[], None], name: str) -> threading.Thread:
     thread.start()
     thread.began.wait()
     if thread.failure is not None:
+        thread.join()
         raise OSError(f"the thread {name} has no connection to Spark: {thread.failure}") from thread.failure
     return thread
 
