@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.servers.kafka import KafkaServer
 from tests.topologies.kafka_sinks import Sales
-from txtopo.connectors.kafka import auxiliary
+from txtopo.connectors.kafka import auxiliary, log
 from txtopo.errors import FailedException, SetupError, StaleAttemptError, StateMismatchError, TxtopoError
 from txtopo.testing.contracts.worker_process import WorkerProcess
 
@@ -97,6 +98,23 @@ class TestReplays:
         assert sales.values == ["a", "b"]
 
 
+class EndsEarly:
+    """A consumer that is told of an end of partition 0 before any record."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer, self._is_told = consumer, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def poll(self, timeout: float) -> Any:
+        if self._is_told:
+            return self._consumer.poll(timeout)
+        self._is_told = True
+        error = SimpleNamespace(name=lambda: "_PARTITION_EOF")
+        return SimpleNamespace(partition=lambda: 0, offset=lambda: 0, error=lambda: error)
+
+
 class TestReading:
     def test_a_task_that_goes_on_reads_nothing_of_the_auxiliary_topic(
         self, sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +144,34 @@ class TestReading:
             sales.write(other, 0, 0, ["z"])
         sales.write(other, 1, 1, ["a"])
         assert sales.values == ["a"]
+
+    @pytest.mark.rule(28)
+    def test_the_last_record_is_seen_behind_an_end_that_is_none(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As a replica says that lags behind the one that was asked where the partition ends."""
+        for txid in (1, 2):
+            sales.write(process, txid, 0, [f"{txid}"])
+        original = log.Log.consumer
+        with monkeypatch.context() as patch:
+            patch.setattr(log.Log, "consumer", lambda self, ours: EndsEarly(original(self, ours)))
+            sales.write(other, 2, 1, ["2"])
+        assert sales.values == ["1", "2"]
+
+    @pytest.mark.rule(28)
+    def test_a_record_that_is_not_where_the_partition_ended_is_not_committed(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As where a broker that leads no more has said where the partition ends."""
+        for txid in (1, 2):
+            sales.write(process, txid, 0, [f"{txid}"])
+        ends = auxiliary.AuxiliaryTopic.ends
+        with monkeypatch.context() as patch:
+            patch.setattr(auxiliary.AuxiliaryTopic, "ends", lambda *asked: {task: min(end, 2) for task, end in ends(*asked).items()})
+            with pytest.raises(FailedException, match=r"the record is at offset 4 of topic txtopo.*, which had ended at 2"):
+                sales.write(other, 2, 1, ["2"])
+        sales.write(other, 2, 2, ["2"])
+        assert sales.values == ["1", "2"]
 
     @pytest.mark.thorough
     def test_nothing_is_written_while_another_transaction_is_open_in_the_partition(

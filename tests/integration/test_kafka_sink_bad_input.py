@@ -77,6 +77,22 @@ class TestSizes:
         sales.write(process, 1, 0, ["b" * 5_000_000])
         assert len(sales.values) == 1
 
+    def test_a_task_without_rows_takes_large_rows_later(self, kafka: KafkaServer, process: WorkerProcess) -> None:
+        sales = Sales(kafka, max_message_bytes="6000000")
+        sales.write(process, 1, 0, [])
+        sales.write(process, 2, 0, ["b" * 2_000_000])
+        assert len(sales.values) == 1
+
+    def test_topics_with_other_bounds_take_what_each_of_them_may(self, kafka: KafkaServer, process: WorkerProcess) -> None:
+        small, large = Sales(kafka, max_message_bytes="1000"), Sales(kafka, max_message_bytes="6000000")
+        sink = KafkaSink(kafka.servers, "field:key", value="value", format="text")
+        rows = [*([(small.topic, "b" * 100)] * 200), (large.topic, "b" * 5_000_000)]
+        assert small.write_rows(process, 1, rows, sink) == 201
+        assert (len(small.values), len(large.values)) == (200, 1)
+        with pytest.raises(RowRefusedError, match=r"row 1 of .*\(MSG_SIZE_TOO_LARGE\)\n  The row: a record of 2000 bytes"):
+            small.write_rows(process, 2, [(small.topic, "b" * 2000), (large.topic, "b" * 4000)], sink)
+        kafka.wait_until_settled(small.topic)
+
 
 class TestAuxiliaryTopics:
     def test_one_that_forgets_is_refused(self, sales: Sales, process: WorkerProcess) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tests.mutants.edges import EDGES
 from tests.mutants.guards import GUARDS
-from tests.mutants.mutation import COORDINATOR, DEFERS, ENGINE_DEFERS, EXECUTE, OPENED, STATE, STRAIGHT, Mutation
+from tests.mutants.mutation import COORDINATOR, DEFERS, ENGINE_DEFERS, EXECUTE, KAFKA_SINK, OPENED, STATE, STRAIGHT, Mutation
 from tests.mutants.simulated import SIMULATED
 
 MUTATIONS = (
@@ -362,6 +362,34 @@ MUTATIONS = (
         "field.with_type(_times_as_text(field.type)) for field in schema",
         "field.with_type(field.type) for field in schema",
         ("tests/unit/test_hostile_files.py",),
+    ),
+    Mutation(
+        "an end of a partition of Kafka believed below the end that was asked for",
+        "txtopo/connectors/kafka/auxiliary.py",
+        "                    if read_to >= ends[task]:\n",
+        "                    if error is not None or read_to >= ends[task]:\n",
+        (*KAFKA_SINK, "-k", "behind_an_end_that_is_none"),
+    ),
+    Mutation(
+        "a record of a Kafka sink committed wherever it landed",
+        "txtopo/connectors/kafka/producing.py",
+        "            if end is not None and reports and",
+        "            if False and reports and",
+        (*KAFKA_SINK, "-k", "not_where_the_partition_ended"),
+    ),
+    Mutation(
+        "a producer of Kafka kept whatever its bounds are",
+        "txtopo/connectors/kafka/ledger.py",
+        " and self.sizes.serve(sizes)\n",
+        "\n",
+        ("tests/integration/test_kafka_sink_bad_input.py", "-k", "takes_large_rows_later"),
+    ),
+    Mutation(
+        "any setting of Kafka's library taken from users",
+        "txtopo/connectors/kafka/client.py",
+        "            if name not in HARMLESS:\n",
+        "            if False:\n",
+        ("tests/unit/test_kafka_arguments.py",),
     ),
     Mutation(
         "blank values of Kafka are passed over",

@@ -89,6 +89,13 @@ class Sales:
         """A whole task; the number of rows that it emits."""
         return finish(self.prepared(process, txid, attempt, values, task, tasks, **more))
 
+    def write_rows(self, process: WorkerProcess, txid: int, rows: Iterable[tuple[Any, Any]], sink: KafkaSink) -> int:
+        """A whole task that is the only one, of rows of both fields."""
+        sink = self.prepared(process, txid, 0, (), 0, 1, sink)
+        for row in rows:
+            sink.execute(Tuple((TransactionAttempt(txid, 0), *row), TupleSource("spout", 0, DEFAULT_STREAM, FIELDS)))
+        return finish(sink)
+
     def known(self, txid: int, attempt: int, tasks: int) -> Mapping[str, TransactionAttempt]:
         """What the state has recorded of the sink."""
         return {f"{COMPONENT}/kafka": RecordedAttempt(txid, attempt, tasks)}

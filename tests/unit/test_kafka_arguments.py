@@ -14,7 +14,8 @@ import cloudpickle
 import pytest
 
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
-from txtopo.connectors.kafka.client import Cluster, confluent_kafka
+from txtopo.connectors.kafka.client import HARMLESS, Cluster, confluent_kafka
+from txtopo.connectors.kafka.log import silence
 from txtopo.errors import ConfigError, SetupError
 
 KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout])
@@ -72,6 +73,11 @@ def spout(kind: Any = KafkaTransactionalSpout, servers: Any = "broker:9092", top
         ({"client": {"isolation.level": "read_uncommitted"}}, "is not for users: give isolation"),
         ({"client": {"bootstrap.servers": "b:1"}}, "contradicts servers"),
         ({"client": {"error_cb": print}}, "is not for users"),
+        ({"client": {"stats_cb": print}}, "client\\['stats_cb'\\] is no setting that may be given: what txtopo promises may rest on it\n  Leave"),
+        ({"client": {"client.id": print}}, "client\\['client.id'\\] is a builtin_function_or_method\n  Give a text"),
+        ({"client": {"default.topic.config": {"auto.offset.reset": "smallest"}}}, "would hide settings in a setting"),
+        ({"client": {"fetch.min.byte": 1}}, "client\\['fetch.min.byte'\\] is no setting .*did you mean 'fetch.min.bytes'"),
+        ({"client": {"client.id_env": "CLIENT"}}, "is no setting that may be given"),
         ({"client": {"sasl.password_env": ""}}, "is no text\n  It is the name of an environment variable"),
         ({"client": {"sasl.password_env": "A", "sasl.password_file": "b"}}, "has both"),
     ],
@@ -109,6 +115,16 @@ def test_a_spout_is_made_and_pickled_where_confluent_kafka_is_missing(kind: Any,
         confluent_kafka()
 
 
+def test_the_library_knows_every_setting_that_may_be_given() -> None:
+    unknown = []
+    for name in sorted(HARMLESS):
+        try:
+            confluent_kafka().Consumer({"group.id": "g", "log_level": 0, name: "no such value"}, logger=silence()).close()
+        except confluent_kafka().KafkaException as error:
+            unknown += [name] if "No such configuration property" in error.args[0].str() else []
+    assert unknown == []
+
+
 # -- secrets -------------------------------------------------------------------------------------
 
 
@@ -120,6 +136,7 @@ def test_a_spout_is_made_and_pickled_where_confluent_kafka_is_missing(kind: Any,
         {"ssl.key.pem": SECRET},
         {"ssl.keystore.password": SECRET},
         {"sasl.oauthbearer.client.secret": SECRET},
+        {"default.topic.config": {"sasl.password": SECRET}},
         {"sasl.jaas.config": f'PlainLoginModule required password="{SECRET}";'},
     ],
 )

@@ -54,6 +54,8 @@ class TestArguments:
             ({"client": {"max.in.flight.requests.per.connection": 6}}, "max.in.flight.* is not for users"),
             ({"client": {"message.timeout.ms": 6}}, "message.timeout.ms.* is not for users: give transaction_timeout_s"),
             ({"client": {"sasl.password": "secret"}}, "would be a secret in the topology"),
+            ({"client": {"default.topic.config": {"sasl.password": "secret"}}}, "would hide settings in a setting"),
+            ({"client": {"on_delivery": print}}, "is no setting that may be given"),
         ],
     )
     def test_an_impossible_one_is_refused_with_the_cure(self, arguments: dict[str, Any], message: str) -> None:

@@ -150,15 +150,17 @@ class AuxiliaryTopic:
         why = "another producer has an open transaction there; `txtopo kafka show` tells where"
         self._wait_for(why, lambda: not self.undecided(tasks), DECIDED_S)
 
-    def last_records(self, tasks: Iterable[int]) -> dict[int, Record]:
-        """The last committed record of each task that has one; of a task with an open transaction,
-        the last one before.
+    def ends(self, tasks: Iterable[int], isolation: str = "read_committed") -> dict[int, int]:
+        """The offset at which the partition of each task ends, for readers of committed records
+        where its first open transaction begins."""
+        return {task: at.offset for (_, task), at in self._log.ends([(self.name, task) for task in tasks], isolation).items()}
+
+    def last_records(self, ends: dict[int, int]) -> dict[int, Record]:
+        """For each task of ``ends``, its last committed record before that offset, if there is one.
 
         :raises errors.StateMismatchError: a record is none of a sink's.
         """
-        places = [(self.name, task) for task in tasks]
-        ends = {task: at.offset for (_, task), at in self._log.ends(places).items()}
-        beginnings = {task: at.offset for (_, task), at in self._log.beginnings(places).items()}
+        beginnings = {task: at.offset for (_, task), at in self._log.beginnings([(self.name, task) for task in ends]).items()}
         records: dict[int, Record] = {}
         wanted = {task for task in ends if ends[task] > beginnings[task]}
         back = _TAIL
@@ -187,10 +189,11 @@ class AuxiliaryTopic:
                 elif error is not None and error.name() != "_PARTITION_EOF":
                     raise self._kafka.KafkaException(error)
                 else:
-                    task = message.partition()
+                    task, read_to = message.partition(), message.offset()
                     if error is None:
-                        last[task] = message
-                    if error is not None or message.offset() >= ends[task] - 1:
+                        last[task], read_to = message, read_to + 1
+                    # A replica that lags behind says that the partition ends where it ends itself.
+                    if read_to >= ends[task]:
                         reading.discard(task)
                 if time.monotonic() > deadline:
                     raise errors.FailedException(f"{self._log.cluster.owner}: topic {self.name}: no answer for {_WAIT_S:g} s")

@@ -8,11 +8,13 @@ the first line of a file, on each machine that connects.
 Invariants:
     - No secret is part of a spout or sink: not of its pickle, nor of its ``repr``, nor of a
       message.
-    - The user's settings never override a setting on which a promise rests.
+    - The user's settings never override a setting on which a promise rests: a setting that is not
+      known to do no harm is refused, and so is a dict of settings, and a function.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,12 +32,39 @@ _SOURCES = {"env": "the name of an environment variable", "file": "the path of a
 _NOT_FOR_USERS = {
     "bootstrap.servers": "contradicts servers\n  Give the brokers as servers alone.",
     "metadata.broker.list": "contradicts servers\n  Give the brokers as servers alone.",
+    "default.topic.config": "would hide settings in a setting\n  Give each of them by its own name.",
     "error_cb": "is not for users: errors of a client end the attempt or the run\n  Leave it out.",
     "sasl.jaas.config": (
         "is a setting of Java's client\n"
         "  Give client['sasl.mechanism'], client['sasl.username'], and client['sasl.password_env'] or client['sasl.password_file']."
     ),
 }
+
+_HARMLESS = """
+api.version.fallback.ms api.version.request api.version.request.timeout.ms batch.num.messages batch.size broker.address.family
+broker.address.ttl broker.version.fallback check.crcs client.dns.lookup client.id client.rack compression.codec compression.level
+compression.type connections.max.idle.ms debug enable.metrics.push enable.ssl.certificate.verification fetch.error.backoff.ms
+fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms https.ca.location https.ca.pem
+linger.ms log.connection.close log.thread.name log_level max.partition.fetch.bytes message.copy.max.bytes message.max.bytes
+metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy partitioner
+queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages queue.buffering.max.ms
+queued.max.messages.kbytes queued.min.messages receive.message.max.bytes reconnect.backoff.jitter.ms reconnect.backoff.max.ms
+reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin sasl.kerberos.principal sasl.kerberos.service.name sasl.mechanism sasl.mechanisms
+sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
+sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file
+sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.id
+sasl.oauthbearer.extensions sasl.oauthbearer.grant.type sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.method
+sasl.oauthbearer.scope sasl.oauthbearer.token.endpoint.url sasl.username security.protocol socket.connection.setup.timeout.ms
+socket.keepalive.enable socket.max.fails socket.nagle.disable socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms
+ssl.ca.certificate.stores ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.cipher.suites ssl.crl.location
+ssl.curves.list ssl.endpoint.identification.algorithm ssl.key.location ssl.keystore.location ssl.providers ssl.sigalgs.list
+statistics.interval.ms sticky.partitioning.linger.ms topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms
+topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
+"""
+HARMLESS = frozenset(_HARMLESS.split())
+"""librdkafka's settings on which no promise rests, and which are no secrets."""
 
 CALL_TIMEOUT_S = 10.0
 """How long one question to the brokers may take."""
@@ -71,6 +100,14 @@ class Cluster:
                 )
             if name in _NOT_FOR_USERS:
                 raise errors.ConfigError(f"{self.owner}: client[{name!r}] {_NOT_FOR_USERS[name]}")
+            if secret in SECRETS and source in _SOURCES:
+                continue
+            if name not in HARMLESS:
+                close = difflib.get_close_matches(name, HARMLESS, 1)
+                hint = f"; did you mean {close[0]!r}?" if close else ": what txtopo promises may rest on it\n  Leave it out."
+                raise errors.ConfigError(f"{self.owner}: client[{name!r}] is no setting that may be given{hint}")
+            if not isinstance(value, str | int | float):
+                raise errors.ConfigError(f"{self.owner}: client[{name!r}] is a {type(value).__name__}\n  Give a text, a number, True or False.")
 
     def config(self, ours: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The settings of one client: ``defaults``, over these the user's, with the secrets read
@@ -108,7 +145,7 @@ def refuse_overrides(owner: str, settings: Mapping[str, Any], ours: Mapping[str,
     """:class:`~txtopo.errors.ConfigError` for a setting of the user's on which a promise rests;
     ``ours`` says of each why."""
     for name, reason in ours.items():
-        if name in settings:
+        if isinstance(settings, Mapping) and name in settings:
             raise errors.ConfigError(f"{owner}: client[{name!r}] is not for users: {reason}\n  Leave it out.")
 
 

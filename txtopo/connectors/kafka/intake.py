@@ -66,15 +66,17 @@ def apply(
 
     :raises errors.RowRefusedError: the brokers do not take one of the rows.
     """
-    bounds = {target.target_of(context.resource, ledger.cluster, topic).bytes_max for topic in {message.topic for message in rows}}
-    bytes_max = bounds.pop() if len(bounds) == 1 and "message.max.bytes" not in ledger.cluster.settings else None
+    known = {topic: target.target_of(context.resource, ledger.cluster, topic).bytes_max for topic in {message.topic for message in rows}}
+    bytes_max = {topic: bound for topic, bound in known.items() if bound is not None and "message.max.bytes" not in ledger.cluster.settings}
+    sizes = producing.Sizes(max(bytes_max.values()), min(bytes_max.values())) if bytes_max else producing.OF_THE_LIBRARY
     try:
-        return ledger.apply(context, attempt, rows, bytes_max)
+        return ledger.apply(context, attempt, rows, sizes)
     except producing.MessageRefusedError as error:
         number, row = error.number, ""
         if not number and error.name == "MSG_SIZE_TOO_LARGE":
-            # The brokers do not say which. The largest is.
-            number = max(range(len(rows)), key=lambda place: len(rows[place].value or b"")) + 1
+            # The brokers do not say which. The largest is, beside the bound of its topic.
+            shares = [len(message.value or b"") / bytes_max.get(message.topic, 1) for message in rows]
+            number = shares.index(max(shares)) + 1
         if number:
             message = rows[number - 1]
             row = f"a record of {len(message.value or b'')} bytes, key={message.key!r}"[:300]

@@ -72,6 +72,14 @@ class Writer:
     record: Record | None
     others: dict[int, Record] | None
     """The records of the other tasks when this one began; None once it has written."""
+    end: int | None
+    """Where the task's partition ended when this one began; None once it has written."""
+    sizes: producing.Sizes
+
+    def serves(self, tasks: int, sizes: producing.Sizes) -> bool:
+        """Whether it may write for a component of ``tasks``, in messages of ``sizes``. The records
+        of all tasks are looked at when their number changes."""
+        return self.record is not None and self.record.tasks == tasks and self.sizes.serve(sizes)
 
 
 class Writers(dict[str, Writer]):
@@ -121,7 +129,8 @@ class Ledger(destination.Destination):
         return self.transactions_topic or auxiliary.topic_name(topology_id, component)
 
     def apply(
-        self, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt, messages: Sequence[Message], bytes_max: int | None = None
+        self, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt, messages: Sequence[Message],
+        sizes: producing.Sizes = producing.OF_THE_LIBRARY,
     ) -> bool:
         """Write the rows of one task, all of them or none, once; False if they were there already.
 
@@ -140,7 +149,7 @@ class Ledger(destination.Destination):
         known_name = self.place.known_name(context.component_id)
         begun.check_room(known_name, self.address, context)
         try:
-            applied = self._applied(context, attempt, messages, bytes_max)
+            applied = self._applied(context, attempt, messages, sizes)
         except (errors.FailedException, errors.StateMismatchError) as error:
             # The attempt has failed, whatever user code around the sink makes of the exception
             # (R39).
@@ -151,7 +160,7 @@ class Ledger(destination.Destination):
         return applied
 
     def _applied(
-        self, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt, messages: Sequence[Message], bytes_max: int | None
+        self, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt, messages: Sequence[Message], sizes: producing.Sizes
     ) -> bool:
         own = Record(
             context.topology_id, context.component_id, context.task_index, context.generation, attempt.txid, attempt.attempt_id,
@@ -163,12 +172,11 @@ class Ledger(destination.Destination):
         writers: Writers = context.resource(f"kafka-writers:{self.cluster.key}:{self.timeout_s}:{os.getpid()}", Writers)
         # Taken out while it is at work: whatever goes wrong, it is not there for the next attempt.
         writer = writers.pop(id, None)
-        if writer is not None and (writer.record is None or writer.record.tasks != own.tasks or self._is_older(writer.record, context)):
-            # The records of all tasks are looked at when their number changes. An older record is
-            # of a task that has run in another process since.
+        if writer is not None and (not writer.serves(own.tasks, sizes) or self._is_older(writer.record, context)):
+            # An older record is of a task that has run in another process since.
             writer.producer.close()
             writer = None
-        writer = writer or self._begun(context, own, topic, id, bytes_max)
+        writer = writer or self._begun(context, own, topic, id, sizes)
         try:
             judge = judging.Judge(self.place, topic, context, own, writer.record, writer.others)
             is_written = judge.is_written()
@@ -177,20 +185,21 @@ class Ledger(destination.Destination):
             if writer.record is None or writer.record.position != own.position:
                 own = dataclasses.replace(own, tasks_before=judge.tasks_before or 0)
                 stamp: producing.Headers = [("txtopo-txid", b"%d" % own.txid), ("txtopo-task", b"%d" % own.task)] if self.stamp_headers else []
-                writer.producer.write([] if is_written else messages, stamp, Message(topic, own.value, own.key, partition=own.task))
+                last = Message(topic, own.value, own.key, partition=own.task)
+                writer.producer.write([] if is_written else messages, stamp, last, writer.end)
         except BaseException:
             writer.producer.close()
             raise
-        writer.record, writer.others = own, None
+        writer.record, writer.others, writer.end = own, None, None
         writers[id] = writer
         return not is_written
 
-    def _is_older(self, record: Record, context: contexts.TopologyContext) -> bool:
+    def _is_older(self, record: Record | None, context: contexts.TopologyContext) -> bool:
         """Whether ``record`` is of an earlier attempt than the last one that is recorded."""
         last = None if context.known_stores is None else visible.recorded(context.known_stores, self.name).get(context.component_id)
-        return last is not None and record.position < (last.txid, last.attempt_id)
+        return last is not None and record is not None and record.position < (last.txid, last.attempt_id)
 
-    def _begun(self, context: contexts.TopologyContext, own: Record, topic: str, id: str, bytes_max: int | None) -> Writer:
+    def _begun(self, context: contexts.TopologyContext, own: Record, topic: str, id: str, sizes: producing.Sizes) -> Writer:
         """A writer whose task is the only one, with the records as they are then."""
         kept = auxiliary.AuxiliaryTopic(target.log_of(context.resource, self.cluster), topic)
         before = kept.partitions(surely=self.place.known_name(own.component) in (context.known_stores or {}))
@@ -199,19 +208,20 @@ class Ledger(destination.Destination):
             judging.Judge(self.place, topic, context, own, None, None).is_written()
         kept.make(own.tasks, before)
         kept.check_is_kept()
-        producer = producing.TaskProducer(self.cluster, id, self.timeout_s, bytes_max)
+        producer = producing.TaskProducer(self.cluster, id, self.timeout_s, sizes)
         try:
             producer.init(topic)
             # The partitions of tasks that are no more have no writer; those of the others change.
             partitions = kept.partitions()
             kept.wait_until_decided([own.task, *range(own.tasks, partitions)])
-            records = kept.last_records(range(partitions))
+            ends = kept.ends(range(partitions))
+            records = kept.last_records(ends)
         except BaseException as error:
             producer.close()
             if isinstance(error, producing.TimeoutTooLongError):
                 raise target.timeout_too_long(self.cluster, self.timeout_s) from error
             raise
-        return Writer(producer, records.pop(own.task, None), records)
+        return Writer(producer, records.pop(own.task, None), records, ends[own.task], sizes)
 
     def abort(self, topic: str, task: int) -> None:
         """End the transaction that a task may have left open: become the only producer of its id

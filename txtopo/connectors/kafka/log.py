@@ -322,8 +322,10 @@ class Log:
     def settings_of_a_broker(self) -> dict[str, str]:
         """The settings of one of the brokers."""
         with self.translated("asking for the settings of a broker"):
-            broker = min(self.admin.list_topics("txtopo", timeout=client.CALL_TIMEOUT_S).brokers)
-            return self._settings(self._kafka.admin.ResourceType.BROKER, str(broker))
+            brokers = self.admin.list_topics("txtopo", timeout=client.CALL_TIMEOUT_S).brokers
+            if not brokers:  # as one that has just come back knows of none
+                raise errors.FailedException(f"{self.cluster.owner}: the brokers at {self.cluster.servers} name no broker")
+            return self._settings(self._kafka.admin.ResourceType.BROKER, str(min(brokers)))
 
     def _settings(self, kind: Any, name: str) -> dict[str, str]:
         resource = self._kafka.admin.ConfigResource(kind, name)

@@ -11,15 +11,16 @@ Invariants:
     - Errors are judged by the library's flags (retriable, requires abort, fatal) and not by codes:
       a time-out may be any of the three.
     - A producer whose call failed for good is never used again.
-    - The library calls no function of Python's while a transaction is open: with a fatal error
-      pending, any such function ends in an error of Python's own.
+    - While a transaction is open, the library calls one function of Python's, in ``flush``: with a
+      fatal error pending, a function called by ``commit_transaction`` ends in an error of Python's
+      own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from txtopo import errors
@@ -56,6 +57,21 @@ class Message(NamedTuple):
     """0: when it is sent."""
 
 
+class Sizes(NamedTuple):
+    """Bounds on the messages and batches of a producer, in bytes."""
+
+    message: int = 1_000_000
+    batch: int = 1_000_000
+    """Of several messages for one partition; a larger message goes alone."""
+
+    def serve(self, wanted: Sizes) -> bool:
+        """Whether a producer with these bounds does for ``wanted``."""
+        return self.message >= wanted.message and self.batch <= wanted.batch
+
+
+OF_THE_LIBRARY = Sizes()
+
+
 class MessageRefusedError(Exception):
     """A message that the library or the brokers do not take. ``number`` counts from 1; 0: they did
     not say which."""
@@ -71,11 +87,9 @@ class TimeoutTooLongError(Exception):
 
 class TaskProducer:
     """The producer of ``transactional_id``, whose transactions are open for ``timeout_s`` at most.
-
-    ``bytes_max`` bounds a message; ``None``: the library's bound.
     """
 
-    def __init__(self, cluster: client.Cluster, transactional_id: str, timeout_s: float, bytes_max: int | None = None) -> None:
+    def __init__(self, cluster: client.Cluster, transactional_id: str, timeout_s: float, sizes: Sizes = OF_THE_LIBRARY) -> None:
         self._cluster, self._id, self._timeout_s = cluster, transactional_id, timeout_s
         self._kafka = cluster.confluent_kafka()
         settings = {
@@ -83,12 +97,9 @@ class TaskProducer:
             "transaction.timeout.ms": int(timeout_s * 1000),
             "enable.idempotence": True,
             "acks": "all",
-            "delivery.report.only.error": True,
         }
         # As Java's producers: equal keys come to the partitions that other programs expect.
-        defaults: dict[str, Any] = {"partitioner": "murmur2_random"}
-        if bytes_max is not None:
-            defaults["message.max.bytes"] = bytes_max
+        defaults: dict[str, Any] = {"partitioner": "murmur2_random", "message.max.bytes": sizes.message, "batch.size": sizes.batch}
         with self._translated("making the producer"):
             self._producer = self._kafka.Producer({**defaults, **cluster.config(settings)}, logger=silence())
         self._is_open = False
@@ -117,9 +128,9 @@ class TaskProducer:
                     if not error.args[0].retriable() or time.monotonic() > deadline:
                         raise
 
-    def write(self, messages: Iterable[Message], more_headers: Headers, last: Message) -> None:
+    def write(self, messages: Iterable[Message], more_headers: Headers, last: Message, end: int | None = None) -> None:
         """All ``messages``, each with ``more_headers``, and then ``last``, in one transaction,
-        committed.
+        committed; unless ``last`` is not at offset ``end``. None: at any.
 
         Whether an interrupted transaction was committed is not known before the next ``init``.
 
@@ -134,7 +145,15 @@ class TaskProducer:
             for number, message in enumerate(messages, start=1):
                 headers = [*message.headers, *more_headers] if message.headers else more_headers
                 self._produce(message, headers, number, deadline)
-            self._produce(last, [], 0, deadline)
+            reports: list[tuple[Any, int]] = []
+            self._produce(last, [], 0, deadline, lambda error, message: reports.append((error, message.offset())))
+            self._producer.flush(max(_AT_LEAST_S, deadline - time.monotonic()))
+            # A message that was not taken is told by the commit.
+            if end is not None and reports and reports[0][0] is None and reports[0][1] != end:
+                raise errors.FailedException(
+                    f"{self._where('writing')}: the record is at offset {reports[0][1]} of topic {last.topic}, partition {last.partition}, which had"
+                    f" ended at {end}, as a broker had said\n  The transaction is aborted, and tried again."
+                )
             self._commit(deadline)
             self._is_open = False
 
@@ -148,11 +167,13 @@ class TaskProducer:
         # Not its close(), which waits for messages that nobody wants any more.
         del self._producer
 
-    def _produce(self, message: Message, headers: Headers, number: int, deadline: float) -> None:
+    def _produce(
+        self, message: Message, headers: Headers, number: int, deadline: float, report: Callable[[Any, Any], None] | None = None
+    ) -> None:
         while True:
             try:
                 self._producer.produce(
-                    message.topic, message.value, message.key, message.partition, timestamp=message.timestamp_ms, headers=headers
+                    message.topic, message.value, message.key, message.partition, report, timestamp=message.timestamp_ms, headers=headers
                 )
                 return
             except BufferError:

@@ -38,8 +38,8 @@ class _KafkaSpout:
         start: sources.Start, isolation: str, refresh_s: float, errors: str, compacted: bool, client_group: str | None,
         client: Mapping[str, Any] | None, lost: sources.Lost, is_opaque: bool,
     ) -> None:  # fmt: skip
+        clients.refuse_overrides(_OWNER, client or {}, _OURS)
         cluster = clients.Cluster(_OWNER, servers, {} if client is None else client)
-        clients.refuse_overrides(_OWNER, cluster.settings, _OURS)
         is_several = isinstance(topics, Iterable) and not isinstance(topics, str | bytes)
         named = topics if isinstance(topics, re.Pattern) else tuple(topics) if is_several else (topics,)
         self.source = sources.Source(

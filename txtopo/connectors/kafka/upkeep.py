@@ -45,7 +45,7 @@ class AuxiliaryTopics:
         for name in names:
             topic = AuxiliaryTopic(self._log, name)
             tasks = range(topic.partitions())
-            records = topic.last_records(tasks)
+            records = topic.last_records(topic.ends(tasks))
             # The topics of "a.b" begin like those of "a".
             if all(record.topology_id == self._topology_id for record in records.values()):
                 by_topic[name] = {task: records.get(task) for task in tasks}
