@@ -164,8 +164,8 @@ class Collector(BasicOutputCollector):
 
     def emit_all(self, rows: Iterable[Sequence[Any]], stream: str = DEFAULT_STREAM) -> None:
         attempt, send = self._attempt, self._pairs
-        try:
-            for row in rows:
+        for row in rows:  # what the caller's own iterator raises is the caller's affair
+            try:
                 if type(row) is tuple and len(row) == 2 and stream is DEFAULT_STREAM and send is not None:
                     first, value = row
                     kind = type(value)
@@ -176,11 +176,11 @@ class Collector(BasicOutputCollector):
                             self._many()
                         continue
                 self._emit(row, stream)
-        except AbortedError:
-            raise
-        except BaseException as error:
-            self.on_failure(error)
-            raise
+            except AbortedError:
+                raise
+            except BaseException as error:
+                self.on_failure(error)
+                raise
 
     def _emit(self, values: Sequence[Any], stream: str) -> None:
         """Check, freeze and send any row."""

@@ -33,8 +33,8 @@ class BatchOutputCollector(abc.ABC):
         """Emit several tuples in order: the same as :meth:`emit` for each of ``rows``, in less
         time.
 
-        ``rows`` may make its tuples lazily. An error it raises is one of the emit, and fails the
-        attempt even if it is caught (R7).
+        ``rows`` may make its tuples lazily. An error in that is the caller's own, as in a loop
+        around :meth:`emit`; the rows before it are emitted.
         """
         for values in rows:
             self.emit(values, stream)
