@@ -5,16 +5,20 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 
 from tests.patience import PATIENCE_S
 from tests.servers.kafka import ENDLESS_S, KafkaServer
 from tests.topic_drive import Drive
+from txtopo import Count, Fields, TransactionalTopologyBuilder
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, client, planning
 from txtopo.errors import FailedException, InputError, SetupError
+from txtopo.stores import SqliteStore
+from txtopo.testing import simulate
 
 KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])
 REFRESH_S = 30.0
@@ -256,6 +260,18 @@ def test_lag_is_what_is_behind_the_committed_positions_and_progress_is_published
     drive.planner.lag(drive.positions)
     drive.planner.close()
     kafka.wait_until(lambda: committed(kafka, group, topic, 2) == [25, 3])
+
+
+def test_the_simulator_publishes_nothing(kafka: KafkaServer, tmp_path: Path) -> None:
+    topic = filled(kafka, 25)
+    group = f"dashboard-{topic}"
+    reading = KafkaTransactionalSpout(kafka.servers, topic, records_per_batch=5, format="text", client_group=group)
+    store = SqliteStore(tmp_path / "count.db", "count")
+    builder = TransactionalTopologyBuilder("simulated", "records", reading, 1)
+    builder.set_aggregate("count", Count(), store).group_by("records", Fields("value"))
+    report = simulate(builder.build_topology(), seeds=2)
+    assert (report.violation, report.transactions) == (None, 5)
+    assert committed(kafka, group, topic, 1) == [OFFSET_INVALID]
 
 
 def committed(kafka: KafkaServer, group: str, topic: str, partitions: int) -> list[int]:
