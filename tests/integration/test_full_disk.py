@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -211,8 +212,9 @@ def test_a_run_ends_with_the_cure_when_there_is_no_room_for_too_long_and_resumes
         spout.append(0, [(n,) for n in range(2, 4)])
         wait_until(lambda: not run.is_alive or says_no_room(run), "the status to say that there is no room")
         assert run.is_alive
-        # All of the wait has passed, at once.
-        monkeypatch.setattr(run._state._waits, "_clock", lambda: time.monotonic() + 2 * PATIENCE_S)
+        # All of the wait has passed at each look at the clock, also of a wait that begins only now.
+        looks = itertools.count(1)
+        monkeypatch.setattr(run._state._waits, "_clock", lambda: time.monotonic() + next(looks) * 2 * PATIENCE_S)
         with pytest.raises(ZooKeeperUnavailableError, match="there is no room left in the data directory"):
             run.join(PATIENCE_S)
         with pytest.raises(ZooKeeperUnavailableError, match="there is no room left in the data directory"):

@@ -128,7 +128,6 @@ class KafkaServer(owned.Server):
         self._numbers = itertools.count(1)
         self._jars = jars.directory("kafka")
         self._controller = self._sasl = self._said_before = 0
-        self._producing: Producer | None = None
 
     @property
     def servers(self) -> str:
@@ -157,9 +156,7 @@ class KafkaServer(owned.Server):
         return name
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic. A later topic of the name knows nothing of its producers.
-        """
-        self._producing = None
+        """Delete a topic."""
         self.admin.delete_topics([name])[name].result(PATIENCE_S)
         self.wait_until(lambda: name not in self.admin.list_topics(timeout=PATIENCE_S).topics)
 
@@ -185,14 +182,16 @@ class KafkaServer(owned.Server):
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
-        self._producing = None
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(PATIENCE_S)
 
     def produce(self, topic: str, values: Iterable[str | bytes | None], partition: int = 0, **more: Any) -> None:
         """Append records, each with ``more``, and wait until they are there."""
         refused: list[KafkaError] = []
-        # A new producer of this kind waits half a second for its number.
-        producer = self._producing = self._producing or self.producer()
+        # One at a time and without a second try, which keeps the order, too. A producer that numbers
+        # its records would wait half a second for a number of its own; and kept from call to call it
+        # loses records where a topic is made again, which the broker takes for repetitions.
+        patience_ms = int(1000 * PATIENCE_S)
+        producer = self.producer(enable_idempotence=False, max_in_flight=1, retries=0, request_timeout_ms=patience_ms, socket_timeout_ms=patience_ms)
         for value in values:
             while True:
                 try:
@@ -278,7 +277,6 @@ class KafkaServer(owned.Server):
             "log.dirs": str(self.data),
         }
         self._said_before = len(self.log)
-        self._producing = None
         configuration = self._directory / "server.properties"
         configuration.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         (self._directory / "log4j2.properties").write_text(_LOGGING)
