@@ -16,7 +16,7 @@ from tests.servers.ensemble import Ensemble, Server
 from tests.servers.zookeeper_proxy import Proxy
 from tests.servers.zookeepers import SESSION_S, end_session
 from txtopo import errors
-from txtopo.state import administration
+from txtopo.state import administration, client
 from txtopo.state.topology import Holder, Seal, TopologyState
 from txtopo.state.zookeeper import ZooKeeperStateStore
 from txtopo.topology.transaction import TransactionAttempt
@@ -224,6 +224,20 @@ def test_a_commit_waits_while_the_connection_is_gone(
             wait_until(lambda: store.session not in (0, session))
         stored = held(state, direct)
         assert (stored["epoch"], stored["current"], stored["positions"], stored["lease"]["pid"]) == (1, 2, {"0": "a"}, 11)
+
+
+@pytest.mark.rule(25, 26)
+def test_a_session_outlives_connections_that_a_starting_server_never_answers(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "HANDSHAKE_MIN_S", 0.2)
+    monkeypatch.setattr(client, "HANDSHAKE_SHARE", 0.0)
+    with contextlib.closing(ZooKeeperStateStore(proxy.hosts, "/unanswered", PATIENCE_S, SESSION_S)) as store:
+        session = store.session
+        proxy.block()
+        proxy.cut()
+        wait_until(lambda: proxy.connections >= 4, "further connections")
+        proxy.unblock()
+        assert store.wait_until_connected(PATIENCE_S)
+        assert store.session == session
 
 
 @pytest.mark.thorough

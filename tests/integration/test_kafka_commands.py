@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.topologies.kafka_sinks import COMPONENT, Sales
 from tests.unit.test_cli_upkeep import Stored
 from txtopo.command import cli, maintain
 from txtopo.connectors.kafka import client, upkeep
-from txtopo.errors import StateMismatchError
+from txtopo.errors import StateMismatchError, UsageError
 from txtopo.testing.contracts.worker_process import WorkerProcess
 
 
@@ -34,6 +35,9 @@ def test_show_tells_the_last_transaction_of_each_task(sales: Sales, process: Wor
         sales.write(process, 7, 3, ["a"] * task, task=task)
     # A topology whose id begins like the other's.
     Sales(sales.kafka, topology_id=f"{sales.topology_id}.other").write(WorkerProcess(), 1, 0, ["a"])
+    # Topics of other programs, whose names begin so as well.
+    sales.kafka.produce(sales.kafka.new_topic(f"{sales.auxiliary_topic}-notes"), ["not a sink's"], key=b"k")
+    sales.kafka.new_topic(f"txtopo.{sales.topology_id}.another.{COMPONENT}")
     code, text = run(capsys, sales, "show")
     lines = [json.loads(line) for line in text.splitlines()]
     assert code == 0
@@ -94,6 +98,30 @@ def test_adopt_goes_on_from_what_the_topics_hold(kafka: KafkaServer, process: Wo
         sales.write(process, 3, 0, ["c"], task=task, generation=generation, known_stores=known)
     assert sales.values == ["c", "c"]
     topics.clear("words")
+
+
+def test_a_topic_given_by_name_is_adopted_for_one_component(kafka: KafkaServer) -> None:
+    topics = upkeep.AuxiliaryTopics(client.Cluster("test", kafka.servers, {}), "words", kafka.new_topic())
+    with pytest.raises(UsageError, match=r"is the auxiliary topic of one component, and these have a sink 'kafka': a, b\n  Give --component ID"):
+        topics.adopt("words", "first", 3, ["a", "b"])
+
+
+def test_the_commands_that_an_error_prints_reach_the_topics_of_the_sink(sales: Sales, process: WorkerProcess) -> None:
+    named = {"transactions_topic": f"{sales.topic}-tx", "name": "orders", "client": {"client.id": "the shop", "security.protocol": "plaintext"}}
+    sink = sales.sink(**named)
+    sales.write(process, 1, 0, ["a"], tasks=1, sink=sink)
+    process.close()
+    with pytest.raises(StateMismatchError) as refused:
+        sales.write(process, 1, 0, ["b"], tasks=1, sink=sink, generation="second")
+    printed = {words[2]: words for line in str(refused.value).split("`") if (words := shlex.split(line))[:2] == ["txtopo", "kafka"]}
+    assert set(printed) == {"clear", "adopt"}
+    for words in printed.values():
+        options = " --topic {transactions_topic} --name orders --client 'client.id=the shop' --client security.protocol=plaintext"
+        assert shlex.join(words[3:]) == f"{sales.kafka.servers} {sales.topology_id}{options.format(**named)}"
+    assert cli.main([*printed["clear"][1:], "--execute"]) == 0
+    process.close()
+    sales.write(process, 1, 0, ["b"], tasks=1, sink=sink, generation="second")
+    assert sales.values == ["a", "b"]
 
 
 def test_brokers_out_of_reach_and_wrong_options_are_told(

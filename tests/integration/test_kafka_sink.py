@@ -269,6 +269,7 @@ class TestOtherNumbersOfTasks:
         late = sales.kafka.producer(transactional_id=f"{sales.auxiliary_topic}.2")
         late.begin_transaction()
         late.produce(sales.topic, b"left open")
+        late.produce(sales.auxiliary_topic, b"left open, too", b"k", partition=2)
         late.flush(PATIENCE_S)
         for task in range(2):
             sales.write(other, 2, 0, ["b"], task=task, tasks=2, known_stores=sales.known(1, 0, 3))
@@ -316,6 +317,19 @@ class TestOtherStates:
         assert failures == [refused.value]
         assert sales.values == ["a"]
         other.close()
+
+    @pytest.mark.rule(23, 27)
+    def test_a_transaction_that_was_written_by_another_number_of_tasks_is_refused(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess
+    ) -> None:
+        """The state is restored to before the transaction was sealed, and the component has other
+        tasks now."""
+        for task in range(3):
+            sales.write(process, 1, 0, ["a"], task=task, tasks=3)
+        with pytest.raises(StateMismatchError, match=r"written by 3 tasks, and it now has 2\n  .*Restore the newer state") as refused:
+            sales.write(other, 1, 1, ["a"], task=0, tasks=2)
+        assert refused.value.exit_code == 6
+        assert sales.values == ["a", "a", "a"]
 
     @pytest.mark.rule(27)
     def test_a_task_that_is_new_in_a_new_generation_is_refused_as_well(self, sales: Sales, process: WorkerProcess) -> None:

@@ -51,6 +51,15 @@ class TestTopics:
         with pytest.raises(RowRefusedError, match=r"row 2 of .*: the partition is 2, and topic sales-.* has 2"):
             sales.prepared(process, 1, 0, [1, 2], sink=sink)
 
+    def test_a_partition_that_the_topic_has_got_meanwhile_is_written_to(self, kafka: KafkaServer, process: WorkerProcess) -> None:
+        sales = Sales(kafka, partitions=2)
+        sink = KafkaSink(kafka.servers, sales.topic, value="key", partition="value", format="text")
+        assert sales.write(process, 1, 0, [1], sink=sink) == 1
+        kafka.add_partitions(sales.topic, 4)
+        kafka.wait_until(lambda: kafka._has_leaders(sales.topic, 4))
+        assert sales.write(process, 2, 0, [3], sink=sink) == 1
+        assert sales.values == ["k", "k"]
+
     def test_a_tombstone_is_written_if_it_is_meant(self, sales: Sales, process: WorkerProcess) -> None:
         sales.write(process, 1, 0, ["a", None], sink=sales.sink(tombstones=True))
         sales.kafka.wait_until_settled(sales.topic)

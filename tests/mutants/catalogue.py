@@ -364,6 +364,13 @@ MUTATIONS = (
         ("tests/unit/test_hostile_files.py",),
     ),
     Mutation(
+        "a connection that ZooKeeper never answers is waited for until the session is over",
+        "txtopo/state/client.py",
+        "            timeout_s = min(timeout_s, self._handshake_s)\n",
+        "            pass\n",
+        ("tests/fault/test_zookeeper_wire.py", "-k", "outlives_connections"),
+    ),
+    Mutation(
         "an end of a partition of Kafka believed below the end that was asked for",
         "txtopo/connectors/kafka/auxiliary.py",
         "                    if read_to >= ends[task]:\n",

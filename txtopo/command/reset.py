@@ -48,7 +48,9 @@ def places_of(graph: TopologyGraph) -> Places:
     for component in graph.components.values():
         for part in _destinations(component):
             if not isinstance(part, Store):
-                places.elsewhere.append(f"what component {component.id!r} wrote to {part.guarantee().name}, which only you can empty")
+                command = getattr(part, "command", None)
+                forget = f"; forget its transactions there with `{command('clear', graph.id)}`" if command else ""
+                places.elsewhere.append(f"what component {component.id!r} wrote to {part.guarantee().name}, which only you can empty{forget}")
                 continue
             places.names.add(f"{component.id}/{part.guarantee().known_as}")
             if not any(_is_same(part, known) for known in places.stores):

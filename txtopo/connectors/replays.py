@@ -8,12 +8,20 @@ from __future__ import annotations
 from txtopo import errors
 
 
-class DividedOtherwiseError(Exception):
-    """A transaction was begun with another division of its rows among its writers."""
+class DividedOtherwiseError(errors.StateMismatchError):
+    """A transaction was begun with another division of its rows among its writers. The state of a
+    topology has the division of a sealed transaction, unless the state is an older one."""
 
     def __init__(self, before: int, now: int) -> None:
-        super().__init__(before, now)
+        super().__init__(
+            f"rows of this transaction were written by {before} tasks, and it now has {now}\n"
+            "  The state in ZooKeeper is older than the rows. Nothing was written now. Restore the newer state; or run once with the component's"
+            f" parallelism {before}."
+        )
         self.before, self.now = before, now
+
+    def __reduce__(self) -> tuple[type[DividedOtherwiseError], tuple[int, int]]:
+        return DividedOtherwiseError, (self.before, self.now)
 
 
 class OtherRowsError(errors.TxtopoError):

@@ -133,16 +133,16 @@ class _Query:
                 "  The checkpoint is new or an older copy, or two queries have this id. Nothing was written. Restore the newest checkpoint, give\n"
                 f"  each query its own id, or choose:\n{clear}"
             ) from error
+        except replays.DividedOtherwiseError as error:
+            raise errors.StateMismatchError(
+                f"{mismatch}: it was begun with {error.before} partitions, and now has {error.now}\n"
+                f"  Nothing was written. Run it once more with partitions={error.before}; change that between two batches, or use foreach_batch."
+            ) from error
         except errors.StateMismatchError as error:
             fact = str(error).splitlines()[0]
             raise errors.StateMismatchError(
                 f"{mismatch}: {fact}\n  (a transaction is a batch, counted from 1; ZooKeeper stands for the checkpoint)\n"
                 f"  Nothing was written. {hint}Restore {self.writes.place} and checkpoint of the same moment, or choose:\n{clear}\n{begin}"
-            ) from error
-        except replays.DividedOtherwiseError as error:
-            raise errors.StateMismatchError(
-                f"{mismatch}: it was begun with {error.before} partitions, and now has {error.now}\n"
-                f"  Nothing was written. Run it once more with partitions={error.before}; change that between two batches, or use foreach_batch."
             ) from error
         except replays.OtherRowsError as error:
             fact = str(error).splitlines()[0]

@@ -30,6 +30,10 @@ from txtopo.state import credentials, peer
 RECONNECT_DELAY_MAX_S = 1.0
 """kazoo would by default wait up to an hour between two tries to reconnect."""
 
+HANDSHAKE_SHARE, HANDSHAKE_MIN_S = 1 / 4, 1.0
+"""The part of a session's time, and the least time, that one new connection may wait for its
+answer."""
+
 _LOGGER = logging.getLogger("txtopo.state.zookeeper.kazoo")
 # Without a handler of its own a library's warnings go to stderr; kazoo warns at every try to
 # reconnect.
@@ -86,6 +90,8 @@ class Client:
         if who is not None and who.scheme == "sasl":
             self._authenticate = self.kazoo._connection._authenticate_with_sasl
             self.kazoo._connection._authenticate_with_sasl = self._authenticate_or_reconnect
+        self._handshake_s, self._invoke = max(HANDSHAKE_MIN_S, session_timeout_s * HANDSHAKE_SHARE), self.kazoo._connection._invoke
+        self.kazoo._connection._invoke = self._invoke_in_time
         if owner is not None and owner.server_uid is not None:
             self._uids, self._create_connection = {owner.server_uid, 0}, self.kazoo.handler.create_connection
             self.kazoo.handler.create_connection = self._connect_to_our_user
@@ -94,6 +100,13 @@ class Client:
     def has_ended(self) -> bool:
         """Whether it will not reconnect by itself any more."""
         return bool(self.kazoo._connection.connection_stopped.is_set())
+
+    def _invoke_in_time(self, timeout_s: float, request: Any, xid: int | None = None) -> Any:
+        """On kazoo's thread. kazoo would wait for the answer to a new connection until the session
+        is over, and a server that is just starting may never give it."""
+        if isinstance(request, serialization.Connect):
+            timeout_s = min(timeout_s, self._handshake_s)
+        return self._invoke(timeout_s, request, xid)
 
     def _connect_to_our_user(self, **how: Any) -> socket.socket:
         """On kazoo's thread, for every new connection. kazoo takes an OSError for a connection that

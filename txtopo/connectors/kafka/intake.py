@@ -44,9 +44,10 @@ class Intake:
         try:
             message = self._convert(values)
             topic = self._targets.get(message.topic)
-            if topic is None:
+            if topic is None or message.partition >= topic.partitions:
                 has_key = self._shape.key is not None
-                topic = self._targets[message.topic] = target.checked(self._resource, self._ledger.cluster, message.topic, has_key)
+                topic = target.checked(self._resource, self._ledger.cluster, message.topic, has_key, message.partition)
+                self._targets[message.topic] = topic
             if message.partition >= topic.partitions:
                 raise messages.RefusedError(f"the partition is {message.partition}, and topic {message.topic} has {topic.partitions}")
             if message.key is None and topic.is_compacted:

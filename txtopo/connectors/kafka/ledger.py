@@ -63,6 +63,9 @@ from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 from txtopo.topology import destination, transaction
 
+NAME = "kafka"
+"""Of a sink in the state of its topology, unless it was given one."""
+
 
 @dataclasses.dataclass(slots=True)
 class Writer:
@@ -95,8 +98,12 @@ class Writers(dict[str, Writer]):
 class Place(places.Place):
     """The sink's place, with commands of its own."""
 
+    options: tuple[str, ...] = ()
+    """Of the command line: the topic, the name and the client's settings, where the sink has been
+    given any."""
+
     def command(self, action: str, topology_id: str) -> str:
-        return f"txtopo kafka {action} {shlex.quote(self.location)} {shlex.quote(topology_id)}"
+        return shlex.join(["txtopo", "kafka", action, self.location, topology_id, *self.options])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -213,6 +220,8 @@ class Ledger(destination.Destination):
             producer.init(topic)
             # The partitions of tasks that are no more have no writer; those of the others change.
             partitions = kept.partitions()
+            for task in kept.undecided(range(own.tasks, partitions)):
+                self.abort(topic, task)
             kept.wait_until_decided([own.task, *range(own.tasks, partitions)])
             ends = kept.ends(range(partitions))
             records = kept.last_records(ends)
@@ -239,4 +248,7 @@ class Ledger(destination.Destination):
     @property
     def place(self) -> places.Place:
         """The sink as a value, for errors."""
-        return Place(self.name, self.address, self.cluster.servers, "", opaque=False)
+        options = [*(["--topic", self.transactions_topic] if self.transactions_topic else []), *(["--name", self.name] if self.name != NAME else [])]
+        for name, value in self.cluster.settings.items():
+            options += ["--client", f"{name}={value}"]
+        return Place(self.name, self.address, self.cluster.servers, "", opaque=False, options=tuple(options))

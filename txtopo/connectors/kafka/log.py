@@ -37,7 +37,8 @@ _WRONG_SET_UP = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Allow the user to WRITE to and DESCRIBE the transactional ids that begin with txtopo.",
     "UNSUPPORTED_SASL_MECHANISM": "Check client['sasl.mechanism'].",
     "UNSUPPORTED_VERSION": "The brokers are too old: Kafka 2.8 or newer is needed.",
-    "TOPIC_EXCEPTION": "A name of a topic has letters, digits, '.', '_' and '-' only, at most 249 of them.",
+    "TOPIC_EXCEPTION": "A name of a topic has letters, digits, '.', '_' and '-' only, at most 249 of them; and Kafka refuses names that differ in '.'"
+    " and '_' alone. For a sink's auxiliary topic give transactions_topic='name'.",
     "_UNKNOWN_TOPIC": "Check the name; or make the topic first.",
     "UNKNOWN_TOPIC_OR_PART": "Check the name; or make the topic first.",
 }

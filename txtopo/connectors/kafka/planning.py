@@ -178,6 +178,11 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         """The metadata of the topics that the user names; each index of ``last`` is bound. A topic
         that is no longer named keeps its position."""
         for index, metadata in last.items():
+            if "topic" not in metadata:
+                raise errors.StateMismatchError(
+                    f"the stored positions of this spout are those of another source than topics of Kafka: {metadata!r}\n"
+                    "  Give the spout another id; or forget the positions with `txtopo state reset`."
+                )
             self._indices[metadata["topic"], metadata["partition"]] = index
         return {index: metadata for index, metadata in last.items() if self._is_named(metadata["topic"])}
 

@@ -170,6 +170,7 @@ class TaskProducer:
     def _produce(
         self, message: Message, headers: Headers, number: int, deadline: float, report: Callable[[Any, Any], None] | None = None
     ) -> None:
+        is_new = True
         while True:
             try:
                 self._producer.produce(
@@ -181,9 +182,14 @@ class TaskProducer:
                     raise errors.FailedException(f"{self._where('writing')}: no room for more messages for {self._timeout_s:g} s") from None
                 self._producer.poll(_FULL_S)
             except self._kafka.KafkaException as error:
-                if error.args[0].name() in _REFUSALS:
+                if error.args[0].name() == "_UNKNOWN_PARTITION" and is_new:
+                    # The topic may have got it since this producer asked.
+                    self._producer.list_topics(message.topic, timeout=client.CALL_TIMEOUT_S)
+                    is_new = False
+                elif error.args[0].name() in _REFUSALS:
                     raise MessageRefusedError(error.args[0].name(), error.args[0].str(), number) from error
-                raise
+                else:
+                    raise
 
     def _commit(self, deadline: float) -> None:
         while True:

@@ -95,7 +95,7 @@ class KafkaSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         timestamp: str | None = None,
         format: messages.Format = "bytes",
         columns: Sequence[str] | Mapping[str, str] | None = None,
-        name: str = "kafka",
+        name: str = ledgers.NAME,
         transactions_topic: str | None = None,
         transaction_timeout_s: float = 60,
         stamp_headers: bool = True,

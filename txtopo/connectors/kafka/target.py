@@ -40,21 +40,24 @@ def log_of(resource: Resource, cluster: client.Cluster) -> Log:
     return log
 
 
-def target_of(resource: Resource, cluster: client.Cluster, topic: str) -> Target:
-    """The topic, as the brokers described it when this process first asked.
+def target_of(resource: Resource, cluster: client.Cluster, topic: str, partition: int = -1) -> Target:
+    """The topic, as the brokers described it when this process first asked, or when ``partition``
+    was beyond those that it had.
 
     :raises errors.SetupError: there is no such topic, or the user may not write to it.
     """
-    target: Target = resource(f"kafka-target:{cluster.key}:{topic}:{os.getpid()}", lambda: _described(log_of(resource, cluster), topic))
-    return target
+    targets: dict[str, Target] = resource(f"kafka-targets:{cluster.key}:{os.getpid()}", dict)
+    if topic not in targets or partition >= targets[topic].partitions:
+        targets[topic] = _described(log_of(resource, cluster), topic)
+    return targets[topic]
 
 
-def checked(resource: Resource, cluster: client.Cluster, topic: str, has_key: bool) -> Target:
+def checked(resource: Resource, cluster: client.Cluster, topic: str, has_key: bool, partition: int = -1) -> Target:
     """:func:`target_of` for rows with a key, or without.
 
     :raises errors.SetupError: the topic is compacted, and the rows have no key.
     """
-    target = target_of(resource, cluster, topic)
+    target = target_of(resource, cluster, topic, partition)
     if target.is_compacted and not has_key:
         raise errors.SetupError(f"{cluster.owner}: topic {topic} is compacted: every record needs a key there\n  Give key='field'; or another topic.")
     return target

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from txtopo import errors
 from txtopo.connectors.kafka import auxiliary, client, producing
 from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic, Record
 from txtopo.connectors.kafka.log import Log
@@ -45,9 +46,15 @@ class AuxiliaryTopics:
         for name in names:
             topic = AuxiliaryTopic(self._log, name)
             tasks = range(topic.partitions())
-            records = topic.last_records(topic.ends(tasks))
+            try:
+                records = topic.last_records(topic.ends(tasks))
+            except errors.StateMismatchError:
+                if self._topic:
+                    raise
+                continue  # another program's, whose name happens to begin so
             # The topics of "a.b" begin like those of "a".
-            if all(record.topology_id == self._topology_id for record in records.values()):
+            is_ours = records or self._topic or "." not in name.removeprefix(beginning)
+            if is_ours and all(record.topology_id == self._topology_id for record in records.values()):
                 by_topic[name] = {task: records.get(task) for task in tasks}
         return by_topic
 
@@ -104,6 +111,11 @@ class AuxiliaryTopics:
     ) -> StoreChange:
         """Accept what is in the topics as the result of transactions 1 to ``txid`` of this
         generation. Stop the topology first."""
+        if self._topic and len(set(components)) > 1:
+            raise errors.UsageError(
+                f"{self._topic} is the auxiliary topic of one component, and these have a sink {self.name!r}: {', '.join(sorted(set(components)))}\n"
+                "  Give --component ID."
+            )
         rows = fences = 0
         for component in sorted(set(components)):
             name = self._topic or auxiliary.topic_name(topology_id, component)
