@@ -287,7 +287,7 @@ def test_a_client_sends_nothing_to_another_user_who_has_taken_the_port(tmp_path:
         owner, hosts = credentials.owner_of_directory(tmp_path), zookeeper.hosts
         client = ZooKeeperStateStore(hosts, owner=owner)
     with closing(client), Thief(port_of(hosts), tmp_path) as thief:
-        wait_until(lambda: client._link.stranger == NOBODY, "the client has looked who listens")
+        wait_until(lambda: client._link.refusal is not None, "the client has asked for the user of the port")
         with pytest.raises(ZooKeeperAccessError, match=r"a process of another user listens \(uid 65534\).*\n.*not told the password"):
             ZooKeeperStateStore(hosts, connect_timeout_s=0.2, owner=owner)
         assert set(thief.heard()) == {""}

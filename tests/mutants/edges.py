@@ -242,9 +242,24 @@ EDGES = (
     Mutation(
         "a discarded attempt is sealed",
         "txtopo/engine/engine.py",
-        "        if not work.discarded:\n            self._commit_step(functools.partial(self._writes.seal",
-        "        if True:\n            self._commit_step(functools.partial(self._writes.seal",
+        "        if not work.discarded:\n            self._post(self._writes.seal(",
+        "        if True:\n            self._post(self._writes.seal(",
         _DISCARDS,
+    ),
+    # -- unexpected errors -------------------------------------------------------------------------
+    Mutation(
+        "an unexpected error ends a thread, and the run waits for the thread",
+        "txtopo/spark/threads.py",
+        "                self._failed(error)\n",
+        "                raise\n",
+        ("tests/unit/test_engine_ends.py", "-k", "tells_the_error"),
+    ),
+    Mutation(
+        "an unexpected error of a simulated driver is raised in its schedule",
+        "txtopo/testing/simulator/driver.py",
+        "            self._failed(error)\n",
+        "            raise\n",
+        ("tests/unit/test_simulator_driver.py",),
     ),
     Mutation(
         "what was cancelled is remembered without a bound",

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+import threading
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.unit.test_engine_defers import Jobs, run
 from txtopo import errors
-from txtopo.engine.attempts import AttemptFailedError
+from txtopo.dataplane.job import Job
+from txtopo.dataplane.outcome import Tally
+from txtopo.engine import engine
+from txtopo.engine.attempts import AttemptFailedError, AttemptRunner
+from txtopo.engine.batches import Batches
 from txtopo.engine.engine import Engine
+from txtopo.engine.jobs import JobResult
 from txtopo.spark import threads
 from txtopo.state import retry
+from txtopo.state.topology import TopologyState
 
 AHEAD = errors.StateMismatchError("the store is ahead")
 
@@ -79,15 +88,50 @@ class HangingThread:
 def test_threads_that_hang_are_waited_for_once_and_not_each(monkeypatch: pytest.MonkeyPatch) -> None:
     hanging: Any = HangingThread()
     monkeypatch.setattr(threads, "time", hanging)
-    work_threads = threads.WorkThreads("hanging", 0)
+    work_threads = threads.WorkThreads("hanging", 0, pytest.fail)
     work_threads._threads = [hanging] * 8
     assert not work_threads.close(0.5)
     assert hanging.now_s == 0.5
 
 
 def test_threads_end_after_the_work_they_have() -> None:
-    work_threads, done = threads.WorkThreads("working", 2), list[int]()
+    work_threads, done = threads.WorkThreads("working", 2, pytest.fail), list[int]()
     for number in range(8):
         work_threads.submit(functools.partial(done.append, number))
     assert work_threads.close(PATIENCE_S)
     assert sorted(done) == list(range(8))
+
+
+def test_a_thread_tells_the_error_of_a_work_and_goes_on() -> None:
+    told, done = list[BaseException](), list[int]()
+    work_threads = threads.WorkThreads("failing", 1, told.append)
+    work_threads.submit(functools.partial(raises, SystemExit("of a work")))
+    work_threads.submit(functools.partial(done.append, 1))
+    assert work_threads.close(PATIENCE_S)
+    assert ([str(error) for error in told], done) == (["of a work"], [1])
+
+
+def raises(error: BaseException, *arguments: object) -> NoReturn:
+    raise error
+
+
+@pytest.mark.parametrize("where", ["open", "process", "require_held", "seal", "record", "renew"])
+def test_an_unexpected_error_on_any_thread_of_the_engine_ends_the_run(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner: Any = Batches if where == "open" else AttemptRunner if where == "process" else TopologyState
+    monkeypatch.setattr(owner, where, functools.partial(raises, RuntimeError("unexpected")))
+    if where == "require_held":
+        # The state is asked while another failure is judged.
+        monkeypatch.setattr(AttemptRunner, "process", functools.partial(raises, AttemptFailedError("fatal", "ahead", AHEAD)))
+    jobs = Jobs({})
+    if where == "renew":
+        monkeypatch.setattr(engine, "_RENEW_INTERVAL_S", 0.0)
+        cancelled = threading.Event()
+        monkeypatch.setattr(jobs, "cancel", lambda group: cancelled.set())
+
+        def until_cancelled(job: Job) -> JobResult:
+            assert cancelled.wait(PATIENCE_S)
+            return JobResult(Tally())
+
+        jobs.instead["1:0:processing"] = until_cancelled
+    with pytest.raises(RuntimeError, match="unexpected"):
+        run(tmp_path, jobs)

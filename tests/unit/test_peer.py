@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from txtopo.errors import SetupError
 from txtopo.state import peer
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -42,3 +43,13 @@ def test_an_entry_of_the_kernels_table_is_that_of_its_two_ends(
                 peer.user_of_peer(connection, 0.0)
         else:
             assert peer.user_of_peer(connection, 0.0) == user
+
+
+def test_a_machine_that_does_not_tell_the_user_of_a_connection_is_an_error_with_a_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = next(table for table in peer.TABLES if table.exists())
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as connection, listening.accept()[0]:
+        monkeypatch.setattr(peer, "TABLES", (known, tmp_path / "no IPv6"))
+        assert peer.user_of_peer(connection, 0.0) == os.getuid()
+        monkeypatch.setattr(peer, "TABLES", (tmp_path / "no proc",))
+        with pytest.raises(SetupError, match=r"no proc cannot be read\n.*\n.*--zookeeper"):
+            peer.user_of_peer(connection, 0.0)

@@ -47,6 +47,16 @@ def test_an_exception_is_raised_where_the_work_is_parked() -> None:
     carrier.end()
 
 
+def test_an_error_that_leaves_a_work_is_raised_where_the_work_was_resumed() -> None:
+    carrier = Carrier()
+    carrier.start(turns.park)
+    with pytest.raises(KeyboardInterrupt):
+        carrier.resume(KeyboardInterrupt())
+    assert not carrier.is_busy
+    carrier.start(lambda: None)
+    carrier.end()
+
+
 def test_carriers_are_lent_again_and_end_with_their_owner() -> None:
     carriers = Carriers()
     first = carriers.borrow()

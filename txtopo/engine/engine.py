@@ -83,11 +83,13 @@ class Engine:
         """Nothing is left to do."""
         self.error: BaseException | None = None
         """The error that ended the run, if there was one."""
-        self._renew_thread = self._surroundings.threads("renew", 1)
+        # An error that leaves their work ends the run: the loop waits for the event of the work.
+        threads = functools.partial(self._surroundings.threads, failed=self.kill)
+        self._renew_thread = threads("renew", 1)
         self._renew = functools.partial(self._renew_thread.submit, self._renew_now)
-        self._spout_thread = self._surroundings.threads("spout", 1)
-        self._commit_thread = self._surroundings.threads("commit", 1)
-        self._process_threads = self._surroundings.threads("process", min(conf.max_spout_pending, run.cores + 1))
+        self._spout_thread = threads("spout", 1)
+        self._commit_thread = threads("commit", 1)
+        self._process_threads = threads("process", min(conf.max_spout_pending, run.cores + 1))
         self._admission = Admission(self._process_threads, self._pace, run.cores, max(level.slots for level in plan.processing.levels))
 
     # -- from other threads -----------------------------------------------------------------------
@@ -334,17 +336,12 @@ class Engine:
 
     # -- committing: on the commit thread ---------------------------------------------------------
 
-    def _commit_step(self, step: Callable[[], Event]) -> None:
-        try:
-            self._post(step())
-        except BaseException as error:
-            # The state is lost or another coordinator's: no further write is allowed, so there is
-            # nothing to drain.
-            self.kill(error)
+    # An error of a seal or a record kills the run: the state is lost or another coordinator's, no
+    # further write is allowed, and there is nothing to drain.
 
     def _seal(self, work: Attempt) -> None:
         if not work.discarded:
-            self._commit_step(functools.partial(self._writes.seal, work))
+            self._post(self._writes.seal(work))
 
     def _apply(self, work: Attempt) -> None:
         txid = work.attempt.txid
@@ -364,7 +361,7 @@ class Engine:
         self._admission.admit()
 
     def _record(self, work: Attempt, following: Attempt | None) -> None:
-        self._commit_step(functools.partial(self._writes.record, work, following, self._post))
+        self._post(self._writes.record(work, following, self._post))
 
     # -- the end of an attempt --------------------------------------------------------------------
 
@@ -416,14 +413,9 @@ class Engine:
 
     def _renew_now(self) -> None:
         """On a thread of its own: a ZooKeeper that does not answer must not keep the loop from its
-        work."""
-        try:
-            self._revive()
-            self._state.renew()
-        except BaseException as error:
-            # A run that no longer looks after its lease must not go on as if it did.
-            self.kill(error)
-            return
+        work. After an error the run ends: it no longer looks after its lease."""
+        self._revive()
+        self._state.renew()
         self._surroundings.post(functools.partial(self._surroundings.after, _RENEW_INTERVAL_S, self._renew))
 
     def _backoff_s(self, failures: int) -> float:

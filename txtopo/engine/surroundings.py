@@ -21,7 +21,8 @@ Action = Callable[[], None]
 
 
 class Threads(Protocol):
-    """A group of threads that run the calls given to them, in order of arrival."""
+    """A group of threads that run the calls given to them, in order of arrival. A call that raises
+    ends no thread."""
 
     def submit(self, work: Action) -> None:
         """Do ``work`` as soon as a thread is free."""
@@ -54,8 +55,9 @@ class Surroundings(Protocol):
     def next(self) -> Action:
         """For the loop: what to do next; waits for it."""
 
-    def threads(self, name: str, count: int) -> Threads:
-        """New threads, ``count`` of them."""
+    def threads(self, name: str, count: int, failed: Callable[[BaseException], None]) -> Threads:
+        """New threads, ``count`` of them. ``failed`` gets each error of their calls, on the thread.
+        """
 
     def collect_garbage(self) -> None:
         """From the loop, after a commit, every few seconds: free what is in cycles."""

@@ -12,6 +12,7 @@ import heapq
 import itertools
 import queue
 import time
+from collections.abc import Callable
 
 from txtopo import faults
 from txtopo.engine.surroundings import Action, Threads
@@ -52,8 +53,8 @@ class Machine:
         except queue.Empty:
             return heapq.heappop(self._timers)[2]
 
-    def threads(self, name: str, count: int) -> Threads:
-        return WorkThreads(name, count)
+    def threads(self, name: str, count: int, failed: Callable[[BaseException], None]) -> Threads:
+        return WorkThreads(name, count, failed)
 
     def collect_garbage(self) -> None:
         gc.collect()

@@ -85,7 +85,7 @@ class _Task:
         self.group = group
         self.serving: str | None = None
         self.ended = threading.Event()
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.began = self.used = time.monotonic()
         self._lock = threading.Lock()
         self._in_use = threading.Lock()
@@ -128,7 +128,7 @@ class _Task:
         """On a thread of its own: the Spark job."""
         try:
             launch(self.group, self.address)
-        except Exception as error:
+        except BaseException as error:
             self.error = error
         finally:
             self.ended.set()
@@ -191,6 +191,8 @@ class ResidentTasks:
         self._lock = threading.Lock()
         self._threads: WorkThreads | None = None
         self._task: _Task | None = None
+        self._error: BaseException | None = None
+        """An unexpected end of a work of our threads; raised at the next request."""
         self._launched = 0
         self._others = 0
         self._cancelled: OrderedDict[str, None] = OrderedDict()
@@ -269,6 +271,8 @@ class ResidentTasks:
 
     def _claim(self, group: str) -> _Task | None:
         with self._lock:
+            if self._error is not None:
+                raise self._error
             if group in self._cancelled or group in self._served:
                 raise TaskLostError(f"{group} was cancelled before it began")
             if self._task is None and self._seats.take(self._cores):
@@ -289,7 +293,7 @@ class ResidentTasks:
             if self._threads is None:
                 # A thread that holds the job and a thread that watches; and two for the task
                 # before, whose end is not awaited.
-                self._threads = WorkThreads("resident", 4)
+                self._threads = WorkThreads("resident", 4, self._fail)
             task = _Task(f"{self._run}/resident-{self._launched}:straight")
         except OSError:
             return None
@@ -309,6 +313,9 @@ class ResidentTasks:
             self._cancel(task.group)
             task.ended.wait()
         task.close()
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = error
 
     def _drop(self, task: _Task, idle_s: float | None = None) -> None:
         """Ask it for nothing more; with ``idle_s`` only if it has not been asked for anything for

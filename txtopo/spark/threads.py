@@ -53,9 +53,11 @@ class _Connected(InheritableThread):  # type: ignore[misc]
 
 
 class WorkThreads:
-    """``count`` threads that run functions in order of arrival. A function must not raise."""
+    """``count`` threads that run functions in order of arrival. ``failed`` gets each error of a
+    function, on its thread."""
 
-    def __init__(self, name: str, count: int) -> None:
+    def __init__(self, name: str, count: int, failed: Callable[[BaseException], None]) -> None:
+        self._failed = failed
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         try:
@@ -81,4 +83,7 @@ class WorkThreads:
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            work()
+            try:
+                work()
+            except BaseException as error:
+                self._failed(error)

@@ -25,6 +25,7 @@ from kazoo import exceptions, security
 from kazoo.client import KazooClient
 from kazoo.protocol import serialization
 
+from txtopo import errors
 from txtopo.state import credentials, peer
 
 RECONNECT_DELAY_MAX_S = 1.0
@@ -69,11 +70,12 @@ class Client:
         self, servers: str, session_timeout_s: float, who: credentials.Credentials | None, owner: credentials.Credentials | None = None
     ) -> None:
         digests = [each for each in (owner, who) if each is not None and each.scheme == "digest"]
+        self._servers = servers
         self.acl = _rights(who, owner)
         """The rights on every znode we make: everybody's, or those of ``who`` and the administrator
         alone."""
-        self.stranger: int | None = None
-        """The uid of the process that had the server's port, and did not get the password."""
+        self.refusal: errors.TxtopoError | None = None
+        """Why the process that has the server's port does not get the password."""
         self.hang_ups = 0
         """How often in a row a server has hung up while we authenticated by SASL."""
         self.is_refused = False
@@ -115,12 +117,18 @@ class Client:
         try:
             uid = peer.user_of_peer(connection, how["timeout"])
             if uid not in self._uids:
-                self.stranger = uid
-                raise PermissionError("the process that listens there is another user's")
+                raise errors.ZooKeeperAccessError(
+                    f"at {self._servers} a process of another user listens (uid {uid}), and not the server of the data directory\n"
+                    "  It was not told the password. Run again: the topology resumes, on another port."
+                )
+        except errors.TxtopoError as error:
+            self.refusal = error
+            connection.close()
+            raise PermissionError(str(error)) from error
         except BaseException:
             connection.close()
             raise
-        self.stranger = None
+        self.refusal = None
         return connection
 
     def _authenticate_or_reconnect(self, host: str, timeout_s: float) -> None:

@@ -210,6 +210,20 @@ class EmbeddedZooKeeper:
 
     def _launch(self, port: int) -> server_process.ServerProcess:
         try:
+            lock = os.open(self.data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise directory.unusable(self.data_dir, error) from error
+        try:
+            self._wait_for_earlier_server(lock)
+            self._configure(port)
+            return server_process.ServerProcess(self._command, self.data_dir / "zookeeper.log", lock)
+        finally:
+            os.close(lock)
+
+    def _configure(self, port: int) -> None:
+        """Write the files of the next server, after the earlier server has ended: readers present
+        the password in them."""
+        try:
             if self._is_private and self._owner is None:
                 # A new password for every owner of the directory: an old one, which a reader may
                 # still have, opens nothing.
@@ -217,14 +231,8 @@ class EmbeddedZooKeeper:
                 directory.write_durably(self.data_dir / credentials.OWNER_FILE, credentials.owner_text(self._owner))
             administrator = "" if self._owner is None else protection.digest_of(self._owner)
             directory.write_durably(self._config, server_process.configuration(self._data, port, administrator))
-            lock = os.open(self.data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise directory.unusable(self.data_dir, error) from error
-        try:
-            self._wait_for_earlier_server(lock)
-            return server_process.ServerProcess(self._command, self.data_dir / "zookeeper.log", lock)
-        finally:
-            os.close(lock)
 
     def _wait_for_earlier_server(self, lock: int) -> None:
         """Lock ``lock``: then no server has our data open, not even one whose owner was killed a

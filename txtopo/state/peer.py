@@ -1,7 +1,7 @@
 """The user whose process is at the other end of a connection on this machine, as the kernel says.
 
 Apart from ``client`` because neither ZooKeeper nor passwords matter here. A port of 127.0.0.1 that
-a server has left may be taken by any user, so an address says nothing about who listens.
+a server has left may be taken by any user, so an address does not tell the user.
 
 Invariants:
 - A connection that no process has accepted yet belongs to no user, not to root, as whom the kernel
@@ -10,10 +10,13 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 import time
 from pathlib import Path
+
+from txtopo import errors
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LOOK_EVERY_S = 0.002
@@ -22,8 +25,8 @@ _LOOK_EVERY_S = 0.002
 def user_of_peer(connection: socket.socket, wait_s: float) -> int:
     """The uid of the process that accepted ``connection``.
 
-    :raises OSError: no process accepts it within ``wait_s``, or the connection has ended, or this
-        kernel does not tell.
+    :raises OSError: no process accepts it within ``wait_s``, or the connection has ended.
+    :raises SetupError: this machine does not tell.
     """
     ours, peer = connection.getsockname()[:2], connection.getpeername()[:2]
     deadline = time.monotonic() + wait_s
@@ -38,8 +41,18 @@ def _accepted_by(local: tuple[str, int], remote: tuple[str, int]) -> int | None:
     """The uid of the socket between these addresses; None if there is none, or no process has it.
     """
     ends = f":{local[1]:04X}", f":{remote[1]:04X}"
+    tables = list[str]()
     for table in TABLES:
-        for line in table.read_text().splitlines()[1:]:
+        with contextlib.suppress(OSError):  # without IPv6 there is one table
+            tables.append(table.read_text())
+    if not tables:
+        raise errors.SetupError(
+            f"this machine does not tell the user of a connection: {TABLES[0]} cannot be read\n"
+            "  The password of the data directory's ZooKeeper is told to a process of our user only. Mount /proc,\n"
+            "  or name a ZooKeeper of your own: --zookeeper HOST:PORT"
+        )
+    for text in tables:
+        for line in text.splitlines()[1:]:
             fields = line.split()
             if fields[1].endswith(ends[0]) and fields[2].endswith(ends[1]) and (_address(fields[1]), _address(fields[2])) == (local, remote):
                 uid, inode = int(fields[7]), int(fields[9])

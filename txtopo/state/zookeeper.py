@@ -111,11 +111,8 @@ class ZooKeeperStateStore(base.StateStore):
                 continue
         if self._link.hang_ups:
             raise self._not_let_in("hangs up while we authenticate", "Is it configured for SASL?")
-        if self._link.stranger is not None:
-            raise errors.ZooKeeperAccessError(
-                f"at {self._servers} a process of another user listens (uid {self._link.stranger}), and not the server of the data directory\n"
-                "  It was not told the password. Run again: the topology resumes, on another port."
-            )
+        if self._link.refusal is not None:
+            raise self._link.refusal
         raise errors.ZooKeeperUnavailableError(
             f"no ZooKeeper answers at {self._servers} within {connect_timeout_s:g} s\n"
             f"  Start it, or name another with --zookeeper host:port[,host:port…][/chroot]; without that option txtopo runs its own."

@@ -94,9 +94,11 @@ def _start(simulation: Simulation, conf: Any, options: Mapping[str, Any], seeds:
 
 def _listen(number: int, lines: IO[bytes] | None, heard: queue.Queue[tuple[int, dict[str, Any] | None]]) -> None:
     assert lines is not None
-    for line in lines:
-        heard.put((number, json.loads(line)))
-    heard.put((number, None))
+    try:
+        for line in lines:
+            heard.put((number, json.loads(line)))
+    finally:
+        heard.put((number, None))
 
 
 def play(data: bytes, tell: Callable[[dict[str, Any]], None]) -> None:

@@ -13,6 +13,7 @@ Invariants: when a driver is dead none of its code runs any more, except to unwi
 from __future__ import annotations
 
 import datetime
+import functools
 import heapq
 import itertools
 import random
@@ -109,8 +110,8 @@ class SimulatedThreads:
     """Threads of a driver: each parks where the real one would wait; threads that make batches also
     park before each read of state shared with other threads."""
 
-    def __init__(self, driver: Driver, count: int) -> None:
-        self._driver, self._count = driver, count
+    def __init__(self, driver: Driver, count: int, failed: Callable[[BaseException], None]) -> None:
+        self._driver, self._count, self._failed = driver, count, failed
         self._waiting: deque[Action] = deque()
         self._borrow = driver.subject.carriers.borrow
         self.carriers: list[turns.Carrier] = []
@@ -133,7 +134,13 @@ class SimulatedThreads:
         if carrier is None:
             carrier = self._borrow()
             self.carriers.append(carrier)
-        carrier.start(self._waiting.popleft())
+        carrier.start(functools.partial(self._do, self._waiting.popleft()))
+
+    def _do(self, work: Action) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._failed(error)
 
 
 class Driver:
@@ -293,8 +300,8 @@ class Driver:
     def next(self) -> Action:
         raise AssertionError("the schedule turns this loop by hand")
 
-    def threads(self, name: str, count: int) -> Threads:
-        threads = SimulatedThreads(self, count)
+    def threads(self, name: str, count: int, failed: Callable[[BaseException], None]) -> Threads:
+        threads = SimulatedThreads(self, count, failed)
         self._threads.append(threads)
         if name in ("spout", "process"):
             self._stepping_threads.append(threads)

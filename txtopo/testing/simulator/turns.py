@@ -35,7 +35,8 @@ def current() -> Carrier:
 
 
 class Carrier:
-    """One thread for many works in turn. Works must not raise."""
+    """One thread for many works in turn. An error that leaves a work is raised where the work was
+    started or resumed."""
 
     def __init__(self) -> None:
         # Bare locks, held to begin with: as signals they are several times faster than semaphores,
@@ -45,6 +46,7 @@ class Carrier:
         self._back.acquire()
         self._work: Callable[[], None] | None = None
         self._given: Any = None
+        self._error: BaseException | None = None
         self.is_busy = False
         """A work is under way."""
         self._thread = threading.Thread(target=self._run, name="txtopo-simulated", daemon=True)
@@ -72,6 +74,9 @@ class Carrier:
     def _turn(self) -> None:
         self._go.release()
         self._back.acquire()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     def _park(self) -> Any:
         self._back.release()
@@ -89,9 +94,10 @@ class Carrier:
                 return
             try:
                 self._work()
-            finally:
-                self.is_busy = False
-                self._back.release()
+            except BaseException as error:
+                self._error = error
+            self.is_busy = False
+            self._back.release()
 
 
 class Carriers:
