@@ -278,6 +278,28 @@ def test_a_server_that_takes_less_than_we_write_is_named_as_the_cause_and_nothin
 
 
 @pytest.mark.thorough
+@pytest.mark.rule(25)
+def test_a_quota_that_is_used_up_is_exit_5_and_the_topology_goes_on_without_the_quota(tmp_path: Path) -> None:
+    with Ensemble(tmp_path, size=1, flags=["-Dzookeeper.enforceQuota=true"]) as strict:
+        with contextlib.closing(connected(strict.hosts, "/strict")) as store:
+            state = TopologyState.open(store, "words", ALICE)
+            state.seal(TransactionAttempt(1, 0), TASKS, metadata_of(100))
+            kazoo = store._link.kazoo
+            kazoo.ensure_path("/zookeeper/quota/strict")
+            kazoo.create("/zookeeper/quota/strict/zookeeper_stats", b"count=1,bytes=1")
+            kazoo.create("/zookeeper/quota/strict/zookeeper_limits", b"count=-1,bytes=-1=;byteHardLimit=5000;countHardLimit=-1")
+            before = administration.show(store, "words")
+            with pytest.raises(errors.ZooKeeperUnavailableError, match=r"refused to .*QuotaExceeded[\s\S]*setquota") as caught:
+                state.record(TransactionAttempt(1, 0), {0: "x" * 10_000})
+            assert (caught.value.exit_code, administration.show(store, "words")) == (5, before)
+            state.close()
+            kazoo.delete("/zookeeper/quota/strict", recursive=True)
+            again = TopologyState.open(store, "words", ALICE)
+            again.record(TransactionAttempt(1, 0), {0: "x" * 10_000})
+            again.close()
+
+
+@pytest.mark.thorough
 def test_a_server_of_the_harness_that_was_killed_is_gone(alone: Ensemble) -> None:
     server: Server = alone.servers[0]
     wait_until(lambda: "Mode: standalone" in server.ask("srvr"))

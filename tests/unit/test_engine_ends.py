@@ -88,18 +88,19 @@ class HangingThread:
 def test_threads_that_hang_are_waited_for_once_and_not_each(monkeypatch: pytest.MonkeyPatch) -> None:
     hanging: Any = HangingThread()
     monkeypatch.setattr(threads, "time", hanging)
-    work_threads = threads.WorkThreads("hanging", 0, pytest.fail)
+    work_threads = threads.WorkThreads("hanging", 0, print)
     work_threads._threads = [hanging] * 8
     assert not work_threads.close(0.5)
     assert hanging.now_s == 0.5
 
 
 def test_threads_end_after_the_work_they_have() -> None:
-    work_threads, done = threads.WorkThreads("working", 2, pytest.fail), list[int]()
+    told, done = list[BaseException](), list[int]()
+    work_threads = threads.WorkThreads("working", 2, told.append)
     for number in range(8):
         work_threads.submit(functools.partial(done.append, number))
     assert work_threads.close(PATIENCE_S)
-    assert sorted(done) == list(range(8))
+    assert (sorted(done), told) == (list(range(8)), [])
 
 
 def test_a_thread_tells_the_error_of_a_work_and_goes_on() -> None:

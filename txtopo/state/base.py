@@ -26,7 +26,7 @@ ENSURE_TRIES_MAX = 10
 """How often :meth:`StateStore.ensure` starts again because another client made or removed a parent.
 """
 
-ConflictReason = Literal["exists", "missing", "version", "not empty", "ephemeral parent", "refused"]
+ConflictReason = Literal["exists", "missing", "version", "not empty", "ephemeral parent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +83,19 @@ class StateConflictError(errors.TxtopoError):
     """A multi was refused, and no part of it was applied: ``operation`` met another state than
     expected."""
 
-    def __init__(self, operation: Operation, reason: ConflictReason, detail: str = "") -> None:
-        super().__init__(operation, reason, detail)
-        self.operation, self.reason, self.detail = operation, reason, detail
+    def __init__(self, operation: Operation, reason: ConflictReason) -> None:
+        super().__init__(operation, reason)
+        self.operation, self.reason = operation, reason
 
     def __str__(self) -> str:
         name = type(self.operation).__name__.lower()
-        why = self.detail or {
+        why = {
             "exists": "it exists already",
             "missing": "it, or its parent, does not exist",
             "version": f"its version is not {getattr(self.operation, 'version', None)}",
             "not empty": "it has children",
             "ephemeral parent": "an ephemeral node has no children",
-            "refused": "it was refused",
-        }.get(self.reason, self.reason)
+        }[self.reason]
         return f"{name} {self.operation.path}: {why}\n  Nothing was changed. Another process has written there; look at it with `txtopo state show`."
 
 

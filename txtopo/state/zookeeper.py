@@ -51,7 +51,7 @@ _UNANSWERED = (
 _REFUSALS = (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError, exceptions.SessionClosedRequireSaslError)
 """Wrong credentials, or a missing right."""
 
-LARGE_BYTES = 64 * 1024
+LARGE_BYTES = 4 * 1024
 DROPPED_MAX = 5
 """How often in a row a write of at least ``LARGE_BYTES`` may cost the connection, while reads are
 answered, until it is taken for too large."""
@@ -165,10 +165,9 @@ class ZooKeeperStateStore(base.StateStore):
             # The operations before the refused one say "rolled back", those after it "runtime
             # inconsistency".
             if isinstance(result, Exception) and not isinstance(result, exceptions.RolledBackError | exceptions.RuntimeInconsistency):
-                if isinstance(result, _REFUSALS):
-                    self._refused(result, f"{type(operation).__name__.lower()} {operation.path}")
-                reason = _CONFLICTS.get(type(result), "refused")
-                raise base.StateConflictError(operation, reason, type(result).__name__ if reason == "refused" else "")
+                if type(result) in _CONFLICTS:
+                    raise base.StateConflictError(operation, _CONFLICTS[type(result)])
+                self._refused(result, f"{type(operation).__name__.lower()} {operation.path}")
 
     def _count_dropped(self, size: int, error: base.StateUnavailableError) -> None:
         """A server that receives more than its jute.maxbuffer hangs up without a word, every time,
@@ -257,15 +256,19 @@ class ZooKeeperStateStore(base.StateStore):
             return result.get(timeout=self._session_timeout_s)
         except _UNANSWERED as error:
             raise base.StateUnavailableError(f"ZooKeeper at {self._address} did not answer ({request}): {type(error).__name__}") from error
-        except _REFUSALS as error:
-            self._refused(error, request)
         except exceptions.NoNodeError:
             raise
         except exceptions.KazooException as error:
-            said = f"{type(error).__name__} {error}".rstrip()
-            raise errors.ZooKeeperUnavailableError(f"ZooKeeper at {self._address} refused to {request}: {said}") from error
+            self._refused(error, request)
 
     def _refused(self, error: Exception, request: str) -> NoReturn:
+        if not isinstance(error, _REFUSALS):
+            is_quota = isinstance(error, exceptions.QuotaExceededError)
+            cure = "A quota is used up: raise it with `setquota` of zkCli.sh." if is_quota else "The log of the server may say why."
+            raise errors.ZooKeeperUnavailableError(
+                f"ZooKeeper at {self._address} refused to {request}: {f'{type(error).__name__} {error}'.rstrip()}\n"
+                f"  {cure} Then run again: the topology resumes."
+            ) from error
         if not isinstance(error, exceptions.NoAuthError):
             raise self._not_let_in("does not let us in", "The name or the password is wrong." if self._who is not None else "It wants credentials.")
         if self._who is None:
