@@ -106,3 +106,27 @@ def test_spark_ends_a_partition_whose_task_failed_as_complete_and_the_partition_
     assert 0 < written < rows
     assert f"wrote {written} rows of component 'foreach', task 0, for transaction 1, whose replay now has {rows}" in run("cents")
     assert len(shop.sales) == written
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("trigger", [{"realTime": "5 seconds"}, {"processingTime": "1 second"}], ids=lambda trigger: next(iter(trigger)))
+def test_a_real_time_query_is_refused_before_a_row_is_written(cluster: LocalCluster, tmp_path: Path, trigger: dict[str, str]) -> None:
+    """Spark gives the trigger no property of its own that a task can see."""
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql import DataFrame, SparkSession
+
+    shop = Shop(str(tmp_path / "shop.db"), LOOSE)
+    session: Any = SparkSession.builder.getOrCreate()
+    streams = getattr(session._jvm.org.apache.spark.sql.execution.streaming.sources, "LowLatencyMemoryStream$").__getattr__("MODULE$")
+    stream = streams.apply(session._jsparkSession, 1, session._jvm.org.apache.spark.sql.Encoders.INT())
+    rows = DataFrame(stream.toDF(), session).selectExpr("value AS id", "value AS cents")
+    writer = rows.writeStream.foreach(shop.sink().foreach_writer("q", partitions=1)).outputMode("update")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(**trigger).start()
+    if "realTime" in trigger:
+        with pytest.raises(StreamingQueryException, match="may give partition 0 other rows"):
+            query.awaitTermination(int(PATIENCE_S))
+    else:
+        wait_until(lambda: query.lastProgress is not None or not query.isActive, "an epoch")
+        query.stop()
+        assert query.exception() is None
+    assert shop.sales == []

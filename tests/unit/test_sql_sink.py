@@ -4,10 +4,12 @@ from a tuple."""
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from pyspark import TaskContext
 
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt, Tuple, UsageError
 from txtopo.connectors import spool, tuple_rows
@@ -314,3 +316,17 @@ def test_a_query_needs_an_id_and_partitions_of_its_own() -> None:
     writer = pickle.loads(pickle.dumps(sink.foreach_writer("q", partitions=2)))
     with pytest.raises(UsageError, match=r"has a partition 2, but was said to have 2\n.*repartition\(2, 'key'\)"):
         writer.open(2, 0)
+
+
+@pytest.mark.parametrize(("sorts", "is_refused"), [("false", True), ("true", False), (None, False)])
+def test_a_query_whose_partitions_may_change_is_refused_before_its_rows(monkeypatch: pytest.MonkeyPatch, sorts: str | None, is_refused: bool) -> None:
+    """A real-time trigger ends an epoch elsewhere when the epoch comes again."""
+    properties = {"spark.sql.execution.sortBeforeRepartition": sorts}
+    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=properties.get))
+    writer = SqlSink("shop.db", "sales", ["id"]).foreach_writer("q", partitions=2)
+    if not is_refused:
+        assert writer.open(0, 0)
+        writer.close(Exception("of the task"))
+        return
+    with pytest.raises(UsageError, match=r"other rows when the partition comes again\n.*realTime=.*\n.*processingTime='1 second'"):
+        writer.open(0, 0)

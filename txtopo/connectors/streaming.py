@@ -37,6 +37,10 @@ QUERY_PROPERTY = "sql.streaming.queryId"
 """Of a Spark job: the random id of the checkpoint, which plays the part of the generation for a
 query (StreamExecution.QUERY_ID_KEY)."""
 
+SORTS_PROPERTY = "spark.sql.execution.sortBeforeRepartition"
+"""Of a Spark job: "false" under a real-time trigger, to which StreamExecution gives no property of
+its own."""
+
 UNKNOWN_GENERATION = "unknown"
 """Where Spark does not tell it, as over Spark Connect."""
 
@@ -199,6 +203,12 @@ class ForeachWriter(_Query):
                 f"query {self.query_id!r} has a partition {partition_id}, but was said to have {self.partitions}\n"
                 f"  Write stream.repartition({self.partitions}, 'key').writeStream.foreach(…), or use foreach_batch, which needs no such promise."
             )
+        if _property_of_task(SORTS_PROPERTY) == "false":
+            raise errors.UsageError(
+                f"query {self.query_id!r} may give partition {partition_id} other rows when the partition comes again\n"
+                f"  Its trigger is realTime=…, or {SORTS_PROPERTY} is false. Nothing was written.\n"
+                "  Take another trigger, such as processingTime='1 second'."
+            )
         self._place, self._rows = (partition_id, epoch_id), spool.Spool()
         self._names: tuple[str, ...] = ()
         return True
@@ -215,17 +225,17 @@ class ForeachWriter(_Query):
         with contextlib.closing(self._rows) as rows:
             if error is None:
                 partition, epoch = self._place
-                self._write(rows, self._names, epoch, partition, self.partitions, _generation_of_task())
+                self._write(rows, self._names, epoch, partition, self.partitions, _property_of_task(QUERY_PROPERTY) or UNKNOWN_GENERATION)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
 
-def _generation_of_task() -> str:
+def _property_of_task(name: str) -> str | None:
     # Not imported here: where a writer is called, Spark is there.
     tasks = getattr(sys.modules.get("pyspark"), "TaskContext", None)
     task = None if tasks is None else tasks.get()
-    return UNKNOWN_GENERATION if task is None else task.getLocalProperty(QUERY_PROPERTY) or UNKNOWN_GENERATION
+    return None if task is None else task.getLocalProperty(name)
 
 
 def _batch_of(position: str) -> int:
