@@ -225,3 +225,24 @@ def test_the_directory_above_a_link_is_that_of_its_target(tmp_path: Path, monkey
     for path in (f"{tmp_path}/link/../a", "link/../a", "link/../[a]", "./link/../../real/a", "link/./..//a"):
         assert rows(Drive(FileTransactionalSpout(path))) == [("right",)], path
     assert FileTransactionalSpout("real/../a").patterns == (f"{tmp_path}/a",), "positions of an earlier run know files by their paths"
+
+
+@pytest.mark.rule(38)
+def test_a_directory_is_read_by_its_own_name_and_is_no_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, sibling = tmp_path / "a*b" / "run[12]", tmp_path / "a*b" / "run1"
+    for directory in (here / "data", sibling / "data"):
+        directory.mkdir(parents=True)
+        (directory / "x.txt").write_text(f"{directory.parent.name}\n")
+    (tmp_path / "link").symlink_to(here / "data")
+    monkeypatch.chdir(here)
+    patterns = ("data/*.txt", "./**/x.txt", "d*/x.txt", "../run[[]12]/data/*.txt", f"{tmp_path}/link/../data/*.txt", "data/x.txt")
+    for pattern in (*patterns, f"{tmp_path}/a*b/run[[]12]/data/x.txt"):
+        assert rows(Drive(FileTransactionalSpout(pattern))) == [("run[12]",)], pattern
+    assert rows(Drive(FileTransactionalSpout("../run[1]/data/*.txt"))) == [("run1",)]
+    (sibling / "data" / "y.txt").write_text("y\n")
+    with pytest.raises(InputError, match=r"no file .*run\[12\]/data/y\.txt\n"):
+        Drive(FileTransactionalSpout("data/y.txt"))
+    with pytest.raises(InputError, match=r"run\[12\]/data is a directory, and a pattern that matches .*/run1/data\n  Give glob\.escape"):
+        Drive(FileTransactionalSpout(here / "data" / "*.txt"))
+    sibling.rename(tmp_path / "a*b" / "other")
+    assert rows(Drive(FileTransactionalSpout(here / "data" / "*.txt"))) == [("run[12]",)], "nothing else of that name"

@@ -231,3 +231,13 @@ def test_a_driver_on_the_cluster_takes_the_clusters_interpreter(place: Path, cap
 def test_run_with_a_cluster_points_to_submit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "words.py", "--master", CLUSTER]) == 2
     assert f"txtopo submit TARGET --master {CLUSTER}" in capsys.readouterr().err
+
+
+@pytest.mark.rule(33)
+def test_a_directory_that_spark_would_take_for_a_pattern_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "run[12]").mkdir()
+    monkeypatch.chdir(place / "run[12]")
+    said = refused(capsys, "../words.py", "--master", CLUSTER)
+    assert f"spark-submit would take the directory {place}/run[12]/.txtopo/submit for a pattern or a list" in said

@@ -92,6 +92,9 @@ def line_of(parsed: argparse.Namespace, arguments: Sequence[str], theirs: Sequen
         _refuse_on_cluster(parsed, resolved.zookeeper is None)
 
     build = parsed.build_dir or Path(resolved.data_dir or cluster.DEFAULT_DATA_DIR) / "submit"
+    if set(str(build.absolute())) & set("[]{}*?,#\\"):
+        cure = "Have the zips of code made where the path has none of [ ] { } * ? , # \\: --build-dir DIR"
+        raise errors.UsageError(f"spark-submit would take the directory {build.absolute()} for a pattern or a list\n  {cure}")
     code = packages.of_code(build)
     zips = [str(package.path) for package in (packages.of_txtopo(build), code) if package is not None]
     ours = {key: value for key, (value, _) in session.REQUIRED.items()} | _of_driver(is_local, on_cluster, found_by_spark, spark, parsed.python)

@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def close_to_others(path: Path) -> None:
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise errors.SetupError(
                 f"everybody may write to the data directory {path}, which holds other things, too\n"
-                f"  Type `chmod o-w {path}`, or choose a directory of its own with `--data-dir PATH` (data_dir= in Python)."
+                f"  Type `chmod o-w {shlex.quote(str(path))}`, or choose a directory of its own with `--data-dir PATH` (data_dir= in Python)."
             )
     for name in names:
         if name.startswith("zookeeper") and (path / name).is_dir():

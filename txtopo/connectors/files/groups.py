@@ -17,6 +17,8 @@ import functools
 import glob
 import hashlib
 import os
+import pathlib
+import re
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,12 +28,13 @@ from txtopo.connectors.files import blocks
 
 
 def absolute(path: str) -> str:
-    """``path`` from the root. Behind a symbolic link, ``..`` is the directory above its target."""
+    """The pattern of ``path``, a path or pattern, from the root: directories that are put in front
+    are escaped. Behind a symbolic link, ``..`` is the directory above its target."""
     above, dots, below = path.rpartition(f"{os.sep}..{os.sep}")
     physical = os.path.realpath(above + dots)
     if not dots or physical == os.path.realpath(os.path.abspath(above + dots)):
-        return os.path.abspath(path)
-    return os.path.normpath(os.path.join(physical, below.lstrip(os.sep)))
+        return os.path.normpath(os.path.join(glob.escape(os.getcwd()), path))
+    return os.path.normpath(os.path.join(glob.escape(physical), below.lstrip(os.sep)))
 
 
 def listed(patterns: Iterable[str]) -> list[str]:
@@ -44,12 +47,29 @@ def listed(patterns: Iterable[str]) -> list[str]:
     """
     paths: set[str] = set()
     for pattern in patterns:
-        if glob.has_magic(pattern) and not os.path.lexists(pattern):
+        path = _plain(pattern)
+        if glob.escape(path) != pattern and not os.path.lexists(path):
+            pattern = _with_directory(pattern)
             paths.update(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
             paths.update(_unlistable(pattern))
         else:
-            paths.add(pattern)
+            paths.add(path)
     return sorted(paths)
+
+
+_plain = functools.partial(re.compile(r"\[([*?[])\]").sub, r"\1")
+"""A pattern without the brackets of ``glob.escape``."""
+
+
+def _with_directory(pattern: str) -> str:
+    """``pattern``, escaped as far as it is the very name of a directory and matches none.
+    :class:`~txtopo.errors.InputError` if it matches others."""
+    beginning = next(str(parent) for parent in pathlib.PurePath(pattern).parents if os.path.isdir(_plain(str(parent))))
+    directory, matched = _plain(beginning), glob.glob(beginning)
+    if matched and directory not in matched:
+        cure = f"Give glob.escape(directory), {glob.escape(directory)!r}, or list the others one by one."
+        raise errors.InputError(f"{directory} is a directory, and a pattern that matches {matched[0]}\n  {cure}")
+    return pattern if matched else glob.escape(directory) + pattern[len(beginning) :]
 
 
 def _unlistable(pattern: str) -> Iterator[str]:
