@@ -185,6 +185,7 @@ def test_columns_that_python_has_no_objects_for_are_refused_where_tuples_are_wan
     kind, text = failed(run_once(topology.build_topology(), {0: ONE}, cores=1))
     assert kind is EmitError
     assert "column 'value' of type timestamp[ns] holds a value that Python has no object for" in text
+    assert "emitted to a type that keeps all of the value: a time to pa.int64()" in text
 
 
 # -- declaring -----------------------------------------------------------------------------------

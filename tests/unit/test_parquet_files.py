@@ -3,8 +3,10 @@ file."""
 
 from __future__ import annotations
 
+import datetime
 import os
 import subprocess
+import types
 from pathlib import Path
 from typing import Any, cast
 
@@ -266,3 +268,24 @@ def test_the_coordinator_says_how_much_of_the_files_is_read(tmp_path: Path) -> N
     assert drive.coordinator.fraction_done(drive.plans[0]) == pytest.approx(sizes["a"] / 2 / sum(sizes.values()))
     assert drive.coordinator.fraction_done(drive.plans[1]) == pytest.approx(sizes["a"] / sum(sizes.values()))
     assert drive.coordinator.fraction_done(drive.positions) == 1
+
+
+@pytest.mark.rule(38)
+def test_a_time_of_96_bits_is_kept_or_refused(tmp_path: Path) -> None:
+    def read(value: Any, type: pa.DataType, declared: pa.DataType | None = None) -> pa.Array:
+        table = pa.table({"a": [1, 2], "t": pa.array([value, None], type)})
+        pq.write_table(table, tmp_path / "a", use_deprecated_int96_timestamps=True, store_schema=False)
+        spout = ParquetTransactionalSpout(tmp_path / "a", ["t"], schema=None if declared is None else pa.schema([("t", declared)]))
+        batches: list[pa.RecordBatch] = []
+        collector = cast(Any, types.SimpleNamespace(emit_batch=batches.append))
+        spout.get_emitter(TopologyConf({}), cast(Any, None)).emit_partition_batch(TransactionAttempt(1, 0), collector, 0, Drive(spout).plan()[0])
+        return batches[0].column(0)
+
+    us, ns = pa.timestamp("us"), pa.timestamp("ns")
+    far, digits = datetime.datetime(9999, 12, 31, 2), 1_577_836_800_000_000_001
+    assert read(far, us, us).equals(pa.array([far, None], us))
+    assert read([far], pa.list_(us), pa.list_(us)).to_pylist() == [[far], None]
+    assert read(digits, ns).equals(pa.array([digits, None], ns))
+    for refused in [(far, us), ([far], pa.list_(us)), ({"b": far}, pa.struct([("b", us)])), (digits, ns, us), (-(2**62), us, ns)]:
+        with pytest.raises(InputError, match=r"a: row group 0 has a time in column 't' that .*timestamp\[.s\].* would change\n  Declare the column"):
+            read(*refused)

@@ -8,7 +8,9 @@ metadata and whenever the file is opened.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -88,7 +90,10 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
         unknown = [name for name in [*names, *self.dictionaries] if name not in schema.names]
         if unknown or not names:
             raise txtopo.errors.ConfigError(
-                f"Parquet spout: there is no column {unknown[0]!r}; there are {', '.join(schema.names)}" if unknown else "Parquet spout: no columns"
+                f"Parquet spout: there is no column {unknown[0]!r}; there are {', '.join(schema.names)}\n"
+                "  Mend the name. If files lack the column of their directory (dt=2026-01-01), write a copy of the column, under another name."
+                if unknown
+                else "Parquet spout: no columns"
             )
         for name in names:
             if schema.names.count(name) > 1:
@@ -167,11 +172,14 @@ class Footer:
         """The rows of row groups ``begin … end - 1`` as RecordBatches of ``schema``, read one row
         group after the other."""
         try:
-            # Threads would compete with the other tasks of the machine: Spark has given the task
-            # one core. The footer was read already.
-            options = {"read_dictionary": list(dictionaries), "pre_buffer": False, "page_checksum_verification": True}
-            with pq.ParquetFile(self.path, metadata=self.metadata, **options) as file:
+            # Only times of 96 bits, Spark's default, are of the unit that is asked for.
+            coarse, fine = (self._opened(unit).schema_arrow for unit in ("ms", "ns"))
+            times = [field.name for field, other in zip(coarse, fine, strict=True) if field != other and field.name in schema.names]
+            unit = next((match[1] for name in times if (match := re.search(r"timestamp\[(\w+)", str(schema.field(name).type)))), "ns")
+            with self._opened(unit, dictionaries) as file:
                 for row_group in range(begin, end):
+                    for name in times:
+                        self._check_times(row_group, name, unit)
                     rows = 0
                     for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[row_group], columns=schema.names, use_threads=False):
                         rows += batch.num_rows
@@ -186,6 +194,26 @@ class Footer:
             if isinstance(error, OSError) and blocks.may_pass(error):
                 raise txtopo.errors.FailedException(f"cannot read {self.path} just now: {error}") from None
             raise _not_parquet(self.path, str(error)) from None
+
+    def _opened(self, unit: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+        # Threads would compete with the other tasks of the machine: Spark has given the task one
+        # core. The footer was read already.
+        options = {"read_dictionary": list(dictionaries), "pre_buffer": False, "page_checksum_verification": True}
+        return pq.ParquetFile(self.path, metadata=self.metadata, coerce_int96_timestamp_unit=unit, **options)
+
+    def _check_times(self, row_group: int, name: str, unit: str) -> None:
+        """Refuse a time of 96 bits that 64 bits of ``unit`` do not hold: Arrow wraps years, and
+        cuts digits."""
+        files = map(self._opened, ("ms", unit, "ns"))
+        coarse, read, fine = (file.read_row_group(row_group, [name], use_threads=False).column(0) for file in files)
+        with contextlib.suppress(pa.ArrowInvalid):
+            coarse.cast(read.type)
+            if read.cast(fine.type, safe=False).equals(fine):
+                return
+        raise txtopo.errors.InputError(
+            f"{self.path}: row group {row_group} has a time in column {name!r} that {read.type} would change\n"
+            "  Declare the column in schema=: pa.timestamp('us') holds each year, pa.timestamp('ns') each digit."
+        )
 
     def _conforming(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for field in schema:

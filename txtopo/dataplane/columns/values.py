@@ -93,6 +93,6 @@ def values(column: pa.Array, name: str) -> list[Any]:
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise ColumnMistakeError(
             f"column {name!r} of type {column.type} holds a value that Python has no object for: {exact_columns.first_line(error)}\n"
-            "  Cast the column before it is emitted, for example to pa.timestamp('us') with safe=False."
+            "  Cast the column before it is emitted to a type that keeps all of the value: a time to pa.int64(), a text to pa.binary()."
         ) from None
     return objects
