@@ -59,6 +59,14 @@ def test_quotes_are_letters_where_nothing_is_quoted(tmp_path: Path) -> None:
     assert everything(CsvTransactionalSpout(tmp_path / "a", SCHEMA, quote_char=False)) == [('5" pipe', 1)]
 
 
+def test_quotes_and_delimiters_may_be_other_characters(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("word]n\n^a^^]^]1\nb^]2\n")
+    assert everything(CsvTransactionalSpout(tmp_path / "a", SCHEMA, delimiter="]", quote_char="^")) == [("a^]", 1), ("b^", 2)]
+    (tmp_path / "a").write_text("word]n\n^a^b]1\n")
+    with pytest.raises(InputError, match="has text behind a closing quote"):
+        everything(CsvTransactionalSpout(tmp_path / "a", SCHEMA, delimiter="]", quote_char="^"))
+
+
 def test_blocks_and_batches_begin_and_end_between_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 11)
     rows = [("x" * (i % 17), i) for i in range(100)]
@@ -104,6 +112,8 @@ WRONG: list[tuple[Any, str, int, str]] = [
     (CsvTransactionalSpout, "word,m\ncat,1\n", 0, "is the header, and has no column 'n'; it has 'word', 'm'"),
     (CsvTransactionalSpout, "word,n,n\ncat,1,2\n", 0, "is the header, and names 2 columns 'n'"),
     (CsvTransactionalSpout, '"wo\nrd",n\ncat,1\n', 0, "ends within a quoted value"),
+    (CsvTransactionalSpout, 'word,n\n"\\"Jeff",1\n', 7, "has text behind a closing quote\n  A record is one line, and a quote"),
+    (CsvTransactionalSpout, 'word,n\n"a\\"",1\n', 7, "ends within a quoted value\n  A record is one line, and a quote within quotes is doubled"),
     (CsvTransactionalSpout, 'word,n\n"c\nat",1\n"do\ng",2\n"e",3\n', 7, "ends within a quoted value"),
     (JsonLinesTransactionalSpout, '{"word": "cat", "n": 1.5}\n', 0, "Failed to convert JSON to int64"),
     (JsonLinesTransactionalSpout, '{"word": \n"cat", "n": 1}\n', 0, "is not JSON: Expecting value"),

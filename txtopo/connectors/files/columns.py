@@ -35,9 +35,10 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _BARE_RETURN = re.compile(rb"\r(?!\n|\Z)")
 _CURE = "Mend the file, or the schema that the spout was given."
 _CURE_OF_JSON = "Mend the line."
-_WITHIN_QUOTES = (
-    "ends within a quoted value",
-    "A record is one line: take the line break out of the value, or set quote_char=False if quotes are letters.",
+_WITHIN_QUOTES = "ends within a quoted value"
+_CURE_OF_QUOTES = (
+    "A record is one line, and a quote within quotes is doubled: Spark writes so with option('escape', '\"').\n"
+    "  Take line breaks out of values; or set quote_char=False if quotes are letters."
 )
 _CURE_OF_RETURNS = "A line ends with \\n or \\r\\n. Convert a file that ends lines with \\r alone: tr '\\r' '\\n' < FILE > NEW."
 
@@ -184,6 +185,12 @@ class _CsvEmitter(_ColumnEmitter):
         super().__init__(groups, csv_spout.schema)
         self._header = csv_spout.header
         self._quote = b"" if csv_spout.quote_char is False else str(csv_spout.quote_char).encode()
+        q, delimiter = re.escape(str(csv_spout.quote_char)), re.escape(csv_spout.delimiter)
+        quoted = f"{q}[^{q}]*+(?:{q}{q}[^{q}]*+)*+{q}"
+        self._quoted = re.compile(quoted.encode())
+        self._well_quoted = re.compile(
+            f"[^{q}]*+(?:(?<=[{delimiter}\n]){quoted}(?=[{delimiter}\r\n]|\\Z)[^{q}]*+|(?<![{delimiter}\n]){q}[^{q}]*+)*+".encode()
+        )
         self._parse_options = pa.csv.ParseOptions(delimiter=csv_spout.delimiter, quote_char=csv_spout.quote_char)
         self._null_values = list(csv_spout.null_values)
         self._parsed = decimals.as_texts(self._schema)
@@ -201,7 +208,7 @@ class _CsvEmitter(_ColumnEmitter):
 
     def _names_in(self, line: bytes) -> list[str]:
         self._check_line_ends(line)
-        self._check_last_is_closed(line)
+        self._check_quotes(line)
         names: list[str] = pa.csv.read_csv(_buffer(line.rstrip(b"\r\n") + b"\n"), parse_options=self._parse_options).column_names
         for name in self._schema.names:
             if names.count(name) != 1:
@@ -218,12 +225,12 @@ class _CsvEmitter(_ColumnEmitter):
         self._check_line_ends(lines)
         if not lines.strip(_ENDS):
             return []
-        self._check_last_is_closed(lines)
+        self._check_quotes(lines)
         table = self._read(path, lines, self._parsed)
         # A line makes no more than one record, so as many records as lines are one of each.
         ends = lines.count(b"\n") + (not lines.endswith(b"\n"))
         if table.num_rows != ends and table.num_rows != sum(bool(line.strip(_ENDS)) for line in lines.split(b"\n")):
-            raise _RefusedError(*_WITHIN_QUOTES)
+            raise _RefusedError(_WITHIN_QUOTES, _CURE_OF_QUOTES)
         self._check_numbers(path, lines, table)
         return json_columns.conforming(decimals.from_texts(table, self._schema, self._null_values), self._schema)
 
@@ -240,18 +247,13 @@ class _CsvEmitter(_ColumnEmitter):
         if b"\r" in lines and _BARE_RETURN.search(lines) is not None:
             raise _RefusedError("has a carriage return (byte 13) within it", _CURE_OF_RETURNS)
 
-    def _check_last_is_closed(self, lines: bytes) -> None:
-        """Refuse a quoted value that goes on behind the last of ``lines``. Two of a line that is
-        closed are two records."""
-        last = lines.rstrip(b"\r\n").rpartition(b"\n")[2]
-        if self._quote and self._quote in last:
-            options = pa.csv.ReadOptions(use_threads=False, autogenerate_column_names=True)
-            try:
-                rows = pa.csv.read_csv(_buffer(last + b"\n" + last + b"\n"), options, self._parse_options).num_rows
-            except pa.ArrowException:
-                rows = 1
-            if rows != 2:
-                raise _RefusedError(*_WITHIN_QUOTES)
+    def _check_quotes(self, lines: bytes) -> None:
+        """Refuse a quoted value that does not close, or goes on behind its closing quote: Arrow
+        takes the rest as letters."""
+        if self._quote and self._quote in lines:
+            rest = self._well_quoted.sub(b"", b"\n" + lines, 1)
+            if rest:
+                raise _RefusedError("has text behind a closing quote" if self._quoted.match(rest) else _WITHIN_QUOTES, _CURE_OF_QUOTES)
 
     def _check_numbers(self, path: str, lines: bytes, table: pa.Table) -> None:
         """Refuse a number that its column would change: infinite, rounded though it is an integer,
