@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from tests.topologies.planned_spouts import Drive
-from txtopo import TransactionAttempt
-from txtopo.connectors.files import CsvTransactionalSpout, JsonLinesTransactionalSpout, blocks
+from tests.topologies.recording import NotingBolt
+from txtopo import Sum, TransactionalTopologyBuilder, TransactionAttempt
+from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout, ParquetTransactionalSpout, blocks
 from txtopo.errors import ConfigError, InputError
+from txtopo.stores import SqliteStore
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.stream import Fields, OutputFieldsDeclarer
 
@@ -80,6 +83,25 @@ def test_blocks_and_batches_begin_and_end_between_records(tmp_path: Path, monkey
 def test_objects_have_null_where_a_field_is_missing_and_others_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "a").write_text('\ufeff{"n": 1, "word": "cat", "more": [1]}\n\n{"word": "dog"}\n{"n": 3}')
     assert everything(JsonLinesTransactionalSpout(tmp_path / "a", SCHEMA)) == [("cat", 1), ("dog", None), (None, 3)]
+
+
+def test_a_column_called_tx_is_a_field_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "csv").write_text("tx,n\n7,1\n")
+    (tmp_path / "json").write_text('{"tx": 7, "n": 1}\n')
+    schema = pa.schema([("tx", pa.int64()), ("n", pa.int64())])
+    pa.parquet.write_table(pa.table({"tx": [7], "n": [1]}), tmp_path / "parquet")
+    spouts: list[Any] = [
+        CsvTransactionalSpout(tmp_path / "csv", schema), JsonLinesTransactionalSpout(tmp_path / "json", schema),
+        FileTransactionalSpout(tmp_path / "json", format="json", fields=("tx", "n")), ParquetTransactionalSpout(tmp_path / "parquet"),
+    ]  # fmt: skip
+    for spout in spouts:
+        topology = TransactionalTopologyBuilder("t", "spout", spout)
+        topology.set_aggregate("sums", Sum("n"), SqliteStore(tmp_path / "db", "sums")).group_by("spout", "tx")
+        topology.set_bolt("bolt", NotingBolt()).fields_grouping("sums", "tx")
+        graph = topology.build_topology()
+        assert graph.components["spout"].outputs["default"].fields == Fields("_tx", "tx", "n")
+        assert graph.components["sums"].outputs["default"].fields == Fields("_tx", "tx", "prev", "curr")
+        assert [row[-2:] for row in everything(spout)] == [(7, 1)]
 
 
 def test_values_are_of_the_declared_types(tmp_path: Path) -> None:

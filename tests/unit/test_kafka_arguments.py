@@ -48,7 +48,6 @@ def spout(kind: Any = KafkaTransactionalSpout, servers: Any = "broker:9092", top
         ({"fields": ("size",)}, "a record has no field 'size'"),
         ({"fields": ()}, "fields is empty"),
         ({"fields": ("value", "value")}, "duplicate field 'value'"),
-        ({"fields": ("tx",), "format": "json"}, "duplicate field 'tx'"),
         ({"fields": (1,)}, "a field name is a non-empty string"),
         ({"format": "avro"}, "format is 'avro'"),
         ({"errors": "ignore"}, "errors is 'ignore'"),

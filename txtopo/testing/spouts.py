@@ -18,7 +18,7 @@ from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext, TopologyContext
-from txtopo.topology.stream import Fields, OutputFieldsDeclarer
+from txtopo.topology.stream import Fields, OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
 
@@ -32,7 +32,7 @@ class _MemorySpout:
     ) -> None:
         if not isinstance(take_per_partition, int) or isinstance(take_per_partition, bool) or take_per_partition < 1:
             raise errors.ConfigError(f"memory spout: take_per_partition is {take_per_partition!r}; it is a whole number of at least 1")
-        self.fields = Fields("tx", fields)
+        self.fields = with_attempt(fields)
         self.take_per_partition = take_per_partition
         self.always_ready = always_ready
         checked = {partition: self._checked(partition, rows) for partition, rows in partitions.items()}

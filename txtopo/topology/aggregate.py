@@ -25,7 +25,7 @@ from typing import Any
 from txtopo.topology import aggregator, bolt, merge
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
-from txtopo.topology.stream import Fields, OutputFieldsDeclarer, Tuple
+from txtopo.topology.stream import Fields, OutputFieldsDeclarer, Tuple, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
 COMBINED_KEYS_MAX = 100_000
@@ -106,7 +106,7 @@ class PartialAggregate(bolt.BaseBatchBolt):
         self.collector.emit_all([self.attempt, *key, value] for key, value in combined.items())
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        declarer.declare(Fields("tx", *self.names, "partial"))
+        declarer.declare(with_attempt(self.names, "partial"))
 
 
 MERGES: dict[type, merge.Merge] = {
@@ -150,7 +150,7 @@ class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
         raise NotImplementedError
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        declarer.declare(Fields("tx", *self.names, "prev", "curr"))
+        declarer.declare(with_attempt(self.names, "prev", "curr"))
 
 
 class CombiningCommitter(KeyedCommitter):

@@ -80,6 +80,12 @@ class Fields:
         return Fields, self._names
 
 
+def with_attempt(*names: str | Iterable[str]) -> Fields:
+    """``names`` behind the field of the attempt: ``tx``, or ``_tx`` if one of them is ``tx``."""
+    fields = Fields(*names)
+    return Fields("_tx" if "tx" in fields else "tx", fields)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class StreamSpec:
     """One declared output stream: its fields (field 0 carries the attempt), and whether the sender

@@ -27,7 +27,7 @@ from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
-from txtopo.topology.stream import Fields, OutputFieldsDeclarer
+from txtopo.topology.stream import OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
 _ENDS = b"\r\n"
@@ -55,7 +55,7 @@ class _ColumnFiles(ranges.ByteRanges):
         self.schema = schema.remove_metadata()
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        declarer.declare(Fields("tx", self.schema.names), schema=self.schema)
+        declarer.declare(with_attempt(self.schema.names), schema=self.schema)
 
 
 class CsvTransactionalSpout(_ColumnFiles):

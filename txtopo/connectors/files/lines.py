@@ -13,7 +13,7 @@ from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
-from txtopo.topology.stream import Fields, OutputFieldsDeclarer
+from txtopo.topology.stream import Fields, OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
 Format = Literal["lines", "json"]
@@ -73,7 +73,7 @@ class FileTransactionalSpout(ranges.ByteRanges):
         encoding: str = "utf-8",
     ) -> None:
         super().__init__(paths_or_glob, partitions, bytes_per_batch)
-        self.fields = Fields("tx", fields)
+        self.fields = with_attempt(fields)
         self.format = _one_of("format", format, get_args(Format))
         self.errors = _one_of("errors", errors, get_args(DecodingErrors))
         self.codec = records.checked_encoding(encoding)

@@ -25,7 +25,7 @@ from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext, TopologyContext
-from txtopo.topology.stream import Fields, OutputFieldsDeclarer
+from txtopo.topology.stream import OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
 ROWS_AT_ONCE = 1 << 16
@@ -113,7 +113,7 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
         return _ParquetEmitter(self.groups(), self.schema, self.dictionaries)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        declarer.declare(Fields("tx", self.schema.names), schema=self.schema)
+        declarer.declare(with_attempt(self.schema.names), schema=self.schema)
 
 
 class Footer:

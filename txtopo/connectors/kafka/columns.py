@@ -14,7 +14,7 @@ from txtopo.connectors.kafka import reading, records, spouts
 from txtopo.connectors.kafka.column_records import Columns, Converter
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.context import TopologyContext
-from txtopo.topology.stream import Fields, OutputFieldsDeclarer
+from txtopo.topology.stream import OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
 Format = Literal["bytes", "text", "json", "avro"]
@@ -30,7 +30,7 @@ class _InColumns(spouts._KafkaSpout):
     ) -> None:  # fmt: skip
         named = (fields,) if isinstance(fields, str) else tuple(fields)
         self.columns = Columns(spouts._OWNER, named, format, schema, avro_schema, schema_id, errors)
-        self.fields, self.format, self.errors = Fields("tx", self.columns.schema.names), format, errors
+        self.fields, self.format, self.errors = with_attempt(self.columns.schema.names), format, errors
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(self.fields, schema=self.columns.schema)

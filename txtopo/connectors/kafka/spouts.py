@@ -15,7 +15,7 @@ from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext, TopologyContext
-from txtopo.topology.stream import Fields, OutputFieldsDeclarer
+from txtopo.topology.stream import Fields, OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
 _OWNER = "Kafka spout"
@@ -48,7 +48,7 @@ class _KafkaSpout:
         )  # fmt: skip
         sources.check(self.source)
         try:
-            self.fields = Fields("tx", fields)
+            self.fields = with_attempt(fields)
         except (TypeError, ValueError) as error:
             raise txtopo.errors.ConfigError(f"{_OWNER}: fields: {error}\n  Mend fields; the field tx comes before them.") from None
         self.format, self.errors = format, errors
