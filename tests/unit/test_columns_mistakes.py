@@ -229,7 +229,7 @@ def test_without_pyarrow_a_topology_of_tuples_is_built(monkeypatch: pytest.Monke
     assert topology.build_topology().components["bolt"].takes_columns is False
 
 
-@pytest.mark.parametrize("name", ["ParquetTransactionalSpout", "CsvTransactionalSpout", "JsonLinesTransactionalSpout"])
+@pytest.mark.parametrize("name", ["ParquetTransactionalSpout", "CsvTransactionalSpout", "JsonLinesTransactionalSpout", "LinesTransactionalSpout"])
 def test_without_pyarrow_the_spouts_of_columns_name_the_package_to_install(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert getattr(txtopo.connectors.files, name).emits_columns
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -20,8 +20,8 @@ from tests.topologies.columns import NotingArrowBolt
 from tests.topologies.planned_spouts import Drive
 from tests.topologies.recording import NotingBolt, builder, note, run_once
 from txtopo import Fields, Tuple
-from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout, blocks
-from txtopo.errors import InputError
+from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout, LinesTransactionalSpout, blocks
+from txtopo.errors import ConfigError, InputError
 
 SCHEMA = pa.schema([("w", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("l", pa.list_(pa.int64())), ("o", pa.struct([("a", pa.int64())]))])
 FIELDS = tuple(SCHEMA.names)
@@ -400,6 +400,29 @@ def test_bytes_that_are_no_text_are_replaced_and_the_end_of_their_line_is_not(tm
     path.write_bytes(b"a\r\n\x810\n\x810\r\n\n\x81")
     answers = [answer(FileTransactionalSpout(path, size, encoding="gb18030", errors="replace"), path) for size in CUTS]
     assert cut(answers) == [("a",), ("\ufffd",), ("\ufffd",), ("",), ("\ufffd",)]
+
+
+@pytest.mark.rule(38)
+@pytest.mark.parametrize("content", [*CSV_ACCEPTED.values(), b"a\xff\r\n\r\n\xc3\n\xff\xfe,\n\xe2\x82", b"\xef\xbb\xbf\xff\n\xff\r"])
+def test_lines_of_text_are_the_same_in_tuples_and_in_columns(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(content)
+    several: list[dict[str, Any]] = [{}, {"errors": "replace"}, {"encoding": "latin-1"}]
+    for arguments in several:
+        of_tuples = cut([answer(FileTransactionalSpout(path, size, **arguments), path) for size in CUTS])
+        assert cut([answer(LinesTransactionalSpout(path, size, **arguments), path) for size in CUTS]) == of_tuples
+    with pytest.raises(ConfigError, match="format is 'json'; it is one of 'lines'"):
+        LinesTransactionalSpout(path, format="json")
+
+
+@pytest.mark.rule(38)
+def test_bytes_of_a_csv_record_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+    content = b'b,a\n\xff,"\xc3"\n\xc3\r\n1,\xe2\x82\n'
+    assert csv_answer(tmp_path, content, errors="replace") == (str(tmp_path / "a.csv"), 10), "a value is missing at this byte"
+    content = content.replace(b"\xc3\r", b"2,\xc3\r")
+    assert csv_answer(tmp_path, content, errors="replace") == [("\ufffd", "\ufffd"), ("2", "\ufffd"), ("1", "\ufffd")]
+    with pytest.raises(ConfigError, match="errors is 'ignore'; it is one of 'strict', 'replace'"):
+        csv_answer(tmp_path, content, errors="ignore")
 
 
 @pytest.mark.rule(38)

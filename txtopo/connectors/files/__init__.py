@@ -1,5 +1,5 @@
-"""Transactional spouts over files: lines and JSON objects as tuples; CSV, JSON lines and Parquet as
-columns."""
+"""Transactional spouts over files: lines and JSON objects as tuples; lines, CSV, JSON lines and
+Parquet as columns."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from txtopo.topology import arrow
 
 if TYPE_CHECKING:
     from txtopo.connectors.files.columns import CsvTransactionalSpout, JsonLinesTransactionalSpout
+    from txtopo.connectors.files.lines import LinesTransactionalSpout
     from txtopo.connectors.files.parquet import ParquetTransactionalSpout
 
 _OF_COLUMNS = {
     "CsvTransactionalSpout": "txtopo.connectors.files.columns",
     "JsonLinesTransactionalSpout": "txtopo.connectors.files.columns",
+    "LinesTransactionalSpout": "txtopo.connectors.files.lines",
     "ParquetTransactionalSpout": "txtopo.connectors.files.parquet",
 }
 
@@ -28,4 +30,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["CsvTransactionalSpout", "FileTransactionalSpout", "JsonLinesTransactionalSpout", "ParquetTransactionalSpout"]
+__all__ = ["CsvTransactionalSpout", "FileTransactionalSpout", "JsonLinesTransactionalSpout", "LinesTransactionalSpout", "ParquetTransactionalSpout"]

@@ -21,7 +21,7 @@ import pyarrow.csv
 import txtopo.errors
 from txtopo.connectors import decimals, json_columns, json_lines
 from txtopo.connectors.files import blocks, ranges
-from txtopo.connectors.files import groups as file_groups
+from txtopo.connectors.files import lines as file_lines
 from txtopo.connectors.files import records as file_records
 from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
@@ -46,13 +46,14 @@ _CURE_OF_RETURNS = "A line ends with \\n or \\r\\n. Convert a file that ends lin
 class _ColumnFiles(ranges.ByteRanges):
     emits_columns = True
 
-    def __init__(self, paths_or_glob: ranges.Paths, schema: pa.Schema, bytes_per_batch: int, partitions: int) -> None:
+    def __init__(self, paths_or_glob: ranges.Paths, schema: pa.Schema, bytes_per_batch: int, partitions: int, errors: str) -> None:
         super().__init__(paths_or_glob, partitions, bytes_per_batch)
         if not isinstance(schema, pa.Schema) or not schema.names:
             raise txtopo.errors.ConfigError(
                 f"file spout: schema is {schema!r}; it names the columns and their types: pa.schema([('word', pa.string()), ('n', pa.int64())])"
             )
         self.schema = schema.remove_metadata()
+        self.errors = file_lines.one_of("errors", errors, ("strict", "replace"))
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(with_attempt(self.schema.names), schema=self.schema)
@@ -70,6 +71,7 @@ class CsvTransactionalSpout(_ColumnFiles):
       ``schema`` are taken. Without one the columns of the files are those of ``schema``.
     - ``delimiter``; ``quote_char``, or ``False`` if there are no quoted values.
     - ``null_values``: the texts for null in columns of other types than text. Text is never null.
+    - ``errors``: ``"replace"`` puts U+FFFD for bytes of a record that are not UTF-8.
 
     Text is UTF-8; a byte order mark at the beginning of a file is dropped. A record is a line,
     which ends with ``\\n`` or ``\\r\\n``: a quoted value may contain the delimiter, but neither of
@@ -91,8 +93,9 @@ class CsvTransactionalSpout(_ColumnFiles):
         delimiter: str = ",",
         quote_char: str | bool = '"',
         null_values: Sequence[str] = ("",),
+        errors: str = "strict",
     ) -> None:
-        super().__init__(paths_or_glob, schema, bytes_per_batch, partitions)
+        super().__init__(paths_or_glob, schema, bytes_per_batch, partitions, errors)
         self.header = header
         self.delimiter, self.quote_char = delimiter, quote_char
         try:
@@ -106,7 +109,7 @@ class CsvTransactionalSpout(_ColumnFiles):
         self.null_values = tuple(null_values)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
-        return _CsvEmitter(self.groups(), self)
+        return _CsvEmitter(self)
 
 
 class JsonLinesTransactionalSpout(_ColumnFiles):
@@ -119,6 +122,7 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
       fields of the stream; field ``tx`` comes before them. An object without one of them has null
       there. Dates and timestamps are texts in the files, as ISO 8601 has them; decimals are numbers
       or texts.
+    - ``errors``: ``"replace"`` puts U+FFFD for bytes that are not UTF-8.
 
     Lines are those of :class:`~txtopo.connectors.files.FileTransactionalSpout` with
     ``format="json"``. Blank lines are passed over. The rows are the same for any
@@ -129,12 +133,14 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
     or has a number that would be another one in its column.
     """
 
-    def __init__(self, paths_or_glob: ranges.Paths, schema: pa.Schema, bytes_per_batch: int = 1 << 26, partitions: int = 1) -> None:
-        super().__init__(paths_or_glob, schema, bytes_per_batch, partitions)
+    def __init__(
+        self, paths_or_glob: ranges.Paths, schema: pa.Schema, bytes_per_batch: int = 1 << 26, partitions: int = 1, errors: str = "strict"
+    ) -> None:
+        super().__init__(paths_or_glob, schema, bytes_per_batch, partitions, errors)
         json_columns.check_schema("JSON spout", self.schema)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
-        return _JsonEmitter(self.groups(), self.schema)
+        return _JsonEmitter(self)
 
 
 class _RefusedError(json_lines.LineError):
@@ -149,17 +155,20 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
     """Parses blocks by Arrow, and makes sure that Arrow takes each line by itself: a batch may be
     cut between any two of them (R38)."""
 
-    def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema) -> None:
-        super().__init__(groups)
-        self._schema = schema
+    def __init__(self, column_spout: _ColumnFiles) -> None:
+        super().__init__(column_spout.groups())
+        self._schema, self._errors = column_spout.schema, column_spout.errors
 
     def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
         skipped = self.bytes_before_lines(offset, block)
-        begin, lines = offset + skipped, block[skipped:]
+        block = block[skipped:]
+        # The end of a line is never part of bytes that are replaced.
+        text = block if self._errors == "strict" else block.decode(errors=self._errors).encode()
         try:
-            batches = self.records(path, lines)
+            batches = self.records(path, text)
         except json_columns.CANNOT_BE_READ as error:
-            raise self._first_refused(path, begin, lines, error) from None
+            number, first = json_columns.first_refused(text.split(b"\n"), lambda some: self.records(path, b"\n".join(some) + b"\n"), error)
+            raise _bad_line(path, offset + skipped, block, number, first) from None
         for batch in batches:
             collector.emit_batch(batch)
 
@@ -173,16 +182,10 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
         """The records in whole lines, the same as in each line alone. Raises one of
         :data:`json_columns.CANNOT_BE_READ` if there are others in any line."""
 
-    def _first_refused(self, path: str, offset: int, block: bytes, error: Exception) -> txtopo.errors.InputError:
-        """The error that names the first of the lines that is to blame."""
-        lines = block.split(b"\n")
-        number, first = json_columns.first_refused(lines, lambda some: self.records(path, b"\n".join(some) + b"\n"), error)
-        return _bad_line(path, offset, block, number, first)
-
 
 class _CsvEmitter(_ColumnEmitter):
-    def __init__(self, groups: tuple[file_groups.FileGroup, ...], csv_spout: CsvTransactionalSpout) -> None:
-        super().__init__(groups, csv_spout.schema)
+    def __init__(self, csv_spout: CsvTransactionalSpout) -> None:
+        super().__init__(csv_spout)
         self._header = csv_spout.header
         self._quote = b"" if csv_spout.quote_char is False else str(csv_spout.quote_char).encode()
         q, delimiter = re.escape(str(csv_spout.quote_char)), re.escape(csv_spout.delimiter)
@@ -292,9 +295,9 @@ def _changed_from(text: str, number: float) -> str | None:
 
 
 class _JsonEmitter(_ColumnEmitter):
-    def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema) -> None:
-        super().__init__(groups, schema)
-        self._parser = json_columns.Parser(schema)
+    def __init__(self, json_spout: JsonLinesTransactionalSpout) -> None:
+        super().__init__(json_spout)
+        self._parser = json_columns.Parser(self._schema)
 
     def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
         return self._parser.records(lines)

@@ -1,7 +1,8 @@
-"""A transactional spout over files: lines of text, or JSON objects one per line."""
+"""Transactional spouts over files: lines, as tuples or as a column; JSON objects, one per line."""
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -74,8 +75,8 @@ class FileTransactionalSpout(ranges.ByteRanges):
     ) -> None:
         super().__init__(paths_or_glob, partitions, bytes_per_batch)
         self.fields = with_attempt(fields)
-        self.format = _one_of("format", format, get_args(Format))
-        self.errors = _one_of("errors", errors, get_args(DecodingErrors))
+        self.format = one_of("format", format, ("lines",) if self.emits_columns else get_args(Format))
+        self.errors = one_of("errors", errors, get_args(DecodingErrors))
         self.codec = records.checked_encoding(encoding)
         if len(self.fields) < 2 or (self.format == "lines" and len(self.fields) > 2):
             raise txtopo.errors.ConfigError(
@@ -84,10 +85,17 @@ class FileTransactionalSpout(ranges.ByteRanges):
             )
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
-        return _FileEmitter(self.groups(), self.format, tuple(self.fields)[1:], self.codec, self.errors)
+        return _FileEmitter(self.groups(), "columns" if self.emits_columns else self.format, tuple(self.fields)[1:], self.codec, self.errors)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(self.fields)
+
+
+class LinesTransactionalSpout(FileTransactionalSpout):
+    """Emits the lines of :class:`~txtopo.connectors.files.FileTransactionalSpout` as RecordBatches
+    of one column of text. The arguments are the same, but for ``format="json"``."""
+
+    emits_columns = True
 
 
 class _FileEmitter(ranges.ByteRangeEmitter):
@@ -96,17 +104,22 @@ class _FileEmitter(ranges.ByteRangeEmitter):
         self._format, self._fields, self._codec, self._errors = format, fields, codec, errors
 
     def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
-        if self._format == "lines":
+        if self._format == "columns":
+            arrow = importlib.import_module("pyarrow")
+            lines = arrow.array(records.lines(path, offset, block, self._codec, self._errors), arrow.string())
+            collector.emit_batch(arrow.record_batch([lines], names=self._fields))
+        elif self._format == "lines":
             collector.emit_all(zip(itertools.repeat(attempt), records.lines(path, offset, block, self._codec, self._errors)))
         else:
             objects = records.objects(path, offset, block, self._codec, self._errors, self._fields)
             collector.emit_all((attempt, *values) for values in objects)
 
 
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    """``value``; :class:`~txtopo.errors.ConfigError` if it is none of ``allowed``."""
     if value not in allowed:
         raise txtopo.errors.ConfigError(f"file spout: {name} is {value!r}; it is one of {', '.join(map(repr, allowed))}")
     return value
 
 
-__all__ = ["FileTransactionalSpout"]
+__all__ = ["FileTransactionalSpout", "LinesTransactionalSpout"]
