@@ -415,9 +415,16 @@ MUTATIONS = (
     Mutation(
         "a record of a Kafka sink committed wherever it landed",
         "txtopo/connectors/kafka/producing.py",
-        "            if end is not None and reports and",
-        "            if False and reports and",
+        "            if end is not None and (not reports or (reports[0]",
+        "            if False and (not reports or (reports[0]",
         (*KAFKA_SINK, "-k", "not_where_the_partition_ended"),
+    ),
+    Mutation(
+        "a record of a Kafka sink committed that no broker has told of",
+        "txtopo/connectors/kafka/producing.py",
+        "(not reports or (reports[0][0] is None and",
+        "(reports and (reports[0][0] is None and",
+        ("tests/unit/test_kafka_sink.py", "-k", "TestOwnRecord"),
     ),
     Mutation(
         "a producer of Kafka kept whatever its bounds are",

@@ -6,6 +6,7 @@ import datetime
 import pickle
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ import pytest
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder
 from txtopo.connectors.kafka import KafkaSink, messages
 from txtopo.connectors.kafka.auxiliary import Record, decoded
+from txtopo.connectors.kafka.client import Cluster
 from txtopo.connectors.kafka.messages import Convert, Shape
-from txtopo.errors import ConfigError, StateMismatchError, UsageError
+from txtopo.connectors.kafka.producing import TaskProducer
+from txtopo.errors import ConfigError, FailedException, StateMismatchError, UsageError
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 
 UTC = datetime.UTC
@@ -167,3 +170,52 @@ class TestRecords:
     def test_another_is_refused(self, value: bytes | None, message: str) -> None:
         with pytest.raises(StateMismatchError, match=message):
             decoded("topic", value)
+
+
+class Brokers(Cluster):
+    """Brokers that report ``report``, an error and an offset, of a task's own record; None: nothing
+    until the time is over."""
+
+    report: tuple[Any, int] | None
+    calls: list[str]
+
+    def __init__(self, report: tuple[Any, int] | None) -> None:
+        super().__init__("Kafka sink", "kafka:9092", {})
+        object.__setattr__(self, "report", report)
+        object.__setattr__(self, "calls", [])
+
+    def confluent_kafka(self) -> Any:
+        def produce(topic: str, value: Any, key: Any, partition: int, report: Any, **more: Any) -> None:
+            if report is not None and self.report is not None:
+                report(self.report[0], SimpleNamespace(offset=lambda: self.report[1]))
+
+        def call(name: str) -> Any:
+            return lambda *arguments: self.calls.append(name)
+
+        methods = {name: call(name) for name in ("begin_transaction", "flush", "commit_transaction", "abort_transaction")}
+        return SimpleNamespace(KafkaException=OSError, Producer=lambda settings, logger: SimpleNamespace(produce=produce, **methods))
+
+
+class TestOwnRecord:
+    @pytest.mark.rule(28)
+    @pytest.mark.parametrize(
+        ("report", "end", "refused"),
+        [
+            (None, 4, "the record is at an offset that no broker has told, of topic a, partition 0, which had ended at 4"),
+            ((None, 5), 4, "the record is at offset 5 of topic a, partition 0, which had ended at 4"),
+            ((None, 4), 4, ""),
+            (("refused", -1), 4, ""),
+            (None, None, ""),
+        ],
+    )
+    def test_it_is_committed_where_its_partition_ended_and_nowhere_else(self, report: Any, end: int | None, refused: str) -> None:
+        """Of a record that was refused the commit tells why."""
+        brokers = Brokers(report)
+        producer = TaskProducer(brokers, "id", 1.0)
+        if refused:
+            with pytest.raises(FailedException, match=refused):
+                producer.write([], [], messages.Message("a", b"v", b"k", partition=0), end)
+            producer.close()
+        else:
+            producer.write([], [], messages.Message("a", b"v", b"k", partition=0), end)
+        assert brokers.calls == ["begin_transaction", "flush", "abort_transaction" if refused else "commit_transaction"]

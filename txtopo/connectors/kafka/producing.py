@@ -149,9 +149,10 @@ class TaskProducer:
             self._produce(last, [], 0, deadline, lambda error, message: reports.append((error, message.offset())))
             self._producer.flush(max(_AT_LEAST_S, deadline - time.monotonic()))
             # A message that was not taken is told by the commit.
-            if end is not None and reports and reports[0][0] is None and reports[0][1] != end:
+            if end is not None and (not reports or (reports[0][0] is None and reports[0][1] != end)):
+                place = f"offset {reports[0][1]}" if reports else "an offset that no broker has told,"
                 raise errors.FailedException(
-                    f"{self._where('writing')}: the record is at offset {reports[0][1]} of topic {last.topic}, partition {last.partition}, which had"
+                    f"{self._where('writing')}: the record is at {place} of topic {last.topic}, partition {last.partition}, which had"
                     f" ended at {end}, as a broker had said\n  The transaction is aborted, and tried again."
                 )
             self._commit(deadline)
