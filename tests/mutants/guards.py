@@ -171,6 +171,13 @@ GUARDS = (
                 CONTINUITY,
             ),
             Mutation(
+                "a component with results of an older version begins any store",
+                "txtopo/engine/continuity.py",
+                "        elif before is not None and id in writers:\n",
+                "        elif False:\n",
+                CONTINUITY,
+            ),
+            Mutation(
                 "what a topology is made of is not written",
                 "txtopo/state/topology.py",
                 "            operations = [*operations, *self._unwritten]\n",

@@ -241,6 +241,15 @@ def test_a_component_that_was_gone_for_a_run_is_no_new_one(place: Place) -> None
         place.keep(keeping(place.store("totals"), place.journal))
 
 
+def test_a_component_of_an_older_version_that_the_first_new_run_lacked_is_no_new_one(place: Place) -> None:
+    place.keep(keeping(place.store("counts"), place.journal))
+    place.of_an_older_version()
+    place.keep(keeping(place.store("others"), place.journal, id="other"))
+    with pytest.raises(StateMismatchError, match="'keep', whose results before transaction 7 are in counts"):
+        place.keep(keeping(place.store("totals"), place.journal))
+    assert place.keep(keeping(place.store("counts"), place.journal), 0) == 10
+
+
 def test_the_ledger_of_a_sink_is_a_store_like_any_other(place: Place) -> None:
     file = sqlite3.connect(place.directory / "sales.db")
     file.execute("CREATE TABLE sales (n INTEGER)")

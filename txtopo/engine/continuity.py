@@ -71,6 +71,8 @@ def _remembered(graph: graphs.TopologyGraph, before: Components | None, spout: S
         declared = sorted({written.known_as for written in component.writes.destinations if written.known_as})
         if known is not None and id in writers:
             components[id] = known.model_copy(update={"is_former": False})
+        elif before is not None and id in writers:
+            components[id] = Component()  # its results are of an older version, which recorded no declared stores
         else:
             components[id] = Component(stores=declared, accepted=[] if known is None else known.accepted)
     seal = None if before is None or before.accepted_seal != current else current
