@@ -89,6 +89,17 @@ class TestWholeBatches:
         assert caught.value.exit_code == 6
         assert len(shop.rows) == 3
 
+    @pytest.mark.in_gate("None")
+    @pytest.mark.rule(28)
+    @pytest.mark.parametrize("checkpoint", ["second", None])
+    def test_a_query_that_is_forgotten_begins_anew_in_the_process_that_wrote_it(self, shop: Shop, checkpoint: str | None) -> None:
+        """As in a notebook. Spark Connect does not tell one checkpoint from another."""
+        for now, batches in (("first" if checkpoint else None, 1), (checkpoint, 2)):
+            for batch in range(batches):
+                shop.whole()(Frame([(batch, 1)], now), batch)
+            shop.clear("foreach_batch")
+        assert shop.rows == [(0, 1), (0, 1), (1, 1)]
+
     @pytest.mark.rule(27)
     def test_an_auxiliary_topic_that_was_emptied_or_is_an_older_copy_is_refused(self, shop: Shop) -> None:
         with pytest.raises(StateMismatchError, match=rf"(?s)batch 5 of query '{shop.query}'.*begin_at=N"):
@@ -141,7 +152,6 @@ class TestPartitions:
         with pytest.raises(StateMismatchError, match=said):
             part(shop.parts(1), 0, 1, rows)
         assert shop.rows == [(0, 0), *rows[:handed_over]]
-        forget_resources()
         shop.clear("foreach")
         part(shop.parts(1, begin_at=1), 0, 1, rows)
         assert shop.rows == sorted([(0, 0), *rows[:handed_over], *rows])

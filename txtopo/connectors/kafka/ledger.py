@@ -6,9 +6,9 @@ like the fence of a store (``judging``).
 
 **Why nothing is written twice.** A task that begins first becomes the only producer of its id, then
 waits until the end of its partition is settled, then reads the record, then writes. A task that has
-committed before keeps its producer, and knows the record: had another producer begun since, the
-next commit of this one would fail. So between the reading of a record and the commit after it
-nothing else commits. Late tasks (*zombies*), in every order:
+committed before keeps its producer for later transactions, and knows the record: had another
+producer begun since, the next commit of this one would fail. So between the reading of a record and
+the commit after it nothing else commits. Late tasks (*zombies*), in every order:
 
 - The zombie began before the live attempt, and sleeps before or after its reading, or before its
   commit: the live attempt's ``init`` has fenced it, and no commit of it succeeds. Was its commit
@@ -79,10 +79,11 @@ class Writer:
     """Where the task's partition ended when this one began; None once it has written."""
     sizes: producing.Sizes
 
-    def serves(self, tasks: int, sizes: producing.Sizes) -> bool:
-        """Whether it may write for a component of ``tasks``, in messages of ``sizes``. The records
-        of all tasks are looked at when their number changes."""
-        return self.record is not None and self.record.tasks == tasks and self.sizes.serve(sizes)
+    def serves(self, own: Record, sizes: producing.Sizes) -> bool:
+        """Whether it may write ``own``, in messages of ``sizes``. The topic is read again when the
+        number of tasks changes; and unless ``own`` goes on from here: the topic may be another."""
+        last = self.record or own
+        return last.txid < own.txid and last.generation == own.generation and last.tasks == own.tasks and self.sizes.serve(sizes)
 
 
 class Writers(dict[str, Writer]):
@@ -179,7 +180,7 @@ class Ledger(destination.Destination):
         writers: Writers = context.resource(f"kafka-writers:{self.cluster.key}:{self.timeout_s}:{os.getpid()}", Writers)
         # Taken out while it is at work: whatever goes wrong, it is not there for the next attempt.
         writer = writers.pop(id, None)
-        if writer is not None and (not writer.serves(own.tasks, sizes) or self._is_older(writer.record, context)):
+        if writer is not None and (not writer.serves(own, sizes) or self._is_older(writer.record, context)):
             # An older record is of a task that has run in another process since.
             writer.producer.close()
             writer = None
