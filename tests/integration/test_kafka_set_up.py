@@ -4,6 +4,7 @@ and without a secret."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from tests.patience import PATIENCE_S
 from tests.servers.kafka import PASSWORD, USER, KafkaServer
 from tests.servers.ports import free_port
 from tests.topic_drive import Drive
+from tests.topologies.kafka_sinks import Sales
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, client, log
 from txtopo.errors import ConfigError, InputError, SetupError
+from txtopo.testing.contracts.worker_process import WorkerProcess
 
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password_env": "KAFKA_PASSWORD"}
 
@@ -132,6 +135,22 @@ def test_brokers_out_of_reach_are_an_error_of_set_up(host: str, monkeypatch: pyt
     monkeypatch.setattr(client, "CALL_TIMEOUT_S", 1.0)
     with pytest.raises(SetupError, match=r"(?s)Kafka spout: .* at .*\n  Check servers and client"):
         Drive(KafkaTransactionalSpout(f"{host}:{free_port()}", "orders"))
+
+
+@pytest.mark.parametrize("part", ["spout", "sink"])
+def test_a_broker_that_gives_an_address_out_of_reach_is_an_error_of_set_up(kafka: KafkaServer, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "CALL_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(log, "_GREETING_S", PATIENCE_S)
+    sales, worker, servers = Sales(kafka), WorkerProcess(), kafka.lost_servers
+    named = servers.replace("127.0.0.1", "127.0.0.2")
+    starts: dict[str, Callable[[], Any]] = {
+        "spout": lambda: Drive(KafkaTransactionalSpout(servers, sales.topic)),
+        "sink": lambda: sales.prepared(worker, 1, 0, sink=sales.sink(servers=servers)),
+    }
+    said = rf"(?s)Kafka {part}: the brokers at {servers} call themselves {named} .*refused.*, out of reach from here\n.*advertised.listeners"
+    with pytest.raises(SetupError, match=said):
+        starts[part]()
+    worker.close()
 
 
 def test_a_value_that_the_library_does_not_take_is_named(kafka: KafkaServer) -> None:

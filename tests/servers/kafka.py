@@ -66,7 +66,7 @@ _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOST:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
     "sasl.enabled.mechanisms": "PLAIN",
     "listener.name.sasl.plain.sasl.jaas.config": (
         f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
@@ -127,7 +127,7 @@ class KafkaServer(owned.Server):
         self._settings = {**_SETTINGS, **(settings or {})}
         self._numbers = itertools.count(1)
         self._jars = jars.directory("kafka")
-        self._controller = self._sasl = self._said_before = 0
+        self._controller = self._sasl = self._lost = self._said_before = 0
 
     @property
     def servers(self) -> str:
@@ -138,6 +138,12 @@ class KafkaServer(owned.Server):
     def sasl_servers(self) -> str:
         """The address of a listener that wants a password (PLAIN, not encrypted)."""
         return f"127.0.0.1:{self._sasl}"
+
+    @property
+    def lost_servers(self) -> str:
+        """The address of a listener that gives clients another address, which nothing listens
+        at."""
+        return f"127.0.0.1:{self._lost}"
 
     # -- what tests do with a broker ---------------------------------------------------------------
 
@@ -264,15 +270,16 @@ class KafkaServer(owned.Server):
     def _launched(self, port: int) -> subprocess.Popen[bytes]:
         if not self.port:
             # No start has succeeded so far. The address of the controller is part of the data.
-            self._controller, self._sasl = ports.free_ports(2)
+            self._controller, self._sasl, self._lost = ports.free_ports(3)
             shutil.rmtree(self.data, ignore_errors=True)
             self.data.mkdir()
             if self._account is not None:
                 os.chown(self.data, self._account.pw_uid, self._account.pw_gid)
+        listeners = [f"PLAINTEXT://127.0.0.1:{port}", f"SASL://{self.sasl_servers}"]
         lines = {
             **self._settings,
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{self._sasl},CONTROLLER://127.0.0.1:{self._controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{self._sasl}",
+            "listeners": ",".join([*listeners, f"LOST://{self.lost_servers}", f"CONTROLLER://127.0.0.1:{self._controller}"]),
+            "advertised.listeners": ",".join([*listeners, f"LOST://127.0.0.2:{self._lost}"]),
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller}",
             "log.dirs": str(self.data),
         }

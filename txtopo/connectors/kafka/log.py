@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -144,13 +145,20 @@ class Log:
             raise translate(self.cluster, "connecting", refused[-1])
 
     def _wait_for_a_broker(self, admin: Any) -> None:
-        """Wait for the first answer. No question ends because a password is wrong: its refusal is
-        told beside the questions."""
+        """Wait for the first answer, and until one of the brokers that it names can be reached. No
+        question ends because a password is wrong: its refusal is told beside the questions."""
         deadline = time.monotonic() + client.CALL_TIMEOUT_S
         while True:
             try:
-                admin.list_topics("txtopo", timeout=_GREETING_S)
-                return
+                refusals = _refusals(admin.list_topics("txtopo", timeout=_GREETING_S).brokers.values())
+                if not refusals:
+                    return
+                if time.monotonic() > deadline:
+                    raise errors.SetupError(
+                        f"{self.cluster.owner}: the brokers at {self.cluster.servers} call themselves {', '.join(refusals)}, out of reach from here\n"
+                        "  Set advertised.listeners of the brokers to names that this machine knows and reaches; or have it know and reach these."
+                    )
+                time.sleep(_GREETING_S)
             except self._kafka.KafkaException:
                 admin.poll(0)
                 for error in list(self._refused):
@@ -370,6 +378,18 @@ class Log:
                 self._admin.poll(0)
             self.check_let_in()
             raise translate(self.cluster, doing, error.args[0]) from error
+
+
+def _refusals(brokers: Iterable[Any]) -> list[str]:
+    """The addresses of ``brokers``, none of which can be reached; empty if one can be."""
+    refusals = []
+    for broker in brokers:
+        try:
+            socket.create_connection((broker.host, broker.port), _NEWS_S).close()
+            return []
+        except (OSError, UnicodeError) as error:
+            refusals.append(f"{broker.host}:{broker.port} ({error})")
+    return refusals
 
 
 class UnknownTopicError(errors.SetupError):

@@ -121,9 +121,9 @@ class KafkaSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         self._take: intake.Intake | None = None
         cluster = self.ledger.cluster
         self.ledger.auxiliary_topic(context.topology_id, context.component_id)
-        target.check_timeout(context.resource, cluster, self.ledger.timeout_s)
         if self.shape.topic_field is None:
             target.checked(context.resource, cluster, self.shape.topic, self.shape.key is not None)
+        target.check_timeout(context.resource, cluster, self.ledger.timeout_s)
 
     def execute(self, tup: Tuple) -> None:
         if self._take is None or tup.fields is not self._taken_from:
