@@ -276,6 +276,18 @@ def test_an_id_of_a_schema_registry_is_compared(monkeypatch: pytest.MonkeyPatch)
     assert refused.startswith(r"topic orders, partition 3, offset 1 does not begin with the schema id 17, but with b'\x00\x00\x00\x00\x12'")
 
 
+def test_values_of_several_schemas_are_told_apart_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = {**ORDER, "fields": [{"name": "shop", "type": "string"}, *ORDER["fields"]]}
+    schema = pa.schema([("id", pa.int64()), ("shop", pa.string())])
+    spout = KafkaColumnSpout(SERVERS, "orders", format="avro", avro_schema={17: ORDER, 300: json.dumps(newer)}, schema=schema)
+    old, new, other = (
+        written(of, {**order(number), "shop": "tea"}, prefix=b"\0" + id.to_bytes(4, "big"))
+        for number, (id, of) in enumerate([(17, ORDER), (300, newer), (18, ORDER)])
+    )
+    assert rows(spout, messages([*new, *old]), monkeypatch) == [(1, "tea"), (0, None)]
+    assert "offset 1 does not begin with the schema id 17 or 300, but with" in str(rows(spout, messages([*old, *other]), monkeypatch))
+
+
 def test_avro_that_breaks_off_or_goes_on_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     spout = KafkaColumnSpout(SERVERS, "orders", format="avro", avro_schema=ORDER, schema=COLUMNS)
     (whole,) = written(ORDER, order(1, "note"))
@@ -317,6 +329,11 @@ def test_a_value_of_avro_that_its_column_would_change_is_refused(monkeypatch: py
         ({"format": "avro", "schema": COLUMNS, "avro_schema": '"long"'}, "it is the schema of a record"),
         ({"format": "avro", "schema": COLUMNS, "avro_schema": "{"}, "avro_schema is no JSON"),
         ({"format": "avro", "schema": COLUMNS, "avro_schema": ORDER, "schema_id": "17"}, "it is the number that a schema registry gave"),
+        ({"format": "avro", "schema": COLUMNS, "avro_schema": {17: ORDER, "18": ORDER}}, "schema_id is '18'; it is the number"),
+        ({"format": "avro", "schema": COLUMNS, "avro_schema": {17: ORDER, -1: ORDER}}, "schema_id is -1; it is the number"),
+        ({"format": "avro", "schema": COLUMNS, "avro_schema": {17: ORDER, 18: "{}"}}, "avro_schema is '{}'; it is the schema of a record"),
+        ({"format": "avro", "schema": COLUMNS, "avro_schema": {17: ORDER}, "schema_id": 17}, "it is the schema of a record"),
+        ({"format": "avro", "schema": COLUMNS, "avro_schema": {}}, "avro_schema is '{}'; it is the schema of a record"),
         ({"format": "bytes", "schema_id": 17}, "it is the number that a schema registry gave"),
         ({"records_per_batch": 0}, "records_per_batch is 0"),
         ({"client": {"group.id": "g"}}, "is not for users"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,8 +69,9 @@ class Columns:
         if (self.format == "avro") != (self.avro_schema is not None):
             cure = "Give both: the schema that the values were written with, as a dict or as its text."
             raise refuse(f"avro_schema and format='avro' go together\n  {cure}")
-        if self.schema_id is not None and (self.format != "avro" or type(self.schema_id) is not int or not 0 <= self.schema_id < 1 << 32):
-            raise refuse(f"schema_id is {self.schema_id!r}; it is the number that a schema registry gave avro_schema, with format='avro'")
+        for id in self.avro_schemas if self.schema_id is None else [self.schema_id]:
+            if id is not None and (self.format != "avro" or type(id) is not int or not 0 <= id < 1 << 32):
+                raise refuse(f"schema_id is {id!r}; it is the number that a schema registry gave avro_schema, with format='avro'")
         names = self.schema.names
         for name in names:
             if names.count(name) > 1:
@@ -78,7 +79,7 @@ class Columns:
         if self.format == "json":
             json_columns.check_schema(self.owner, self.schema_of_value)
         if self.format == "avro":
-            _check_avro(refuse, self.avro_as_dict, self.schema_of_value)
+            _check_avro(refuse, self.avro_schemas.values(), self.schema_of_value)
 
     @property
     def schema_of_value(self) -> pa.Schema:
@@ -86,10 +87,12 @@ class Columns:
         return self.value_schema.remove_metadata()
 
     @property
-    def avro_as_dict(self) -> Any:
-        """The schema of Avro, parsed if it was given as a text."""
+    def avro_schemas(self) -> dict[Any, Any]:
+        """The schemas of Avro by their ids, ``None`` without one; parsed if given as texts."""
+        is_by_id = self.schema_id is None and isinstance(self.avro_schema, Mapping) and any(type(id) is int for id in self.avro_schema)
+        schemas = self.avro_schema if is_by_id else {self.schema_id: self.avro_schema}
         try:
-            return json.loads(self.avro_schema) if isinstance(self.avro_schema, str) else self.avro_schema
+            return {id: json.loads(schema) if isinstance(schema, str) else schema for id, schema in schemas.items()}
         except ValueError as error:
             raise txtopo.errors.ConfigError(f"{self.owner}: avro_schema is no JSON: {error}") from None
 
@@ -216,8 +219,8 @@ class _Avro(_Decoded):
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
         self._library = _library(columns.owner)
-        self._written = self._library.parse_schema(columns.avro_as_dict)
-        self._prefix = b"" if columns.schema_id is None else b"\0" + columns.schema_id.to_bytes(4, "big")
+        parsed = {id: self._library.parse_schema(schema) for id, schema in columns.avro_schemas.items()}
+        self._written = {b"" if id is None else b"\0" + id.to_bytes(4, "big"): schema for id, schema in parsed.items()}
 
     def arrays(self, messages: list[Any]) -> Sequence[pa.Array]:
         """The columns of the values of ``messages``."""
@@ -226,12 +229,14 @@ class _Avro(_Decoded):
         return [self._array([row.get(field.name) for row in rows], field, messages) for field in self._schema]
 
     def _record(self, message: Any, value: bytes) -> Mapping[str, Any]:
-        if not value.startswith(self._prefix):
-            raise self.refused(message, f"does not begin with the schema id {self._columns.schema_id}, but with {value[:5]!r}")
+        written = self._written.get(b"") or self._written.get(value[:5])
+        if written is None:
+            ids = " or ".join(map(str, self._columns.avro_schemas))
+            raise self.refused(message, f"does not begin with the schema id {ids}, but with {value[:5]!r}")
         stream = io.BytesIO(value)
-        stream.seek(len(self._prefix))
+        stream.seek(0 if b"" in self._written else 5)
         try:
-            record: Mapping[str, Any] = self._library.schemaless_reader(stream, self._written, None)
+            record: Mapping[str, Any] = self._library.schemaless_reader(stream, written, None)
         except Exception as error:
             # The library raises what its steps raise: of numbers, texts, time zones, ends of data.
             raise self.refused(message, f"is no Avro of avro_schema: {type(error).__name__} {exact_columns.first_line(error)}".rstrip()) from error
@@ -256,10 +261,11 @@ def _library(owner: str) -> Any:
         ) from error
 
 
-def _check_avro(refuse: Callable[[str], txtopo.errors.ConfigError], written: Any, schema: pa.Schema) -> None:
-    if not isinstance(written, Mapping) or written.get("type") != "record" or not isinstance(written.get("fields"), list):
-        raise refuse(f"avro_schema is {str(written)[:60]!r}; it is the schema of a record: {{'type': 'record', 'name': …, 'fields': […]}}")
-    names = [field.get("name") if isinstance(field, Mapping) else None for field in written["fields"]]
+def _check_avro(refuse: Callable[[str], txtopo.errors.ConfigError], schemas: Iterable[Any], schema: pa.Schema) -> None:
+    for written in schemas:
+        if not isinstance(written, Mapping) or written.get("type") != "record" or not isinstance(written.get("fields"), list):
+            raise refuse(f"avro_schema is {str(written)[:60]!r}; it is the schema of a record: {{'type': 'record', 'name': …, 'fields': […]}}")
+    names = [field.get("name") if isinstance(field, Mapping) else None for written in schemas for field in written["fields"]]
     for name in schema.names:
         if name not in names:
             raise refuse(f"avro_schema has no field {name!r}; it has {', '.join(map(repr, names))}\n  Mend schema, or avro_schema.")

@@ -59,7 +59,8 @@ class KafkaColumnSpout(_InColumns, spouts.KafkaTransactionalSpout):
       :class:`~txtopo.connectors.files.JsonLinesTransactionalSpout`: an object without a field has
       null there.
     - ``avro_schema``: the schema of the record that the values were written with, as a dict or as
-      the text of its file.
+      the text of its file; or several, ``{id: schema}``, if values begin with the numbers of their
+      schemas in a registry. A schema without one of the columns makes null of it.
     - ``schema_id``: the number of ``avro_schema`` in a schema registry, if values begin with it (a
       byte 0 and four bytes). A value with another number is refused.
     - ``errors``: ``"strict"`` stops at a record that is not as ``format`` says; ``"replace"`` puts
@@ -72,7 +73,7 @@ class KafkaColumnSpout(_InColumns, spouts.KafkaTransactionalSpout):
 
     def __init__(
         self, servers: str, topics: Any, *, fields: Sequence[str] = ("value",), format: Format = "bytes", schema: pa.Schema | None = None,
-        avro_schema: Mapping[str, Any] | str | None = None, schema_id: int | None = None, errors: records.DecodingErrors = "strict", **reading: Any,
+        avro_schema: Mapping[Any, Any] | str | None = None, schema_id: int | None = None, errors: records.DecodingErrors = "strict", **reading: Any,
     ) -> None:  # fmt: skip
         super().__init__(servers, topics, **reading)
         self._set_columns(fields, format, schema, avro_schema, schema_id, errors)
@@ -87,7 +88,7 @@ class OpaqueKafkaColumnSpout(_InColumns, spouts.OpaqueKafkaTransactionalSpout):
 
     def __init__(
         self, servers: str, topics: Any, *, fields: Sequence[str] = ("value",), format: Format = "bytes", schema: pa.Schema | None = None,
-        avro_schema: Mapping[str, Any] | str | None = None, schema_id: int | None = None, errors: records.DecodingErrors = "strict", **reading: Any,
+        avro_schema: Mapping[Any, Any] | str | None = None, schema_id: int | None = None, errors: records.DecodingErrors = "strict", **reading: Any,
     ) -> None:  # fmt: skip
         super().__init__(servers, topics, **reading)
         self._set_columns(fields, format, schema, avro_schema, schema_id, errors)
