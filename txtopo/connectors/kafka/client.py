@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -106,6 +107,8 @@ class Cluster:
                 close = difflib.get_close_matches(name, HARMLESS, 1)
                 hint = f"; did you mean {close[0]!r}?" if close else ": what txtopo promises may rest on it\n  Leave it out."
                 raise errors.ConfigError(f"{self.owner}: client[{name!r}] is no setting that may be given{hint}")
+            if isinstance(value, str) and ("PRIVATE KEY" in value or re.search("://[^/]*@", value)):
+                raise errors.ConfigError(f"{self.owner}: client[{name!r}] holds a private key or a password\n  Give it by a setting of its own.")
             if not isinstance(value, str | int | float):
                 raise errors.ConfigError(f"{self.owner}: client[{name!r}] is a {type(value).__name__}\n  Give a text, a number, True or False.")
 
