@@ -16,6 +16,7 @@ from tests.servers.kafka import ENDLESS_S, KafkaServer
 from tests.topic_drive import Drive
 from txtopo import Count, Fields, TransactionalTopologyBuilder
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, client, planning
+from txtopo.connectors.kafka.auxiliary import Record
 from txtopo.errors import FailedException, InputError, SetupError
 from txtopo.stores import SqliteStore
 from txtopo.testing import simulate
@@ -204,6 +205,19 @@ def test_a_pattern_takes_neither_topics_of_kafka_nor_those_of_sinks(kafka: Kafka
     auxiliary = kafka.new_topic(f"txtopo.{topic}", cleanup_policy="compact")
     drive = driven(KafkaTransactionalSpout, re.compile(rf"{topic}|__.*|{re.escape(auxiliary)}"))
     assert drive.rest() == ["0-0"]
+
+
+def test_a_pattern_takes_no_auxiliary_topic_of_another_name(kafka: KafkaServer, driven: Any) -> None:
+    """Nor a compacted topic before anything is there: it may be one."""
+    prefix = kafka.new_topic()
+    own, new, auxiliary = (kafka.new_topic(f"{prefix}-{name}", cleanup_policy="compact") for name in ("own", "new", "written"))
+    kafka.produce(own, ["mine"], key="k")
+    kafka.produce(auxiliary, [Record("shop", "write", 0, "generation", 1, 0, 1, 0, 1, prefix).value], key="k")
+    drive = driven(OpaqueKafkaTransactionalSpout, re.compile(f"{prefix}.*"))
+    assert drive.rest() == ["mine"]
+    kafka.produce(new, ["mine, too"], key="k")
+    drive.wait(REFRESH_S)
+    assert drive.rest() == ["mine, too"]
 
 
 def test_a_topic_that_there_is_not_is_refused_at_the_start(kafka: KafkaServer, driven: Any) -> None:

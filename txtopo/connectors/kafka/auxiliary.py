@@ -175,6 +175,14 @@ class AuxiliaryTopic:
             consumer.close()
         return records
 
+    def may_be_ours(self) -> bool:
+        """Whether the topic has records of a sink alone, or none."""
+        try:
+            self.last_records(self.ends(range(self.partitions())))
+        except (errors.StateMismatchError, UnknownTopicError):
+            return False
+        return True
+
     def _read(self, consumer: Any, starts: dict[int, int], ends: dict[int, int]) -> dict[int, Record]:
         """The last record of each partition between the two offsets."""
         last: dict[int, Any] = {}

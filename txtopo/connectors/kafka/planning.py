@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from txtopo import errors
+from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic
 from txtopo.connectors.kafka.log import Offset, Partition, Topic, UnknownTopicError
 from txtopo.connectors.kafka.source import GROUP, LogChangedError, Source
 from txtopo.topology import spout
@@ -236,6 +237,10 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         """The topics that the user names, those of ``last`` among them."""
         source, known = self._source, {metadata["topic"] for metadata in last.values()}
         listed = [name for name in self._log.topic_names() if self._is_named(name)] if isinstance(source.topics, re.Pattern) else source.topics
+        if isinstance(source.topics, re.Pattern):
+            # The auxiliary topic of a sink may have any name, and is compacted.
+            doubtful = self._log.compacted({*listed} - known)
+            listed = [name for name in listed if name not in doubtful or not AuxiliaryTopic(self._log, name).may_be_ours()]
         gone = {topic for topic, _ in self._gone}
         topics = self._log.describe_surely({*listed, *known} - gone)
         topics.update(self._log.describe(gone & {*listed, *known}))
