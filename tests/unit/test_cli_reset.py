@@ -25,6 +25,7 @@ COMPONENTS = {"payments": 1, "balances": 1, "totals": 1, "sales": 1}
 
 TOPOLOGY = """\
 from txtopo import BaseTransactionalBolt, Destination, Fields, Guarantee, ICommitter, TransactionalTopologyBuilder
+from txtopo.connectors.kafka import KafkaSink
 from txtopo.connectors.sql import SqlSink
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
@@ -53,6 +54,8 @@ def topology(extra=None, mark=None):
     if extra == "elsewhere":
         builder.set_bolt("orders", Keeps(Queue()), 1).global_grouping("payments")
         builder.set_bolt("mail", Keeps(), 1).global_grouping("payments")
+    if extra == "kafka":
+        builder.set_bolt("told", KafkaSink("kafka:9092", "told", name="k"), 1).global_grouping("payments")
     return builder.build_topology()
 
 """
@@ -247,6 +250,13 @@ def test_places_that_cannot_be_emptied_here_are_named(bank: Bank, capsys: pytest
     assert "would stay: what component 'mail' wrote: no store or sink is known in it" in said
     (unknown,) = [line for line in said if "'sales'" in line]
     assert "a store that this topology does not have: `txtopo store clear PATH sink_transactions --topology bank`" in unknown
+
+
+def test_the_command_that_forgets_what_a_kafka_sink_wrote_is_named(bank: Bank, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reset(target="bank.py:topology('kafka')") == 0
+    (told,) = [line for line in capsys.readouterr().out.splitlines() if "'told'" in line]
+    assert told.startswith("would stay: what component 'told' wrote to KafkaSink kafka://kafka:9092#told")
+    assert told.endswith("; forget its transactions there with `txtopo kafka clear kafka:9092 bank --name k`")
 
 
 def test_a_store_that_does_not_answer_is_found_out_before_anything_is_changed(

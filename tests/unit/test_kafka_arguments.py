@@ -13,10 +13,10 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
+from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, planning
 from txtopo.connectors.kafka.client import HARMLESS, Cluster, confluent_kafka
-from txtopo.connectors.kafka.log import silence
-from txtopo.errors import ConfigError, SetupError
+from txtopo.connectors.kafka.log import silence, translate
+from txtopo.errors import ConfigError, SetupError, StateMismatchError
 
 KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout])
 SECRET = "very secret"
@@ -122,6 +122,22 @@ def test_the_library_knows_every_setting_that_may_be_given() -> None:
         except confluent_kafka().KafkaException as error:
             unknown += [name] if "No such configuration property" in error.args[0].str() else []
     assert unknown == []
+
+
+def test_a_name_that_kafka_refuses_is_told_with_the_names_that_it_takes_for_equal() -> None:
+    """The auxiliary topics of topologies a.b and a_b."""
+    kafka = confluent_kafka()
+    refused = translate(Cluster("Kafka sink", "kafka:9092", {}), "making topic txtopo.a_b.write", kafka.KafkaError(kafka.KafkaError.TOPIC_EXCEPTION))
+    assert isinstance(refused, SetupError)
+    assert "Kafka refuses names that differ in '.' and '_' alone. For a sink's auxiliary topic give transactions_topic='name'." in str(refused)
+
+
+@KINDS
+def test_positions_of_another_source_are_refused_before_a_broker_is_asked(kind: Any) -> None:
+    source = spout(kind).source
+    with pytest.raises(StateMismatchError, match=r"of another source than topics of Kafka: \{'file': 0(.|\n)*`txtopo state reset`") as refused:
+        planning.Planner(source, lambda: {0: {"file": 0, "begin": 0, "end": 9}})
+    assert refused.value.exit_code == 6
 
 
 # -- secrets -------------------------------------------------------------------------------------

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder
-from txtopo.connectors.kafka import KafkaSink, messages
+from txtopo.connectors.kafka import KafkaSink, auxiliary, judging, messages, producing
 from txtopo.connectors.kafka.auxiliary import Record, decoded
 from txtopo.connectors.kafka.client import Cluster
 from txtopo.connectors.kafka.messages import Convert, Shape
 from txtopo.connectors.kafka.producing import TaskProducer
 from txtopo.errors import ConfigError, FailedException, StateMismatchError, UsageError
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from txtopo.testing.contracts.worker_process import WorkerProcess
 
 UTC = datetime.UTC
 
@@ -219,3 +220,28 @@ class TestOwnRecord:
         else:
             producer.write([], [], messages.Message("a", b"v", b"k", partition=0), end)
         assert brokers.calls == ["begin_transaction", "flush", "abort_transaction" if refused else "commit_transaction"]
+
+
+class TestOtherNumbersOfTasks:
+    @pytest.mark.rule(23, 27)
+    def test_a_transaction_that_was_written_by_another_number_is_a_state_mismatch(self) -> None:
+        """As where the state was restored to before the transaction was sealed."""
+        own = Record("words", "write", 0, "first", 21, 0, 2, 0, 1, "sales")
+        written = Record("words", "write", 1, "first", 21, 0, 4, 4, 1, "sales")
+        context = WorkerProcess().task("write", 0, num_tasks=2)
+        with pytest.raises(StateMismatchError, match="written by 4 tasks, and it now has 2") as refused:
+            judging.Judge(sink().ledger.place, "topic", context, own, None, {1: written}).is_written()
+        assert (refused.value.exit_code, str(pickle.loads(pickle.dumps(refused.value)))) == (6, str(refused.value))
+
+    def test_what_a_task_that_is_no_more_left_open_is_ended_before_the_end_is_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        done: list[str] = []
+        topic = SimpleNamespace(
+            partitions=lambda surely=False: 4, make=lambda tasks, before: None, check_is_kept=lambda: None, undecided=lambda tasks: [3],
+            wait_until_decided=lambda tasks: done.append(f"waited for {tasks}"), ends=lambda tasks: dict.fromkeys(tasks, 0),
+            last_records=lambda ends: {},
+        )  # fmt: skip
+        monkeypatch.setattr(auxiliary, "AuxiliaryTopic", lambda log, name: topic)
+        monkeypatch.setattr(producing, "TaskProducer", lambda *arguments: SimpleNamespace(init=lambda topic: done.append(arguments[1]), close=str))
+        own = Record("words", "write", 0, "first", 21, 0, 2, 0, 1, "sales")
+        sink().ledger._begun(WorkerProcess().task("write", 0, num_tasks=2), own, "topic", "topic.0", producing.OF_THE_LIBRARY)
+        assert done == ["topic.0", "topic.3", "waited for [0, 2, 3]"]
