@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from tests.conformance import state_contract as contract
+from tests.conformance.state_contract import check_state
 from txtopo.state import base, memory
 from txtopo.state.base import Create, Node, Operation, Set, StateConflictError, StateStore
-from txtopo.testing import ContractError, check_state
-from txtopo.testing.contracts import state as contract
+from txtopo.testing import ContractError
 
 
 class Unversioned(memory.MemoryStateStore):
@@ -158,7 +159,7 @@ def expire(store: StateStore) -> None:
 @pytest.mark.rule(25, 26)
 @pytest.mark.parametrize("clause", contract.STATE_CLAUSES, ids=str)
 def test_a_store_that_breaks_a_clause_is_found(clause: contract.StateClause, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contract, "_WAIT_S", 0.2)
+    monkeypatch.setattr(contract, "PATIENCE_S", 0.2)
     server = memory.MemoryServer()
     with pytest.raises(ContractError) as caught:
         contract.check_clause(clause, lambda place: FOUND_BY[clause.claim](server), expire=expire, place="wrong")

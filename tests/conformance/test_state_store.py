@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.conformance import state_contract as contract
+from tests.conformance.state_contract import check_state
 from tests.servers.state_backends import Backend, MemoryBackend, ZooKeeperBackend
 from txtopo.state.base import StateStore
 from txtopo.state.embedded import EmbeddedZooKeeper
-from txtopo.testing import check_state
-from txtopo.testing.contracts import state as contract
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from txtopo.testing.contracts.bolt import BoltReport, check_bolt_idempotence
     from txtopo.testing.contracts.sink import SinkReport, check_sink
     from txtopo.testing.contracts.spout import SpoutReport, check_spout
-    from txtopo.testing.contracts.state import check_state
     from txtopo.testing.contracts.store import check_store
     from txtopo.testing.contracts.violation import ContractError
     from txtopo.testing.simulator.check import check_topology
@@ -39,7 +38,6 @@ _LAZY = {
     "check_bolt_idempotence": "txtopo.testing.contracts.bolt",
     "check_sink": "txtopo.testing.contracts.sink",
     "check_spout": "txtopo.testing.contracts.spout",
-    "check_state": "txtopo.testing.contracts.state",
     "check_store": "txtopo.testing.contracts.store",
     "check_topology": "txtopo.testing.simulator.check",
     "simulate": "txtopo.testing.simulator.simulation",
@@ -69,7 +67,6 @@ __all__ = [
     "check_bolt_idempotence",
     "check_sink",
     "check_spout",
-    "check_state",
     "check_store",
     "check_topology",
     "simulate",

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from tests.patience import PATIENCE_S
 from txtopo import errors
 from txtopo.state import base
 from txtopo.state.base import Check, Create, Delete, Node, Operation, Set, StateConflictError, StateStore
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
 
-_WAIT_S = 60.0
 _LOOK_AGAIN_S = 0.005
 _SESSIONS_AT_ONCE = 4
 _BAD_PATHS = ("", "a", "/a/", "//a", "/a/../b", "/./a", "/a\0")
@@ -58,9 +58,9 @@ CONTRACT = clauses.Contract[Subject]("state")
 
 
 def _eventually(condition: Callable[[], bool], expected: str) -> None:
-    deadline, tick = time.monotonic() + _WAIT_S, threading.Event()
+    deadline, tick = time.monotonic() + PATIENCE_S, threading.Event()
     while not condition():
-        true(time.monotonic() < deadline, f"{expected}: not within {_WAIT_S:g} s")
+        true(time.monotonic() < deadline, f"{expected}: not within {PATIENCE_S:g} s")
         tick.wait(_LOOK_AGAIN_S)
 
 
@@ -182,7 +182,7 @@ def _ensure_at_once(subject: Subject) -> None:
 
     def ensure(store: StateStore) -> None:
         try:
-            barrier.wait(_WAIT_S)
+            barrier.wait(PATIENCE_S)
             store.ensure("/deep/er/still")
         except BaseException as error:
             failures.append(error)
@@ -191,7 +191,7 @@ def _ensure_at_once(subject: Subject) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(_WAIT_S)
+        thread.join(PATIENCE_S)
     equal(failures, [], "what the sessions raised")
     true(stores[0].get("/deep/er/still") is not None, "the path is not there")
 
