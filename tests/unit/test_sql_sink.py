@@ -3,7 +3,9 @@ from a tuple."""
 
 from __future__ import annotations
 
+import datetime
 import pickle
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +15,7 @@ from pyspark import TaskContext
 
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt, Tuple, UsageError
 from txtopo.connectors import spool, tuple_rows
-from txtopo.connectors.sinks.sql import parameters
+from txtopo.connectors.sinks.sql import parameters, values
 from txtopo.connectors.sinks.sql import target as sql_target
 from txtopo.connectors.sql import SqlSink
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
@@ -252,6 +254,53 @@ def test_a_row_has_the_fields_that_were_named_in_their_order(columns: Any, rows:
     sink = taken(prepared(SqlSink("shop.db", "sales", columns)), Fields("tx", "id", "cents", "article"), (1, 10, "tea"))
     assert sink.rows == rows
     assert sink._columns == tuple(columns)
+
+
+def test_the_fields_of_a_statement_are_found_by_its_names_and_not_by_their_order() -> None:
+    sink = SqlSink("shop.db", statement="INSERT INTO sales VALUES (:a, :b)", columns={"b": "id", "a": "cents"})
+    assert taken(prepared(sink), Fields("tx", "id", "cents"), (1, 10)).rows == [(10, 1)]
+    with pytest.raises(UsageError, match=r"gets no field 'cents'; there are tx, id\n  Name a field in the statement, as :name\."):
+        taken(prepared(sink), Fields("tx", "id"), (1,))
+
+
+NOON = datetime.datetime(2026, 7, 1, 12, 30, 1, 250_001)
+ZONED = NOON.replace(tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept_by", "not_kept_by"),
+    [
+        (ZONED, ["timestamp with time zone", "text"], ["timestamp without time zone", "date", "time with time zone", "datetime"]),
+        (ZONED.timetz(), ["time with time zone"], ["time without time zone", "timestamp with time zone"]),
+        (NOON, ["timestamp without time zone", "timestamp", "datetime", "character varying"], ["timestamp with time zone", "date", "time"]),
+        (NOON.time(), ["time without time zone", "time"], ["date", "time with time zone"]),
+        (NOON.date(), ["date", "datetime", "timestamp"], ["timestamp with time zone", "integer"]),
+        (2**53 + 1, ["bigint", "numeric", "text"], ["double precision", "double", "date", "longblob", "enum"]),
+        (1.5, ["double", "real", "numeric", "jsonb"], ["integer", "money", "bytea"]),
+        (Decimal("0.1"), ["decimal", "varchar"], ["double precision", "bigint"]),
+        (Decimal("0.5"), ["decimal", "double"], ["bit"]),
+        (b"a", ["bytea", "mediumblob", "varbinary"], ["text", "json"]),
+        (True, ["boolean", "tinyint"], ["text", "date"]),
+        ("a ", ["text", "character varying", "uuid"], ["char", "character"]),
+    ],
+)
+def test_a_column_keeps_a_value_as_it_is_or_is_not_given_it(value: Any, kept_by: list[str], not_kept_by: list[str]) -> None:
+    for types, are_kept in ((kept_by, True), (not_kept_by, False)):
+        for type in types:
+            assert (values.objection(value, values.Column("c", type), "postgresql") == "") == are_kept, type
+
+
+@pytest.mark.parametrize(
+    ("kept", "cut", "column"),
+    [
+        ((1.25, Decimal("1.250"), 7), (1.255, Decimal("1.2501")), values.Column("c", "numeric", scale=2)),
+        ((NOON.replace(microsecond=250_000),), (NOON,), values.Column("c", "datetime", fraction=3)),
+        (("ab", "a "), ("a  ",), values.Column("c", "varchar", characters=2)),
+    ],
+)
+def test_a_column_with_fewer_digits_or_characters_is_not_given_a_value_with_more(kept: Any, cut: Any, column: values.Column) -> None:
+    assert [values.objection(value, column, "mysql") for value in kept] == [""] * len(kept)
+    assert all("would be rounded or cut" in values.objection(value, column, "mysql") for value in cut)
 
 
 def test_tuples_of_several_streams_may_have_their_fields_in_different_places() -> None:

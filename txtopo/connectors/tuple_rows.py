@@ -25,7 +25,7 @@ def described(columns: Sequence[str], row: object) -> str:
     return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 3] + "..."
 
 
-def taker(fields: Iterable[str], wanted: Sequence[str], component: str) -> Callable[[Any], tuple[Any, ...]]:
+def taker(fields: Iterable[str], wanted: Sequence[str], component: str, is_statement: bool = False) -> Callable[[Any], tuple[Any, ...]]:
     """A function that makes the values of ``wanted`` of a tuple with ``fields``; survives pickling.
 
     :raises errors.UsageError: a field is not there.
@@ -33,10 +33,9 @@ def taker(fields: Iterable[str], wanted: Sequence[str], component: str) -> Calla
     names = list(fields)
     missing = [name for name in wanted if name not in names]
     if missing:
-        raise errors.UsageError(
-            f"the sink of {component!r} gets no field {missing[0]!r}; there are {', '.join(names)}\n"
-            "  Name the columns like the fields, or say which is which: columns={'column': 'field'}."
-        )
+        cure = "Name the columns like the fields, or say which is which: columns={'column': 'field'}."
+        cure = "Name a field in the statement, as :name." if is_statement else cure
+        raise errors.UsageError(f"the sink of {component!r} gets no field {missing[0]!r}; there are {', '.join(names)}\n  {cure}")
     if not wanted:
         raise errors.UsageError(f"the sink of {component!r} gets tuples without a value\n  A row needs one at least, beside the attempt.")
     places = [names.index(name) for name in wanted]

@@ -119,6 +119,12 @@ def is_refusal(error: BaseException) -> bool:
     return _number(error.__cause__) == _NULL
 
 
+def may_pass(error: BaseException) -> bool:
+    """Whether another try, or another setup of the server, may do without the error of a server."""
+    number = _number(error)
+    return number < 1000 or 2000 <= number < 3000 or number in {_DEADLOCK, *_BUSY, *_CURES, *_LOST, *_FULL}
+
+
 @contextlib.contextmanager
 def translating(address: str, connecting: bool = False) -> Iterator[None]:
     """Errors of the database as ours."""

@@ -222,6 +222,13 @@ class SqlStore(base.Store):
                 if other.key != itself:
                     yield other
 
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[Any]:
+        """A new connection of the driver's, to look over."""
+        opened = self._backend().connections.open_connection(self._place, self.statement_timeout_s)
+        with contextlib.closing(opened) as raw, self._backend().faults.translating(self.address):
+            yield raw.connection.dbapi_connection
+
     def _reading(self, any_form: bool = False) -> Any:
         """A reader of one state of the store, over a new connection; None if the store does not
         exist. Looking does not make the store."""

@@ -161,13 +161,19 @@ class SqliteStore(backend.Backend):
         if not os.path.exists(self.path):
             yield None
             return
+        with self.looking() as connection:
+            form = tables.form_of(connection, self.path, self.name)
+            if form is not None and not any_form:
+                layout.check_form(self.address, form, self.form)
+            yield None if form is None else connection
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[sqlite3.Connection]:
+        """A new connection, over which nothing can be changed."""
         with faults.translating(self.path):
             address = f"file:{urllib.parse.quote(self.path)}?mode=ro"
             with contextlib.closing(sqlite3.connect(address, uri=True, timeout=self.busy_timeout_s, isolation_level=None)) as connection:
-                form = tables.form_of(connection, self.path, self.name)
-                if form is not None and not any_form:
-                    layout.check_form(self.address, form, self.form)
-                yield None if form is None else connection
+                yield connection
 
 
 class _Session(sessions.Session, sessions.Maintenance):

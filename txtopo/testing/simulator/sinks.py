@@ -15,7 +15,7 @@ Invariants: rows change when the transaction of their auxiliary row commits, or 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +73,7 @@ class SimulatedLedger(ledger.Ledger, SimulatedStore):
             database = stores.database_of(self.database)
             table = database.beside.get(self._table_key, _Table()).copy()
             beside: Any = session
-            beside.beside = table
+            beside.beside, beside.connection, beside.translating = table, None, contextlib.nullcontext
             yield session
             database.beside[self._table_key] = table
 
@@ -89,6 +89,9 @@ class SimulatedLedger(ledger.Ledger, SimulatedStore):
     def _writer(self) -> Any:
         return _Writer
 
+    def _columns(self, connection: Any, target: Target) -> Mapping[str, Any]:
+        return {}  # The table is unknown.
+
 
 class _Writer:
     """Stands for the module of a database in a ledger."""
@@ -103,9 +106,6 @@ class _Writer:
             table.inserted.extend(rows)
             return
         places = [target.columns.index(column) for column in target.key]
-        for number, row in enumerate(rows, start=1):
-            if any(row.values[place] is None for place in places):
-                raise work.refusal(number, row.values, "its key is None")
         keyed = [(tuple(row.values[place] for place in places), row) for row in rows]
         if target.has_undo_log:
             _keep(table, work, mark, keyed)

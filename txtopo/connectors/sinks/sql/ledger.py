@@ -19,11 +19,12 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
 from txtopo.connectors import replays
+from txtopo.connectors.sinks.sql import parameters, values
 from txtopo.connectors.sinks.sql import target as sql_target
 from txtopo.stores import base, sessions, stamps
 from txtopo.stores.servers.store import SqlStore
@@ -34,7 +35,6 @@ from txtopo.topology import transaction as attempts
 
 TABLE = "sink_transactions"
 """The default name of the table of auxiliary rows."""
-
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,9 +52,7 @@ class _Database:
 _DATABASES = {
     "sqlite": _Database("txtopo.connectors.sinks.sql.sqlite"),
     "postgresql+psycopg": _Database("txtopo.connectors.sinks.sql.postgresql", "postgres"),
-    "mysql+pymysql": _Database(
-        "txtopo.connectors.sinks.sql.mysql", "mysql", "which MySQL and MariaDB cannot make inside a transaction"
-    ),
+    "mysql+pymysql": _Database("txtopo.connectors.sinks.sql.mysql", "mysql", "which MySQL and MariaDB cannot make inside a transaction"),
 }
 """By the scheme of an address. The one registry of the databases of sinks, beside that of the
 servers of stores (``txtopo.stores.servers.store``) and the quotes of statements (``parameters``).
@@ -95,8 +93,12 @@ class Ledger(base.Store):
             update = opened.update(key, lambda old: {"rows": len(rows)})
             if update.applied and len(rows):
                 opened.flush()
-                stamp = _stamp(context, attempt)
-                self._writer().write(opened.session, sql_target.Work(self.sink, target, stamp, context.num_tasks, rows))
+                session: Any = opened.session
+                with session.translating():
+                    known = self._columns(session.connection, target)
+                work = sql_target.Work(self.sink, target, _stamp(context, attempt), context.num_tasks, rows, known)
+                values.check(work)
+                self._writer().write(session, work)
         if not update.applied and update.curr != {"rows": len(rows)}:
             raise replays.other_rows(
                 self.sink, context.component_id, context.task_index, attempt.txid, update.curr["rows"], len(rows), "; or give the sink opaque=True"
@@ -136,16 +138,22 @@ class Ledger(base.Store):
 
     def may_hold_rows(self, topology_id: str) -> bool:
         """Whether the table may hold rows that the topology has written. A mark tells; without a
-        mark every row of the table may be one of them. Where a statement has put its rows is not
-        known."""
+        mark every row of the table may be one of them, and so may those that a statement has put
+        nobody knows where."""
         if not any(fence.topology_id == topology_id for fence in self.fences()):
             return False
-        if self.target.statement is not None:
-            return True
+        target = self.target
+        if target.statement is not None:
+            name = parameters.table_of(target.statement, target.dialect)
+            if not name:
+                return True
+            target = dataclasses.replace(target, statement=None, name=name)
         answers: list[bool] = []
 
-        def look(session: sessions.Maintenance) -> base.StoreChange:
-            answers.append(bool(self._writer().holds_rows(session, self.target, f"{topology_id}/")))
+        def look(session: Any) -> base.StoreChange:
+            with session.translating():
+                is_there = self._writer().columns(session.connection, target)
+            answers.append(bool(is_there and self._writer().holds_rows(session, target, f"{topology_id}/")))
             return base.StoreChange(rows=0, fences=0)
 
         self._maintain(look, dry_run=True)
@@ -155,6 +163,21 @@ class Ledger(base.Store):
     def sink(self) -> str:
         """Where the rows go, for messages."""
         return f"{self.address.removesuffix(f'#{self.name}')}#{self.target.name}"
+
+    def check_table(self, fields: tuple[str, ...]) -> None:
+        """Ask the database for the table and its columns, which are ``fields`` where the target
+        leaves that to the tuples. Nothing is made."""
+        store: Any = self
+        with store.looking() as connection:
+            self._columns(connection, self.target if self.target.columns else dataclasses.replace(self.target, columns=fields))
+
+    def _columns(self, connection: Any, target: sql_target.Target) -> Mapping[str, values.Column]:
+        """The columns of the table; of a statement's none are known."""
+        if target.statement is not None:
+            return {}
+        columns: Mapping[str, values.Column] = self._writer().columns(connection, target)
+        values.check_table(self.sink, target, columns)
+        return columns
 
     def _writer(self) -> Any:
         try:
@@ -202,6 +225,4 @@ def open_ledger(database: str, table: str, target: sql_target.Target, options: d
 
 
 def _stamp(context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> stamps.Stamp:
-    return stamps.Stamp(
-        context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id
-    )
+    return stamps.Stamp(context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id)

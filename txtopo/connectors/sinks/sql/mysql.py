@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pymysql
 
 from txtopo import errors
 from txtopo.connectors.sinks.sql import target as sql_target
+from txtopo.connectors.sinks.sql import values
 from txtopo.connectors.sinks.sql.target import Target, Work
+from txtopo.stores.mysql import errors as faults
 
 PORTION_ROWS = 10_000
 """How many rows the driver is given at once; it makes statements of up to a megabyte of them."""
@@ -30,18 +33,17 @@ PORTION_ROWS = 10_000
 LOOKED_UP_ROWS = 1_000
 """Keys in one SELECT."""
 
-_REFUSED = frozenset({1048, 1062, 1216, 1264, 1265, 1292, 1364, 1366, 1406, 1452, 1690, 3819, 4025})
-"""The error for a refused row: it violates a constraint, or a value does not fit."""
-
 _CURES = {
-    1054: "Name the columns of the table by columns=.",
-    1064: "Mend the statement.",
-    1146: "Make the table: a sink writes to one of yours.",
     1906: "The database fills that column by itself: leave it out of columns=.",
     3105: "The database fills that column by itself: leave it out of columns=.",
 }
 
+_NO_COLUMN = 1054
 _ENGINE = "SELECT engine FROM information_schema.tables WHERE table_schema = {} AND table_name = %s"
+_TYPED = (
+    "SELECT column_name, data_type, numeric_scale, datetime_precision, character_maximum_length FROM information_schema.columns"
+    " WHERE table_schema = {} AND table_name = %s ORDER BY ordinal_position"
+)
 _UNIQUE = (
     "SELECT index_name, LOWER(column_name), sub_part FROM information_schema.statistics"
     " WHERE table_schema = {} AND table_name = %s AND non_unique = 0"
@@ -56,8 +58,21 @@ notice of spaces at the end."""
 
 def write(session: Any, work: Work) -> None:
     """Insert or upsert the rows of ``work``."""
+    with session.translating(), session.connection.cursor() as cursor:
+        sql_target.write_or_blame(cursor.execute, work, functools.partial(_write, cursor))
+
+
+def columns(connection: Any, target: Target) -> Mapping[str, values.Column]:
+    """The columns of the table, by lower case; none if there is no table."""
+    *schema, table = target.name.split(".", 1)
+    with connection.cursor() as cursor:
+        cursor.execute(_TYPED.format("%s" if schema else "DATABASE()"), [*schema, table])
+        return {row[0].lower(): values.Column(*row) for row in cursor.fetchall()}
+
+
+def _write(cursor: Any, work: Work) -> None:
     target = work.target
-    with session.translating(), _blaming(work), session.connection.cursor() as cursor:
+    with _blaming(work):
         if target.statement is not None:
             statement = dataclasses.replace(target, statement=target.statement.replace("%", "%%"))
             _run(cursor, statement.given_to(lambda name: f"%({name})s"), (dict(zip(target.columns, row, strict=True)) for row in work.rows))
@@ -86,11 +101,7 @@ def take_back(session: Any, target: Target, mark: str) -> None:
 def holds_rows(session: Any, target: Target, beginning: str) -> bool:
     """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
     condition = "" if target.mark is None else f" WHERE BINARY SUBSTR({_quoted(target.mark)}, 1, {len(beginning)}) = %s"
-    *schema, table = target.name.split(".", 1)
     with session.translating(), session.connection.cursor() as cursor:
-        cursor.execute(_ENGINE.format("%s" if schema else "DATABASE()"), [*schema, table])
-        if cursor.fetchone() is None:
-            return False
         cursor.execute(f"SELECT 1 FROM {_table(target)}{condition} LIMIT 1", [] if target.mark is None else [beginning])
         return cursor.fetchone() is not None
 
@@ -125,8 +136,7 @@ def _check(cursor: Any, work: Work) -> None:
     key, written = {column.lower() for column in target.key}, {column.lower() for column in target.columns}
     if key not in whole.values():
         raise errors.SetupError(
-            f"the key of the sink {work.sink} is not unique in its table\n"
-            f"  Type: CREATE UNIQUE INDEX name ON {_table(target)}({_listed(target.key)})"
+            f"the key of the sink {work.sink} is not unique in its table\n  Type: CREATE UNIQUE INDEX name ON {_table(target)}({_listed(target.key)})"
         )
     # Rows that are the same in an index that has the key have the same key; and the database
     # computes columns that the sink does not write.
@@ -136,10 +146,6 @@ def _check(cursor: Any, work: Work) -> None:
             " one of another key that is the same there\n"
             "  MySQL and MariaDB cannot upsert by one of several. Drop that index, or give a statement= that says what is to be done."
         )
-    places = [target.columns.index(column) for column in target.key]
-    for number, row in enumerate(work.rows, start=1):
-        if any(row[place] is None for place in places):
-            raise work.refusal(number, row, "its key is None")
 
 
 def _check_spelling(cursor: Any, work: Work) -> None:
@@ -185,13 +191,14 @@ def _blaming(work: Work) -> Iterator[None]:
     """The error for a refused row; for a mistake in the table, an error with its cure."""
     try:
         yield
-    except (pymysql.err.MySQLError, TypeError, ValueError, OverflowError) as error:
-        number = error.args[0] if isinstance(error, pymysql.err.MySQLError) and error.args else 0
+    except pymysql.err.MySQLError as error:
+        number = error.args[0] if error.args else 0
         said = " ".join(str(error.args[-1] if error.args else error).split())
-        if number in _CURES:
-            raise errors.SetupError(f"the sink {work.sink} cannot write: {said} ({number})\n  {_CURES[number]}") from error
-        if number in _REFUSED or not isinstance(error, pymysql.err.MySQLError):
-            # Of the rows of one statement the server counts from 1, and does not say which
-            # statement it was.
-            raise work.refusal(0, None, said) from error
-        raise
+        if number in (*_CURES, _NO_COLUMN) or isinstance(error, pymysql.err.ProgrammingError):
+            cure = (work.target.statement is None and _CURES.get(number)) or "Mend the statement, or the table."
+            raise errors.SetupError(f"the sink {work.sink} cannot write: {said} ({number})\n  {cure}") from error
+        # Of a row is what the driver calls an error of data or of a constraint, and what no other
+        # try and no other setup may do without: a trigger refuses the row.
+        if not isinstance(error, pymysql.err.DataError | pymysql.err.IntegrityError) and faults.may_pass(error):
+            raise
+        raise work.refusal(0, None, said) from error

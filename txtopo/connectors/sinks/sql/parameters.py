@@ -54,6 +54,13 @@ def dialect_of(database: str) -> Dialect:
     return "postgresql" if scheme.startswith("postgres") else "mysql" if scheme.startswith(("mysql", "mariadb")) else "sqlite"
 
 
+def table_of(statement: str, dialect: Dialect) -> str:
+    """The name of the table that ``statement`` inserts into; empty if it is not plain to see."""
+    match = re.match(r'\s*(?:INSERT|REPLACE)\b[\w\s]*?\bINTO\s+(?:([\w.]+)|"([\w.]+)")(?![\w."`])', statement, re.IGNORECASE)
+    plain, quoted = match.groups() if match else ("", "")
+    return quoted or (plain.lower() if dialect == "postgresql" else plain)
+
+
 def names(statement: str, dialect: Dialect) -> Iterator[str]:
     """The names in ``statement``, in their order, each as often as it is there."""
     return (match["name"] for match in _pattern(dialect).finditer(statement) if match["name"])

@@ -12,28 +12,31 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import itertools
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
 
 from txtopo import errors
 from txtopo.connectors.sinks.sql import target as sql_target
-from txtopo.connectors.sinks.sql.target import Progress, Target, Work, listed, quoted
+from txtopo.connectors.sinks.sql import values
+from txtopo.connectors.sinks.sql.target import Target, Work, listed, quoted
 from txtopo.stores import conflicts
 
 COPY_ROWS = 100_000
 """How many rows one COPY takes; each is a statement, whose time is limited."""
 
-_LINE = re.compile(r"^COPY [^\n]*?, line (\d+)", re.MULTILINE)
-_COLUMNS = (
-    "SELECT a.attname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace"
-    " JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped WHERE c.relname = %s"
-    " AND CASE WHEN %s = '' THEN pg_catalog.pg_table_is_visible(c.oid) ELSE n.nspname = %s END ORDER BY a.attnum"
+_TYPED = (
+    "SELECT attname, format_type(base, NULL), information_schema._pg_numeric_scale(base, modifier),"
+    " information_schema._pg_datetime_precision(base, modifier), information_schema._pg_char_max_length(base, modifier)"
+    " FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid CROSS JOIN LATERAL"
+    " (SELECT information_schema._pg_truetypid(a, t) AS base, information_schema._pg_truetypmod(a, t) AS modifier) AS truly"
+    " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
 )
+"""Columns, by the type that a domain stands for."""
 _STORED = (
     "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
     " AND attgenerated = '' ORDER BY attnum"
@@ -51,27 +54,39 @@ _LOOSE = (
 """Columns whose texts may be equal without being the same."""
 _NOT_UNIQUE = (psycopg.errors.UniqueViolation, psycopg.errors.ExclusionViolation)
 _CURES = {
-    "42P01": "Make the table: a sink writes to one of yours. Its name is case-sensitive; one that is not in the search_path needs its schema.",
-    "42703": "Name the columns of the table by columns=.",
     "42P10": "Make the key unique: CREATE UNIQUE INDEX ON table (key).",
-    "42804": "Mend the statement, or the table.",
-    "42601": "Mend the statement.",
     "428C9": "The database fills that column by itself: leave it out of columns=.",
     "42809": "A sink writes to a table.",
 }
+_NO_GRANT = "42501"
+_OF_NO_ROW = ("08", "0A", "25", "26", "28", "34", "3B", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0", "HV", "XX")
+"""Classes of errors that another try, or another setup, may do without. All others are of the row:
+its data, a constraint, a function or a trigger that refuses it."""
 
 
 def write(session: Any, work: Work) -> None:
     """Insert or upsert the rows of ``work``."""
-    target, progress = work.target, Progress()
-    with session.translating(), _blaming(work, progress), session.connection.cursor() as cursor:
+    with session.translating(), session.connection.cursor() as cursor:
+        sql_target.write_or_blame(functools.partial(_run, cursor), work, functools.partial(_write, cursor, session))
+
+
+def columns(connection: psycopg.Connection[Any], target: Target) -> Mapping[str, values.Column]:
+    """The columns of the table, by name; none if there is no table."""
+    with connection.cursor() as cursor:
+        _run(cursor, _TYPED, [target.quoted])
+        return {row[0]: values.Column(*row) for row in cursor.fetchall()}
+
+
+def _write(cursor: psycopg.Cursor[Any], session: Any, work: Work) -> None:
+    target = work.target
+    with _blaming(work):
         if target.statement is not None:
-            _run_statement(cursor, target, sql_target.Counted(work.rows, progress))
+            _run_statement(cursor, target, work.rows)
         elif target.key:
-            _upsert(cursor, session, work, progress)
+            _upsert(cursor, session, work)
         else:
             mark = None if target.mark is None else sql_target.mark_of(work.stamp)
-            _copy(cursor, target.quoted, (*target.columns, *([target.mark] if target.mark else [])), work.rows, progress, mark)
+            _copy(cursor, target.quoted, (*target.columns, *([target.mark] if target.mark else [])), work.rows, mark)
         # A constraint that waits for the end would otherwise fail the commit, and the culprit would
         # stay unknown.
         _run(cursor, "SET CONSTRAINTS ALL IMMEDIATE")
@@ -102,9 +117,6 @@ def holds_rows(session: Any, target: Target, beginning: str) -> bool:
     """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
     condition = "" if target.mark is None else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = %s"
     with session.translating(), session.connection.cursor() as cursor:
-        _run(cursor, "SELECT to_regclass(%s) IS NOT NULL", [target.quoted])
-        if cursor.fetchone() != (True,):
-            return False
         cursor.execute(f"SELECT 1 FROM {target.quoted}{condition} LIMIT 1".encode(), [] if target.mark is None else [beginning])
         return cursor.fetchone() is not None
 
@@ -153,9 +165,7 @@ def _run_statement(cursor: psycopg.Cursor[Any], target: Target, rows: Iterable[A
     cursor.executemany(statement.encode(), (dict(zip(target.columns, row, strict=True)) for row in rows))
 
 
-def _copy(
-    cursor: psycopg.Cursor[Any], table: str, columns: Iterable[str], rows: Iterable[Any], progress: Progress, mark: str | None = None
-) -> None:
+def _copy(cursor: psycopg.Cursor[Any], table: str, columns: Iterable[str], rows: Iterable[Any], mark: str | None = None) -> None:
     """All of ``rows`` into ``table``, with ``mark`` as the last value of each."""
     statement = f"COPY {table}({listed(columns)}) FROM STDIN".encode()
     left = iter(rows)
@@ -163,35 +173,28 @@ def _copy(
         with cursor.copy(statement) as copy:
             # As little as possible for each row: Python takes most of the time here. The refused
             # row is looked for afterwards.
-            write_row, row = copy.write_row, None
-            try:
-                if mark is None:
-                    for row in portion:
-                        write_row(row)
-                else:
-                    for row in portion:
-                        write_row((*row, mark))
-            except BaseException:
-                progress.at(portion, row)
-                raise
-        progress.skipped += len(portion)
+            write_row = copy.write_row
+            if mark is None:
+                for row in portion:
+                    write_row(row)
+            else:
+                for row in portion:
+                    write_row((*row, mark))
 
 
-def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work, progress: Progress) -> None:
+def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work) -> None:
     target = work.target
-    # One for each shape of rows; a session has it until it ends, and every transaction finds it
-    # empty.
-    digest = hashlib.blake2b(f"{target.quoted}({listed(target.columns)})".encode(), digest_size=8).hexdigest()
+    # One for each shape of rows, also where a column gets another type meanwhile; a session has it
+    # until it ends, and every transaction finds it empty.
+    digest = hashlib.blake2b(f"{target.quoted}({listed(target.columns)}){work.columns}".encode(), digest_size=8).hexdigest()
     staged = f"pg_temp.sink_staged_{digest}"
     _run(cursor, "SELECT to_regclass(%s) IS NOT NULL", [staged])
     if cursor.fetchone() != (True,):
         _check_may_stage(cursor, work)
         select = f"SELECT {listed(target.columns)} FROM {target.quoted} WITH NO DATA"
         _run(cursor, f"CREATE TEMPORARY TABLE sink_staged_{digest} ON COMMIT DELETE ROWS AS {select}")
-        # A NULL key never equals another NULL.
-        changes = ", ".join(f"ALTER {quoted(column)} SET NOT NULL" for column in target.key)
-        _run(cursor, f"ALTER TABLE {staged} ADD sink_number bigint GENERATED ALWAYS AS IDENTITY (CACHE 1000), {changes}")
-    _copy(cursor, staged, target.columns, work.rows, progress)
+        _run(cursor, f"ALTER TABLE {staged} ADD sink_number bigint GENERATED ALWAYS AS IDENTITY (CACHE 1000)")
+    _copy(cursor, staged, target.columns, work.rows)
     last = f"SELECT DISTINCT ON ({listed(target.key)}) {listed(target.columns)} FROM {staged} ORDER BY {listed(target.key)}, sink_number DESC"
     if target.has_undo_log:
         _log(cursor, session, work, last)
@@ -268,44 +271,26 @@ def _make_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> None:
 
 def _has_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> bool:
     """Whether there is one; raises if the undo log belongs to another sink."""
-    *schema, table = target.name.split(".", 1)
-    of = schema[0] if schema else ""
-    _run(cursor, _COLUMNS, [f"{table}_undo", of, of])
-    columns = [name for (name,) in cursor.fetchall()]
-    if columns:
-        target.check_undo_log(columns)
-    return bool(columns)
+    logged = columns(cursor.connection, dataclasses.replace(target, name=f"{target.name}_undo"))
+    if logged:
+        target.check_undo_log(logged)
+    return bool(logged)
 
 
 @contextlib.contextmanager
-def _blaming(work: Work, progress: Progress) -> Iterator[None]:
+def _blaming(work: Work) -> Iterator[None]:
     """The error for a refused row; for a mistake in the table, an error with its cure."""
     try:
         yield
-    except (psycopg.Error, TypeError, ValueError, OverflowError) as error:
-        state = str(getattr(error, "sqlstate", None) or "")
-        if state in _CURES:
-            raise errors.SetupError(f"the sink {work.sink} cannot write: {_said(error)} ({state})\n  {_CURES[state]}") from error
-        if state.startswith(("22", "23")):
-            raise _refusal_by_server(work, progress.skipped, error) from error
-        if not isinstance(error, psycopg.Error) or (not state and isinstance(error, psycopg.ProgrammingError | psycopg.DataError)):
-            raise work.refusal(progress.number, progress.row, _said(error)) from error
-        raise
-
-
-def _refusal_by_server(work: Work, skipped: int, error: BaseException) -> errors.RowRefusedError:
-    """COPY names the line at which it stopped, after ``skipped`` rows of earlier statements; a
-    statement over all rows says the values at least."""
-    diag = getattr(error, "diag", None)
-    detail, table = getattr(diag, "message_detail", None) or "", getattr(diag, "table_name", None) or ""
-    line = _LINE.search(getattr(diag, "context", None) or "")
-    has_no_key = isinstance(error, psycopg.errors.NotNullViolation) and table.startswith("sink_staged_")
-    why = "its key is None" if has_no_key else " ".join(filter(None, [_said(error), detail]))
-    if line is None:
-        return work.refusal(0, None, why)
-    number = skipped + int(line[1])
-    row = next(itertools.islice(iter(work.rows), number - 1, None), None)
-    return work.refusal(number, row, why)
+    except psycopg.Error as error:
+        state = error.sqlstate or ""
+        if state.startswith("42") and state != _NO_GRANT:
+            cure = (work.target.statement is None and _CURES.get(state)) or "Mend the statement, or the table."
+            raise errors.SetupError(f"the sink {work.sink} cannot write: {_said(error)} ({state})\n  {cure}") from error
+        # Without a state the driver itself refused, or the connection is lost.
+        if state.startswith(_OF_NO_ROW) or (not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)):
+            raise
+        raise work.refusal(0, None, " ".join(filter(None, [_said(error), error.diag.message_detail]))) from error
 
 
 def _said(error: BaseException) -> str:

@@ -23,7 +23,7 @@ class Writes(streaming.Writes):
         self.address, self.known_as, self.place = ledger.sink, ledger.name, "table"
 
     def taker(self, names: Sequence[str], query_id: str, batch_id: int) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-        return tuple_rows.taker(names, self._fields or self._columns(names), query_id)
+        return tuple_rows.taker(names, self._fields or self._columns(names), query_id, self._ledger.target.statement is not None)
 
     def write(self, context: contexts.TopologyContext, txid: int, names: Sequence[str], rows: Sequence[Any]) -> bool:
         return self._ledger.apply(context, attempts.TransactionAttempt(txid, context.num_tasks), self._columns(names), rows)

@@ -76,14 +76,19 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         **options: Any,
     ) -> None:
         target = sql_target.target_of(table, columns, key, statement, mark, opaque, parameters.dialect_of(os.fspath(database)))
-        self.fields = tuple(columns.values()) if isinstance(columns, Mapping) else target.columns
+        self.fields = tuple(columns[name] for name in target.columns) if isinstance(columns, Mapping) else target.columns
         """The fields of a tuple that become a row; empty for all but the first."""
+        self.input_fields = Fields(dict.fromkeys(self.fields)) if self.fields else None
         names = dict(zip(target.columns, self.fields, strict=True))
         self.key_fields = Fields(*(names[column] for column in target.key)) if target.key else None
         """The fields of a tuple that become its key: equal keys must come to one task (R32)."""
         self.ledger = ledger.open_ledger(os.fspath(database), auxiliary_table, target, options)
         """The store of the auxiliary rows: ``ledger.fences()``, ``ledger.adopt(…)`` and
         ``ledger.clear(…)`` as those of any store."""
+
+    def check_destination(self, fields: Fields) -> None:
+        """Ask the database for the table, and for its columns for tuples with ``fields``."""
+        self.ledger.check_table(tuple(fields)[1:])
 
     @property
     def opaque(self) -> bool:
@@ -139,7 +144,7 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
                 f"the sink of component {self.context.component_id!r} gets tuples with the fields {', '.join(columns)} and others with "
                 f"{', '.join(self._columns)}\n  Name those to write by columns=."
             )
-        self._take = tuple_rows.taker(fields, self.fields or columns, self.context.component_id)
+        self._take = tuple_rows.taker(fields, self.fields or columns, self.context.component_id, self.ledger.target.statement is not None)
         self._columns, self._taken_from = columns, fields
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ task at a time is in a SQLite file, so nothing here waits. Standard library only
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.connectors import tuple_rows
 from txtopo.connectors.sinks.sql import target as sql_target
+from txtopo.connectors.sinks.sql import values
 from txtopo.connectors.sinks.sql.target import Target, Work, listed, quoted
 from txtopo.stores import conflicts
 
@@ -21,20 +23,16 @@ from txtopo.stores import conflicts
 def write(session: Any, work: Work) -> None:
     """Insert or upsert the rows of ``work``."""
     connection, target = session.connection, work.target
-    with session.translating():
-        _check(connection, work)
     if target.has_undo_log:
         with session.translating():
             _log(connection, work)
-    progress = sql_target.Progress()
-    rows = sql_target.Counted(work.rows, progress)
-    with session.translating(), _blaming(work, progress):
+    with session.translating(), _blaming(work) as rows:
         if target.statement is not None:
             connection.executemany(target.statement, (dict(zip(target.columns, row, strict=True)) for row in rows))
             return
         mark = () if target.mark is None else (sql_target.mark_of(work.stamp),)
-        columns = (*target.columns, *(() if target.mark is None else (target.mark,)))
-        insert = f"INSERT INTO {target.quoted}({listed(columns)}) VALUES ({', '.join('?' * len(columns))}){target.on_conflict()}"
+        names = (*target.columns, *(() if target.mark is None else (target.mark,)))
+        insert = f"INSERT INTO {target.quoted}({listed(names)}) VALUES ({', '.join('?' * len(names))}){target.on_conflict()}"
         connection.executemany(insert, ((*row, *mark) for row in rows) if mark else rows)
     if work.minds_spelling:
         with session.translating():
@@ -47,8 +45,8 @@ def take_back(session: Any, target: Target, mark: str) -> None:
     with session.translating():
         if target.mark is not None:
             connection.execute(f"DELETE FROM {target.quoted} WHERE {quoted(target.mark)} = ?", [mark])
-        elif logged := _columns(connection, target, undo=True):
-            target.check_undo_log(logged.values())
+        elif logged := columns(connection, target, undo=True):
+            target.check_undo_log(logged)
             matches = target.matches(target.quoted, "undo", _collations(connection, target))
             undone = f"FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND {matches}"
             connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone} AND NOT undo.sink_existed)", {"mark": mark})
@@ -61,8 +59,8 @@ def forget(session: Any, target: Target, writer: str) -> None:
     """Forget the rows that rows of the component ``writer`` have replaced: these rows are
     settled."""
     with session.translating():
-        if logged := _columns(session.connection, target, undo=True):
-            target.check_undo_log(logged.values())
+        if logged := columns(session.connection, target, undo=True):
+            target.check_undo_log(logged)
             session.connection.execute(f"DELETE FROM {target.undo} WHERE sink_writer = ?", [writer])
 
 
@@ -70,8 +68,6 @@ def holds_rows(session: Any, target: Target, beginning: str) -> bool:
     """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
     condition = "" if target.mark is None else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = ?"
     with session.translating():
-        if not _columns(session.connection, target):
-            return False
         rows = session.connection.execute(f"SELECT 1 FROM {target.quoted}{condition} LIMIT 1", [] if target.mark is None else [beginning])
         return rows.fetchone() is not None
 
@@ -93,10 +89,10 @@ def _restore_together(connection: sqlite3.Connection, target: Target, mark: str,
     """The same where a unique value moved from one row to another: row by row, the restored value
     would meet itself in the row that still has it."""
     others = {column.lower() for column in target.others}
-    stored = _columns(connection, target, condition="hidden = 0").values()
-    values = ", ".join(f"{'undo' if name.lower() in others else target.quoted}.{quoted(name)} AS {quoted(name)}" for name in stored)
+    stored = columns(connection, target, condition="hidden = 0")
+    taken = ", ".join(f"{'undo' if name in others else target.quoted}.{quoted(name)} AS {quoted(name)}" for name in stored)
     joined = undone.replace("FROM ", f"FROM {target.quoted}, ", 1)
-    connection.execute(f"CREATE TEMPORARY TABLE sink_restored AS SELECT {values} {joined}", {"mark": mark})
+    connection.execute(f"CREATE TEMPORARY TABLE sink_restored AS SELECT {taken} {joined}", {"mark": mark})
     connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone})", {"mark": mark})
     connection.execute(f"INSERT OR ABORT INTO {target.quoted}({listed(stored)}) SELECT {listed(stored)} FROM temp.sink_restored")
     connection.execute("DROP TABLE temp.sink_restored")
@@ -106,9 +102,9 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
     """Keep the values about to be replaced, and forget those that an earlier transaction
     replaced."""
     target, collations = work.target, _collations(connection, work.target)
-    logged = _columns(connection, target, undo=True)
+    logged = columns(connection, target, undo=True)
     if logged:
-        target.check_undo_log(logged.values())
+        target.check_undo_log(logged)
     else:
         own = "CAST('' AS TEXT) AS sink_writer, CAST('' AS TEXT) AS sink_mark, CAST(0 AS INTEGER) AS sink_task, CAST(0 AS INTEGER) AS sink_existed"
         connection.execute(f"CREATE TABLE {target.undo} AS SELECT {own}, {listed(target.columns)} FROM {target.quoted} WHERE 0")
@@ -121,43 +117,20 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
     parameters = {"writer": writer, "mark": mark, "task": task, "tasks": work.num_tasks}
     connection.execute(f"DELETE FROM {target.undo} WHERE sink_writer = :writer AND sink_mark <> :mark AND ({gone})", parameters)
     places = [target.columns.index(column) for column in target.key]
-    columns = ", ".join(f"given.{quoted(column)}" if column in target.key else f"old.{quoted(column)}" for column in target.columns)
+    kept = ", ".join(f"given.{quoted(column)}" if column in target.key else f"old.{quoted(column)}" for column in target.columns)
     selected = ", ".join(f":k{number} AS {quoted(column)}" for number, column in enumerate(target.key))
     log = (
         f"INSERT INTO {target.undo}({listed((*sql_target.UNDO_COLUMNS, *target.columns))})"
-        f" SELECT :writer, :mark, :task, old.{quoted(target.key[0])} IS NOT NULL, {columns}"
+        f" SELECT :writer, :mark, :task, old.{quoted(target.key[0])} IS NOT NULL, {kept}"
         f" FROM (SELECT {selected}) AS given LEFT JOIN {target.quoted} AS old ON {target.matches('old', 'given', collations)}"
         f" WHERE NOT EXISTS (SELECT 1 FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND undo.sink_task = :task"
         f" AND {target.matches('undo', 'given', collations)})"
     )
-    progress = sql_target.Progress()
-    rows = sql_target.Counted(work.rows, progress)
-    with _blaming(work, progress, is_log=True):
+    with _blaming(work, is_log=True) as rows:
         connection.executemany(log, ({**parameters, **{f"k{number}": row[place] for number, place in enumerate(places)}} for row in rows))
     other = connection.execute(work.find_other_topology("?", collations), [work.topology, mark, task]).fetchone()
     if other is not None:
         raise work.shared(other)
-
-
-def _check(connection: sqlite3.Connection, work: Work) -> None:
-    """Refuse rows that SQLite would refuse less clearly, or would take wrongly: a NULL key never
-    equals another NULL."""
-    target = work.target
-    if target.statement is not None:
-        return
-    columns = _columns(connection, target)
-    if not columns:
-        raise errors.SetupError(f"the sink {work.sink} finds no table {target.name!r}\n  Make it: a sink writes to a table of yours.")
-    missing = [column for column in (*target.columns, *([target.mark] if target.mark else [])) if column.lower() not in columns]
-    if missing:
-        raise errors.SetupError(
-            f"the table {target.name!r} of the sink {work.sink} has no column {missing[0]!r}\n"
-            f"  It has {', '.join(columns.values())}. Name the columns by columns=."
-        )
-    places = [target.columns.index(column) for column in target.key]
-    for number, row in enumerate(work.rows if places else (), start=1):
-        if any(row[place] is None for place in places):
-            raise work.refusal(number, row, "its key is None")
 
 
 def _check_spelling(connection: sqlite3.Connection, work: Work) -> None:
@@ -182,7 +155,7 @@ def _collations(connection: sqlite3.Connection, target: Target) -> Mapping[str, 
     by the collation of the index, not of the column."""
     *schema, table = target.name.split(".", 1)
     indexes = connection.execute(
-        f"SELECT name FROM pragma_index_list({', '.join('?' * (1 + len(schema)))}) WHERE \"unique\" AND NOT partial", [table, *schema]
+        f'SELECT name FROM pragma_index_list({", ".join("?" * (1 + len(schema)))}) WHERE "unique" AND NOT partial', [table, *schema]
     )
     for (index,) in indexes.fetchall():
         select = f"SELECT name, coll FROM pragma_index_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE key"
@@ -192,26 +165,33 @@ def _collations(connection: sqlite3.Connection, target: Target) -> Mapping[str, 
     return {}
 
 
-def _columns(connection: sqlite3.Connection, target: Target, undo: bool = False, condition: str = "TRUE") -> Mapping[str, str]:
+def columns(connection: sqlite3.Connection, target: Target, undo: bool = False, condition: str = "TRUE") -> Mapping[str, values.Column]:
     """The columns of the table, or of its undo log, by lower case; none if it is not there. Those
-    that SQLite computes are ``hidden``."""
+    that SQLite computes are ``hidden``. A type decides nothing but where numbers are rounded."""
     *schema, table = target.name.split(".", 1)
-    rows = connection.execute(
-        f"SELECT name FROM pragma_table_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE {condition}", [f"{table}_undo" if undo else table, *schema]
-    )
-    return {name.lower(): name for (name,) in rows}
+    select = f"SELECT name, type FROM pragma_table_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE {condition}"
+    rows = connection.execute(select, [f"{table}_undo" if undo else table, *schema])
+    return {name.lower(): values.Column(name, "double" if re.search("(?i)REAL|FLOA|DOUB", type) else "") for name, type in rows}
 
 
 @contextlib.contextmanager
-def _blaming(work: Work, progress: sql_target.Progress, is_log: bool = False) -> Iterator[None]:
-    """The error for a refused row."""
+def _blaming(work: Work, is_log: bool = False) -> Iterator[Iterator[Any]]:
+    """The rows to go through, and the error for a refused row."""
+    number, row = 0, None
+
+    def counted() -> Iterator[Any]:
+        nonlocal number, row
+        for row in work.rows:
+            number += 1
+            yield row
+
     try:
-        yield
+        yield counted()
     except (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError, OverflowError, UnicodeError) as error:
         if is_log and isinstance(error, sqlite3.IntegrityError):
-            key = tuple_rows.described(work.target.columns, progress.row)
+            key = tuple_rows.described(work.target.columns, row)
             raise conflicts.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from error
-        raise work.refusal(progress.number, progress.row, str(error)) from error
+        raise work.refusal(number, row, str(error)) from error
     except sqlite3.OperationalError as error:
         said = str(error)
         if "ON CONFLICT clause does not match" in said:
@@ -220,5 +200,7 @@ def _blaming(work: Work, progress: sql_target.Progress, is_log: bool = False) ->
             cure = f"Make it unique: CREATE UNIQUE INDEX {index} ON {quoted(table)}({listed(work.target.key)})"
             raise errors.SetupError(f"the key of the sink {work.sink} is not unique in its table: {said}\n  {cure}") from error
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
+            if number:  # The statement was understood: JSON is malformed, a sum is too large.
+                raise work.refusal(number, row, said) from error
             raise errors.SetupError(f"the sink {work.sink} cannot write: {said}\n  Mend the table, or the statement.") from error
         raise

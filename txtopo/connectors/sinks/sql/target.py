@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -46,7 +47,7 @@ class Target:
     opaque: bool = False
     """Whether rows of a failed attempt are taken back."""
     dialect: parameters.Dialect = "sqlite"
-    """What ``statement`` is written in."""
+    """Of the database."""
 
     @property
     def has_undo_log(self) -> bool:
@@ -112,6 +113,8 @@ class Work:
     """How many tasks the component has."""
     rows: Iterable[Sequence[Any]]
     """Values in the order of the target's columns; may be gone through repeatedly."""
+    columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Of the table, as its database describes them."""
 
     @property
     def topology(self) -> str:
@@ -162,7 +165,7 @@ class Work:
             row,
             f"the table has its key as {', '.join(map(repr, stored))}, because it compares texts without case, accents or spaces. Rows of the two\n"
             "  spellings come to different tasks, and each would replace the other's. Give every row the same spelling in a bolt before the\n"
-            "  fields grouping; or have the key compared letter by letter (COLLATE BINARY, \"C\", in MariaDB\n"
+            '  fields grouping; or have the key compared letter by letter (COLLATE BINARY, "C", in MariaDB\n'
             "  utf8mb4_nopad_bin, in MySQL utf8mb4_0900_bin); or give the sink one task",
         )
 
@@ -173,36 +176,29 @@ class Work:
         return errors.RowRefusedError(self.sink, stamp.component, stamp.task, stamp.position, number, shown, why)
 
 
-class Progress:
-    """The position of a task among its rows, so that an error can be blamed on a row."""
+def write_or_blame(run: Callable[[str], object], work: Work, write: Callable[[Work], None]) -> None:
+    """``write(work)``. Where the database refuses it and does not say which row, find the fewest
+    first rows that are refused; ``run`` runs a statement in the transaction, which then ends.
 
-    def __init__(self) -> None:
-        self.skipped = 0
-        """How many rows came before those of the statement that runs now."""
-        self.number = 0
-        """Of the row that was given last, from 1; 0 if nobody knows."""
-        self.row: Any = None
-        """The row that was given last."""
-
-    def at(self, portion: Sequence[Any], row: Any) -> None:
-        """``row``, of the rows of this statement, was given last."""
-        self.row = row
-        self.number = next((self.skipped + number for number, other in enumerate(portion, start=1) if other is row), 0)
-
-
-class Counted:
-    """Goes through rows and says where it is."""
-
-    def __init__(self, rows: Iterable[Any], progress: Progress) -> None:
-        self._rows, self._progress = iter(rows), progress
-
-    def __iter__(self) -> Counted:
-        return self
-
-    def __next__(self) -> Any:
-        row = self._progress.row = next(self._rows)
-        self._progress.number += 1
-        return row
+    :raises errors.RowRefusedError: with the number of the row.
+    """
+    run("SAVEPOINT sink_rows")
+    try:
+        return write(work)
+    except errors.RowRefusedError as error:
+        if error.number:
+            raise
+        refused = error
+    taken, count = 0, sum(1 for _ in work.rows)
+    while count - taken > 1:
+        some = (taken + count) // 2
+        run("ROLLBACK TO SAVEPOINT sink_rows")
+        try:
+            write(dataclasses.replace(work, rows=itertools.islice(work.rows, some)))
+            taken = some
+        except errors.RowRefusedError as error:
+            count, refused = some, error
+    raise work.refusal(count, next(itertools.islice(work.rows, count - 1, None), None), refused.why) from refused
 
 
 def mark_of(stamp: stamps.Stamp | stamps.Fence) -> str:
@@ -244,8 +240,7 @@ def target_of(
     opaque: bool,
     dialect: parameters.Dialect = "sqlite",
 ) -> Target:
-    """The target of a sink's arguments; ``table`` is a name or a SQLAlchemy ``Table``, and
-    ``dialect`` that of ``statement``.
+    """The target of a sink's arguments; ``table`` is a name or a SQLAlchemy ``Table``.
 
     :raises errors.UsageError: they contradict each other, or opaque rows could not be taken back.
     """
@@ -275,7 +270,7 @@ def target_of(
             "  Give mark='column', a text column of the table that the sink fills (and an index on it); or key=[…], if rows have a key; or use a\n"
             "  transactional spout, and no opaque=True."
         )
-    return Target(name, names, keys, None, mark, opaque)
+    return Target(name, names, keys, None, mark, opaque, dialect)
 
 
 def _of_statement(

@@ -1,0 +1,232 @@
+"""The same answer to a value in every database: the table of ``docs/sinks.md``, line by line,
+for tuples and for rows of Structured Streaming."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import mariadb, postgres, redis_server
+from tests.topologies.micro_batches import Frame, forget_resources, part
+from tests.topologies.sinks import BACKENDS, Shop, WorkerProcess, shop
+from txtopo.connectors.kafka.messages import Convert, RefusedError, Shape
+from txtopo.errors import RowRefusedError, UsageError
+from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store
+from txtopo.testing import MemoryStore
+from txtopo.topology.transaction import TransactionAttempt
+
+DOCS = Path(__file__).parents[2] / "docs" / "sinks.md"
+ZONE = datetime.timezone(datetime.timedelta(hours=2))
+NOON = datetime.datetime(2026, 7, 1, 12, 30, 1, 250_001)
+
+
+class Plain(enum.StrEnum):
+    A = "a"
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Half(float):
+    pass
+
+
+class Unknown:
+    pass
+
+
+VALUES: dict[str, tuple[str, list[Any]]] = {
+    "`None`": ("text", [None]),
+    "`bool`": ("boolean", [True, False]),
+    "`int` of 64 bits": ("bigint", [0, 2**63 - 1, -(2**63)]),
+    "larger `int`": ("numeric(40)", [2**63, -(2**63) - 1, 10**39]),
+    "finite `float`": ("double precision", [0.1, -0.5, 1e300, 5e-324]),
+    "NaN, infinity": ("double precision", [math.nan, math.inf, -math.inf, Decimal("NaN"), Decimal("sNaN"), Decimal("-Infinity")]),
+    "`str`": ("text", ["", "it's \\N \t\n%s", "\N{GRINNING FACE}"]),
+    "text with NUL": ("text", ["a\0b", "\0"]),
+    "text with half of a surrogate pair": ("text", ["a\udc80", "\ud83d b"]),
+    "`Decimal`": ("numeric(40, 20)", [Decimal("0.10"), Decimal("-12345678901234567890.00000000000000000001")]),
+    "`bytes`, `bytearray`": ("bytea", [b"", b"\0\xff'\\", bytearray(b"ab")]),
+    "`date`": ("date", [datetime.date(2026, 7, 1), datetime.date(9999, 12, 31)]),
+    "`datetime` without a zone": ("timestamp", [NOON, datetime.datetime(9999, 12, 31)]),
+    "`datetime` with a zone": ("timestamptz", [NOON.replace(tzinfo=ZONE), NOON.replace(tzinfo=datetime.UTC)]),
+    "`time`": ("time", [NOON.time()]),
+    "enum, another subclass": ("text", [Plain.A, Number.ONE, Half(0.5)]),
+    "`list`, `dict`": ("text", [[1, "a"], [], {"a": [None]}, {}]),
+    "`tuple`": ("text", [(1, "a"), ()]),
+    "`set`, any other object": ("text", [{2}, frozenset(), Unknown(), Unknown, len, 1j, datetime.timedelta(1), memoryview(b"a"), range(3)]),
+}
+"""By the first cell of a line: a type of column that keeps such values, and some of them."""
+MARIADB = {"bytea": "longblob", "timestamp": "datetime(6)", "timestamptz": "datetime(6)", "time": "time(6)", "text": "longtext CHARACTER SET utf8mb4"}
+
+
+def answers() -> dict[tuple[str, str], str]:
+    """The cells of the table, by value and column."""
+    lines = re.search(r"^\| value \|.*?\n\n", DOCS.read_text(), re.DOTALL | re.MULTILINE)
+    assert lines is not None
+    heads, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[0].strip().splitlines()]
+    return {(row[0], head): cell for row in rows for head, cell in zip(heads[1:], row[1:], strict=True)}
+
+
+ANSWERS = answers()
+NAMES = (f"query{number}" for number in itertools.count())
+PLACES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mariadb": "MySQL, MariaDB"}
+
+
+@pytest.fixture(autouse=True)
+def connections() -> Iterator[None]:
+    yield
+    forget_resources()
+
+
+def made(answer: str, value: Any) -> Any:
+    """The value that comes back."""
+    if answer == "as text":
+        return str(value)
+    if answer in ("as plain value", "as list"):
+        return json.loads(json.dumps(value))
+    return value
+
+
+def ways(sales: Shop, process: WorkerProcess) -> Iterator[Callable[[tuple[int, Any]], object]]:
+    """A tuple, a micro-batch, a partition of one; each time of another topology or query."""
+
+    def sink(**options: Any) -> Any:
+        return sales.sink(table="kept", columns=["id", "cents"], **options)
+
+    yield lambda row: sink().ledger.apply(process.task(next(NAMES)), TransactionAttempt(1, 0), (), [(row[0] + 1000, None), row])
+    yield lambda row: sink(key=["id"]).foreach_batch(next(NAMES))(Frame([row]), 0)
+    yield lambda row: part(sink().foreach_writer(next(NAMES), partitions=1), 0, 0, [row])
+
+
+def test_every_line_of_the_table_is_tried() -> None:
+    assert {value for value, _ in ANSWERS} == set(VALUES)
+
+
+@pytest.mark.in_gate("sqlite")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_sink_answers_as_the_table_says(backend: str, tmp_path: Path, process: WorkerProcess) -> None:
+    wrong: list[tuple[Any, ...]] = []
+    sales = shop(backend, tmp_path, None)
+    for label, (type, values) in VALUES.items():
+        answer = ANSWERS[label, PLACES[backend]]
+        type = "" if backend == "sqlite" else MARIADB.get(type, type) if backend == "mariadb" else type
+        sales.execute(f"CREATE TABLE kept (id INTEGER PRIMARY KEY, cents {type})")
+        for number, (write, value) in enumerate(itertools.product(ways(sales, process), values)):
+            try:
+                write((number, value))
+            except RowRefusedError as error:
+                is_right = answer == "refused" and "'cents'" in error.why and error.number in (1, 2) and f"id={number}" in error.row
+                kept = sales.execute(f"SELECT cents FROM kept WHERE id = {number}")
+                if not is_right or kept:
+                    wrong.append((label, value, answer, kept, str(error)))
+                continue
+            ((came,),) = sales.execute(f"SELECT cents FROM kept WHERE id = {number}")
+            if isinstance(came, datetime.timedelta):  # The time of MariaDB's driver.
+                came = (datetime.datetime.min + came).time()
+            if answer == "refused" or came != made(answer, value):
+                wrong.append((label, value, answer, came))
+        sales.execute("DROP TABLE kept")
+    assert wrong == []
+
+
+def store_of(backend: str, tmp_path: Path) -> Store:
+    """An empty store."""
+    match backend:
+        case "memory":
+            return MemoryStore("kept", str(tmp_path))
+        case "sqlite":
+            return SqliteStore(tmp_path / "kept.db", "kept")
+        case "redis":
+            server = redis_server.running_server()
+            return RedisStore(server.url(), server.new_name())
+    server_of = {"postgresql": postgres.running_server, "mariadb": mariadb.running_server}[backend]
+    return SqlStore(server_of().new_url(), "kept")
+
+
+@pytest.mark.in_gate("memory", "sqlite")
+@pytest.mark.parametrize("backend", ["memory", "sqlite", "postgresql", "mariadb", "redis"])
+def test_a_store_answers_as_the_table_says(backend: str, tmp_path: Path, process: WorkerProcess) -> None:
+    store, wrong = store_of(backend, tmp_path), []
+    kept: dict[int, Any] = {}
+    for label, (_, values) in VALUES.items():
+        answer = ANSWERS[label, "stores"]
+        for value in values:
+            number = len(kept)
+            try:
+                with store.transaction(process.task(), TransactionAttempt(number + 1, 0)) as opened:
+                    opened.put(number, value)
+            except UsageError:
+                if answer != "refused":
+                    wrong.append((label, value, answer))
+                continue
+            kept[number] = made(answer, value)
+            if answer == "refused" or store.get(number) != kept[number] or type(store.get(number)) is not type(kept[number]):
+                wrong.append((label, value, answer))
+    assert wrong == []
+    assert dict(store.items()) == kept
+
+
+@pytest.mark.parametrize("label", VALUES)
+def test_a_record_of_kafka_answers_as_the_table_says(label: str) -> None:
+    answer, convert = ANSWERS[label, "Kafka, JSON"], Convert(Shape("topic", format="json"), ("tx", "id", "cents"), "write")
+    for value in VALUES[label][1]:
+        if answer == "refused":
+            with pytest.raises(RefusedError):
+                convert(("1:0", 7, value))
+        else:
+            written = convert(("1:0", 7, value)).value
+            assert written is not None
+            assert json.loads(written) == {"id": 7, "cents": made(answer, value)}
+
+
+LOSSY: list[tuple[Any, str, str]] = [
+    (NOON.replace(tzinfo=ZONE), "timestamp", "datetime(6)"),
+    (NOON.replace(tzinfo=ZONE), "date", "timestamp(6)"),
+    (NOON.replace(tzinfo=ZONE), "time", "varchar(50)"),
+    (NOON, "timestamptz", "date"),
+    (NOON, "date", "time"),
+    (NOON, "timestamp(3)", "datetime(3)"),
+    (NOON, "timestamp(0)", "datetime"),
+    (NOON.time(), "time(0)", "time"),
+    (NOON.timetz().replace(tzinfo=ZONE), "time", "time(6)"),
+    (Decimal("1.005"), "numeric(9, 2)", "decimal(9, 2)"),
+    (1.005, "numeric(9, 2)", "decimal(9, 2)"),
+    (1.5, "integer", "int"),
+    (Decimal("1.5"), "bigint", "bigint"),
+    (2**53 + 1, "double precision", "double"),
+    (Decimal("0.1"), "double precision", "double"),
+    (20260701, "date", "date"),
+    ("a ", "char(5)", "char(5)"),
+    ("a  ", "varchar(1)", "varchar(1)"),
+    (b"a", "text", "text"),
+    (True, "text", "text"),
+    ("abc", "varchar(2)", "varchar(2)"),
+    (2**31, "integer", "int"),
+]
+"""A value, and columns of PostgreSQL and of MariaDB that would round, cut or convert it."""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["inserts", "upserts"])
+@pytest.mark.parametrize("backend", ["postgresql", "mariadb"])
+def test_a_column_that_would_not_keep_a_value_is_not_given_it(backend: str, kind: str, tmp_path: Path, process: WorkerProcess) -> None:
+    sales = shop(backend, tmp_path, None)
+    for number, (value, *types) in enumerate(LOSSY):
+        sales.execute(f"CREATE TABLE kept (id INTEGER PRIMARY KEY, cents {types[backend == 'mariadb']})")
+        with pytest.raises(RowRefusedError) as caught:
+            sales.sink(kind, table="kept").ledger.apply(process.task(f"c{number}"), TransactionAttempt(1, 0), (), [(1, None), (2, value), (3, None)])
+        assert (caught.value.number, caught.value.row.partition(",")[0]) == (2, "id=2"), (value, types, str(caught.value))
+        assert not sales.execute("SELECT * FROM kept")
+        sales.execute("DROP TABLE kept")
