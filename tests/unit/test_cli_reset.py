@@ -44,13 +44,14 @@ class Queue(Destination):
         return Guarantee("the queue of orders", "rows", takes_back=True, is_keyed=False, cure="")
 
 
-def topology(extra=None, mark=None):
+def topology(extra=None, mark=None, statement=None):
     builder = TransactionalTopologyBuilder("bank", "payments", MemoryTransactionalSpout({0: [("ann", 1)]}, Fields("account", "cents"), 1))
     balances = SqliteStore("bank.db", "balances")
     builder.set_bolt("balances", Keeps(balances, [balances]), 1).global_grouping("payments")
     builder.set_bolt("totals", Keeps({"a": SqliteStore("bank.db", "totals")}), 1).global_grouping("payments")
     if extra == "sink":
-        builder.set_bolt("sales", SqlSink("bank.db", "sales", ["account", "cents"], mark=mark), 1).global_grouping("payments")
+        place = {"statement": statement} if statement else {"table": "sales", "columns": ["account", "cents"], "mark": mark}
+        builder.set_bolt("sales", SqlSink("bank.db", **place), 1).global_grouping("payments")
     if extra == "elsewhere":
         builder.set_bolt("orders", Keeps(Queue()), 1).global_grouping("payments")
         builder.set_bolt("mail", Keeps(), 1).global_grouping("payments")
@@ -225,6 +226,29 @@ def test_rows_in_a_table_of_the_users_are_told_and_nothing_is_reset_while_they_a
     assert reset("--execute", "--leave-rows", target=target) == 0
     assert f"stays: the rows in {bank.sink.ledger.sink}" in capsys.readouterr().out
     assert bank.contents() == (None, None, [("ann", 10)])
+
+
+@pytest.mark.parametrize(
+    ("statement", "codes"),
+    [
+        ("INSERT OR REPLACE INTO sales(account, cents) VALUES (:account, :cents)", (2, 0)),
+        ("insert into \"sales\" VALUES (:account, :cents, 'x')", (2, 0)),
+        ("WITH one AS (SELECT 1) INSERT INTO sales(account, cents) VALUES (:account, :cents)", (2, 2)),
+    ],
+)
+def test_the_table_of_a_statement_is_looked_at_where_it_is_plain(
+    bank: Bank, tmp_path: Path, capsys: pytest.CaptureFixture[str], statement: str, codes: tuple[int, int]
+) -> None:
+    target = f"bank.py:topology('sink', None, {statement!r})"
+    bank.sink = SqlSink(tmp_path / "bank.db", statement=statement)
+    bank.run(has_sink=True)
+    assert reset("--execute", target=target) == codes[0]
+    bank.empty_sales()
+    assert reset("--execute", target=target) == codes[1]
+    said = capsys.readouterr().err
+    assert "columns=" not in said
+    assert "a statement that does not begin with INSERT INTO" in said
+    assert reset("--execute", "--leave-rows", target=target) == 0
 
 
 def test_where_rows_are_marked_only_those_of_the_topology_count(bank: Bank, tmp_path: Path) -> None:
