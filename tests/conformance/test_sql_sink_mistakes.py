@@ -15,7 +15,8 @@ import pytest
 
 from tests.patience import wait_until
 from tests.servers.postgres import PostgresServer
-from tests.topologies.sinks import KINDS, LOOSE, SALES, UNDOING, Shop, WorkerProcess, cases, shop, write
+from tests.topologies.sinks import BACKENDS, KINDS, LOOSE, SALES, UNDOING, Shop, WorkerProcess, cases, shop, write
+from txtopo import Fields
 from txtopo.connectors.sinks.sql import postgresql
 from txtopo.errors import FailedException, RowRefusedError, SetupError
 from txtopo.topology.transaction import TransactionAttempt
@@ -237,3 +238,15 @@ def test_a_row_that_a_trigger_refuses_is_named(backend: str, kind: str, tmp_path
     assert caught.value.row.startswith("id=3, cents=13")
     assert sales.sales == []
     assert write(sales.sink(kind), process.task(), 1, 1, [(1, 10)]), "mended"
+
+
+@pytest.mark.in_gate("sqlite")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_database_can_be_asked_for_table_and_columns_before_a_run(backend: str, tmp_path: Path) -> None:
+    sales = shop(backend, tmp_path)
+    sales.sink().check_destination(Fields("tx", "id", "cents"))
+    with pytest.raises(SetupError, match="has no column 'price'"):
+        sales.sink(columns=None).check_destination(Fields("tx", "id", "price"))
+    with pytest.raises(SetupError, match="finds no table 'sale'"):
+        sales.sink(table="sale").check_destination(Fields("tx", "id"))
+    assert not sales.sink().ledger.exists(), "nothing is made"

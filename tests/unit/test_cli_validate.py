@@ -3,6 +3,8 @@ promise that could not be kept."""
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from txtopo.command import cli
 TOPOLOGY = """\
 from txtopo import BaseCommitterTransactionalSpout, BaseTransactionalBolt, Destination, Fields, Guarantee, ICommitter, TransactionalTopologyBuilder
 from txtopo.connectors.files import FileTransactionalSpout
+from txtopo.connectors.kafka import KafkaSink
+from txtopo.connectors.sql import SqlSink
 from txtopo.stores import SqliteStore, SqlStore
 from txtopo.testing import OpaqueMemoryTransactionalSpout
 
@@ -78,6 +82,13 @@ def acknowledging(*stores):
 
 def acknowledging_in_a_store():
     return acknowledging(Sink())
+
+
+def sinking(*fields, sink="sql", **options):
+    builder = TransactionalTopologyBuilder("judged", "lines", FileTransactionalSpout("*.txt", bytes_per_batch=10))
+    kafka = KafkaSink("localhost:1", "lines", value=fields[0], format="text") if sink == "kafka" else None
+    builder.set_bolt("write", kafka or SqlSink("shop.db", "sales", list(fields) or None, **options)).global_grouping("lines")
+    return builder
 
 
 class Chosen:
@@ -183,3 +194,31 @@ def test_a_plan_for_a_cluster_is_for_as_many_cores_as_are_given(capsys: pytest.C
 def test_an_address_that_no_spark_understands_is_refused(master: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["validate", "judged.py", "--master", master]) == 2
     assert f"--master {master!r} is no Spark master" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["validate", "explain"])
+@pytest.mark.parametrize("sink", ["sinking('lime')", "sinking('lime', sink='kafka')"])
+def test_a_field_of_a_sink_that_the_stream_does_not_have_is_refused_with_the_near_one(
+    command: str, sink: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([command, f"judged.py:{sink}"]) == 2
+    said = "bolt 'write' needs the field 'lime', but stream 'default' of 'lines' has tx, line; did you mean 'line'?"
+    assert said in capsys.readouterr().err
+
+
+def test_validate_asks_the_database_for_table_and_columns_where_it_is_told_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*arguments: str) -> str:
+        code = cli.main(["validate", "judged.py:sinking()", *arguments])
+        captured = capsys.readouterr()
+        return captured.err if code else ""
+
+    assert said() == ""
+    assert "shop.db" in said("--connect")
+    assert not (tmp_path / "shop.db").exists(), "nothing is made"
+    with contextlib.closing(sqlite3.connect("shop.db")) as shop:
+        assert "finds no table 'sales'" in said("--connect")
+        shop.execute("CREATE TABLE sales (lines TEXT)")
+        assert "has no column 'line'\n  It has lines." in said("--connect")
+        shop.execute("ALTER TABLE sales ADD COLUMN Line")
+        assert said("--connect") == ""
+        assert shop.execute("SELECT name FROM sqlite_master").fetchall() == [("sales",)]

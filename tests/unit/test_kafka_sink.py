@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder
-from txtopo.connectors.kafka import KafkaSink, auxiliary, judging, messages, producing
+from txtopo.connectors.kafka import KafkaSink, auxiliary, judging, messages, producing, target
 from txtopo.connectors.kafka.auxiliary import Record, decoded
 from txtopo.connectors.kafka.client import Cluster
 from txtopo.connectors.kafka.messages import Convert, Shape
@@ -245,3 +245,12 @@ class TestOtherNumbersOfTasks:
         own = Record("words", "write", 0, "first", 21, 0, 2, 0, 1, "sales")
         sink().ledger._begun(WorkerProcess().task("write", 0, num_tasks=2), own, "topic", "topic.0", producing.OF_THE_LIBRARY)
         assert done == ["topic.0", "topic.3", "waited for [0, 2, 3]"]
+
+
+def test_a_sink_asks_the_brokers_for_its_topic_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(target, "check_timeout", lambda *arguments: None)
+    monkeypatch.setattr(target, "checked", lambda resource, cluster, topic, has_key: asked.append(topic))
+    KafkaSink("localhost:1", "sales").check_destination(Fields("tx", "value"))
+    KafkaSink("localhost:1", "field:where").check_destination(Fields("tx", "where", "value"))
+    assert asked == ["sales"]

@@ -28,7 +28,7 @@ from txtopo.runtime import run as runs
 from txtopo.spark import session
 from txtopo.spark import settings as spark_settings
 from txtopo.state import acceptance, administration, components, opening
-from txtopo.topology import redaction
+from txtopo.topology import pickling, redaction
 
 TARGET_HELP = "package.module, file.py, either with :attribute, or module:factory('argument'); the default attribute is `topology`"
 
@@ -132,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     validated.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     validated.add_argument("--master", default="local[*]", metavar="URL", help="the Spark master it is to run on (default: %(default)s)")
+    validated.add_argument("--connect", action="store_true", help="also ask databases and brokers for the tables and topics of sinks")
     options.add_verbose(validated)
     validated.set_defaults(do=_validate)
 
@@ -307,6 +308,10 @@ def _validate(parsed: argparse.Namespace) -> int:
     # Refuses a master whose number of cores cannot be read.
     session.local_cores(parsed.master)
     runs.refuse_local_only(graph, parsed.master)
+    for component in graph.components.values() if parsed.connect else ():
+        check: Any = getattr(pickling.loads(component.template), "check_destination", lambda fields: None)
+        for subscription in component.inputs:
+            check(graph.components[subscription.source].outputs[subscription.stream].fields)
     print(_as_typed("\n".join([f"topology {graph.id} is valid with master {master}", *guarantees.lines(graph)])))
     return 0
 

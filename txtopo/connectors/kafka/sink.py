@@ -107,6 +107,10 @@ class KafkaSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
             topic, key, value, messages.fields_by_name("headers", headers), partition, timestamp, format,
             None if columns is None else messages.fields_by_name("columns", columns), tombstones,
         )  # fmt: skip
+        shape = self.shape
+        fields = (shape.topic_field, shape.key, *shape.headers.values(), shape.partition, shape.timestamp)
+        written = (shape.columns or {}).values() if format == "json" else [shape.value]
+        self.input_fields = Fields(dict.fromkeys(field for field in (*fields, *written) if field is not None))
         _check(name, transactions_topic, transaction_timeout_s)
         cluster = clients.Cluster(_OWNER, servers, dict(client or {}))
         self.ledger = ledgers.Ledger(cluster, topic, name, transactions_topic, float(transaction_timeout_s), stamp_headers)
@@ -119,11 +123,14 @@ class KafkaSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         self.messages: list[messages.Message] = []
         self._taken_from: Fields | None = None
         self._take: intake.Intake | None = None
-        cluster = self.ledger.cluster
         self.ledger.auxiliary_topic(context.topology_id, context.component_id)
+        self.check_destination(resource=context.resource)
+
+    def check_destination(self, fields: Fields | None = None, resource: target.Resource = streaming.resource) -> None:
+        """Ask the brokers for the topic, unless a field names it, and whether it takes records."""
         if self.shape.topic_field is None:
-            target.checked(context.resource, cluster, self.shape.topic, self.shape.key is not None)
-        target.check_timeout(context.resource, cluster, self.ledger.timeout_s)
+            target.checked(resource, self.ledger.cluster, self.shape.topic, self.shape.key is not None)
+        target.check_timeout(resource, self.ledger.cluster, self.ledger.timeout_s)
 
     def execute(self, tup: Tuple) -> None:
         if self._take is None or tup.fields is not self._taken_from:
