@@ -200,3 +200,42 @@ def test_memory_is_bounded_by_a_block(tmp_path: Path) -> None:
     emitter.emit_partition_batch(TransactionAttempt(1, 0), cast(Any, Weighed()), 0, drive.plan()[0])
     assert len(sizes) > 4
     assert max(sizes) < 3 * blocks.BLOCK_BYTES
+
+
+FROM_DIRECTORIES = pa.schema([("n", pa.int64()), ("dt", pa.date32()), ("kind", pa.string())])
+DAY = datetime.date(2026, 1, 1)
+SPOUTS: dict[str, Any] = {
+    "csv": lambda files, schema: CsvTransactionalSpout(files, schema),
+    "bare csv": lambda files, schema: CsvTransactionalSpout(files, schema, header=False),
+    "json": lambda files, schema: JsonLinesTransactionalSpout(files, schema),
+    "parquet": lambda files, schema: ParquetTransactionalSpout(files, schema=schema),
+}
+
+
+def partitioned(root: Path, kind: str) -> str:
+    """Files of Spark's, in directories that name columns; returns their pattern."""
+    for directory, number in (("dt=2026-01-01/kind=a%2Fb%3D", 1), ("dt=__HIVE_DEFAULT_PARTITION__/kind=c", 2)):
+        (root / "x=1" / directory).mkdir(parents=True)
+        file = root / "x=1" / directory / "part-0"
+        file.write_text({"csv": f"n\n{number}\n", "bare csv": f"{number}\n"}.get(kind, f'{{"n": {number}, "dt": "of the file"}}\n'))
+        if kind == "parquet":
+            pa.parquet.write_table(pa.table({"n": [number]}), file)
+    return f"{root}/x=1/**/part-0"
+
+
+@pytest.mark.parametrize("kind", SPOUTS)
+def test_a_column_that_directories_name_has_the_value_in_their_names(tmp_path: Path, kind: str) -> None:
+    assert everything(SPOUTS[kind](partitioned(tmp_path, kind), FROM_DIRECTORIES)) == [(1, DAY, "a/b="), (2, None, "c")]
+    wrong = SPOUTS[kind](f"{tmp_path}/**/kind=c/part-0", pa.schema([("n", pa.int64()), ("kind", pa.int8())]))
+    with pytest.raises(InputError, match=r"a directory says kind=c, which is no int8\n.*the schema"):
+        everything(wrong)
+    with pytest.raises(InputError, match=r"its directories name every column, dt, kind\n"):
+        everything(SPOUTS[kind](f"{tmp_path}/**/part-0", pa.schema([("dt", pa.string()), ("kind", pa.string())])))
+
+
+def test_directories_name_columns_of_parquet_that_no_schema_declares_and_fields_of_json(tmp_path: Path) -> None:
+    spout = ParquetTransactionalSpout(partitioned(tmp_path / "parquet", "parquet"))
+    assert spout.schema == pa.schema([("n", pa.int64()), ("dt", pa.string()), ("kind", pa.string())]), "x=1 is spelt out in the pattern"
+    assert everything(spout) == [(1, "2026-01-01", "a/b="), (2, None, "c")]
+    fields = FileTransactionalSpout(partitioned(tmp_path / "json", "json"), format="json", fields=("kind", "n", "dt"))
+    assert everything(fields) == [("a/b=", 1, "2026-01-01"), ("c", 2, None)]

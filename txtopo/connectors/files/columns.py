@@ -20,7 +20,7 @@ import pyarrow.csv
 
 import txtopo.errors
 from txtopo.connectors import decimals, json_columns, json_lines
-from txtopo.connectors.files import blocks, ranges
+from txtopo.connectors.files import blocks, directories, ranges
 from txtopo.connectors.files import lines as file_lines
 from txtopo.connectors.files import records as file_records
 from txtopo.topology import spout
@@ -66,7 +66,8 @@ class CsvTransactionalSpout(_ColumnFiles):
       :class:`~txtopo.connectors.files.FileTransactionalSpout`, whose text also tells when files and
       sizes are frozen.
     - ``schema``: the columns to emit, in this order, and their types. They are the fields of the
-      stream; field ``tx`` comes before them.
+      stream; field ``tx`` comes before them. A column that a directory of the path names, as
+      ``dt=2026-01-01/`` does, has the value in its name.
     - ``header``: whether the first line of every file names its columns, of which those of
       ``schema`` are taken. Without one the columns of the files are those of ``schema``.
     - ``delimiter``; ``quote_char``, or ``False`` if there are no quoted values.
@@ -120,8 +121,9 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
       sizes are frozen.
     - ``schema``: the fields to take from each object, in this order, and their types. They are the
       fields of the stream; field ``tx`` comes before them. An object without one of them has null
-      there. Dates and timestamps are texts in the files, as ISO 8601 has them; decimals are numbers
-      or texts.
+      there. A column that a directory of the path names, as ``dt=2026-01-01/`` does, has the value
+      in its name. Dates and timestamps are texts in the files, as ISO 8601 has them; decimals are
+      numbers or texts.
     - ``errors``: ``"replace"`` puts U+FFFD for bytes that are not UTF-8.
 
     Lines are those of :class:`~txtopo.connectors.files.FileTransactionalSpout` with
@@ -157,7 +159,14 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
 
     def __init__(self, column_spout: _ColumnFiles) -> None:
         super().__init__(column_spout.groups())
-        self._schema, self._errors = column_spout.schema, column_spout.errors
+        self.schema, self._errors = column_spout.schema, column_spout.errors
+        """The columns of the present file: those that its directories name are not in it."""
+        self._whole = self.schema
+        self._texts: dict[str, str | None] = {}
+
+    def begin_file(self, path: str, open_file: BinaryIO) -> None:
+        self._texts = directories.texts_in(path, self._whole.names)
+        self.schema = directories.left_to_file(self._whole, path, self._texts)
 
     def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
         skipped = self.bytes_before_lines(offset, block)
@@ -170,7 +179,7 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
             number, first = json_columns.first_refused(text.split(b"\n"), lambda some: self.records(path, b"\n".join(some) + b"\n"), error)
             raise _bad_line(path, offset + skipped, block, number, first) from None
         for batch in batches:
-            collector.emit_batch(batch)
+            collector.emit_batch(directories.completed(batch, self._whole, path, self._texts))
 
     def bytes_before_lines(self, offset: int, block: bytes) -> int:
         """How many bytes of ``block``, which begins at byte ``offset`` of its file, come before the
@@ -196,12 +205,12 @@ class _CsvEmitter(_ColumnEmitter):
         )
         self._parse_options = pa.csv.ParseOptions(delimiter=csv_spout.delimiter, quote_char=csv_spout.quote_char)
         self._null_values = list(csv_spout.null_values)
-        self._parsed = decimals.as_texts(self._schema)
         self._names: dict[str, list[str]] = {}
 
     def begin_file(self, path: str, open_file: BinaryIO) -> None:
+        super().begin_file(path, open_file)
         if not self._header:
-            self._names[path] = list(self._schema.names)
+            self._names[path] = list(self.schema.names)
             return
         whole = blocks.first_line(open_file, path)
         try:
@@ -213,7 +222,7 @@ class _CsvEmitter(_ColumnEmitter):
         self._check_line_ends(line)
         self._check_quotes(line)
         names: list[str] = pa.csv.read_csv(_buffer(line.rstrip(b"\r\n") + b"\n"), parse_options=self._parse_options).column_names
-        for name in self._schema.names:
+        for name in self.schema.names:
             if names.count(name) != 1:
                 there_are = f"names {names.count(name)} columns" if name in names else "has no column"
                 raise _RefusedError(f"is the header, and {there_are} {name!r}; it has {', '.join(map(repr, names))}", _CURE)
@@ -229,13 +238,13 @@ class _CsvEmitter(_ColumnEmitter):
         if not lines.strip(_ENDS):
             return []
         self._check_quotes(lines)
-        table = self._read(path, lines, self._parsed)
+        table = self._read(path, lines, decimals.as_texts(self.schema))
         # A line makes no more than one record, so as many records as lines are one of each.
         ends = lines.count(b"\n") + (not lines.endswith(b"\n"))
         if table.num_rows != ends and table.num_rows != sum(bool(line.strip(_ENDS)) for line in lines.split(b"\n")):
             raise _RefusedError(_WITHIN_QUOTES, _CURE_OF_QUOTES)
         self._check_numbers(path, lines, table)
-        return json_columns.conforming(decimals.from_texts(table, self._schema, self._null_values), self._schema)
+        return json_columns.conforming(decimals.from_texts(table, self.schema, self._null_values), self.schema)
 
     def _read(self, path: str, lines: bytes, schema: pa.Schema) -> pa.Table:
         read_options = pa.csv.ReadOptions(use_threads=False, block_size=len(lines) + 2, column_names=self._names[path])
@@ -262,7 +271,7 @@ class _CsvEmitter(_ColumnEmitter):
         """Refuse a number that its column would change: infinite, rounded though it is an integer,
         or read by its bits."""
         may_have_bits = b"0x" in lines or b"0X" in lines
-        for name, type in ((field.name, decimals.value_type(field.type)) for field in self._schema):
+        for name, type in ((field.name, decimals.value_type(field.type)) for field in self.schema):
             if type in decimals.EXACT_BELOW:
                 numbers = table.column(name).cast(type)
                 is_doubtful = pc.greater_equal(pc.abs(numbers), decimals.EXACT_BELOW[type])
@@ -295,9 +304,9 @@ def _changed_from(text: str, number: float) -> str | None:
 
 
 class _JsonEmitter(_ColumnEmitter):
-    def __init__(self, json_spout: JsonLinesTransactionalSpout) -> None:
-        super().__init__(json_spout)
-        self._parser = json_columns.Parser(self._schema)
+    def begin_file(self, path: str, open_file: BinaryIO) -> None:
+        super().begin_file(path, open_file)
+        self._parser = json_columns.Parser(self.schema)
 
     def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
         return self._parser.records(lines)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import txtopo.errors
+from txtopo.connectors.files import directories, ranges, records
 from txtopo.connectors.files import groups as file_groups
-from txtopo.connectors.files import ranges, records
 from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
@@ -34,7 +34,8 @@ class FileTransactionalSpout(ranges.ByteRanges):
     - ``partitions``: the files, sorted by path, are dealt out: file i to partition i mod
       ``partitions``.
     - ``fields``: for ``format="lines"`` the one name of the line; for ``"json"`` the fields to take
-      from each object, in this order. Field ``tx``, the attempt, comes before them.
+      from each object, in this order. Field ``tx``, the attempt, comes before them. A field that a
+      directory of the path names, as ``dt=2026-01-01/`` does, has that text.
     - ``errors``: ``"strict"`` stops at bytes that are not ``encoding`` and at a missing JSON field,
       naming file and byte; ``"replace"`` puts U+FFFD and ``None`` instead. A line that is no JSON
       object is an error in any case. So is one with ``NaN``, ``Infinity`` or a number beyond 64
@@ -111,7 +112,12 @@ class _FileEmitter(ranges.ByteRangeEmitter):
         elif self._format == "lines":
             collector.emit_all(zip(itertools.repeat(attempt), records.lines(path, offset, block, self._codec, self._errors)))
         else:
-            objects = records.objects(path, offset, block, self._codec, self._errors, self._fields)
+            texts = directories.texts_in(path, self._fields)
+            left = tuple(field for field in self._fields if field not in texts)
+            objects = records.objects(path, offset, block, self._codec, self._errors, left)
+            if texts:
+                whole = ({**texts, **dict(zip(left, values, strict=True))} for values in objects)
+                objects = ([values[field] for field in self._fields] for values in whole)
             collector.emit_all((attempt, *values) for values in objects)
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import txtopo.errors
-from txtopo.connectors.files import blocks, ranges
+from txtopo.connectors.files import blocks, directories, ranges
 from txtopo.connectors.files import groups as file_groups
 from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
@@ -41,7 +41,8 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
     - ``paths_or_glob``, ``partitions``: as for
       :class:`~txtopo.connectors.files.FileTransactionalSpout`.
     - ``columns``: the columns to read, in the order they are emitted in; all by default. They are
-      the fields of the stream; field ``tx``, the attempt, comes before them.
+      the fields of the stream; field ``tx``, the attempt, comes before them. A column that a
+      directory names, as ``dt=2026-01-01/`` does, has the value in its name: text by default.
     - ``rows_per_batch``: per partition and transaction, as many whole row groups as have at most
       this many rows together; one at least.
     - ``schema``: the types of the columns, for files that do not exist yet; by default those of the
@@ -83,17 +84,16 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
         paths = file_groups.listed(self.patterns)
         if not paths:
             raise ranges.none_matched(self.patterns)
-        return Footer(paths[0]).schema(self.dictionaries)
+        schema = Footer(paths[0]).schema(self.dictionaries)
+        named = [name for name in directories.names_below(paths[0], self.patterns) if name not in schema.names]
+        return pa.schema([*schema, *(pa.field(name, pa.string()) for name in named)])
 
     def _of_columns(self, schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
         names = list(schema.names if columns is None else columns)
         unknown = [name for name in [*names, *self.dictionaries] if name not in schema.names]
         if unknown or not names:
             raise txtopo.errors.ConfigError(
-                f"Parquet spout: there is no column {unknown[0]!r}; there are {', '.join(schema.names)}\n"
-                "  Mend the name. If files lack the column of their directory (dt=2026-01-01), write a copy of the column, under another name."
-                if unknown
-                else "Parquet spout: no columns"
+                f"Parquet spout: there is no column {unknown[0]!r}; there are {', '.join(schema.names)}" if unknown else "Parquet spout: no columns"
             )
         for name in names:
             if schema.names.count(name) > 1:
@@ -358,12 +358,13 @@ class _ParquetEmitter(spout.PartitionedSpoutEmitter):
         first, last = metadata["file"], metadata["end_file"]
         written = metadata.get("written") or [None] * len(metadata["footers"])
         for file, identity, time in zip(range(first, last + 1), metadata["footers"], written, strict=True):
-            footer = Footer(group.paths[file])
+            path = group.paths[file]
+            footer, texts = Footer(path), directories.texts_in(path, self._schema.names)
             footer.check(identity, time)
             begin = metadata["row_group"] if file == first else 0
             end = metadata["end_row_group"] if file == last else len(footer.rows)
-            for batch in footer.batches(begin, end, self._schema, self._dictionaries):
-                collector.emit_batch(batch)
+            for batch in footer.batches(begin, end, directories.left_to_file(self._schema, path, texts), self._dictionaries):
+                collector.emit_batch(directories.completed(batch, self._schema, path, texts))
 
 
 __all__ = ["ParquetTransactionalSpout"]
