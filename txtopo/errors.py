@@ -82,7 +82,7 @@ class UserCodeError(TxtopoError):
     def __str__(self) -> str:
         task = f"task {self.task}, attempt {self.attempt}, {self.phase} phase" if self.task >= 0 else f"on the driver, txid {self.attempt}"
         where = f"component {self.component!r}, {task}, {self.hook}"
-        return f"{self.error}\n  in {where}\n{self.traceback.rstrip()}"
+        return f"{self.error}\n  in {where}\n{self.traceback}".rstrip()
 
 
 class EmitError(UserCodeError):

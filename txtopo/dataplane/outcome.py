@@ -6,6 +6,7 @@ An exception of a worker would reach the driver only as text.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hmac
 import os
 import pickle
@@ -23,7 +24,8 @@ FailureKind = Literal["failed", "stale", "error"]
 
 _TEXT_MAX = 20_000
 _FRAMES_MAX = 2_000
-_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+_INTERNAL = (f"{Path(__file__).parents[1]}{os.sep}", contextlib.__file__)
+"""The beginnings of the paths of frames that are not the user's."""
 _EMBEDDED = re.compile(r"<txtopo-failure:([0-9a-f]{64}):([A-Za-z0-9+/=]+):>")
 
 
@@ -46,15 +48,20 @@ class Failure:
         where = (self.component, self.task, str(self.attempt), self.phase, self.hook, self.error, self.traceback)
         if self.cause is not None:
             cause = pickle.loads(self.cause)
+            if type(cause) is errors.UsageError:
+                return errors.UsageError(f"{cause}\n{self._place}".rstrip())
             if isinstance(cause, errors.TxtopoError):
                 return cause
             if isinstance(cause, type) and issubclass(cause, errors.UserCodeError):
                 return cause(*where)
         return errors.UserCodeError(*where)
 
+    @property
+    def _place(self) -> str:
+        return f"  in component {self.component!r}, task {self.task}, attempt {self.attempt}, {self.phase} phase, {self.hook}\n{self.traceback}"
+
     def __str__(self) -> str:
-        where = f"component {self.component!r}, task {self.task}, attempt {self.attempt}, {self.phase} phase, {self.hook}"
-        return f"{self.error}\n  in {where}\n{self.traceback}"
+        return f"{self.error}\n{self._place}"
 
     def to_text(self, secret: bytes) -> str:
         """A line from which :func:`from_text` reads this failure, wherever the line is embedded;
@@ -107,14 +114,14 @@ def user_traceback(error: BaseException) -> str:
     below.
 
     An error that txtopo itself raises is the user's mistake, and its message is told apart from
-    this: the last frame is then the user's line.
+    this: the last frame is then the user's line. Without a frame of the user's there is no
+    traceback.
     """
     shown = traceback.TracebackException.from_exception(error, limit=-_FRAMES_MAX)
     if type(error).__module__.startswith("txtopo.") and len(_chain(shown)) == 1:
-        users = [i for i, frame in enumerate(shown.stack) if not frame.filename.startswith(_PACKAGE)]
-        if users:
-            stack = traceback.StackSummary.from_list(shown.stack[users[0] : users[-1] + 1])
-            return _bounded("Traceback (most recent call last):\n" + "".join(stack.format()))
+        users = [i for i, frame in enumerate(shown.stack) if not frame.filename.startswith(_INTERNAL)]
+        stack = traceback.StackSummary.from_list(shown.stack[users[0] : users[-1] + 1] if users else [])
+        return _bounded("Traceback (most recent call last):\n" + "".join(stack.format())) if stack else ""
     for part in _chain(shown):
         own = [i for i, frame in enumerate(part.stack) if "/txtopo/dataplane/" not in frame.filename]
         if own:

@@ -14,18 +14,23 @@ class StoreConflict(Exception):
     """Two writers met at one key: in one transaction, or from two topologies (R32). The engine
     reports it as ``StoreConflictError``."""
 
-    def __init__(self, store: str, key: str, first_writer: str, second_writer: str, txid: int) -> None:
-        super().__init__(store, key, first_writer, second_writer, txid)
+    def __init__(self, store: str, key: str, first_writer: str, second_writer: str, txid: int, is_foreign: bool = False) -> None:
+        super().__init__(store, key, first_writer, second_writer, txid, is_foreign)
         self.store, self.key, self.first_writer, self.second_writer, self.txid = store, key, first_writer, second_writer, txid
+        self.is_foreign = is_foreign
+        """Whether the writers are of two topologies."""
 
     def __str__(self) -> str:
-        return (
-            f"store {self.store}: key {self.key} was written by {self.first_writer}, "
-            f"and {self.second_writer} wants to write it in transaction {self.txid}\n"
-            "  A key has one writer per transaction. Group the writer's input with fields_grouping on the key, so that equal keys meet in one\n"
-            "  task; a custom grouping must not use hash(), which says something else of a text in every process. Give another component or\n"
-            "  topology its own store."
-        )
+        cure = (
+            "Give each topology a store of its own, under another name; or keys of its own. A topology that takes the place of another one takes\n"
+            "  over the results: `txtopo store adopt URL_OR_PATH TABLE --topology ID --from-topology OTHER`."
+            if self.is_foreign else
+            "A key has one writer per transaction. Group the writer's input with fields_grouping on the key, so that equal keys meet in one\n"
+            "  task; a custom grouping must not use hash(), which says something else of a text in every process. Give another component its\n"
+            "  own store."
+        )  # fmt: skip
+        fact = f"store {self.store}: key {self.key} was written by {self.first_writer}, and {self.second_writer} wants to write it"
+        return f"{fact} in transaction {self.txid}\n  {cure}"
 
 
 def written_after_read(address: str, text: str) -> errors.UsageError:

@@ -154,7 +154,7 @@ class Steps(abc.ABC):
         """Refuse a row of another writer of this transaction, of another topology, or of a newer
         attempt."""
         if row is not None and where in ("foreign", "rival"):
-            self._refuse(conflicts.StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid))
+            self._refuse(conflicts.StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid, where == "foreign"))
         if row is not None and where == "ahead":
             self._refuse_late(row)
 
@@ -171,4 +171,4 @@ class Steps(abc.ABC):
 
     def _refuse(self, error: Exception) -> NoReturn:
         self._doom = self._doom or error
-        raise error
+        raise error from None

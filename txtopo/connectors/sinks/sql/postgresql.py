@@ -260,7 +260,7 @@ def _log(cursor: psycopg.Cursor[Any], session: Any, work: Work, last: str) -> No
         _run(cursor, statement, [writer, mark, task])
     except psycopg.errors.UniqueViolation as error:
         key = error.diag.message_detail or ""
-        raise conflicts.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from error
+        raise conflicts.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from None
 
 
 def _make_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> None:

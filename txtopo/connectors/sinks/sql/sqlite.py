@@ -190,7 +190,7 @@ def _blaming(work: Work, is_log: bool = False) -> Iterator[Iterator[Any]]:
     except (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError, OverflowError, UnicodeError) as error:
         if is_log and isinstance(error, sqlite3.IntegrityError):
             key = tuple_rows.described(work.target.columns, row)
-            raise conflicts.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from error
+            raise conflicts.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from None
         raise work.refusal(number, row, str(error)) from error
     except sqlite3.OperationalError as error:
         said = str(error)
