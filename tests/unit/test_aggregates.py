@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from tests.topologies import recording
 from tests.topologies.aggregates import BY_NAME, FIELDS, ROWS, aggregated
-from tests.topologies.recording import FIRST
-from txtopo import Count, Fields, InvalidTopologyError, Max, Min, Sum, TopologyConf, TransactionalTopologyBuilder, Tuple
+from tests.topologies.recording import FIRST, InProcessTopology, RowsSpout, planned
+from txtopo import (
+    Count,
+    Fields,
+    InvalidTopologyError,
+    Max,
+    Min,
+    ReducerAggregator,
+    Sum,
+    TopologyConf,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+    Tuple,
+)  # fmt: skip
+from txtopo.dataplane.outcome import Failure
 from txtopo.plan import compiler
 from txtopo.stores import ADD, SqliteStore
-from txtopo.testing import MemoryTransactionalSpout, simulate
+from txtopo.testing import MemoryStore, MemoryTransactionalSpout, simulate
 from txtopo.testing import stores as memory
 from txtopo.topology.aggregate import CombiningCommitter, KeyOf, PartialAggregate
 from txtopo.topology.stream import TupleSource
@@ -181,9 +197,71 @@ def test_a_list_is_the_same_key_as_a_tuple_as_it_is_to_a_fields_grouping(key_of:
     assert collector.rows == sent
 
 
+class LastCents(ReducerAggregator):
+    """Wrong for a tuple without a price: None stands for a key without a value."""
+
+    def init(self) -> int:
+        return 0
+
+    def reduce(self, value: Any, tup: Tuple) -> Any:
+        return tup["value"]
+
+
+class Tuples(ReducerAggregator):
+    """Right: how many tuples."""
+
+    def init(self) -> int:
+        return 0
+
+    def reduce(self, value: Any, tup: Tuple) -> int:
+        return int(value) + 1
+
+
+class Cents(Sum):
+    """A combiner of the user's."""
+
+    def init(self, tup: Tuple) -> Any:
+        return tup["value"] or None
+
+
+def kept_of(aggregator: Any, batches: list[list[Any]], directory: Path) -> dict[Any, Any] | Failure:
+    """The content of the store after ``batches``, or the failure of one."""
+    topology = recording.builder(RowsSpout(streams={"default": ("tx", "key", "value")}))
+    values = MemoryStore("kept", str(directory))
+    topology.set_aggregate("kept", aggregator, values).group_by("spout", Fields("key"))
+    with InProcessTopology(topology.build_topology()) as running:
+        for number, batch in enumerate(batches, 1):
+            failure = running.run(planned({0: [["default", list(row)] for row in batch]}), TransactionAttempt(number, 0)).failure
+            if failure is not None:
+                return failure
+    return dict(values.items())
+
+
+@pytest.mark.in_gate("Sum-*", "LastCents-nan")
+@pytest.mark.parametrize("bad", [None, float("nan"), float("-inf"), Decimal("nan")], ids=repr)
+@pytest.mark.parametrize("aggregator", [Sum("value"), Min("value"), Max("value"), Cents("value"), LastCents()], ids=lambda a: type(a).__name__)
+@pytest.mark.rule(17)
+def test_a_value_that_is_none_or_not_finite_is_refused_in_every_order_and_every_cut_into_batches(aggregator: Any, bad: Any, tmp_path: Path) -> None:
+    for place, cut in itertools.product(range(3), repeat=2):
+        rows = [("a", 5), ("a", 7.5)]
+        rows.insert(place, ("a", bad))
+        failure = kept_of(aggregator, [rows[:cut], rows[cut:]], tmp_path / f"{place}-{cut}")
+        assert isinstance(failure, Failure)
+        assert f"('a', {bad!r})" in failure.error
+        assert isinstance(aggregator, LastCents) or "'value'" in failure.error, "the field is named"
+        assert f"in component 'kept{'' if isinstance(aggregator, LastCents) else '-of-spout'}', task 0, attempt" in str(failure.to_error())
+        assert "aggregate.py" not in str(failure.to_error())
+
+
+@pytest.mark.parametrize("aggregator", [Count(), Tuples()], ids=lambda a: type(a).__name__)
+def test_a_group_of_none_is_a_group_of_its_own(aggregator: Any, tmp_path: Path) -> None:
+    rows = [(None, 1), ("None", 1), (None, 1), ("", 1)]
+    assert kept_of(aggregator, [rows[:1], rows[1:]], tmp_path) == {(None,): 2, "None": 1, "": 1}
+
+
 def test_a_combiner_that_fails_is_not_taken_for_a_key_that_cannot_be_hashed() -> None:
     partial, source = PartialAggregate(Sum("n"), KeyOf(("a",)), ("a",)), TupleSource("rows", 0, "default", Fields("tx", "a", "n"))
     partial.prepare(TopologyConf({}), cast(Any, None), cast(Any, Sent()), FIRST)
     partial.execute(Tuple((FIRST, "x", 1), source))
     with pytest.raises(TypeError, match="unsupported operand"):
-        partial.execute(Tuple((FIRST, "x", None), source))
+        partial.execute(Tuple((FIRST, "x", "y"), source))

@@ -4,13 +4,13 @@ of txtopo."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.topologies.recording import NotingCommitter, builder, rows, run_once
 from txtopo import Count, Fields, StoreConflictError, TxtopoError, UsageError
-from txtopo.stores import SqliteStore
+from txtopo.stores import SqliteStore, keys
 from txtopo.testing import MemoryStore
 
 
@@ -55,3 +55,8 @@ def test_a_key_that_no_store_keeps_is_told_with_component_task_and_transaction(k
     assert type(error) is UsageError
     assert f"a store key cannot hold {key!r} of type" in str(error)
     assert "in component 'kept', task 0, attempt 1:0, commit phase, finish_batch" in str(error)
+
+
+def test_the_cure_for_a_key_of_none_does_not_mix_it_up_with_a_text() -> None:
+    with pytest.raises(UsageError, match=r"Use \(None,\)"):
+        keys.encode_key(cast(Any, None))

@@ -15,6 +15,7 @@ from txtopo.dataplane import collector, column_runs, hold, out_of_resources, rou
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, Failure, describe, user_traceback
 from txtopo.stores import conflicts
+from txtopo.topology import aggregator
 from txtopo.topology.context import Phase
 
 
@@ -32,6 +33,7 @@ _MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
     EmissionMistakeError: errors.MetadataError,
     plain_json.NotJsonError: errors.MetadataError,
     conflicts.StoreConflict: errors.StoreConflictError,
+    aggregator.ValueRefusedError: errors.UserCodeError,
 }
 """By an exception of txtopo's: the class that reaches the driver."""
 

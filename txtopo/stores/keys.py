@@ -115,7 +115,7 @@ def _check_key(part: Any, whole: Any) -> None:
     elif not isinstance(part, str | int) or isinstance(part, bool):
         raise errors.UsageError(
             f"a store key cannot hold {_short(part)} of type {type(part).__name__} (the key is {_short(whole)})\n"
-            "  A key is a str, an int, or a tuple of these and of None. Use str(...) or int(...)."
+            f"  A key is a str, an int, or a tuple of these and of None. Use {'(None,)' if part is None else 'str(...) or int(...)'}."
         )
 
 

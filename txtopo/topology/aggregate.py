@@ -79,6 +79,8 @@ class PartialAggregate(bolt.BaseBatchBolt):
         if read is None:
             read = self.read = self.key_of.reader(tup.fields)
         key, one, combined = read(tup.values), self.combiner.init(tup), self.combined
+        if type(one) is not int:
+            aggregator.checked(self.combiner, one, tup)
         try:
             if key in combined:
                 combined[key] = self.combiner.combine(combined[key], one)
@@ -132,7 +134,8 @@ class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
         self.deltas: dict[tuple[Any, ...], Any] = {}
 
     def finish_batch(self) -> None:
-        by_key = {(key[0] if len(key) == 1 else key): delta for key, delta in self.deltas.items()}
+        # Of a group of None the key is (None,): a store has no key None.
+        by_key = {(key if len(key) > 1 or key[0] is None else key[0]): delta for key, delta in self.deltas.items()}
         # Also without anything to write: opening tells the store that the writes of an earlier
         # attempt are void (R31).
         with self.store.transaction(self.context, self.attempt) as transaction:
@@ -185,4 +188,6 @@ class ReducingCommitter(KeyedCommitter):
         self.deltas.setdefault(hashable(read(tup.values)), []).append(tup)
 
     def applied(self, value: Any, delta: Any) -> Any:
-        return functools.reduce(self.reducer.reduce, delta, self.reducer.init() if value is None else value)
+        for tup in delta:
+            value = aggregator.checked(self.reducer, self.reducer.reduce(self.reducer.init() if value is None else value, tup), tup)
+        return value

@@ -8,6 +8,8 @@ or a task.
 from __future__ import annotations
 
 import abc
+import math
+import numbers
 from typing import Any
 
 from txtopo.topology.stream import Tuple
@@ -27,7 +29,7 @@ class CombinerAggregator(abc.ABC):
 
     @abc.abstractmethod
     def init(self, tup: Tuple) -> Any:
-        """The value of one tuple; not None, which stands for a key without a value."""
+        """The value of one tuple; not None, which stands for a key without a value, and finite."""
 
     @abc.abstractmethod
     def combine(self, left: Any, right: Any) -> Any:
@@ -56,11 +58,29 @@ class ReducerAggregator(abc.ABC):
 
     @abc.abstractmethod
     def reduce(self, value: Any, tup: Tuple) -> Any:
-        """The value after ``tup``; not None. Runs on: executor, in the commit phase. On replay: not
-        again for applied updates."""
+        """The value after ``tup``; not None, and finite. Runs on: executor, in the commit phase. On
+        replay: not again for applied updates."""
 
 
 Aggregator = CombinerAggregator | ReducerAggregator
+
+
+class ValueRefusedError(Exception):
+    """A tuple gave an aggregate None, NaN or an infinity; becomes
+    :class:`txtopo.errors.UserCodeError` with component and task."""
+
+
+def checked(of: Aggregator, value: Any, tup: Tuple) -> Any:
+    """``value``, which ``of`` made of ``tup``; :class:`ValueRefusedError` for None, NaN and
+    infinities: the result would depend on the cut into batches and on the order."""
+    if value is not None and not (isinstance(value, numbers.Number) and (value != value or abs(value) == math.inf)):  # type: ignore[operator]
+        return value
+    fields = f", field {', '.join(map(repr, of.fields))}" if of.fields else ""
+    raise ValueRefusedError(
+        f"{type(of).__name__}{fields}: {value} comes of the tuple {tup.values[1:]!r:.300} of component {tup.source_component!r}\n"
+        "  An aggregate takes neither None nor NaN nor an infinity. Drop such tuples, or give them a value, in a bolt before the aggregate; or\n"
+        "  in the init of a CombinerAggregator of yours."
+    )
 
 
 class Count(CombinerAggregator):
