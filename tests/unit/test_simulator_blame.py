@@ -10,7 +10,7 @@ import pytest
 from tests.topologies import outside
 from tests.wrong.blamed import RIGHT, SEEN_ELSEWHERE, WRONG, Wrong
 from txtopo.testing import Simulation, SimulationReport
-from txtopo.testing.simulator import mistakes, recomputation
+from txtopo.testing.simulator import mistakes
 
 SEEDS_MAX = 150
 SEEDS_OF_RIGHT = 60
@@ -44,11 +44,15 @@ def test_the_same_without_the_mistake_is_no_violation(name: str) -> None:
     assert report.violation is None, str(report)
 
 
+@pytest.mark.in_gate("other tuples", "*store shows")
+@pytest.mark.parametrize("name", SEEN_ELSEWHERE)
 @pytest.mark.rule(17)
-def test_the_order_of_a_set_is_the_fault_of_the_bolt_that_has_the_set() -> None:
-    violation = recomputation.check_recomputation(SEEN_ELSEWHERE.topology(), {"max_spout_pending": 2}, 4, outside.effects, outside.reset)
+def test_the_order_of_a_set_is_the_fault_of_the_bolt_that_has_the_set(name: str) -> None:
+    with Simulation(SEEN_ELSEWHERE[name].topology(), {"max_spout_pending": 2}, transactions=4) as simulation:
+        violation = simulation.recompute()
     assert violation is not None
-    assert (violation.component, violation.mistakes) == ("each", (mistakes.HASH.name,))
+    assert (violation.component, violation.mistakes) == ("each", (mistakes.HASH.name,)), str(violation)
+    assert "finish_batch uses a set, line" in str(violation)
 
 
 def test_a_cure_for_a_spout_speaks_of_metadata_and_never_of_a_bolt() -> None:

@@ -182,6 +182,14 @@ class SetOrder(Each):
             self.collector.emit([self.attempt, key, 1])
 
 
+class SetOfItsTuples(Each):
+    """Emits the same tuples as it takes, and a few more, in the order of a set."""
+
+    def finish_batch(self) -> None:
+        for key in {*"abcdefgh", *(key for key, _ in self.rows)}:
+            self.collector.emit([self.attempt, key, 1])
+
+
 class ReadsTheStore(Each):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
@@ -267,6 +275,23 @@ class Sums(Store, BaseTransactionalBolt, ICommitter):
 
     def emit_update(self, update: Any) -> None:
         self.collector.emit([self.attempt, "all", update.curr])
+
+
+class Joined(Sums):
+    """Right, if its tuples come in the same order: joins their keys; ``shows`` what it joined."""
+
+    def __init__(self, store: SqliteStore, shows: bool) -> None:
+        super().__init__(store)
+        self.shows, self.joined = shows, ""
+
+    def execute(self, tup: Tuple) -> None:
+        self.joined += tup["key"]
+
+    def finish_batch(self) -> None:
+        with self.store.transaction(self.context, self.attempt) as transaction:
+            update = transaction.update("all", lambda old: (old or "") + self.joined)
+        if self.shows and self.attempt.txid > 1:
+            self.collector.emit([self.attempt, update.prev, 1])
 
 
 class OnlyIfApplied(Sums):
@@ -365,7 +390,11 @@ WRONG: dict[str, Wrong] = {
 }
 """By what is wrong."""
 
-SEEN_ELSEWHERE = Wrong("each", mistakes.HASH, each=SetOrder())
+SEEN_ELSEWHERE = {
+    "other tuples": Wrong("each", mistakes.HASH, each=SetOrder()),
+    "another order, as a store shows": Wrong("each", mistakes.HASH, each=SetOfItsTuples(), sums=Joined(STORE, shows=False)),
+    "another order, as the tuples of the next transaction show": Wrong("each", mistakes.HASH, each=SetOfItsTuples(), sums=Joined(STORE, shows=True)),
+}
 """The order of a set: the same in one process, different in the next."""
 
 RIGHT = {"nothing wrong": Wrong("", mistakes.HASH), "a failure that is swallowed": Wrong("", mistakes.HASH, sums=Swallows(STORE))}

@@ -88,7 +88,7 @@ def _suspects(graph: TopologyGraph, recorded: Recording, expected: Recording) ->
             if differing := tuple(_outputs(places, recorded, expected)) or tuple(_stored(txid, component, recorded, expected)):
                 if _same(places, recorded.taken, expected.taken):
                     yield Blame(component, "output", txid, differing)
-                elif disordered is not None and _same(places, recorded.taken, expected.taken, in_any_order=True):
+                elif disordered is not None and _all(places, recorded.taken) == _all(places, expected.taken):
                     yield disordered
                 elif sender := _sender(graph, places, recorded, expected):
                     yield Blame(sender, "routing", txid, differing)
@@ -96,9 +96,13 @@ def _suspects(graph: TopologyGraph, recorded: Recording, expected: Recording) ->
                 disordered = Blame(component, "order", txid, tuple(_orders(places, recorded, expected)))
 
 
-def _same(places: Sequence[Place], recorded: Mapping[Place, list[str]], expected: Mapping[Place, list[str]], in_any_order: bool = False) -> bool:
-    order = sorted if in_any_order else list
-    return all(order(recorded.get(place, [])) == order(expected.get(place, [])) for place in places)
+def _same(places: Sequence[Place], recorded: Mapping[Place, list[str]], expected: Mapping[Place, list[str]]) -> bool:
+    return all(recorded.get(place, []) == expected.get(place, []) for place in places)
+
+
+def _all(places: Sequence[Place], rows: Mapping[Place, list[str]]) -> list[str]:
+    """The rows of all tasks, in any order: by a shuffle grouping, the order decides the task."""
+    return sorted(itertools.chain(*(rows.get(place, ()) for place in places)))
 
 
 def _sender(graph: TopologyGraph, places: Sequence[Place], recorded: Recording, expected: Recording) -> str | None:

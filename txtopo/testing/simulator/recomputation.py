@@ -22,13 +22,13 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from txtopo import config, errors
 from txtopo.plan import levels
 from txtopo.testing.contracts import processes
-from txtopo.testing.simulator import mistakes
+from txtopo.testing.simulator import blame, mistakes
 from txtopo.testing.simulator.blame import Place
 from txtopo.testing.simulator.clues import Clue
 from txtopo.testing.simulator.decisions import Chance, Decisions
@@ -53,10 +53,8 @@ class Recomputed:
 
     outcome: Outcome
     """Values are text."""
-    taken: dict[Place, list[str]] = field(default_factory=dict)
-    """The tuples that a task took, each behind its source; sorted."""
-    emitted: dict[Place, list[str]] = field(default_factory=dict)
-    """The tuples that a task emitted; sorted."""
+    recorded: blame.Recording
+    """The tuples that every task took and emitted."""
 
 
 class _Text(str):
@@ -84,8 +82,10 @@ def check_recomputation(
     if not differing:
         return None
     (again,) = _in_processes(payload, HASH_SEEDS[:1], alone)
+    by_itself = _compare(topology, first, again)
+    differing = by_itself or differing
     component = next((difference.component for difference in differing if difference.component is not None), None)
-    return Violation(topology.id, None, tuple(differing), _diagnosis(component, bool(_compare(topology, first, again)), clues))
+    return Violation(topology.id, None, tuple(differing), _diagnosis(component, bool(by_itself), clues))
 
 
 def _diagnosis(component: str | None, by_itself: bool, clues: Callable[[str], Mapping[Clue, str]]) -> Diagnosis:
@@ -138,20 +138,28 @@ def _played(subject: Subject, decisions: Decisions) -> Recomputed:
         address: {_Text(shown(key)): _Text(shown(value)) for key, value in values.items()} for address, values in outcome.stores.items()
     }
     outcome.writers = {(address, _Text(shown(key))): component for (address, key), component in outcome.writers.items()}
-    recorded = schedule.recording()
-    return Recomputed(outcome, *({place: sorted(rows) for place, rows in places.items()} for places in (recorded.taken, recorded.emitted)))
+    return Recomputed(outcome, schedule.recording())
 
 
 def _compare(topology: TopologyGraph, first: Sequence[Recomputed], second: Sequence[Recomputed]) -> list[Difference]:
     """The first task with other results from the same tuples, or with other tuples; if there is
-    none, all results that differ."""
+    none, all results that differ. Before these, the order of the tuples upstream that explains
+    them."""
     for ours, theirs in zip(first, second, strict=True):
         culprit = next(_culprits(topology, ours, theirs), None)
         if culprit is not None:
-            return [culprit]
+            return [*_disorder(topology, ours, theirs), culprit]
     if topology.spout.spout_kind == "opaque" or first[0].outcome.batches != second[0].outcome.batches:
         return []
-    return differences(second[0].outcome, first[0].outcome, compares_outputs=True)
+    differing = differences(second[0].outcome, first[0].outcome, compares_outputs=True)
+    return [*(_disorder(topology, first[0], second[0]) if differing else ()), *differing]
+
+
+def _disorder(topology: TopologyGraph, first: Recomputed, second: Recomputed) -> tuple[Difference, ...]:
+    """The order in which a component emits the same tuples, if the first difference follows from
+    that order."""
+    blamed = blame.first_to_differ(topology, second.recorded, first.recorded)
+    return blamed.differences[:1] if blamed is not None and blamed.fault == "order" else ()
 
 
 def _culprits(topology: TopologyGraph, first: Recomputed, second: Recomputed) -> Iterator[Difference]:
@@ -173,10 +181,10 @@ def _dealt_otherwise(topology: TopologyGraph, first: Recomputed, second: Recompu
     tasks = range(topology.components[component].parallelism)
     for source, stream in dict.fromkeys((subscription.source, subscription.stream) for subscription in topology.components[component].inputs):
         senders = [(txid, source, task) for task in range(topology.components[source].parallelism)]
-        if any(first.emitted.get(sender) != second.emitted.get(sender) for sender in senders):
+        if any(_sorted(first.recorded.emitted, sender) != _sorted(second.recorded.emitted, sender) for sender in senders):
             continue
         for task in tasks:
-            ours, theirs = (_of(results.taken.get((txid, component, task), []), f"{source}/{stream}: ") for results in (first, second))
+            ours, theirs = (_sorted(results.recorded.taken, (txid, component, task), f"{source}/{stream}: ") for results in (first, second))
             if ours != theirs:
                 where = f"what task {task} of {component!r} gets of the same tuples of {source!r} of transaction {txid} in another process"
                 yield Difference(where, _short(theirs), _short(ours), component)
@@ -186,14 +194,14 @@ def _made_otherwise(topology: TopologyGraph, first: Recomputed, second: Recomput
     """A task of ``component`` took the same and emitted something else."""
     for task in range(topology.components[component].parallelism):
         place = (txid, component, task)
-        ours, theirs = first.emitted.get(place, []), second.emitted.get(place, [])
-        if ours != theirs and first.taken.get(place) == second.taken.get(place):
+        ours, theirs = _sorted(first.recorded.emitted, place), _sorted(second.recorded.emitted, place)
+        if ours != theirs and _sorted(first.recorded.taken, place) == _sorted(second.recorded.taken, place):
             where = f"what task {task} of {component!r} makes of the same tuples of transaction {txid} in another process"
             yield Difference(where, _short(theirs), _short(ours), component)
 
 
-def _of(rows: list[str], source: str) -> list[str]:
-    return [row.removeprefix(source) for row in rows if row.startswith(source)]
+def _sorted(rows: Mapping[Place, list[str]], place: Place, source: str = "") -> list[str]:
+    return sorted(row.removeprefix(source) for row in rows.get(place, ()) if row.startswith(source))
 
 
 def _short(rows: list[str]) -> str:
