@@ -107,8 +107,8 @@ SIMULATED = (
     Mutation(
         "what is imported inside a function has the real clock",
         "txtopo/testing/simulator/clocks.py",
-        "            if name in _MODULES and id(globals) in users:\n                return _MODULES[name]\n",
-        "",
+        " in users:\n                return _MODULES[name]\n",
+        " in users:\n                pass\n",
         CLOCKS,
     ),
     Mutation(
@@ -131,6 +131,13 @@ SIMULATED = (
         "            yield from _dealt_otherwise(topology, first, second, txid, component)\n",
         "",
         RECOMPUTES,
+    ),
+    Mutation(
+        "the task that shows another order is blamed",
+        "txtopo/testing/simulator/recomputation.py",
+        'if blamed is not None and blamed.fault == "order" else ()',
+        "if False else ()",
+        ("tests/unit/test_simulator_blame.py", "-k", "order_of_a_set"),
     ),
     Mutation(
         "batches that are rightly others are compared between processes",

@@ -4,6 +4,7 @@ with a name and a cure."""
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 import pytest
 
@@ -11,6 +12,9 @@ from tests.topologies import outside
 from tests.wrong.blamed import RIGHT, SEEN_ELSEWHERE, WRONG, Wrong
 from txtopo.testing import Simulation, SimulationReport
 from txtopo.testing.simulator import mistakes
+from txtopo.testing.simulator.clues import Clue
+from txtopo.testing.simulator.diagnosis import Case, diagnose
+from txtopo.testing.simulator.outcome import Difference
 
 SEEDS_MAX = 150
 SEEDS_OF_RIGHT = 60
@@ -53,6 +57,18 @@ def test_the_order_of_a_set_is_the_fault_of_the_bolt_that_has_the_set(name: str)
     assert violation is not None
     assert (violation.component, violation.mistakes) == ("each", (mistakes.HASH.name,)), str(violation)
     assert "finish_batch uses a set, line" in str(violation)
+
+
+@pytest.mark.parametrize("is_the_clock", [False, True])
+@pytest.mark.rule(36)
+def test_a_difference_that_does_not_come_again_is_the_fault_of_the_component_that_reads_the_clock(is_the_clock: bool) -> None:
+    def clues(component: str) -> Mapping[Clue, str]:
+        return {"clock": "Read.execute uses time, line 7 of read.py"} if component == "read" else {}
+
+    case = Case(("words", "read", "sink"), by_itself=True, is_the_clock=is_the_clock, clues=clues)
+    diagnosis = diagnose([Difference("row 7 of sink reads", "absent", "there once", "sink")], [], None, case)
+    assert (diagnosis.component, diagnosis.mistakes) == ("read", (mistakes.CLOCK,))
+    assert diagnosis.details == (clues("read")["clock"],)
 
 
 def test_a_cure_for_a_spout_speaks_of_metadata_and_never_of_a_bolt() -> None:

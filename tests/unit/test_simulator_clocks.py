@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import pickle
 import time
 from typing import Any
 
 import pytest
 
-from tests.wrong import clock_bolts, clock_helper
+from tests.wrong import clock_bolts, clock_helper, readers
 from tests.wrong.clock_bolts import RIGHT, WAYS, ByTime, Impatient, topology
+from tests.wrong.readers import Reader
 from txtopo.testing import Simulation
 from txtopo.testing.simulator import mistakes
 from txtopo.testing.simulator.clocks import Clocks
@@ -28,6 +30,25 @@ def test_a_bolt_that_asks_for_the_time_is_found(way: str) -> None:
     assert violation is not None
     assert (violation.component, violation.mistakes) == ("clicks", (mistakes.CLOCK.name,))
     assert "context.opened_at" in str(violation)
+
+
+def line_of(reader: type[Reader]) -> str:
+    lines, first = inspect.getsourcelines(reader)
+    return f"line {next(number for number, line in enumerate(lines, first) if line.endswith('# here' + chr(10)))} of readers.py"
+
+
+@pytest.mark.in_gate("Today", "Imported", "ByHelper", "Urandom")
+@pytest.mark.parametrize("reader", [*readers.CLOCKS, *readers.DICE], ids=lambda reader: reader.__name__)
+@pytest.mark.rule(10, 36)
+def test_the_component_and_the_line_that_read_the_clock_or_draw_a_number_are_named(reader: type[Reader]) -> None:
+    mistake = mistakes.CLOCK if reader in readers.CLOCKS else mistakes.CHANCE
+    line = "clock_helper.py" if reader is readers.ByHelper else line_of(reader)
+    for checks_parts in (True, False):
+        with Simulation(readers.topology(reader)) as simulation:
+            violation = (simulation.check_parts() if checks_parts else None) or simulation.run(5).violation
+        assert violation is not None
+        assert (violation.component, violation.mistakes) == ("read", (mistake.name,)), str(violation)
+        assert line in str(violation)
 
 
 @pytest.mark.in_gate("opened_at")

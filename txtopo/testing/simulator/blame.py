@@ -93,7 +93,7 @@ def _suspects(graph: TopologyGraph, recorded: Recording, expected: Recording) ->
                 elif sender := _sender(graph, places, recorded, expected):
                     yield Blame(sender, "routing", txid, differing)
             elif disordered is None and not _same(places, recorded.emitted, expected.emitted) and _same(places, recorded.taken, expected.taken):
-                disordered = Blame(component, "order", txid, tuple(_orders(places, recorded, expected)))
+                disordered = Blame(component, "order", txid, tuple(_outputs(places, recorded, expected, in_order=True)))
 
 
 def _same(places: Sequence[Place], recorded: Mapping[Place, list[str]], expected: Mapping[Place, list[str]]) -> bool:
@@ -116,19 +116,13 @@ def _sender(graph: TopologyGraph, places: Sequence[Place], recorded: Recording, 
     return None
 
 
-def _outputs(places: Sequence[Place], recorded: Recording, expected: Recording) -> Iterator[Difference]:
+def _outputs(places: Sequence[Place], recorded: Recording, expected: Recording, in_order: bool = False) -> Iterator[Difference]:
     for place in places:
         ours, theirs = recorded.emitted.get(place, []), expected.emitted.get(place, [])
-        if sorted(ours) != sorted(theirs):
-            yield Difference(f"what task {place[2]} of {place[1]!r} emitted in transaction {place[0]}", _listed(ours), _listed(theirs), place[1])
-
-
-def _orders(places: Sequence[Place], recorded: Recording, expected: Recording) -> Iterator[Difference]:
-    for place in places:
-        ours, theirs = recorded.emitted.get(place, []), expected.emitted.get(place, [])
-        if ours != theirs:
-            where = f"the order in which task {place[2]} of {place[1]!r} emitted in transaction {place[0]}"
-            yield Difference(where, _listed(ours), _listed(theirs), place[1])
+        if ours != theirs if in_order else sorted(ours) != sorted(theirs):
+            emitted = "the order in which" if in_order else "what"
+            where = f"{emitted} task {place[2]} of {place[1]!r} emitted in transaction {place[0]}"
+            yield Difference(where, listed(ours), listed(theirs), place[1])
 
 
 def _stored(txid: int, component: str, recorded: Recording, expected: Recording) -> Iterator[Difference]:
@@ -138,5 +132,6 @@ def _stored(txid: int, component: str, recorded: Recording, expected: Recording)
             yield Difference(f"{place} after transaction {txid}", ours.get(place, "absent"), theirs.get(place, "absent"), component)
 
 
-def _listed(rows: Sequence[str]) -> str:
+def listed(rows: Sequence[str]) -> str:
+    """``rows`` in one line, cut where it is too long to be read."""
     return short(", ".join(row.removeprefix("default: ") for row in rows) or "nothing")

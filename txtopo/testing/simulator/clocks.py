@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import builtins
 import datetime
+import importlib
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, ModuleType
@@ -111,8 +113,10 @@ _TIME = _copy_of(
     localtime=_of_now(time.localtime, 0), gmtime=_of_now(time.gmtime, 0), ctime=_of_now(time.ctime, 0), strftime=_of_now(time.strftime, 1),
 )  # fmt: skip
 _DATETIME = _copy_of(datetime, datetime=ShiftedDatetime, date=ShiftedDate)
-_MODULES = {"time": _TIME, "datetime": _DATETIME}
+_IMPORTLIB = _copy_of(importlib, import_module=lambda name, package=None: _MODULES.get(name) or importlib.import_module(name, package))
+_MODULES: dict[str, ModuleType] = {"time": _TIME, "datetime": _DATETIME, "importlib": _IMPORTLIB}
 _INSTEAD: dict[int, Any] = {
+    id(importlib): _IMPORTLIB, id(importlib.import_module): vars(_IMPORTLIB)["import_module"],
     id(time): _TIME, id(datetime): _DATETIME, id(datetime.datetime): ShiftedDatetime, id(datetime.date): ShiftedDate,
     **{id(getattr(time, name)): getattr(_TIME, name) for name in ("time", "time_ns", "localtime", "gmtime", "ctime", "asctime", "strftime")},
 }  # fmt: skip
@@ -163,7 +167,8 @@ class Clocks:
             fromlist: Sequence[str] | None = (),
             level: int = 0,
         ) -> ModuleType:
-            if name in _MODULES and id(globals) in users:
+            # The function `__import__` is called without globals.
+            if name in _MODULES and id(sys._getframe(1).f_globals if globals is None else globals) in users:
                 return _MODULES[name]
             imported: ModuleType = original(name, globals, locals, fromlist, level)
             return imported

@@ -8,65 +8,80 @@ is no mistake.
 from __future__ import annotations
 
 import builtins
-import concurrent.futures
-import datetime
 import dis
-import random
-import secrets
-import threading
-import time
+import os
+import sys
 import types
-import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from txtopo.testing.simulator.processes import is_users
+from txtopo.testing.simulator import processes
 
 Clue = Literal["clock", "chance", "thread", "address", "hash"]
 
 _MODULES: dict[str, Clue] = {
-    "time": "clock", "_datetime": "clock", "datetime": "clock", "random": "chance", "_random": "chance", "uuid": "chance", "secrets": "chance",
+    "time": "clock", "random": "chance", "_random": "chance", "uuid": "chance", "secrets": "chance", "numpy.random": "chance",
     "threading": "thread", "_thread": "thread", "concurrent.futures": "thread", "concurrent.futures.thread": "thread", "multiprocessing": "thread",
 }  # fmt: skip
 _VALUES: tuple[tuple[Any, Clue], ...] = (
-    (time, "clock"), (datetime, "clock"), (random, "chance"), (uuid, "chance"), (secrets, "chance"), (threading, "thread"),
-    (concurrent.futures, "thread"), (builtins.id, "address"), (builtins.hash, "hash"), (builtins.set, "hash"), (builtins.frozenset, "hash"),
+    (os.urandom, "chance"), (builtins.id, "address"), (builtins.hash, "hash"), (builtins.set, "hash"), (builtins.frozenset, "hash"),
 )  # fmt: skip
 _SETS = frozenset({"BUILD_SET", "SET_ADD", "SET_UPDATE"})
+_OF_THE_CLOCK = frozenset({"now", "utcnow", "today"})
+"""Methods of ``datetime``, of ``date`` and of the classes of libraries."""
+_IMPORTING = frozenset({"__import__", "import_module", "modules"})
+"""Beside one of these names, a text may name a module."""
 
 
 def clues_in(classes: Iterable[type]) -> dict[Clue, str]:
-    """The clues in the user's functions of ``classes``, each with its function and line."""
+    """The clues in the user's functions of ``classes``, and in the user's functions and classes
+    that these name, each with its function, line and file."""
     clues: dict[Clue, str] = {}
-    for cls in classes:
-        for base in cls.__mro__:
-            for name, value in vars(base).items():
-                if isinstance(value, types.FunctionType) and is_users(value):
-                    for clue, word, line in _uses(value, value.__code__):
-                        clues.setdefault(clue, f"{cls.__name__}.{name} uses {word}, line {line}")
+    seen: set[types.CodeType] = set()
+    for base in (base for cls in classes for base in cls.__mro__):
+        for clue, text in _clues_of(base, seen):
+            clues.setdefault(clue, text)
     return clues
 
 
-def _uses(function: Callable[..., Any], code: types.CodeType) -> Iterator[tuple[Clue, str, int]]:
-    line = code.co_firstlineno
+def _clues_of(value: Any, seen: set[types.CodeType]) -> Iterator[tuple[Clue, str]]:
+    for function in processes.functions_of(value) if isinstance(value, type) else [value]:
+        if processes.is_users(function):
+            yield from _uses(function, function.__code__, seen)
+
+
+def _uses(function: types.FunctionType, code: types.CodeType, seen: set[types.CodeType]) -> Iterator[tuple[Clue, str]]:
+    if code in seen:
+        return
+    seen.add(code)
+    line, value, word, imports = code.co_firstlineno, None, "", _IMPORTING & {*code.co_names}
     for instruction in dis.get_instructions(code):
         line = instruction.positions.lineno if instruction.positions is not None and instruction.positions.lineno is not None else line
-        if instruction.opname in _SETS:
-            yield "hash", "a set", line
-        elif instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            name = str(instruction.argval)
-            clue = _clue(getattr(function, "__globals__", {}).get(name, getattr(builtins, name, None)))
-            if clue is not None:
-                yield clue, name, line
+        operation, name = instruction.opname, instruction.argval
+        clue: Clue | None = None
+        if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
+            value, word = function.__globals__.get(name, getattr(builtins, name, None)), name
+        elif operation in ("LOAD_ATTR", "LOAD_METHOD"):
+            value, word = getattr(value, name, None) if isinstance(value, types.ModuleType) else None, f"{word}.{name}".lstrip(".")
+            clue = "clock" if name in _OF_THE_CLOCK else None
+        elif operation == "IMPORT_NAME" or (operation == "LOAD_CONST" and imports and isinstance(name, str)):
+            value, word = sys.modules.get(name), name
+        elif not operation.startswith(("CALL", "PRECALL", "BINARY")):
+            value, word, clue = None, "a set", "hash" if operation in _SETS else None
+        clue = clue or _clue(value)
+        if clue is not None:
+            name = function.__qualname__.rpartition("<locals>.")[2]
+            yield clue, f"{name} uses {word}, line {line} of {os.path.basename(code.co_filename)}"
+        yield from _clues_of(value, seen)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _uses(function, constant)
+            yield from _uses(function, constant, seen)
 
 
 def _clue(value: Any) -> Clue | None:
     for known, clue in _VALUES:
         if value is known:
             return clue
-    if isinstance(value, types.ModuleType | None) or not callable(value):
-        return None
-    return _MODULES.get(getattr(value, "__module__", None) or type(getattr(value, "__self__", None)).__module__)
+    if isinstance(value, types.ModuleType):
+        return _MODULES.get(value.__name__)
+    return _MODULES.get(getattr(value, "__module__", None) or type(getattr(value, "__self__", None)).__module__) if callable(value) else None

@@ -131,8 +131,13 @@ def diagnose(differences: Sequence[Difference], touches: Sequence[Touch], blame:
     if spout is not None and not case.is_opaque and (named or (blame is not None and blame.component == spout and blame.fault == "output")):
         return _of_spout(spout, named or [] if blame is None else [*named, *blame.differences], touches, case)
     component = next((difference.component for difference in differences if difference.component is not None), None)
+    if blame is None and case.by_itself:
+        # The difference does not come again where it is looked for, as if the clock made it.
+        component = next((id for id in case.order if case.clues(id).keys() & {"clock", "chance"}), component)
     if case.is_the_clock:
-        return Diagnosis(component if blame is None else blame.component, (mistakes.CLOCK,))
+        component = component if blame is None else blame.component
+        known = case.clues(component) if component is not None else {}
+        return Diagnosis(component, (mistakes.CLOCK,), (known["clock"],) if "clock" in known else ())
     keys = {difference.effect for difference in differences if difference.effect is not None}
     touching = [touch for touch in touches if touch.effects & keys]
     if touching and not _is_upstream(blame, touching, case):

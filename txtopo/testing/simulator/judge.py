@@ -17,10 +17,9 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
-from txtopo.testing.simulator import reference
+from txtopo.testing.simulator import blame, reference
 from txtopo.testing.simulator.decisions import Decisions
 from txtopo.testing.simulator.outcome import Difference, Outcome, differences, short, shown
 from txtopo.testing.simulator.schedule import Schedule
@@ -114,7 +113,7 @@ class Judge:
             if known != rows[self._spout]:
                 place = f"what {self._spout!r} emitted in transaction {txid}, of metadata {short(shown(outcome.batches.get(txid)))},"
                 lacks = not Counter(rows[self._spout]) - Counter(known)
-                changed.append(Difference(place, _listed(rows[self._spout]), _listed(known), self._spout, is_lack=lacks))
+                changed.append(Difference(place, blame.listed(rows[self._spout]), blame.listed(known), self._spout, is_lack=lacks))
         return changed
 
     def _lost(self, schedule: Schedule) -> list[Difference]:
@@ -133,7 +132,7 @@ class Judge:
             return []
         place = f"all that {self._spout!r} emitted"
         lost, doubled = sorted((expected - whole).elements()), sorted((whole - expected).elements())
-        faults = [f"without {_listed(lost)}"] * bool(lost) + [f"with {_listed(doubled)} too often"] * bool(doubled)
+        faults = [f"without {blame.listed(lost)}"] * bool(lost) + [f"with {blame.listed(doubled)} too often"] * bool(doubled)
         return [Difference(place, " and ".join(faults), f"{expected.total():,} tuples, each once", self._spout, is_lack=not doubled)]
 
     def _only_ended_early(self, schedule: Schedule) -> bool:
@@ -170,9 +169,3 @@ def _played(subject: Subject, **watched: Any) -> Schedule:
     schedule = Schedule(subject, Decisions(), is_patient=True, **watched)
     schedule.play()
     return schedule
-
-
-def _listed(rows: Sequence[str]) -> str:
-    return short(", ".join(rows) or "nothing")
-
-

@@ -185,9 +185,7 @@ def _broken(check: Callable[[], object]) -> ContractError | None:
         check()
     except violation.ContractError as error:
         return error
-    except _EnoughError:
-        return None
-    except errors.TxtopoError:
+    except (_EnoughError, errors.TxtopoError):
         # A topology that a checker cannot run is none that breaks a contract: the schedules will
         # tell.
         return None

@@ -62,7 +62,8 @@ def _is_users_file(path: str | None) -> bool:
     return not real.startswith(_LIBRARIES) and not any(folder in real for folder in _FOLDERS_OF_PACKAGES)
 
 
-def _functions_of(cls: type) -> Iterator[FunctionType]:
+def functions_of(cls: type) -> Iterator[FunctionType]:
+    """The functions, methods and getters that ``cls`` itself defines."""
     for value in list(vars(cls).values()):
         inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value.fget if isinstance(value, property) else value
         if isinstance(inner, FunctionType):
@@ -98,7 +99,7 @@ class Variables:
             if id(base) in self._seen:
                 continue
             self._seen.add(id(base))
-            functions = [function for function in _functions_of(base) if is_users(function)]
+            functions = [function for function in functions_of(base) if is_users(function)]
             if not functions:
                 continue
             self._classes.append(base)
@@ -166,7 +167,7 @@ def _is_data(value: Any) -> bool:
         return True
     # An object of the user's own may keep something; one of a library is more likely a client or a
     # lock.
-    return not isinstance(value, type) and any(is_users(function) for function in _functions_of(type(value)))
+    return not isinstance(value, type) and any(is_users(function) for function in functions_of(type(value)))
 
 
 def _can_be_copied(value: Any) -> bool:

@@ -187,7 +187,7 @@ def _dealt_otherwise(topology: TopologyGraph, first: Recomputed, second: Recompu
             ours, theirs = (_sorted(results.recorded.taken, (txid, component, task), f"{source}/{stream}: ") for results in (first, second))
             if ours != theirs:
                 where = f"what task {task} of {component!r} gets of the same tuples of {source!r} of transaction {txid} in another process"
-                yield Difference(where, _short(theirs), _short(ours), component)
+                yield Difference(where, blame.listed(theirs), blame.listed(ours), component)
 
 
 def _made_otherwise(topology: TopologyGraph, first: Recomputed, second: Recomputed, txid: int, component: str) -> Iterator[Difference]:
@@ -197,16 +197,11 @@ def _made_otherwise(topology: TopologyGraph, first: Recomputed, second: Recomput
         ours, theirs = _sorted(first.recorded.emitted, place), _sorted(second.recorded.emitted, place)
         if ours != theirs and _sorted(first.recorded.taken, place) == _sorted(second.recorded.taken, place):
             where = f"what task {task} of {component!r} makes of the same tuples of transaction {txid} in another process"
-            yield Difference(where, _short(theirs), _short(ours), component)
+            yield Difference(where, blame.listed(theirs), blame.listed(ours), component)
 
 
 def _sorted(rows: Mapping[Place, list[str]], place: Place, source: str = "") -> list[str]:
     return sorted(row.removeprefix(source) for row in rows.get(place, ()) if row.startswith(source))
-
-
-def _short(rows: list[str]) -> str:
-    text = ", ".join(row.removeprefix("default: ") for row in rows) or "nothing"
-    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def serve() -> None:
