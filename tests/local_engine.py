@@ -73,7 +73,9 @@ class LocalJobs:
         return False
 
 
-def run_to_idle(graph: TopologyGraph, store: MemoryStateStore, surroundings: Surroundings | None = None, **settings: Any) -> int:
+def run_to_idle(
+    graph: TopologyGraph, store: MemoryStateStore, surroundings: Surroundings | None = None, board: StatusBoard | None = None, **settings: Any
+) -> int:
     """One run of ``graph`` until its input is exhausted; an error that ended the run is raised; the
     next txid."""
     state = TopologyState.open(store, graph.id, Holder("host", 1, "now"), displaces=True)
@@ -82,7 +84,7 @@ def run_to_idle(graph: TopologyGraph, store: MemoryStateStore, surroundings: Sur
         limits = Limits(inline_bytes_max=1 << 30, stores_max=conf.stores_max)
         run = Run(f"run-{random.random()}", graph, CORES, conf.as_mapping(), state.generation, limits=limits)
         jobs = LocalJobs(run)
-        board = StatusBoard(RunStatus(graph.id, "run"))
+        board = board or StatusBoard(RunStatus(graph.id, "run"))
         try:
             Engine(run, conf, jobs, state, board, random.Random(1), lambda: None, surroundings or Machine(graph.id)).run()
         finally:

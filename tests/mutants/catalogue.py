@@ -928,6 +928,13 @@ MUTATIONS = (
         "                raise\n",
         ("tests/unit/test_emit_mistakes.py", "-k", "after_the_swallowed"),
     ),
+    Mutation(
+        "an aggregate takes NaN",
+        "txtopo/topology/aggregator.py",
+        "and number == number and",
+        "and",
+        ("tests/unit/test_aggregates.py", "-k", "not_finite"),
+    ),
     # -- simulator: who is blamed ------------------------------------------------------------------
     Mutation(
         "the committer that shows it is blamed",

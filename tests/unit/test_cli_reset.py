@@ -52,6 +52,9 @@ def topology(extra=None, mark=None, statement=None):
     if extra == "sink":
         place = {"statement": statement} if statement else {"table": "sales", "columns": ["account", "cents"], "mark": mark}
         builder.set_bolt("sales", SqlSink("bank.db", **place), 1).global_grouping("payments")
+    if extra == "two sinks":
+        for name, fields in (("sales", ["account", "cents"]), ("accounts", ["account"])):
+            builder.set_bolt(name, SqlSink("bank.db", "sales", fields), 1).global_grouping("payments")
     if extra == "elsewhere":
         builder.set_bolt("orders", Keeps(Queue()), 1).global_grouping("payments")
         builder.set_bolt("mail", Keeps(), 1).global_grouping("payments")
@@ -249,6 +252,19 @@ def test_the_table_of_a_statement_is_looked_at_where_it_is_plain(
     assert "columns=" not in said
     assert "a statement that does not begin with INSERT INTO" in said
     assert reset("--execute", "--leave-rows", target=target) == 0
+
+
+def test_the_tables_of_two_sinks_are_told_and_emptied_once(bank: Bank, capsys: pytest.CaptureFixture[str]) -> None:
+    target = "bank.py:topology('two sinks')"
+    bank.run(has_sink=True)
+    for options in ([], ["--execute", "--leave-rows"]):
+        assert reset(*options, target=target) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == len(set(lines))
+        assert sum("#sink_transactions: 1 row, 1 fence" in line for line in lines) == 1
+    bank.run(has_sink=True)
+    assert reset("--execute", target=target) == 2
+    assert capsys.readouterr().err.count(bank.sink.ledger.sink) == 1
 
 
 def test_where_rows_are_marked_only_those_of_the_topology_count(bank: Bank, tmp_path: Path) -> None:

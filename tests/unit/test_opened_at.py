@@ -333,3 +333,15 @@ def test_the_simulator_has_one_time_for_each_transaction_after_any_history(txid:
     from txtopo.testing.simulator.driver import Driver
 
     assert Driver.time_of_opening(txid) == SOME_TIME + txid * BETWEEN_OPENINGS
+
+
+@pytest.mark.parametrize(("point", "replays"), [("seal.before", 0), ("seal.after", 1), ("record.after", 0)])
+def test_a_transaction_that_an_earlier_run_sealed_is_counted_as_a_replay(tmp_path: Path, point: str, replays: int) -> None:
+    state, board = MemoryStateStore(), StatusBoard(RunStatus("topology", "run"))
+    topology = TransactionalTopologyBuilder("topology", "numbers", SPOUTS["plain"](Source(tmp_path / "spouts", 40, 1)))
+    topology.set_bolt("keep", NotingCommitter()).global_grouping("numbers")
+    graph = topology.build_topology()
+    with pytest.raises(local_engine.Died, match=point):
+        local_engine.run_to_idle(graph, state, Dying(point, 0), max_spout_pending=1)
+    local_engine.run_to_idle(graph, state, board=board, max_spout_pending=1)
+    assert board.snapshot().replays == replays

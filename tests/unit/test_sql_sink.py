@@ -124,8 +124,16 @@ def test_a_sink_in_a_file_is_refused_where_executors_are_elsewhere() -> None:
     builder.set_bolt("write", SqlSink("shop.db", "sales")).shuffle_grouping("spout")
     assert builder.build_topology().local_only == (
         ("spout", "its rows are kept in temporary files on the driver's machine"),
-        ("write", "SqliteStore writes a file on this machine"),
+        ("write", "SqlSink writes to a file on this machine"),
     )
+
+
+@pytest.mark.parametrize("database", [":memory:", "postgresql+psycopg://ann:secret@host/shop"])
+def test_a_sink_at_a_wrong_address_is_not_called_a_store(database: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        SqlSink(database, "sales")
+    assert "Store" not in str(refused.value)
+    assert "secret" not in str(refused.value)
 
 
 def problems_of(sink: SqlSink, opaque: bool = False, by: str = "") -> tuple[str, ...]:

@@ -87,17 +87,19 @@ def reset(graph: TopologyGraph, opened: opening.Opened | None, where: str, leave
     filled = [store for store in places.stores if isinstance(store, sql_ledger.Ledger) and store.may_hold_rows(graph.id)]
     if execute and filled and not leave_rows:
         raise errors.UsageError(_filled_text(graph.id, filled))
-    changes = [store.clear(graph.id, dry_run=True) for store in places.stores]
+    # Sinks of one database share a ledger, whose rows and fences go at once.
+    distinct = {store.address: store for store in places.stores}.values()
+    changes = [store.clear(graph.id, dry_run=True) for store in distinct]
     removed, stays = ("removed", "stays") if execute else ("would remove", "would stay")
     committed, unknown = _state(graph.id, opened, places, execute)
     if committed is None:
         lines = [f"there is no state of topology {graph.id!r} in {where}"]
     else:
         lines = [f"{removed} from {where}: the state of topology {graph.id!r}, which has committed {committed} transactions"]
-    for store, change in zip(places.stores, changes, strict=True):
+    for store, change in zip(distinct, changes, strict=True):
         done = store.clear(graph.id) if execute else change
         lines.append(f"{removed} from {store.address}: {maintain.change_text(done)}")
-    lines.extend(f"{stays}: the rows in {ledger.sink}, which are yours; the next run writes them again" for ledger in filled)
+    lines.extend(dict.fromkeys(f"{stays}: the rows in {ledger.sink}, which are yours; the next run writes them again" for ledger in filled))
     lines.extend(f"{stays}: {text}" for text in [*places.elsewhere, *unknown])
     if filled and not execute and not leave_rows:
         lines.append("--execute is refused until these tables are empty, or --leave-rows says that their rows may stay")
@@ -122,7 +124,7 @@ def _state(topology_id: str, opened: opening.Opened | None, places: Places, exec
 
 
 def _filled_text(topology_id: str, filled: list[sql_ledger.Ledger]) -> str:
-    tables = "".join(f"    {ledger.sink}\n" for ledger in filled)
+    tables = "".join(dict.fromkeys(f"    {ledger.sink}\n" for ledger in filled))
     return (
         f"tables that topology {topology_id!r} has written rows to are not empty, and are yours: nothing was changed\n"
         f"{tables}"

@@ -70,6 +70,7 @@ class Engine:
         self._coordinator = TransactionCoordinator(policy, state.epoch, state.current, self._batches.known_txids())
         sealed = state.sealed()
         self._runner.resumed_txid = None if sealed is None else sealed.txid
+        board.update(replays=int(sealed is not None))
         self._sealed_tasks = {} if sealed is None or sealed.tasks is None else {sealed.txid: {**run.graph.task_counts, **sealed.tasks}}
         self._attempts: dict[TransactionAttempt, Attempt] = {}
         plan = self._runner.begin(TransactionAttempt(0, 0), run.graph.task_counts, run.cores).plan

@@ -39,7 +39,8 @@ class RunStatus:
     committed: int = 0
     """Transactions committed by this run."""
     replays: int = 0
-    """Attempts of this run that failed or were discarded."""
+    """Attempts that were replayed: attempts of this run that failed or were discarded, and the
+    attempt of an earlier run that had sealed its transaction."""
     pinned_replays: int = 0
     """The part of these replays whose batch only outgrew the way through the driver."""
     tuples: int = 0

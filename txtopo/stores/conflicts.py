@@ -11,14 +11,13 @@ from txtopo import errors
 
 
 class StoreConflict(Exception):
-    """Two writers met at one key: in one transaction, or from two topologies (R32). The engine
-    reports it as ``StoreConflictError``."""
+    """Two writers met at one key: in one transaction, or, if it ``is_foreign``, from two topologies
+    (R32). The engine reports it as ``StoreConflictError``."""
 
     def __init__(self, store: str, key: str, first_writer: str, second_writer: str, txid: int, is_foreign: bool = False) -> None:
         super().__init__(store, key, first_writer, second_writer, txid, is_foreign)
-        self.store, self.key, self.first_writer, self.second_writer, self.txid = store, key, first_writer, second_writer, txid
-        self.is_foreign = is_foreign
-        """Whether the writers are of two topologies."""
+        self.store, self.key, self.first_writer, self.second_writer = store, key, first_writer, second_writer
+        self.txid, self.is_foreign = txid, is_foreign
 
     def __str__(self) -> str:
         cure = (

@@ -73,11 +73,11 @@ class ValueRefusedError(Exception):
 def checked(of: Aggregator, value: Any, tup: Tuple) -> Any:
     """``value``, which ``of`` made of ``tup``; :class:`ValueRefusedError` for None, NaN and
     infinities: the result would depend on the cut into batches and on the order."""
-    if value is not None and not (isinstance(value, numbers.Number) and (value != value or abs(value) == math.inf)):  # type: ignore[operator]
+    number: Any = value if isinstance(value, numbers.Number) else 0
+    if value is not None and number == number and abs(number) != math.inf:
         return value
-    fields = f", field {', '.join(map(repr, of.fields))}" if of.fields else ""
     raise ValueRefusedError(
-        f"{type(of).__name__}{fields}: {value} comes of the tuple {tup.values[1:]!r:.300} of component {tup.source_component!r}\n"
+        f"{type(of).__name__}({', '.join(map(repr, of.fields))}): {value} comes of the tuple {tup.values[1:]!r:.300} of {tup.source_component!r}\n"
         "  An aggregate takes neither None nor NaN nor an infinity. Drop such tuples, or give them a value, in a bolt before the aggregate; or\n"
         "  in the init of a CombinerAggregator of yours."
     )

@@ -137,7 +137,7 @@ class SqlStore(base.Store):
         database = _database(url)
         if not re.fullmatch(rf"[A-Za-z_][A-Za-z0-9_]{{0,{TABLE_NAME_MAX - 1}}}", table) or table.lower().startswith(("pg_", "txtopo_")):
             raise errors.UsageError(
-                f"SqlStore cannot name a table {table!r}\n"
+                f"a store cannot name a table {table!r}\n"
                 f"  Use up to {TABLE_NAME_MAX} letters, digits and _, not beginning with a digit, pg_ or txtopo_."
             )
         limits = {"lock_timeout_s": lock_timeout_s, "statement_timeout_s": statement_timeout_s, "idle_timeout_s": idle_timeout_s}
@@ -250,15 +250,15 @@ def _database(url: str) -> str:
         # Not echoed: an address without a known form may hold a password anywhere.
         known = [f"{name}://" for name in _DIALECTS]
         forms = " or ".join(f"{name}user@host:port/database" for name in known)
-        raise errors.UsageError(f"the address of a SqlStore does not begin with {' or '.join(known)}\n  Give {forms}.")
+        raise errors.UsageError(f"the address of a database does not begin with {' or '.join(known)}\n  Give {forms}.")
     dialect, split = _DIALECTS[scheme], places.split(url)
     if split is None:
-        raise errors.UsageError(f"the address of a SqlStore is not understood\n  Give {scheme}://user@host:port/database. {dialect.password_cure}")
+        raise errors.UsageError(f"the address of a database is not understood\n  Give {scheme}://user@host:port/database. {dialect.password_cure}")
     names = {name.lower() for name, _ in urllib.parse.parse_qsl(split.query, keep_blank_values=True)}
     if places.holds_password(split) or any(("pass" in name or "secret" in name) and name != "passfile" for name in names):
-        raise errors.UsageError(f"the address of a SqlStore holds a password, or a stray @; a store is pickled and shown\n  {dialect.password_cure}")
+        raise errors.UsageError(f"the address of a database holds a password, or a stray @; a store is pickled and shown\n  {dialect.password_cure}")
     database = split.path.removeprefix("/")
     if split.fragment or "/" in database or not (database or names & dialect.naming):
-        raise errors.UsageError(f"the address of a SqlStore names no database\n  Give {scheme}://user@host:port/database, with options after a ?.")
+        raise errors.UsageError(f"the address of a database names no database\n  Give {scheme}://user@host:port/database, with options after a ?.")
     port = "" if split.port is None else f":{split.port}"
     return f"{scheme}://{places.host_of(split)}{port}{split.path}{f'?{split.query}' if split.query else ''}"

@@ -83,10 +83,10 @@ class SqliteStore(backend.Backend):
     ) -> None:
         path_text = os.fspath(path)
         if not path_text or path_text == ":memory:":
-            raise errors.UsageError(f"SqliteStore needs a file that outlives the process, not {path_text!r}\n  Give the path of a file.")
+            raise errors.UsageError(f"results in SQLite need a file that outlives the process, not {path_text!r}\n  Give the path of a file.")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", table) or table.lower().startswith(("sqlite_", "txtopo_")):
             raise errors.UsageError(
-                f"SqliteStore cannot name a table {table!r}\n  Use up to 63 letters, digits and _, not beginning with a digit, sqlite_ or txtopo_."
+                f"a store cannot name a table {table!r}\n  Use up to 63 letters, digits and _, not beginning with a digit, sqlite_ or txtopo_."
             )
         self.path = os.path.realpath(os.path.expanduser(path_text))
         """The file, absolute and without symbolic links: two spellings of one path are one store.

@@ -199,6 +199,8 @@ def _recorded_by_checkpoint(fence: stamps.Fence, is_known: bool) -> attempts.Tra
 class SqliteLedger(Ledger, SqliteStore):
     """Auxiliary rows in a SQLite file."""
 
+    local_only_reason = "SqlSink writes to a file on this machine"
+
 
 class SqlLedger(Ledger, SqlStore):
     """Auxiliary rows in a database server."""
