@@ -66,8 +66,7 @@ Aggregator = CombinerAggregator | ReducerAggregator
 
 
 class ValueRefusedError(Exception):
-    """A tuple gave an aggregate None, NaN or an infinity; becomes
-    :class:`txtopo.errors.UserCodeError` with component and task."""
+    """None, NaN or an infinity for an aggregate; becomes :class:`txtopo.errors.UserCodeError`."""
 
 
 def checked(of: Aggregator, value: Any, tup: Tuple) -> Any:

@@ -46,14 +46,12 @@ def clues_in(classes: Iterable[type]) -> dict[Clue, str]:
 
 def _clues_of(value: Any, seen: set[types.CodeType]) -> Iterator[tuple[Clue, str]]:
     for function in processes.functions_of(value) if isinstance(value, type) else [value]:
-        if processes.is_users(function):
+        if processes.is_users(function) and function.__code__ not in seen:
+            seen.add(function.__code__)
             yield from _uses(function, function.__code__, seen)
 
 
 def _uses(function: types.FunctionType, code: types.CodeType, seen: set[types.CodeType]) -> Iterator[tuple[Clue, str]]:
-    if code in seen:
-        return
-    seen.add(code)
     line, value, word, imports = code.co_firstlineno, None, "", _IMPORTING & {*code.co_names}
     for instruction in dis.get_instructions(code):
         line = instruction.positions.lineno if instruction.positions is not None and instruction.positions.lineno is not None else line
