@@ -1111,8 +1111,8 @@ GUARDS = (
             Mutation(
                 "the state removed before it is known that every store answers",
                 "txtopo/command/reset.py",
-                "    changes = [store.clear(graph.id, dry_run=True) for store in places.stores]\n",
-                "    changes = [None for store in places.stores]\n",
+                "    changes = [store.clear(graph.id, dry_run=True) for store in distinct]\n",
+                "    changes = [None for store in distinct]\n",
                 RESET,
             ),
         ),

@@ -48,7 +48,7 @@ def test_the_same_without_the_mistake_is_no_violation(name: str) -> None:
     assert report.violation is None, str(report)
 
 
-@pytest.mark.in_gate("other tuples", "*store shows")
+@pytest.mark.in_gate("*store shows")
 @pytest.mark.parametrize("name", SEEN_ELSEWHERE)
 @pytest.mark.rule(17)
 def test_the_order_of_a_set_is_the_fault_of_the_bolt_that_has_the_set(name: str) -> None:
