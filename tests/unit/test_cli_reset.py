@@ -59,7 +59,7 @@ def topology(extra=None, mark=None, statement=None):
         builder.set_bolt("orders", Keeps(Queue()), 1).global_grouping("payments")
         builder.set_bolt("mail", Keeps(), 1).global_grouping("payments")
     if extra == "kafka":
-        builder.set_bolt("told", KafkaSink("kafka:9092", "told", name="k"), 1).global_grouping("payments")
+        builder.set_bolt("told", KafkaSink("kafka:9092", "told", value="account", name="k"), 1).global_grouping("payments")
     return builder.build_topology()
 
 """
