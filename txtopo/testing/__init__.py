@@ -16,6 +16,7 @@ from txtopo.topology import arrow
 if TYPE_CHECKING:
     from txtopo.testing.column_spout import ArrowMemoryTransactionalSpout
     from txtopo.testing.contracts.bolt import BoltReport, check_bolt_idempotence
+    from txtopo.testing.contracts.combiner import check_combiner
     from txtopo.testing.contracts.sink import SinkReport, check_sink
     from txtopo.testing.contracts.spout import SpoutReport, check_spout
     from txtopo.testing.contracts.store import check_store
@@ -36,6 +37,7 @@ _LAZY = {
     "SpoutReport": "txtopo.testing.contracts.spout",
     "Violation": "txtopo.testing.simulator.violation",
     "check_bolt_idempotence": "txtopo.testing.contracts.bolt",
+    "check_combiner": "txtopo.testing.contracts.combiner",
     "check_sink": "txtopo.testing.contracts.sink",
     "check_spout": "txtopo.testing.contracts.spout",
     "check_store": "txtopo.testing.contracts.store",
@@ -65,6 +67,7 @@ __all__ = [
     "SpoutReport",
     "Violation",
     "check_bolt_idempotence",
+    "check_combiner",
     "check_sink",
     "check_spout",
     "check_store",

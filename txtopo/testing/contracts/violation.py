@@ -10,8 +10,8 @@ from __future__ import annotations
 class ContractError(AssertionError):
     """An implementation breaks a contract.
 
-    ``contract`` is ``"spout"``, ``"store"``, ``"state"`` or ``"bolt"``, ``rule`` the number of the
-    rule in the semantics, ``None`` for a promise without a rule. ``what`` names the hook or
+    ``contract`` is ``"spout"``, ``"store"``, ``"bolt"`` or ``"combiner"``, ``rule`` the number of
+    the rule in the semantics, ``None`` for a promise without a rule. ``what`` names the hook or
     component and its fault, ``cure`` the remedy.
     """
 
