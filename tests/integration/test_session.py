@@ -3,6 +3,7 @@ live in processes of their own."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE_S
-from txtopo import LocalCluster, SetupError
+from tests.servers.clusters import fast
+from txtopo import LocalCluster, SetupError, TransactionalTopologyBuilder, UserCodeError
 from txtopo.spark import session
+from txtopo.testing import MemoryTransactionalSpout
 
 
 def run_python(code: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -30,6 +33,27 @@ def test_a_context_of_ours_has_every_setting_and_is_shared_by_consecutive_cluste
         assert conf[key] == value, key
     with LocalCluster(master="local[2]") as another:
         assert another.context is cluster.context
+
+
+HELPERS = """
+from txtopo import BaseTransactionalBolt
+
+class Answer(BaseTransactionalBolt):
+    def execute(self, tup):
+        import second_helper_of_a_program
+        raise RuntimeError(f"found {second_helper_of_a_program.answer}")
+"""
+
+
+def test_workers_on_this_machine_import_what_the_driver_does(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from a directory that sys.path got after Spark had started."""
+    (tmp_path / "helper_of_a_program.py").write_text(HELPERS)
+    (tmp_path / "second_helper_of_a_program.py").write_text("answer = 42")
+    monkeypatch.syspath_prepend(tmp_path)
+    builder = TransactionalTopologyBuilder("imports", "spout", MemoryTransactionalSpout({0: [(1,)]}, ["n"], 1))
+    builder.set_bolt("answer", importlib.import_module("helper_of_a_program").Answer()).shuffle_grouping("spout")
+    with pytest.raises(UserCodeError, match="RuntimeError: found 42"):
+        cluster.submit_topology("imports", fast(), builder.build_topology()).join(PATIENCE_S)
 
 
 @pytest.mark.rule(33)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 import sys
@@ -137,26 +136,14 @@ def test_rows_of_classes_that_a_file_defines_reach_workers(place: Path) -> None:
     assert type(pickle.loads(rows)[0]).__name__ == "Word"
 
 
-def test_imports_are_found_beside_the_file_before_the_working_directory(place: Path, tmp_path: Path) -> None:
+def test_imports_are_found_beside_the_file_before_the_working_directory(place: Path) -> None:
     (place / "beside").mkdir()
     (place / "beside" / "origin_of_words.py").write_text("here = 'beside'")
     (place / "origin_of_words.py").write_text("here = 'in the working directory'")
     imports = "import origin_of_words\nimport shop_of_words.orders\n"
     (place / "beside" / "words.py").write_text(f"{imports}{WORDS}\ntopology = builder_of(origin_of_words.here)")
-    resolved = target.resolve("beside/words.py")
-    assert resolved.topology.id == "beside"
-    assert resolved.directory == tmp_path / "beside"
-
-
-def test_workers_of_a_spark_that_is_started_meanwhile_find_the_imports_too(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", "elsewhere")
-    with target.importable_by_workers(place):
-        assert os.environ["PYTHONPATH"] == f"{place}{os.pathsep}elsewhere"
-    assert os.environ["PYTHONPATH"] == "elsewhere"
-    monkeypatch.delenv("PYTHONPATH")
-    with target.importable_by_workers(place):
-        assert os.environ["PYTHONPATH"] == str(place)
-    assert "PYTHONPATH" not in os.environ
+    assert target.resolve("beside/words.py").topology.id == "beside"
+    assert sys.path[:2] == [str(place / "beside"), str(place)]
 
 
 def test_code_registered_with_cloudpickle_is_recorded_also_within_a_package(place: Path) -> None:

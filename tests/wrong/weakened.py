@@ -37,7 +37,7 @@ class WeakenedLevel(task.LevelFunction):
                 return
             context = pyspark.TaskContext.get()
             assert context is not None
-            known = worker.worker_run(self._job.run, lambda: self._run.value)
+            known = worker.worker_run(self._job.run, lambda: task.data_of(self._run))
             for receiver, data in self.send(known, slot, context.taskAttemptId(), incoming):
                 if not self._is_last:
                     yield struct.pack("!q", receiver)

@@ -254,7 +254,7 @@ def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], 
 
 def _run(parsed: argparse.Namespace) -> int:
     loaded = target.resolve(parsed.target)
-    return running.run(loaded.topology, running.settings_of(parsed, loaded.conf, loaded.topology), parsed, loaded.directory)
+    return running.run(loaded.topology, running.settings_of(parsed, loaded.conf, loaded.topology), parsed)
 
 
 def _demo(parsed: argparse.Namespace) -> int:
@@ -267,7 +267,7 @@ def _demo(parsed: argparse.Namespace) -> int:
         code: int = sys.modules[target.FILE_MODULE].main_report()
         return code
 
-    return running.run(loaded.topology, running.settings_of(as_run, loaded.conf, loaded.topology), as_run, loaded.directory, report)
+    return running.run(loaded.topology, running.settings_of(as_run, loaded.conf, loaded.topology), as_run, report)
 
 
 def _submit(parsed: argparse.Namespace) -> int:

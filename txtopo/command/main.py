@@ -60,7 +60,7 @@ def main(topology: Any, conf: config.Config | Mapping[str, Any] | None = None, a
     def run_it() -> int:
         parsed = parser.parse_args(arguments)
         graph = target.as_topology(topology, "what txtopo.main was given")
-        return run(graph, settings_of(parsed, conf, graph), parsed, _directory_of_program())
+        return run(graph, settings_of(parsed, conf, graph), parsed)
 
     code = exit_code_of(run_it, verbose=is_verbose(arguments))
     if code:
@@ -117,11 +117,8 @@ def settings_of(parsed: argparse.Namespace, code: config.Config | Mapping[str, A
     return options.config_of(parsed, code, topology, settings.of_this_process())
 
 
-def run(
-    topology: TopologyGraph, conf: config.Config, parsed: argparse.Namespace, directory: Path, afterwards: Callable[[], int] = lambda: 0
-) -> int:
+def run(topology: TopologyGraph, conf: config.Config, parsed: argparse.Namespace, afterwards: Callable[[], int] = lambda: 0) -> int:
     """Run ``topology`` until it ends or is stopped; the exit code if no error ended it.
-    ``directory`` is where its code is.
 
     If the run was not stopped, ``afterwards`` is called at its end, and gives the exit code.
     """
@@ -130,7 +127,7 @@ def run(
         if "PYSPARK_GATEWAY_PORT" not in os.environ:
             shown.say(cluster.STARTING)
         try:
-            submission = _submit(topology, conf, parsed, directory, _Waiting(shown, stop))
+            submission = _submit(topology, conf, parsed, _Waiting(shown, stop))
         except KeyboardInterrupt as interruption:
             shown.say("interrupted before the run began")
             return signals.exit_code_of(interruption)
@@ -176,15 +173,14 @@ class _Waiting:
 
 
 def _submit(
-    topology: TopologyGraph, conf: config.Config, parsed: argparse.Namespace, directory: Path, waiting: Callable[[errors.HeldError], None]
+    topology: TopologyGraph, conf: config.Config, parsed: argparse.Namespace, waiting: Callable[[errors.HeldError], None]
 ) -> cluster.Submission:
     if conf.zookeeper is not None:
         # Found out now, before Spark is started for nothing.
         ZooKeeperStateStore(
             conf.zookeeper, conf.zookeeper_root, conf.zookeeper_connect_timeout_s, conf.zookeeper_session_timeout_s, credentials.of(conf)
         ).close()
-    with target.importable_by_workers(directory):
-        return cluster.Submission(parsed.name or topology.id, conf, topology, parsed.master or DEFAULT_MASTER, waiting=waiting)
+    return cluster.Submission(parsed.name or topology.id, conf, topology, parsed.master or DEFAULT_MASTER, waiting=waiting)
 
 
 def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSignals, announce: Callable[[RunStatus], None]) -> int:
@@ -246,11 +242,6 @@ def _kill(running: TopologyRun, shown: progress.Progress) -> None:
         running.kill()
     except TimeoutError as error:
         shown.say(str(error))
-
-
-def _directory_of_program() -> Path:
-    file = getattr(sys.modules.get("__main__"), "__file__", None)
-    return Path.cwd() if file is None else Path(file).absolute().parent
 
 
 def is_verbose(arguments: Sequence[str]) -> bool:

@@ -14,14 +14,12 @@ those of ``__main__`` do.
 from __future__ import annotations
 
 import ast
-import contextlib
 import importlib
 import importlib.util
 import inspect
-import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -44,11 +42,10 @@ _loading: str | None = None
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What TARGET led to. ``directory`` is where its imports are found, beside the usual places."""
+    """What TARGET led to."""
 
     topology: TopologyGraph
     conf: config.Config | None
-    directory: Path
 
 
 def loading() -> str | None:
@@ -68,11 +65,7 @@ def resolve(text: str) -> Target:
     module = _load_file(place) if is_file(place) else _load_module(place)
     value = _evaluate(module, attribute, place)
     conf = getattr(module, "conf", None)
-    return Target(
-        topology=as_topology(value, f"{place}:{attribute}"),
-        conf=_as_config(conf, place),
-        directory=directory,
-    )
+    return Target(topology=as_topology(value, f"{place}:{attribute}"), conf=_as_config(conf, place))
 
 
 def as_topology(value: Any, label: str) -> TopologyGraph:
@@ -101,21 +94,6 @@ def _as_config(value: Any, place: str) -> config.Config | None:
             "  Make it a Config or a dict, or call it otherwise."
         )
     return config.Config(value)
-
-
-@contextlib.contextmanager
-def importable_by_workers(directory: Path) -> Iterator[None]:
-    """In this context, a Spark that is started on this machine has workers that can import modules
-    of ``directory``."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(directory), *([before] if before else [])])
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
 
 
 # -- finding -------------------------------------------------------------------------------------

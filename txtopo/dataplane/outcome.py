@@ -105,7 +105,7 @@ def describe(error: BaseException) -> str:
         text = "(its message cannot be shown)"
     name = type(error).__qualname__
     module = type(error).__module__
-    qualified = name if module in ("builtins", "__main__", pickling.FILE_MODULE) else f"{module}.{name}"
+    qualified = name if module in ("builtins", "__main__", "__mp_main__", pickling.FILE_MODULE) else f"{module}.{name}"
     return (f"{qualified}: {text}" if text else qualified)[:_TEXT_MAX]
 
 

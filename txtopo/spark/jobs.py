@@ -29,7 +29,7 @@ from txtopo.dataplane.outcome import Tally
 from txtopo.dataplane.wire import Frame
 from txtopo.engine.jobs import JobLostError, JobResult, Pinned, Source, reading, result_of
 from txtopo.plan.compiler import Plan
-from txtopo.spark import task
+from txtopo.spark import imports, task
 from txtopo.spark.resident_task import ResidentTasks, TaskLostError
 from txtopo.topology import pickling
 
@@ -63,7 +63,7 @@ class SparkJobs:
 
     def __init__(self, context: Any, run: Run) -> None:
         self._context, self._run = context, run
-        self._broadcast = context.broadcast(pickling.dumps(run))
+        self._broadcast = context.broadcast((imports.shared_with(context) if run.local_master else None, pickling.dumps(run)))
         self._partitioners: dict[int, Any] = {}
         self._seeds: dict[int, Any] = {}
         self._thread = threading.local()
@@ -81,6 +81,12 @@ class SparkJobs:
     def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
         """Run ``job`` on what ``source`` holds. :class:`JobLostError` if Spark could not; a failure
         of user code is in the result."""
+        result = self._result(job, plan, source, description)
+        if result.failure is not None and (error := imports.error_of(result.failure.error, self._run.local_master)) is not None:
+            raise errors.SetupError(f"{error}\n{result.failure}")
+        return result
+
+    def _result(self, job: Job, plan: Plan, source: Source, description: str) -> JobResult:
         job = reading(job, plan.levels_of(job.part), source)
         try:
             if job.part == "straight" and self._resident is not None:
@@ -102,6 +108,8 @@ class SparkJobs:
                 raise errors.SparkLostError(text) from None
             failure = outcome.from_text(text, self._run.secret)
             if failure is None:
+                if (unloaded := imports.error_of(_readable(text), self._run.local_master)) is not None:
+                    raise unloaded from None
                 cure = out_of_resources.cure_of(text)
                 raise JobLostError(_readable(text) if cure is None else f"{cure} Spark says:\n{_readable(text)}") from None
             return JobResult(Tally(), failure)

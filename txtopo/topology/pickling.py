@@ -44,6 +44,12 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
     file by ``<dynamic-code>``, and a traceback would show no line of the user's code.
     """
 
+    def __init__(self, file: Any, protocol: int | None = None) -> None:
+        if (program := sys.modules.get("__mp_main__")) is not None:
+            # In a process that multiprocessing has spawned, the program has this name.
+            travel_by_value(program)
+        super().__init__(file, protocol=protocol)
+
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is CodeType:
             return _with_file_name(obj, self.dispatch_table[CodeType](obj))
