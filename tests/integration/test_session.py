@@ -130,3 +130,34 @@ print(context.parallelize([1, 2], 1).map(lambda n: (n, __import__("sys").stderr.
     assert done.returncode == 0, done.stderr
     assert done.stdout == "3\n"
     assert done.stderr == "number 1\nnumber 2\n"
+
+
+@pytest.mark.thorough
+def test_a_program_goes_on_although_its_fork_has_asked_for_a_cluster(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from txtopo import Config, LocalCluster, SetupError
+from txtopo.testing import MemoryTransactionalSpout
+from txtopo import BaseTransactionalBolt, TransactionalTopologyBuilder
+class Swallow(BaseTransactionalBolt):
+    def execute(self, tup): ...
+def topology(id):
+    builder = TransactionalTopologyBuilder(id, "spout", MemoryTransactionalSpout({0: [(1,), (2,)]}, ["n"], 1))
+    builder.set_bolt("swallow", Swallow()).shuffle_grouping("spout")
+    return builder.build_topology()
+with LocalCluster() as cluster:
+    cluster.submit_topology("first", Config(), topology("first")).wait_until_idle()
+    child = os.fork()
+    if not child:
+        try:
+            LocalCluster()
+        except SetupError as error:
+            sys.exit(f"REFUSED {error}")
+    os.waitpid(child, 0)
+    run = cluster.submit_topology("second", Config(), topology("second"))
+    run.wait_until_idle()
+    print(run.stop().committed)
+"""
+    done = run_python(code, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+    assert "REFUSED this process is a fork of" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import types
 from pathlib import Path
@@ -38,7 +39,7 @@ def test_the_end_of_a_cluster_ends_all_of_it_although_a_run_does_not_end(tmp_pat
     cluster: Any = object.__new__(LocalCluster)
     cluster.runs = {name: hanging(ended, name) for name in ("first", "second")}
     cluster._embedded = types.SimpleNamespace(stop=lambda: ended.append("ZooKeeper"))
-    cluster._temporary = str(tmp_path / "temporary")
+    cluster._temporary, cluster._pid = str(tmp_path / "temporary"), os.getpid()
     (tmp_path / "temporary").mkdir()
     with pytest.raises(TimeoutError):
         cluster.shutdown()

@@ -4,6 +4,7 @@ cure."""
 from __future__ import annotations
 
 import sys
+import types
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,13 +34,14 @@ def test_a_worker_searches_the_drivers_directories_first_and_in_the_drivers_orde
     places = imports.shared_with(Context())
     monkeypatch.chdir("/")
     monkeypatch.setattr(sys, "path", ["/elsewhere", "/usr/lib/python3", "/spark/pyspark.zip"])
-    imports.search(places)
+    assert imports.data_of(types.SimpleNamespace(value=(places, b"a run"))) == b"a run"
     assert sys.path == [str(tmp_path), str(tmp_path / "run:1"), "/app", "/usr/lib/python3", "/elsewhere", "/spark/pyspark.zip"]
 
 
 def test_a_worker_of_another_python_takes_no_packages_of_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", ["/usr/lib/python3.11"])
-    imports.search((["/app", "/opt/env/lib/python3.11/site-packages", "/opt/envy"], ("/opt/env", "/opt/base")))
+    places = (["/app", "/opt/env/lib/python3.11/site-packages", "/opt/envy"], ("/opt/env", "/opt/base"))
+    imports.data_of(types.SimpleNamespace(value=(places, b"")))
     assert sys.path == ["/app", "/opt/envy", "/usr/lib/python3.11"]
 
 

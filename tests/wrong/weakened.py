@@ -18,7 +18,7 @@ from unittest import mock
 import pyspark
 
 from txtopo.dataplane import receive, wire, worker
-from txtopo.spark import task
+from txtopo.spark import imports, task
 
 GUARDS = ("job check", "agreement", "held-state fence", "local checkpoint")
 
@@ -37,7 +37,7 @@ class WeakenedLevel(task.LevelFunction):
                 return
             context = pyspark.TaskContext.get()
             assert context is not None
-            known = worker.worker_run(self._job.run, lambda: task.data_of(self._run))
+            known = worker.worker_run(self._job.run, lambda: imports.data_of(self._run))
             for receiver, data in self.send(known, slot, context.taskAttemptId(), incoming):
                 if not self._is_last:
                     yield struct.pack("!q", receiver)

@@ -60,6 +60,7 @@ class LocalCluster:
         self._progress = progress_line.Progress(sys.stderr) if progress_line.wanted(progress) else None
         self.runs: dict[str, TopologyRun] = {}
         """The runs of this cluster, by name."""
+        self._pid = os.getpid()
         self._reviving = threading.Lock()
         self._embedded: EmbeddedZooKeeper | None = None
         self._temporary: str | None = None
@@ -127,10 +128,12 @@ class LocalCluster:
 
     def shutdown(self) -> None:
         """End every topology, and the ZooKeeper if it is ours. The Spark session stays for the next
-        cluster.
+        cluster. In a fork of the process that made the cluster, do nothing.
 
         :raises TimeoutError: a topology did not end in time; all else has ended.
         """
+        if os.getpid() != self._pid:
+            return
         atexit.unregister(self._end_at_exit)
         with contextlib.ExitStack() as ending:
             ending.callback(self._end_zookeeper)
@@ -143,14 +146,13 @@ class LocalCluster:
         """Shut down when the program ends without having done so, and before all that was
         registered until now: a run reads rows of its spout."""
         atexit.unregister(self._end_at_exit)
-        atexit.register(self._end_at_exit, os.getpid())
+        atexit.register(self._end_at_exit)
 
-    def _end_at_exit(self, pid: int) -> None:
+    def _end_at_exit(self) -> None:
         # A process that is ending may start no thread any more, although a part of the end may want
         # a thread.
-        if os.getpid() == pid:
-            with contextlib.suppress(TimeoutError, RuntimeError):
-                self.shutdown()
+        with contextlib.suppress(TimeoutError, RuntimeError):
+            self.shutdown()
 
     def _end_zookeeper(self) -> None:
         if self._embedded is not None:

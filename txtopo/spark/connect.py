@@ -22,7 +22,8 @@ _CURE = "Unset SPARK_REMOTE, leave spark.api.mode at classic, and start with --m
 
 def refuse(master: str = "", settings: Mapping[str, str] | None = None) -> None:
     """Refuse it as ``master``, in ``settings``, in Spark's own configuration, in the environment,
-    and as the session there is."""
+    and as the session there is; and the Spark of a process that this one is a fork of."""
+    spark_settings.refuse_fork()
     if master.lower().startswith("sc://"):
         raise _error(redaction.redacted(master))
     _refuse_environment(os.environ)

@@ -234,7 +234,7 @@ def replaced(configuration: Mapping[str, str]) -> list[str]:
 def stop_ours() -> None:
     """Stop the context we made, if there is one."""
     global _ours
-    if _ours is not None:
+    if _ours is not None and pyspark.SparkContext._gateway not in spark_settings.inherited:
         _, context = _ours
         _ours = None
         if pyspark.SparkContext._active_spark_context is context:

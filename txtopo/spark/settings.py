@@ -14,13 +14,27 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyspark
 
 from txtopo import errors
 from txtopo.config import sources
 
+inherited: list[Any] = []
+"""In a fork: the connections to Spark of the processes that were forked."""
+os.register_at_fork(after_in_child=lambda: inherited.append(pyspark.SparkContext._gateway))
+
 _LINE = re.compile(r"\s*(spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(.*?)\s*")
+
+
+def refuse_fork() -> None:
+    """Refuse an inherited Spark: two processes on one connection would get each other's answers."""
+    if pyspark.SparkContext._gateway is not None and pyspark.SparkContext._gateway in inherited:
+        raise errors.SetupError(
+            "this process is a fork of the process that started Spark, and cannot use that Spark\n"
+            "  Start it with spawn, as multiprocessing.get_context('spawn') does; or fork before Spark is started."
+        )
 
 
 def of_this_process() -> dict[str, str]:
@@ -38,6 +52,7 @@ def of_this_process() -> dict[str, str]:
 
 def of_context(context: pyspark.SparkContext) -> dict[str, str]:
     """Those of ``context``."""
+    refuse_fork()
     return _ours(dict(context.getConf().getAll()))
 
 

@@ -51,14 +51,6 @@ def _context_of(group: str, task_name: str, has_effects: bool) -> Any:
     return context
 
 
-def data_of(run: Any) -> bytes:
-    """The pickled run in the broadcast ``run``, when what it names can be imported."""
-    places, data = run.value
-    if places is not None:
-        imports.search(places)
-    return data  # type: ignore[no-any-return]
-
-
 class LevelFunction:
     """One level of one job. The last level yields bytes; the others yield (receiving slot, bytes)
     pairs, flat, as Spark's pairwise RDD wants."""
@@ -68,7 +60,7 @@ class LevelFunction:
 
     def __call__(self, slot: int, incoming: Iterator[bytes]) -> Iterator[bytes]:
         context = _context_of(f"{self._job.run}/{self._job.name}", f"level {self._level}", self._job.part in COMMITTING)
-        known = worker.worker_run(self._job.run, lambda: data_of(self._run), time.perf_counter)
+        known = worker.worker_run(self._job.run, lambda: imports.data_of(self._run), time.perf_counter)
         with worker.seldom_collected():
             for receiver, data in self.send(known, slot, context.taskAttemptId(), incoming):
                 if not self._is_last:
@@ -92,7 +84,7 @@ class ResidentFunction:
         context = _context_of(self._group, "a resident task", has_effects=True)
         for _ in incoming:
             pass  # A worker that leaves input behind dies.
-        known = worker.worker_run(self._token, lambda: data_of(self._run), time.perf_counter)
+        known = worker.worker_run(self._token, lambda: imports.data_of(self._run), time.perf_counter)
         with worker.seldom_collected(), Client(self._address, "AF_UNIX") as channel:
             # An end in the middle of a transaction is an error: whoever asked has given up.
             while (request := _received(channel)) is not None:
