@@ -4,6 +4,7 @@ traceback; no code can undo the failure."""
 from __future__ import annotations
 
 import base64
+import linecache
 import pickle
 import random
 import sys
@@ -402,6 +403,16 @@ def deeper(n: int) -> None:
 def test_the_line_that_raised_is_shown_however_deep_it_is() -> None:
     failure = in_processing("execute", lambda *ignored: deep(60), 1)
     assert 'raise ValueError("at the bottom")' in failure.traceback
+
+
+def test_a_line_of_code_that_only_the_driver_has_is_shown_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a cell of a notebook, or of a file that is not on the machine of the worker."""
+    monkeypatch.setitem(linecache.cache, "<cell 3>", (9, None, ["def parse(word):\n", "    return int(word)\n"], "<cell 3>"))
+    frames = '  File "<cell 3>", line 2, in parse\n  File "/no/such.py", line 7, in run\n  File "<cell 3>", line 1, in <module>\n    as it was\n'
+    failure = outcome.Failure("error", "parse", 0, FIRST, "processing", "execute", "ValueError: tea", f"{frames}ValueError: tea\n")
+    shown = frames.replace("in parse\n", "in parse\n    return int(word)\n")
+    assert f"\n{shown}ValueError: tea" in str(failure)
+    assert f"\n{shown}ValueError: tea" in str(failure.to_error())
 
 
 def test_causes_are_shown_too_and_none_of_our_frames_among_them() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hmac
+import linecache
 import os
 import pickle
 import re
@@ -45,7 +46,7 @@ class Failure:
 
     def to_error(self) -> errors.TxtopoError:
         """The error that ends a run because of this failure."""
-        where = (self.component, self.task, str(self.attempt), self.phase, self.hook, self.error, self.traceback)
+        where = (self.component, self.task, str(self.attempt), self.phase, self.hook, self.error, _with_source(self.traceback))
         if self.cause is not None:
             cause = pickle.loads(self.cause)
             if type(cause) is errors.UsageError:
@@ -58,7 +59,8 @@ class Failure:
 
     @property
     def _place(self) -> str:
-        return f"  in component {self.component!r}, task {self.task}, attempt {self.attempt}, {self.phase} phase, {self.hook}\n{self.traceback}"
+        where = f"component {self.component!r}, task {self.task}, attempt {self.attempt}, {self.phase} phase, {self.hook}"
+        return f"  in {where}\n{_with_source(self.traceback)}"
 
     def __str__(self) -> str:
         return f"{self.error}\n{self._place}"
@@ -131,6 +133,17 @@ def user_traceback(error: BaseException) -> str:
     except Exception:
         text = "(its traceback cannot be shown)\n"
     return _bounded(text)
+
+
+def _with_source(text: str) -> str:
+    """``text`` with the source lines that only this process has: of a file that the worker's
+    machine lacks, or of a cell in a notebook."""
+
+    def shown(frame: re.Match[str]) -> str:
+        line = linecache.getline(frame[1], int(frame[2])).strip()
+        return f"{frame[0]}    {line}\n" if line else frame[0]
+
+    return re.sub(r'^  File "(.+)", line (\d+), in .*\n(?!    )', shown, text, flags=re.MULTILINE)
 
 
 def _bounded(text: str) -> str:
