@@ -6,8 +6,8 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +19,8 @@ import pytest
 
 from txtopo.command import cli, doctor
 from txtopo.errors import SetupError
-from txtopo.state import directory, java, server_process
+from txtopo.spark import session
+from txtopo.state import directory, java
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,6 +39,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(java, "require_java", lambda: java.Java("/usr/bin/java", 17))
     monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr(doctor, "_TRIAL", "")
     return tmp_path
 
 
@@ -69,8 +71,8 @@ def test_a_whole_installation_can_run_and_leaves_no_file(place: Path, capsys: py
     assert cli.main(["doctor"]) == 0
     said = capsys.readouterr().out
     assert said.endswith("\n\na run can start here\n")
-    packages, machine = ("pyspark", "kazoo", "pydantic", "cloudpickle"), ("data directory", "temporary files", "loopback", "memory")
-    for name in ("Python", "Java", *packages, "ZooKeeper", *machine):
+    packages, machine = ("pyspark", "kazoo", "pydantic", "cloudpickle"), ("data directory", "temporary files", "memory")
+    for name in ("Python", "Java", *packages, *machine, "Spark"):
         assert f"  {name} " in said
     assert list(place.iterdir()) == []
 
@@ -136,30 +138,36 @@ def test_the_requirements_are_those_of_the_package() -> None:
     assert {("pyspark", None), ("kazoo", None), ("pyarrow", "arrow"), ("pymysql", "mysql")} <= names
 
 
-def test_missing_jars_are_told_with_their_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_process, "jars", raising(SetupError("no jars\n  Install pyspark.")))
-    assert check("ZooKeeper") == doctor.Check("ZooKeeper", "missing", "no jars", "Install pyspark.")
+def test_a_trial_that_fails_is_told_with_its_reason_and_its_cure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a user without a name: nothing else is missing."""
+    monkeypatch.setattr(doctor, "_TRIAL", "import sys\nprint('no name\\n  Give it one.', flush=True)\nsys.exit('at x.java\\nEnded.')")
+    assert doctor.trial() == doctor.Check("Spark", "missing", "no name", "Give it one.\nEnded.")
+    assert cli.main(["doctor"]) == SetupError.exit_code
+    assert capsys.readouterr().out.endswith("a run cannot start here: Spark missing\n")
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    assert str(doctor.trial().cure).startswith("SPARK_HOME is /opt/spark. Type: unset SPARK_HOME; ")
+    monkeypatch.setattr(doctor, "_TRIAL", "import os; os.kill(os.getpid(), 9)")
+    monkeypatch.delenv("SPARK_HOME")
+    assert doctor.trial().fact == "its trial ended with exit code -9"
 
 
-def spark(place: Path, version: str) -> dict[str, str]:
-    (place / "spark" / "jars").mkdir(parents=True)
-    (place / "spark" / "jars" / f"spark-core_2.13-{version}.jar").touch()
-    return {"SPARK_HOME": str(place / "spark")}
+def test_a_trial_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_TRIAL", "import signal; signal.pause()")
+    monkeypatch.setattr(doctor, "TRIAL_S", 0.01)
+    assert doctor.trial().fact == "no job has run within 0.01 s"
 
 
-def test_a_spark_home_of_another_version_is_told(place: Path) -> None:
-    result = check("SPARK_HOME", spark(place, "3.5.1"))
-    assert result.status == "missing"
-    assert "is Spark 3.5.1, pyspark is" in result.fact
-    assert "unset SPARK_HOME" in str(result.cure)
+def test_nothing_is_tried_where_something_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(doctor, "trial", raising(AssertionError("tried")))
+    without(monkeypatch, "kazoo")
+    assert cli.main(["doctor"]) == SetupError.exit_code
+    assert "kazoo missing\n" in capsys.readouterr().out
 
 
-def test_a_spark_home_of_the_same_version_is_fine(place: Path) -> None:
-    assert check("SPARK_HOME", spark(place, importlib.metadata.version("pyspark"))).status == "ok"
-
-
-def test_a_spark_home_without_spark_is_told(place: Path) -> None:
-    assert check("SPARK_HOME", {"SPARK_HOME": str(place)}).fact == f"{place} has no Spark"
+def test_a_user_without_a_name_cannot_start_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pwd, "getpwuid", raising(KeyError("uid not found: 54321")))
+    with pytest.raises(SetupError, match=r"the user \d+ has no name on this machine, .*\n .* with `RUN useradd --uid \d+ NAME`"):
+        session.spark_context("local[1]")
 
 
 def test_a_data_directory_that_is_a_file_is_told(place: Path) -> None:
@@ -187,11 +195,6 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda place: Usage(1 << 40, 0, 10 << 20))
     assert check("data directory").fact.endswith("has 10 MiB free, 256 MiB are needed")
     assert check("temporary files").status == "missing"
-
-
-def test_a_loopback_without_connections_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "create_server", raising(OSError("Network is down")))
-    assert check("loopback").status == "missing"
 
 
 def test_little_memory_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

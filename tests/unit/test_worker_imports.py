@@ -3,7 +3,9 @@ cure."""
 
 from __future__ import annotations
 
+import pickle
 import sys
+import traceback
 import types
 from pathlib import Path
 from types import ModuleType
@@ -75,10 +77,17 @@ def test_code_that_cannot_be_loaded_ends_the_run_with_its_reason(monkeypatch: py
     exec("class Bolt: pass", vars(module))
     data = pickling.dumps(vars(module)["Bolt"])
     del module.__dict__["Bolt"]
-    with pytest.raises(errors.SetupError) as caught:
+    with pytest.raises(AttributeError) as caught:
         worker.worker_run("a run of another version", lambda: data)
-    error = imports.error_of(text_of_spark(f"txtopo.errors.SetupError: {caught.value}"), is_local=False)
+    error = imports.error_of(text_of_spark("".join(traceback.format_exception(caught.value))), is_local=False)
     assert str(error).startswith("a worker cannot load the topology's code: AttributeError: Can't get attribute 'Bolt' on <module 'another_version'")
+
+
+def test_memory_that_runs_out_while_code_is_loaded_is_another_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickle, "loads", lambda data: bytearray(1 << 62))
+    with pytest.raises(MemoryError) as caught:
+        worker.worker_run("a run without memory", lambda: b"")
+    assert imports.error_of(text_of_spark("".join(traceback.format_exception(caught.value))), is_local=False) is None
 
 
 def test_a_hook_that_misses_a_module_of_the_driver_ends_the_run_with_the_cure_and_its_place() -> None:

@@ -4,7 +4,8 @@ missing thing.
 The module imports neither pyspark nor kazoo, so that the doctor also works where a package is
 missing (``command.entry``).
 
-Runs on: where the command is typed; starts ``java -version`` and nothing else.
+Runs on: where the command is typed; starts ``java -version`` and, where nothing is missing, for a
+moment all that a run starts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import os
 import platform
 import re
 import shutil
-import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Literal
 
 from txtopo import errors
-from txtopo.state import directory, java, server_process
+from txtopo.state import directory, java
 
 DESCRIPTION = "Check whether a run can start on this machine. Each missing thing is shown with its cure."
 EXIT_CODES = f"""\
@@ -45,10 +46,23 @@ TEMPORARY_FREE_MIN_BYTES = 64 << 20
 MEMORY_ADVISED_BYTES = 3 << 30
 """Memory for Spark's JVM (2 GiB), the JVM of ZooKeeper and a few Python processes."""
 
+TRIAL_S = 120.0
+_LINES_MAX = 12
+_TRIAL = """
+import sys, txtopo
+from txtopo.spark import imports
+try:
+    with txtopo.LocalCluster(master="local[1]", progress=False) as cluster:
+        imports.shared_with(cluster.context)
+        cluster.context.parallelize([0], 1).foreach(lambda n: __import__("txtopo.dataplane.slot"))
+except Exception as error:
+    print(error if isinstance(error, txtopo.TxtopoError) else f"a job of Spark failed\\n{error}")
+    sys.exit(1)
+"""
+
 EXTRAS_OF_DEVELOPERS = ("bench", "dev", "docs")
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[[^]]*\])?\s*([^;]*?)\s*(?:;\s*extra\s*==\s*['\"]([^'\"]+)['\"])?")
-_SPARK_CORE = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +85,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the checks; the exit code says whether a run can start."""
-    return show(tuple(checks(os.environ, arguments.data_dir)), arguments.json)
+    """Print the checks and, if nothing is missing, the result of a trial; the exit code says
+    whether a run can start."""
+    results = list(checks(os.environ, arguments.data_dir))
+    if not any(check.status == "missing" for check in results):
+        results.append(trial())
+    return show(tuple(results), arguments.json)
+
+
+def trial() -> Check:
+    """Start what a run starts, with its settings: Spark, a ZooKeeper, and a worker that imports
+    txtopo."""
+    try:
+        done = subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, text=True, errors="replace", timeout=TRIAL_S)
+    except subprocess.TimeoutExpired:
+        return Check("Spark", "missing", f"no job has run within {TRIAL_S:g} s", "Is the machine overloaded, or a process stopped?")
+    if done.returncode == 0:
+        return Check("Spark", "ok", "a JVM, a ZooKeeper and a Python worker have run")
+    said = [line for line in [*done.stdout.splitlines(), *done.stderr.splitlines()] if not line.lstrip().startswith(("at ", "... "))]
+    if home := os.environ.get("SPARK_HOME"):
+        said.insert(1, f"SPARK_HOME is {home}. Type: unset SPARK_HOME; pyspark brings a Spark.")
+    return _of_error("Spark", errors.SetupError("\n".join(said[:_LINES_MAX]) or f"its trial ended with exit code {done.returncode}"))
 
 
 def show(results: tuple[Check, ...], as_json: bool) -> int:
@@ -95,12 +128,8 @@ def checks(environment: Mapping[str, str], data_dir: Path) -> Iterator[Check]:
     yield _python()
     yield _java(environment)
     yield from _packages()
-    yield _jars(environment)
-    if environment.get("SPARK_HOME"):
-        yield _spark_home(Path(environment["SPARK_HOME"]))
     yield _data_dir(data_dir)
     yield _temporary()
-    yield _ports()
     yield _memory()
     yield from _extras()
 
@@ -203,29 +232,6 @@ def _numbers(version: str) -> list[int]:
     return numbers
 
 
-def _jars(environment: Mapping[str, str]) -> Check:
-    name = "ZooKeeper"
-    try:
-        jars = server_process.jars()
-    except errors.SetupError as error:
-        return _of_error(name, error)
-    server = next(jar for jar in jars if jar.name.startswith("zookeeper-"))
-    return Check(name, "ok", f"{server.name} in {server.parent}")
-
-
-def _spark_home(home: Path) -> Check:
-    """``SPARK_HOME`` wins over the Spark of pyspark, also where its version is another."""
-    cure = "Type: unset SPARK_HOME; pyspark brings a Spark."
-    cores = [match[1] for jar in (home / "jars").glob("spark-core_*.jar") if (match := _SPARK_CORE.fullmatch(jar.name))]
-    if not cores:
-        return Check("SPARK_HOME", "missing", f"{home} has no Spark", cure)
-    pyspark = _installed("pyspark")
-    if pyspark is not None and _numbers(pyspark)[:2] != _numbers(cores[0])[:2]:
-        either = f"{cure} Or install its version: pip install pyspark=={cores[0]}"
-        return Check("SPARK_HOME", "missing", f"{home} is Spark {cores[0]}, pyspark is {pyspark}", either)
-    return Check("SPARK_HOME", "ok", f"{home}, Spark {cores[0]}")
-
-
 # -- the machine ---------------------------------------------------------------------------------
 
 
@@ -261,16 +267,6 @@ def _writable(name: str, place: Path, shown: Path, free_min: int, cure: str) -> 
     if free < free_min:
         return Check(name, "missing", f"{shown} has {_size(free)} free, {_size(free_min)} are needed", f"Make room. {cure}")
     return Check(name, "ok", f"{shown}, {_size(free)} free")
-
-
-def _ports() -> Check:
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname(), timeout=5):
-            pass
-    except OSError as error:
-        cure = "Bring the loopback interface up (ip link set lo up), and let a firewall or sandbox pass 127.0.0.1."
-        return Check("loopback", "missing", f"no connection to a port of 127.0.0.1: {error}", cure)
-    return Check("loopback", "ok", "127.0.0.1 takes connections")
 
 
 def _memory() -> Check:

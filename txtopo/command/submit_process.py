@@ -24,6 +24,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.spark import children, jvm_output
+from txtopo.state import java
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
@@ -32,6 +33,7 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 def run(arguments: Sequence[str], program: str) -> int:
     """Run ``arguments`` to the end; the exit code. ``program`` is the file that the driver runs:
     the driver is recognised by this argument."""
+    java.require_user()
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     parent = os.getpid()
     process: subprocess.Popen[bytes] | None = None

@@ -15,8 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from txtopo import errors
-from txtopo.dataplane import hold, out_of_resources, outcome, wire
+from txtopo.dataplane import hold, wire
 from txtopo.dataplane.job import Run
 from txtopo.plan import compiler
 from txtopo.plan.compiler import Plan
@@ -125,14 +124,7 @@ def worker_run(token: str, load: Callable[[], bytes], clock: Callable[[], float]
     if token in _runs:
         _runs.move_to_end(token)
         return _runs[token]
-    data = load()
-    try:
-        run = pickling.loads(data)
-    except out_of_resources.RAN_OUT:
-        raise
-    except Exception as error:
-        raise errors.SetupError(f"a worker cannot load the topology's code: {outcome.describe(error)}") from error
-    known = WorkerRun(run, clock)
+    known = WorkerRun(pickling.loads(load()), clock)
     _runs[token] = known
     while len(_runs) > _RUNS_MAX:
         forgotten, run = _runs.popitem(last=False)

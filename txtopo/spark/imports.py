@@ -47,5 +47,6 @@ def error_of(text: str, is_local: bool) -> errors.SetupError | None:
         if not is_local:
             cure = "send it along with `txtopo submit`, or with --py-files; or install it for the workers' Python (docs/clusters.md)"
         return errors.SetupError(f"the workers cannot import the module {missed[1]!r}, which this program can\n  Cure: {cure}.")
-    refused = re.search(r"^txtopo\.errors\.SetupError: (.*)", text, re.MULTILINE)
-    return None if refused is None else errors.SetupError(f"{refused[1]}\n  Its modules must be the same there as here. Spark says:\n{text}")
+    unloaded = re.search(r'/topology/pickling\.py", line \d+, in loads\n(?: .*\n)*((?!MemoryError)\S.*)', text)
+    cure = f"Its modules must be the same there as here. Spark says:\n{text}"
+    return None if unloaded is None else errors.SetupError(f"a worker cannot load the topology's code: {unloaded[1]}\n  {cure}")

@@ -173,6 +173,7 @@ def spark_context(master: str, extra: Mapping[str, str] | None = None) -> Any:
     is reused if they are equal, else replaced."""
     global _ours
     java.require_java()
+    java.require_user()
     if pyspark.SparkContext._active_spark_context is None:
         require_local(master)
     settings = our_settings(master, extra)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -49,6 +50,16 @@ def require_java() -> Java:
     if version < OLDEST_VERSION:
         raise errors.SetupError(f"{executable} is Java {version}; Java {OLDEST_VERSION} or newer is needed\n{_CURE}")
     return Java(executable, version)
+
+
+def require_user() -> None:
+    """Raise SetupError if the user of this process has no name: Spark's JVM asks for the name, and
+    ends without one."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        cure = f"Run as a user with a name; or name this user, in the image of a container with `RUN useradd --uid {os.getuid()} NAME`."
+        raise errors.SetupError(f"the user {os.getuid()} has no name on this machine, and Spark does not start without\n  {cure}") from None
 
 
 def environment() -> dict[str, str]:
