@@ -161,3 +161,25 @@ with LocalCluster() as cluster:
     done = run_python(code, tmp_path)
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
     assert "REFUSED this process is a fork of" in done.stderr
+
+
+@pytest.mark.thorough
+def test_a_run_needs_no_standard_streams(tmp_path: Path) -> None:
+    """Descriptors that are closed would be those of locks and sockets."""
+    code = """
+import os, pathlib
+for descriptor in (0, 1, 2):
+    os.close(descriptor)
+os.execv(os.environ["PYTHON"], [os.environ["PYTHON"], "-m", "txtopo", "run", "words.py", "--until-exhausted", "--master", "local[2]"])
+"""
+    words = """
+from tests.topologies.recording import NotingCommitter
+from txtopo import TransactionalTopologyBuilder
+from txtopo.testing import MemoryTransactionalSpout
+builder = TransactionalTopologyBuilder("words", "spout", MemoryTransactionalSpout({0: [(1,), (2,)]}, ["n"], 1))
+builder.set_bolt("count", NotingCommitter()).global_grouping("spout")
+topology = builder.build_topology()
+"""
+    (tmp_path / "words.py").write_text(words)
+    done = run_python(code, tmp_path, PYTHON=sys.executable)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

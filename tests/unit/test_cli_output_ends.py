@@ -4,6 +4,7 @@ code and one clear message."""
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import subprocess
@@ -16,6 +17,8 @@ import pytest
 from txtopo import LocalCluster, UserCodeError, errors
 from txtopo.command import main
 from txtopo.dataplane import out_of_resources
+
+ROOT = Path(__file__).parents[2]
 
 READ_NO_LONGER = 128 + signal.SIGPIPE
 """The exit code in a shell of a program that writes to a pipe without a reader."""
@@ -97,6 +100,40 @@ def test_output_that_a_full_disk_does_not_take_says_so_once(program: str) -> Non
     assert done.stderr.count("No space left") == 1
     assert "Exception ignored" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+CLOSED = """
+import os, sys
+from txtopo.command import main
+
+def say():
+    print("told"), print("complained", file=sys.stderr)
+    os.open("opened", os.O_WRONLY | os.O_CREAT)
+    os.system("echo by a child; echo by a child >&2")
+    return 0
+
+sys.exit(main.exit_code_of(say, verbose=False))
+"""
+
+
+@pytest.mark.in_gate("buffered-*")
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
+def test_a_program_whose_standard_streams_are_closed_runs_and_writes_into_no_other_file(closed: str, tmp_path: Path) -> None:
+    """The next file that is opened would get the number of a closed stream."""
+    command = ["sh", "-c", f'exec "$0" "$@" {closed}', sys.executable, "-c", CLOSED]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "opened").read_text() == ""
+    assert sorted(done.stdout.split("\n")) == (["", "by a child", "told"] if closed == "2>&-" else [""])
+    assert done.stderr == ("complained\nby a child\n" if closed == ">&-" else "")
+
+
+def test_a_program_that_has_closed_its_standard_error_may_be_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = io.StringIO()
+    gone.close()
+    monkeypatch.setattr(sys, "stderr", gone)
+    assert main.exit_code_of(failing(OSError("lost")), verbose=False) == 1
+    sys.stderr.close()
 
 
 def failing(error: OSError) -> Callable[[], int]:

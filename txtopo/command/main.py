@@ -70,6 +70,7 @@ def main(topology: Any, conf: config.Config | Mapping[str, Any] | None = None, a
 def exit_code_of(action: Callable[[], int], verbose: bool) -> int:
     """Do ``action``; an error is printed, without Python's traceback unless ``verbose``, and
     becomes its exit code."""
+    progress.open_closed_streams()
     try:
         return _told(action, verbose)
     except BrokenPipeError:
@@ -85,7 +86,7 @@ def _told(action: Callable[[], int], verbose: bool) -> int:
         try:
             return action()
         finally:
-            output.flush()
+            sys.stdout.flush()
     except KeyboardInterrupt as interruption:
         print("txtopo: interrupted", file=sys.stderr)
         return signals.exit_code_of(interruption)

@@ -27,13 +27,6 @@ def has_no_reader() -> bool:
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in looked.poll(0))
 
 
-def flush() -> None:
-    """Write the buffer of standard output. ``sys.stdout`` is ``None`` where standard output was
-    closed before the command began: ``>&-``."""
-    if sys.stdout is not None:
-        sys.stdout.flush()
-
-
 def let_go() -> None:
     """Forget what cannot be written: Python would try again at its end, complain, and change the
     exit code."""
@@ -58,4 +51,4 @@ def _descriptor(stream: Any) -> int | None:
         return None
 
 
-__all__ = ["READ_NO_LONGER", "flush", "has_no_reader", "let_go"]
+__all__ = ["READ_NO_LONGER", "has_no_reader", "let_go"]

@@ -57,6 +57,7 @@ class LocalCluster:
         data_dir: str | Path | None = None,
         progress: bool | None = None,
     ) -> None:
+        progress_line.open_closed_streams()
         self._progress = progress_line.Progress(sys.stderr) if progress_line.wanted(progress) else None
         self.runs: dict[str, TopologyRun] = {}
         """The runs of this cluster, by name."""
@@ -207,6 +208,7 @@ class Submission:
         spark_conf: Mapping[str, str] | None = None,
         waiting: Callable[[errors.HeldError], None] = lambda held: None,
     ) -> None:
+        progress_line.open_closed_streams()
         self._embedded: EmbeddedZooKeeper | None = None
         connect.refuse(master, spark_conf)
         if conf.zookeeper is None:

@@ -32,7 +32,19 @@ COLUMNS_MAX = 100
 """How wide the first lines may be."""
 
 _PREFIX = "txtopo: "
+_STDERR = 2
 _SHORT_GENERATION = 8
+
+
+def open_closed_streams() -> None:
+    """Open standard streams that were closed before this program began (``2>&-``), on nothing: the
+    next file would get their number, and with the number all that is written to them."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for name in ("stdout", "stderr"):
+        if getattr(stream := getattr(sys, name), "closed", stream is None):
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
 def _counted(n: int, noun: str) -> str:
@@ -62,7 +74,7 @@ def describe(status: RunStatus) -> str:
 def wanted(asked: bool | None) -> bool:
     """Whether to show progress on standard error: as ``asked``, or if ``asked`` is ``None``, where
     standard error is a terminal."""
-    return sys.stderr is not None and sys.stderr.isatty() if asked is None else asked
+    return sys.stderr.isatty() if asked is None else asked
 
 
 class Progress:

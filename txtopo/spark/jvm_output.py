@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import sys
 import threading
 from types import TracebackType
 
@@ -70,11 +71,8 @@ class PassedOn:
     def __init__(self) -> None:
         # The present standard error, as a child would have inherited it: the program may replace
         # standard error later.
-        try:
-            descriptor = os.dup(_STDERR)
-        except OSError:
-            # Standard error was closed before this program began: `2>&-`.
-            descriptor = os.open(os.devnull, os.O_WRONLY)
+        # If it was closed before this program began (`2>&-`), another file may have its number.
+        descriptor = os.open(os.devnull, os.O_WRONLY) if sys.__stderr__ is None else os.dup(_STDERR)
         shown = io.FileIO(descriptor, "w")
         descriptor, self._writes = os.pipe()
         reads = io.FileIO(descriptor, "r")
