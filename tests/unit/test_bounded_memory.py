@@ -11,6 +11,7 @@ import pickle
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ from txtopo.dataplane.spill import SpillBuffer
 from txtopo.dataplane.wire import ChunkHeader, Frame
 from txtopo.dataplane.worker import WorkerRun
 from txtopo.engine import status
+from txtopo.engine.jobs import JobLostError
+from txtopo.spark.jobs import SparkJobs
 from txtopo.topology.grouping import Grouping
 from txtopo.topology.stream import StreamSpec, TupleSource
 
@@ -357,6 +360,31 @@ def test_a_worker_whose_memory_is_bounded_names_the_bound(monkeypatch: pytest.Mo
 )
 def test_sparks_text_about_a_lost_job_is_answered_with_the_setting_to_change(words: str, setting: str) -> None:
     assert setting in str(out_of_resources.cure_of(words))
+
+
+LOST = "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Command exited with code 137"
+
+
+def test_an_executor_ended_by_kill_9_is_told_with_the_signal_and_memory_where_there_is_a_sign_of_it() -> None:
+    assert str(out_of_resources.cure_of(LOST)).startswith("An executor was ended by SIGKILL (exit code 137), and Spark does not know by whom. If ")
+    for sign in ("OOMKilled", "Container killed by YARN for exceeding memory limits"):
+        assert str(out_of_resources.cure_of(f"{LOST}\n{sign}")).startswith("An executor was killed for its memory: raise ")
+
+
+def test_the_first_line_about_a_lost_job_is_whole() -> None:
+    """The progress of a run shows the first line alone."""
+    on_spark: Any = object.__new__(SparkJobs)
+    on_spark._run, on_spark._resident = SimpleNamespace(secret=b"", local_master=False), None
+
+    def lost(*arguments: object) -> None:
+        raise RuntimeError(LOST)
+
+    on_spark._begin = lost
+    with pytest.raises(JobLostError) as caught:
+        on_spark.run(Job("run", "processing", ATTEMPT, {}), SimpleNamespace(levels_of=lambda part: None))
+    first, second, *rest = str(caught.value).splitlines()
+    assert first == out_of_resources.cure_of(LOST)
+    assert (second, rest) == ("Spark says:", [LOST])
 
 
 def test_where_nothing_ran_out_nothing_is_said() -> None:

@@ -107,7 +107,7 @@ def test_a_cluster_and_a_command_say_that_spark_starts_before_anything_is_starte
     assert capsys.readouterr().err == "", "this is no terminal"
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NotNowError):
-        main.run(topology(), Config(), arguments(), tmp_path)
+        main.run(topology(), Config(), arguments())
     assert capsys.readouterr().err == "txtopo: starting Spark …\n"
 
 

@@ -47,13 +47,10 @@ MEMORY_ADVISED_BYTES = 3 << 30
 """Memory for Spark's JVM (2 GiB), the JVM of ZooKeeper and a few Python processes."""
 
 TRIAL_S = 120.0
-_LINES_MAX = 12
 _TRIAL = """
 import sys, txtopo
-from txtopo.spark import imports
 try:
     with txtopo.LocalCluster(master="local[1]", progress=False) as cluster:
-        imports.shared_with(cluster.context)
         cluster.context.parallelize([0], 1).foreach(lambda n: __import__("txtopo.dataplane.slot"))
 except Exception as error:
     print(error if isinstance(error, txtopo.TxtopoError) else f"a job of Spark failed\\n{error}")
@@ -105,7 +102,7 @@ def trial() -> Check:
     said = [line for line in [*done.stdout.splitlines(), *done.stderr.splitlines()] if not line.lstrip().startswith(("at ", "... "))]
     if home := os.environ.get("SPARK_HOME"):
         said.insert(1, f"SPARK_HOME is {home}. Type: unset SPARK_HOME; pyspark brings a Spark.")
-    return _of_error("Spark", errors.SetupError("\n".join(said[:_LINES_MAX]) or f"its trial ended with exit code {done.returncode}"))
+    return _of_error("Spark", errors.SetupError("\n".join(said[:12]) or f"its trial ended with exit code {done.returncode}"))
 
 
 def show(results: tuple[Check, ...], as_json: bool) -> int:

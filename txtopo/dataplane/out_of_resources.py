@@ -105,8 +105,13 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (("MemoryError",), f"A Python worker has no memory left: {_SMALLER}; or {_WORKER}."),
     (
-        ("OOMKilled", "exceeding memory limits", "exceeding physical memory limits", "exceeding virtual memory limits", "exit code 137", "code 137"),
+        ("OOMKilled", "exceeding memory limits", "exceeding physical memory limits", "exceeding virtual memory limits"),
         f"An executor was killed for its memory: raise spark.executor.memoryOverhead or spark.executor.pyspark.memory; or {_SMALLER}.",
+    ),
+    (
+        ("code 137", "code: 137", "status: 137"),
+        "An executor was ended by SIGKILL (exit code 137), and Spark does not know by whom. If the system did so for its memory (dmesg on the"
+        f" executor's host says so): raise spark.executor.memoryOverhead; or {_SMALLER}.",
     ),
     (
         ("exited with code 52", "exit code 52", "code 52 ("),

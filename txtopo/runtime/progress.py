@@ -32,19 +32,17 @@ COLUMNS_MAX = 100
 """How wide the first lines may be."""
 
 _PREFIX = "txtopo: "
-_STDERR = 2
 _SHORT_GENERATION = 8
 
 
 def open_closed_streams() -> None:
     """Open standard streams that were closed before this program began (``2>&-``), on nothing: the
     next file would get their number, and with the number all that is written to them."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
-    for name in ("stdout", "stderr"):
-        if getattr(stream := getattr(sys, name), "closed", stream is None):
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    streams = (sys.stdout, sys.stderr)
+    sys.stdout, sys.stderr = (open(os.devnull, "w") if getattr(stream, "closed", stream is None) else stream for stream in streams)  # noqa: SIM115
 
 
 def _counted(n: int, noun: str) -> str:

@@ -15,10 +15,8 @@ from typing import Any
 
 from txtopo import errors
 
-Places = tuple[list[str], tuple[str, str]]
 
-
-def shared_with(context: Any) -> Places:
+def shared_with(context: Any) -> tuple[list[str], tuple[str, str]]:
     """The directories that this process imports from, and those of its Python. Workers of
     ``context`` know that of this package at once: its code tells them the others."""
     root = str(Path(errors.__file__).parents[1])

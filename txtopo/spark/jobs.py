@@ -111,7 +111,7 @@ class SparkJobs:
                 if (unloaded := imports.error_of(_readable(text), self._run.local_master)) is not None:
                     raise unloaded from None
                 cure = out_of_resources.cure_of(text)
-                raise JobLostError(_readable(text) if cure is None else f"{cure} Spark says:\n{_readable(text)}") from None
+                raise JobLostError(_readable(text) if cure is None else f"{cure}\nSpark says:\n{_readable(text)}") from None
             return JobResult(Tally(), failure)
 
     def group(self, job: Job) -> str:

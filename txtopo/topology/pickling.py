@@ -45,8 +45,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
     """
 
     def __init__(self, file: Any, protocol: int | None = None) -> None:
-        if (program := sys.modules.get("__mp_main__")) is not None:
-            # In a process that multiprocessing has spawned, the program has this name.
+        if (program := sys.modules.get("__mp_main__")) is not None:  # the name of a program that multiprocessing has spawned
             travel_by_value(program)
         super().__init__(file, protocol=protocol)
 
