@@ -116,7 +116,7 @@ sys.exit(main.exit_code_of(say, verbose=False))
 """
 
 
-@pytest.mark.in_gate("buffered-*")
+@pytest.mark.in_gate("buffered-*2>&-")
 @pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
 def test_a_program_whose_standard_streams_are_closed_runs_and_writes_into_no_other_file(closed: str, tmp_path: Path) -> None:
     """The next file that is opened would get the number of a closed stream."""

@@ -123,14 +123,14 @@ def test_a_setting_that_cannot_be_shown_is_exit_code_2(arguments: list[str], mes
 
 def test_txtopo_run_follows_every_source(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Any] = []
-    monkeypatch.setattr(main, "run", lambda topology, conf, arguments, directory: ran.append(conf))
+    monkeypatch.setattr(main, "run", lambda topology, conf, arguments: ran.append(conf))
     cli.main(["run", "words.py", "--max-transactions", "3"])
     assert ran == [EVERYWHERE.replaced(max_attempts=7, max_transactions=3)]
 
 
 def test_a_program_that_calls_main_follows_every_source(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Any] = []
-    monkeypatch.setattr(main, "run", lambda topology, conf, arguments, directory: ran.append(conf))
+    monkeypatch.setattr(main, "run", lambda topology, conf, arguments: ran.append(conf))
     main.main(topology(), {"topology.max.spout.pending": 2}, ["--set", "user.a=1"])
     assert ran == [EVERYWHERE.replaced(max_spout_pending=2, user={"db_password": "hunter2", "a": 1})]
 

@@ -33,14 +33,14 @@ def test_the_command_runs_that_file_until_its_input_ends_and_then_compares(
 ) -> None:
     ran: list[Any] = []
 
-    def run(topology: TopologyGraph, conf: Config, arguments: argparse.Namespace, directory: Path, afterwards: Callable[[], int]) -> int:
-        ran.append((topology.id, conf.until, str(conf.data_dir), arguments.master, directory))
+    def run(topology: TopologyGraph, conf: Config, arguments: argparse.Namespace, afterwards: Callable[[], int]) -> int:
+        ran.append((topology.id, conf.until, str(conf.data_dir), arguments.master))
         monkeypatch.setattr(sys.modules[target.FILE_MODULE], "main_report", lambda: ends)
         return afterwards()
 
     monkeypatch.setattr(main, "run", run)
     assert cli.main(["demo", "--master", "local[2]"]) == ends
-    assert ran == [("stdlib-words", "exhausted", demo.DATA_DIR, "local[2]", demo.FILE.parent)]
+    assert ran == [("stdlib-words", "exhausted", demo.DATA_DIR, "local[2]")]
 
 
 # -- make ----------------------------------------------------------------------------------------
