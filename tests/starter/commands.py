@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests import quick_java
 from tests.patience import PATIENCE_S, OutOfPatience, wait_until
 from tests.processes import owners
 
@@ -117,5 +118,6 @@ def done(arguments: Sequence[str | Path], place: Path, exit_code: int = 0, **env
 
 def _environment() -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_", "TXTOPO_"))}
+    ours |= {name: os.environ[name] for name in (quick_java.OF_SPARK, quick_java.OF_LAUNCHER)}
     # spark-submit and Spark's workers take the first Python they find.
     return {**ours, "PATH": f"{BIN}{os.pathsep}{ours.get('PATH', '')}", "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}

@@ -49,7 +49,7 @@ def first_two(cluster: LocalCluster, topology: Any, pending: int) -> int:
     return run.status().replays
 
 
-@pytest.mark.in_gate("3")
+@pytest.mark.thorough
 @pytest.mark.rule(4, 18, 20, 21, 30)
 @pytest.mark.parametrize("pending", [1, 3])
 def test_the_opaque_global_count_is_that_of_all_words(cluster: LocalCluster, tmp_path: Path, pending: int) -> None:
@@ -63,7 +63,7 @@ def test_the_opaque_global_count_is_that_of_all_words(cluster: LocalCluster, tmp
     assert store.get(global_count.GLOBAL_COUNT_KEY) == 27
 
 
-@pytest.mark.in_gate("3")
+@pytest.mark.thorough
 @pytest.mark.rule(18, 20, 21, 30, 31)
 @pytest.mark.parametrize("pending", [1, 3])
 def test_a_word_that_only_the_failed_attempt_has_seen_counts_once(cluster: LocalCluster, tmp_path: Path, pending: int) -> None:

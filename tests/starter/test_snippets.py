@@ -56,14 +56,8 @@ WITH_SNIPPETS = [page for page in PAGES if any(snippets(page))]
 WITH_TOPOLOGIES = [page for page in PAGES if any("LocalCluster(" in snippet.code for snippet in snippets(page))]
 
 
-# Without the pages on testing and on a store of your own, which play schedules and check contracts.
-@pytest.mark.in_gate("README.md", "starter/*", "docs/[!ts]*", "docs/s[!t]*", "docs/stores.md", "docs/stores/[!y]*")
-@pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_the_snippets_of_a_page_run_and_print_its_outputs(
-    page: Path, shared_cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["snippet.py"])
+def run_and_compare(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run all snippets of ``page`` as one program; each prints its output."""
     names: dict[str, Any] = {"__name__": "__main__"}
     for snippet in snippets(page):
         capsys.readouterr()
@@ -72,18 +66,30 @@ def test_the_snippets_of_a_page_run_and_print_its_outputs(
             assert capsys.readouterr().out == snippet.output, f"{page.name}, line {snippet.line + 1}"
 
 
+# Without the pages on testing and on a store of your own, which play schedules and check contracts,
+# and the long one on porting; getting-started is below.
+@pytest.mark.in_gate("README.md", "starter/*", "docs/[!gpst]*", "docs/s[!t]*", "docs/stores.md", "docs/stores/[!y]*")
+@pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_snippets_of_a_page_run_and_print_its_outputs(
+    page: Path, shared_cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["snippet.py"])
+    run_and_compare(page, capsys)
+
+
 @pytest.mark.in_gate("docs/getting-started.md")
 @pytest.mark.parametrize("page", WITH_TOPOLOGIES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_snippets_of_a_page_run_again_with_the_stores_of_their_first_run(
-    page: Path, shared_cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, shared_cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The output is not compared: it may differ the second time."""
+    """The output of the second run is not compared: it may differ."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["snippet.py"])
-    for _ in range(2):
-        names: dict[str, Any] = {"__name__": "__main__"}
-        for snippet in snippets(page):
-            snippet.run(names)
+    run_and_compare(page, capsys)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for snippet in snippets(page):
+        snippet.run(names)
 
 
 def test_the_pages_that_teach_have_snippets_and_their_outputs() -> None:

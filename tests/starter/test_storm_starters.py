@@ -80,7 +80,7 @@ class Capture(BaseBatchBolt):
         self.journal.write(f"{self.attempt.txid}: {sorted(self.rows)}")
 
 
-@pytest.mark.in_gate("3-no fault", "3-after the write of 2")
+@pytest.mark.in_gate("3-after the write of 2")
 @pytest.mark.rule(3, 6, 7, 28)
 @pytest.mark.parametrize("fault", FAULTS, ids=FAULT_IDS)
 @pytest.mark.parametrize("pending", [1, 3])
@@ -99,7 +99,7 @@ def test_global_count_emits_9_16_19(cluster: LocalCluster, tmp_path: Path, pendi
     assert journal.count("failed") == (1 if fault else 0)
 
 
-@pytest.mark.in_gate("3-before the write of 2-buckets", "3-after the write of 2-count")
+@pytest.mark.in_gate("3-after the write of 2-count")
 @pytest.mark.rule(3, 6, 7, 12, 15, 28)
 @pytest.mark.parametrize("failing", ["count", "buckets"])
 @pytest.mark.parametrize("fault", FAULTS, ids=FAULT_IDS)

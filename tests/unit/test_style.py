@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import gc
 import importlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -41,6 +43,16 @@ def named(path: Path) -> str:
 
 def module_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def trees() -> Iterator[None]:
+    """The trees of all sources are millions of objects, which the garbage collector would look at
+    again and again."""
+    gc.disable()
+    yield
+    tree_of.cache_clear()
+    gc.enable()
 
 
 @cache
