@@ -9,6 +9,7 @@ import random
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,18 +18,19 @@ from tests.patience import PATIENCE_S
 from tests.servers import server_stores
 from tests.servers.clusters import cluster, shared_cluster
 from tests.servers.databases import Database
-from tests.servers.kafka import kafka
+from tests.servers.kafka import kafka, sole_broker
 from tests.servers.mariadb import mariadb
 from tests.servers.postgres import postgres
 from tests.servers.redis_server import redis_server
 from tests.servers.server_stores import place, server_store, workers
 from txtopo.config import sources
 from txtopo.state import embedded
+from txtopo.stores import transaction
 from txtopo.testing.contracts import sink, store_counts, store_fences, store_subject
 from txtopo.testing.contracts.worker_process import WorkerProcess
 from txtopo.testing.simulator import judge, parts
 
-__all__ = ["cluster", "kafka", "mariadb", "place", "postgres", "redis_server", "server_store", "shared_cluster", "workers"]
+__all__ = ["cluster", "kafka", "mariadb", "place", "postgres", "redis_server", "server_store", "shared_cluster", "sole_broker", "workers"]
 
 NO_SKIPS = os.environ.get("TXTOPO_NO_SKIPS") == "1"
 
@@ -52,6 +54,15 @@ def process() -> Iterator[WorkerProcess]:
     process.close()
 
 
+@pytest.fixture
+def few_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the gate a store holds few rows in memory, and a test has soon more; in thorough tests it
+    holds its own number."""
+    if request.node.get_closest_marker("thorough") is None:
+        for module in (transaction, store_fences):
+            monkeypatch.setattr(module, "ROWS_HELD_MAX", 1_000)
+
+
 @pytest.fixture(params=sorted(server_stores.DATABASES))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A new, empty database of each kind in turn; its server runs when the test begins, and may not
@@ -70,6 +81,11 @@ def pytest_configure(config: pytest.Config) -> None:
     tree = os.environ.get("TXTOPO_TREE")
     if tree and not Path(str(txtopo.__file__)).is_relative_to(tree):
         raise pytest.UsageError(f"txtopo comes from {txtopo.__file__}, not from {tree}")
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return tiers.scheduler(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -8,13 +8,31 @@ test is thorough. A pattern of no parameters is an error: its test would leave t
 from __future__ import annotations
 
 import fnmatch
+import functools
+import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 FOLDERS = ("fault", "starter", "integration", "conformance", "property", "unit")
 """In the order in which the tests run: tests that take long begin early, so that no process is left
 alone with them at the end."""
+
+
+def scheduler(config: pytest.Config, log: Any) -> Any:
+    """The scheduler of pytest-xdist that keeps a file of tests in one process, and all files that
+    need Kafka: a broker takes seconds to start."""
+    xdist: Any = importlib.import_module("xdist.scheduler")
+    scheduling = xdist.LoadFileScheduling(config, log)
+    scheduling._split_scope = process_of
+    return scheduling
+
+
+def process_of(nodeid: str) -> str:
+    """The same for tests that must be in one process."""
+    file = nodeid.partition("::")[0]
+    return "kafka" if "/test_kafka_" in file and not file.startswith("tests/unit/") else file
 
 
 def unmatched(items: list[pytest.Item]) -> list[str]:
@@ -41,7 +59,12 @@ def arrange(items: list[pytest.Item]) -> None:
 
 def folder_of(item: pytest.Item) -> str:
     """The folder of a test below ``tests``."""
-    return item.path.relative_to(Path(__file__).parent).parts[0]
+    return _folder_of(item.path)
+
+
+@functools.cache
+def _folder_of(path: Path) -> str:
+    return path.relative_to(Path(__file__).parent).parts[0]
 
 
 def parameters_of(item: pytest.Item) -> str:

@@ -63,6 +63,7 @@ CLAUSES = [
 
 
 class TestTheLedgerIsAStore:
+    @pytest.mark.usefixtures("few_rows")
     @pytest.mark.in_gate("sqlite, opaque*")
     @pytest.mark.rule(27, 28, 29, 30, 31)
     @pytest.mark.parametrize(("backend", "kind", "clause"), CLAUSES)
@@ -94,6 +95,7 @@ class TestRowsThatAResetMeets:
         assert not sink.ledger.may_hold_rows(topology)
 
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.parametrize(("sales", "kind"), cases(("inserts", "marks")), indirect=["sales"])
     def test_a_table_that_was_dropped_holds_none(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
         sink = sales.sink(kind)
@@ -112,6 +114,7 @@ class TestReplays:
             assert write(sink, process.task(task=1), 1, attempt, [(3, 30)]) == (attempt == 0)
         assert sales.sales == [(1, 10), (2, 20), (3, 30)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(28)
     @pytest.mark.parametrize("kind", TRANSACTIONAL)
     def test_a_transaction_of_which_one_task_was_written_is_completed_by_the_others(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
@@ -149,6 +152,7 @@ class TestReplays:
         assert sales.sales == [(1, 10), (2, 21), (7, 70)]
         assert sales.execute("SELECT written_by FROM sales WHERE id = 7") == [("somebody else",)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(29, 31)
     @pytest.mark.parametrize(("sales", "kind"), cases(OPAQUE), indirect=["sales"])
     def test_a_task_that_has_nothing_to_write_takes_back_as_well(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
@@ -157,6 +161,7 @@ class TestReplays:
         write(sink, process.task(task=3), 1, 1)
         assert sales.sales == []
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(28)
     def test_a_batch_that_changes_on_replay_is_refused_without_an_undo_log(self, sales: Shop, process: WorkerProcess) -> None:
         sink = sales.sink()
@@ -167,6 +172,7 @@ class TestReplays:
 
 
 class TestLateTasks:
+    @pytest.mark.in_gate("*-sqlite-*", "of an older attempt-postgresql-inserts")
     @pytest.mark.rule(29)
     @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
     @pytest.mark.parametrize("late", [(2, 0), (1, 5)], ids=["of an older attempt", "of an older transaction"])
@@ -178,6 +184,7 @@ class TestLateTasks:
             write(sink, process.task(task=1), *late, [(3, 30), (1, 99)])
         assert sales.sales == [(1, 10), (2, 20)]
 
+    @pytest.mark.in_gate("postgresql")
     @pytest.mark.rule(29, 31)
     def test_a_zombie_in_the_middle_of_its_rows_ends_before_the_next_attempt_begins(
         self, sales: Shop, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
@@ -209,6 +216,7 @@ class TestLateTasks:
         zombie.close()
         assert sales.sales == [(1, 10), (3, 30)]
 
+    @pytest.mark.in_gate("mariadb")
     @pytest.mark.rule(28)
     def test_the_same_task_of_the_same_attempt_twice_at_once_writes_once_and_blames_no_row(
         self, sales: Shop, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
@@ -253,6 +261,7 @@ class TestOtherNumbersOfTasks:
     """A transaction that was sealed is replayed with its task counts (R23); the next transaction
     may have others."""
 
+    @pytest.mark.in_gate("sqlite-*", "postgresql-undo log")
     @pytest.mark.rule(23, 28)
     @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
     def test_rows_are_there_once_also_where_the_tasks_of_a_component_change_between_runs(
@@ -271,6 +280,7 @@ class TestOtherNumbersOfTasks:
             expected += [row for rows in parts for row in rows]
         assert sales.sales == sorted(expected)
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_the_undo_log_keeps_one_transaction_of_the_tasks_there_are(self, sales: Shop, process: WorkerProcess) -> None:
@@ -280,6 +290,7 @@ class TestOtherNumbersOfTasks:
         write(sink, process.task(), 2, 0, [(0, 2)])
         assert sorted(sales.execute("SELECT sink_task, id FROM sales_undo")) == [(0, 0)]
 
+    @pytest.mark.in_gate("*-sqlite")
     @pytest.mark.rule(27, 31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     @pytest.mark.parametrize("tasks", [2, 1])
@@ -297,6 +308,7 @@ class TestOtherNumbersOfTasks:
             write(sink, process.task(task=task, num_tasks=tasks), 9, 2)
         assert sales.sales == [(1, 11), (2, 20)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("loose", UNDOING, indirect=True)
     def test_restored_values_go_into_their_own_columns_in_any_order_of_columns(self, loose: Shop, process: WorkerProcess) -> None:
@@ -308,6 +320,7 @@ class TestOtherNumbersOfTasks:
         sink.ledger.apply(process.task(), TransactionAttempt(2, 1), tuple(columns), [])
         assert loose.execute("SELECT id, cents, written_by FROM sales") == [(1, 10, "somebody 1")]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_an_undo_log_of_other_columns_is_refused_before_anything_is_written(self, sales: Shop, process: WorkerProcess) -> None:
@@ -348,6 +361,7 @@ class TestOtherNumbersOfTasks:
         write(sink, process.task(), 2, 1)
         assert crowded.sales == [(1, 10), (2, 20)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     def test_a_unique_value_taken_by_another_program_ends_the_restoring_with_the_cure(
         self, crowded: Shop, process: WorkerProcess
@@ -394,6 +408,7 @@ class TestOtherNumbersOfTasks:
 class TestRecordedAttempts:
     """Knowledge of the sink in ZooKeeper: whether the database is still the same."""
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(27)
     @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
     def test_a_database_that_was_emptied_is_refused_and_can_be_adopted(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
@@ -406,6 +421,7 @@ class TestRecordedAttempts:
         sink.ledger.adopt("words", "first", 7, ["count"])
         assert write(sink, process.task(known_stores=known), 8, 0, [(1, 10)])
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(27, 29)
     def test_an_older_copy_of_the_database_and_another_generation_are_refused(self, sales: Shop, process: WorkerProcess) -> None:
         sink = sales.sink()
@@ -418,6 +434,7 @@ class TestRecordedAttempts:
         sink.ledger.clear("words")
         assert write(sink, process.task(generation="second"), 1, 0, [(2, 20)])
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     def test_rows_of_an_attempt_that_does_not_count_are_taken_back_by_the_next_transaction(self, sales: Shop, process: WorkerProcess) -> None:
         sink = sales.sink(mark="written_by")
@@ -426,6 +443,7 @@ class TestRecordedAttempts:
         write(sink, process.task(known_stores={}), 2, 0, [(2, 20)])
         assert sales.sales == [(2, 20)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("kind", TRANSACTIONAL)
     def test_indistinguishable_rows_end_the_run_with_the_command_to_type(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
@@ -441,6 +459,7 @@ class TestRecordedAttempts:
 
 
 class TestWriters:
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(32)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_two_tasks_that_write_one_key_are_refused_with_an_undo_log(self, sales: Shop, process: WorkerProcess) -> None:
@@ -465,6 +484,7 @@ class TestWriters:
         write(sink, process.task(), 2, 1)
         assert sales.execute("SELECT id, cents FROM sales") == [("Tea", 10)]
 
+    @pytest.mark.in_gate("postgresql")
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_tasks_that_find_no_undo_log_at_the_same_moment_make_it_once(self, sales: Shop) -> None:
         sink, tasks = sales.sink("undo log"), range(5)
@@ -490,6 +510,7 @@ class TestWriters:
         assert outcomes == [True] * len(processes)
         assert sorted(sales.execute("SELECT sink_task FROM sales_undo")) == [(task,) for task in tasks]
 
+    @pytest.mark.in_gate("sqlite*")
     def test_components_and_topologies_share_a_table_of_auxiliary_rows(self, loose: Shop, process: WorkerProcess) -> None:
         sink = loose.sink("marks")
         write(sink, process.task("a"), 1, 0, [(1, 1)])
@@ -499,6 +520,7 @@ class TestWriters:
         assert loose.sales == [(1, 1), (1, 1)]
         assert sorted(loose.execute("SELECT written_by FROM sales")) == [("other/a/first/1",), ("words/a/first/1",)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.parametrize(("sales", "kind"), cases(["upserts", "undo log"]), indirect=["sales"])
     def test_the_last_row_of_a_key_wins(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
         write(sales.sink(kind), process.task(), 1, 0, [(1, 10), (2, 20), (1, 11), (1, 12)])
@@ -509,6 +531,7 @@ class TestTwoTopologies:
     """Both upsert into the same table, opaque. Taking back the rows of one component must not undo
     the rows of the other."""
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_a_row_that_one_topology_may_take_back_is_refused_to_another_until_it_has_gone_on(self, sales: Shop, process: WorkerProcess) -> None:
@@ -532,6 +555,7 @@ class TestTwoTopologies:
             write(sink, process.task(), 2, 0, [(3, 13)])
         assert sales.sales == [(1, 12), (2, 23), (3, 33)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_the_command_in_the_refusal_removes_leftovers_of_a_vanished_topology(self, sales: Shop, process: WorkerProcess) -> None:
@@ -543,6 +567,7 @@ class TestTwoTopologies:
         assert write(sink, heir, 1, 0, [(1, 11)])
         assert sales.sales == [(1, 11)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     def test_a_component_that_was_renamed_and_a_state_that_began_anew_are_no_other_topology(self, sales: Shop, process: WorkerProcess) -> None:

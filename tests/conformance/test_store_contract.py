@@ -68,6 +68,7 @@ CLAUSES = [
 ]
 
 
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.in_gate("memory*", "sqlite*", "postgresql, opaque: *late task*", "postgresql, opaque: *taken back*", "mariadb, tr*: *late task*")
 @pytest.mark.rule(7, 12, 27, 28, 29, 30, 31, 32)
 @pytest.mark.parametrize(("backend", "kind", "clause"), CLAUSES)
@@ -83,6 +84,7 @@ IN_ONE_PLACE: list[tuple[str, tuple[stamps.Kind, ...]]] = [
 their time to make tables."""
 
 
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.in_gate("mariadb-plain", "postgresql-plain", "redis-*")
 @pytest.mark.parametrize(("backend", "kinds"), IN_ONE_PLACE, ids=lambda value: value if isinstance(value, str) else "+".join(value))
 def test_it_keeps_the_whole_contract_in_one_place(backend: str, kinds: tuple[stamps.Kind, ...], tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ def names() -> Iterator[dict[str, Any]]:
     del sys.modules[module.__name__]
 
 
+@pytest.mark.usefixtures("few_rows")
 @pytest.mark.in_gate("opaque*")
 @pytest.mark.rule(27, 28, 29, 30, 31, 32, 34)
 @pytest.mark.parametrize(("kind", "clause"), CLAUSES)

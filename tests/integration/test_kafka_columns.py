@@ -47,10 +47,10 @@ def test_committed_records_are_summed_up_once_in_columns_also_by_a_replay(
 ) -> None:
     topic = kafka.new_topic(partitions=2)
     producer = kafka.producer(transactional_id=topic)
-    for begin in range(0, len(ROWS), 500):
+    for begin in range(0, len(ROWS), 1500):
         for is_kept in (False, True):
             producer.begin_transaction()
-            for word, n in ROWS[begin : begin + 500]:
+            for word, n in ROWS[begin : begin + 1500]:
                 producer.produce(topic, encoded(format, word, n if is_kept else 1_000_000), partition=n % 2)
             producer.flush()
             producer.commit_transaction() if is_kept else producer.abort_transaction()

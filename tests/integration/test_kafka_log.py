@@ -60,6 +60,7 @@ def delete_records(kafka: KafkaServer, topic: str, before: int) -> None:
 # -- deleted, and made again -----------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("sole_broker")
 @pytest.mark.in_gate("transactional")
 @KINDS
 def test_a_deleted_topic_stops_the_spout_with_the_place_and_a_cure(kafka: KafkaServer, driven: Any, kind: Any) -> None:
@@ -197,6 +198,7 @@ def test_a_topic_that_is_no_longer_named_is_left_alone_and_keeps_its_position(ka
 # -- aged out --------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_gate("opaque")
 @KINDS
 def test_records_that_aged_out_before_the_plan_stop_the_spout(kafka: KafkaServer, driven: Any, kind: Any) -> None:
     topic = filled(kafka, 20)
@@ -209,7 +211,7 @@ def test_records_that_aged_out_before_the_plan_stop_the_spout(kafka: KafkaServer
         _ready_and_plan(drive)
 
 
-@pytest.mark.in_gate("all-*")
+@pytest.mark.in_gate("all-transactional")
 @KINDS
 @pytest.mark.parametrize("before", [7, 20], ids=["some", "all"])
 def test_records_that_aged_out_between_plan_and_reading_fail_the_reading(kafka: KafkaServer, driven: Any, kind: Any, before: int) -> None:

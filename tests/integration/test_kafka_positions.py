@@ -220,6 +220,7 @@ def test_a_pattern_takes_no_auxiliary_topic_of_another_name(kafka: KafkaServer, 
     assert drive.rest() == ["mine, too"]
 
 
+@pytest.mark.usefixtures("sole_broker")
 def test_a_topic_that_there_is_not_is_refused_at_the_start(kafka: KafkaServer, driven: Any) -> None:
     with pytest.raises(SetupError, match=r"there is no topic 'nowhere'(.|\n)*Check the name"):
         driven(KafkaTransactionalSpout, [kafka.new_topic(), "nowhere"])
@@ -283,7 +284,7 @@ def test_the_simulator_publishes_nothing(kafka: KafkaServer, tmp_path: Path) -> 
     store = SqliteStore(tmp_path / "count.db", "count")
     builder = TransactionalTopologyBuilder("simulated", "records", reading, 1)
     builder.set_aggregate("count", Count(), store).group_by("records", Fields("value"))
-    report = simulate(builder.build_topology(), seeds=2)
+    report = simulate(builder.build_topology(), seeds=1)
     assert (report.violation, report.transactions) == (None, 5)
     assert committed(kafka, group, topic, 1) == [OFFSET_INVALID]
 

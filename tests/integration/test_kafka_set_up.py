@@ -124,7 +124,7 @@ def test_a_topic_that_the_user_may_not_read_is_an_error_of_set_up(kafka: KafkaSe
 
 
 def test_brokers_that_want_a_password_are_not_waited_for_for_ever(kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "CALL_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(client, "CALL_TIMEOUT_S", 0.1)
     with pytest.raises(SetupError, match="Kafka spout: "):
         Drive(KafkaTransactionalSpout(kafka.sasl_servers, "orders"))
 

@@ -64,6 +64,7 @@ class TestReplays:
             values = [record.value for record in kafka.read(sales.topic) if record.partition == partition]
             assert values == sorted(values, key=lambda value: value or b"")
 
+    @pytest.mark.in_gate("between1")
     @pytest.mark.parametrize("between", [(2, 0), (1, 1)])
     def test_a_task_that_ran_in_another_process_in_between_goes_on(
         self, sales: Sales, process: WorkerProcess, other: WorkerProcess, between: tuple[int, int]
@@ -204,6 +205,7 @@ class TestReading:
 
 
 class TestLateTasks:
+    @pytest.mark.in_gate("0-late0", "1-late2")
     @pytest.mark.rule(29)
     @pytest.mark.parametrize("late", [(2, 0), (1, 5), (1, 9)])
     @pytest.mark.parametrize("task", [0, 1])
@@ -232,10 +234,12 @@ class TestOtherNumbersOfTasks:
     """A transaction that was begun is replayed with its number of tasks (R23); the next one may
     have another."""
 
+    @pytest.mark.in_gate("1-2-1")
     @pytest.mark.rule(23, 27)
-    def test_more_tasks_and_fewer_and_more_again(self, sales: Sales) -> None:
+    @pytest.mark.parametrize("numbers", [(1, 2, 1), (2, 4, 1, 1, 3, 4)], ids=lambda numbers: "-".join(map(str, numbers)))
+    def test_more_tasks_and_fewer_and_more_again(self, sales: Sales, numbers: tuple[int, ...]) -> None:
         written, tasks_before = [], 0
-        for txid, tasks in enumerate((2, 4, 1, 1, 3, 4), start=1):
+        for txid, tasks in enumerate(numbers, start=1):
             known = sales.known(txid - 1, 1, tasks_before) if tasks_before else {}
             for attempt in (0, 1):
                 worker = WorkerProcess()
@@ -276,6 +280,7 @@ class TestOtherNumbersOfTasks:
         sales.kafka.wait_until_settled(sales.topic)
         assert sales.values == ["a", "a", "a", "b", "b"]
 
+    @pytest.mark.in_gate("2")
     @pytest.mark.rule(27, 34)
     @pytest.mark.parametrize("lost", [1, 2])
     def test_the_record_of_any_task_is_missed_also_if_the_task_is_no_more(self, sales: Sales, process: WorkerProcess, lost: int) -> None:
@@ -290,6 +295,7 @@ class TestOtherNumbersOfTasks:
 class TestOtherStates:
     """Auxiliary topic and state that do not belong together (R27): exit code 6, nothing written."""
 
+    @pytest.mark.usefixtures("sole_broker")
     @pytest.mark.rule(27)
     @pytest.mark.parametrize(
         ("known", "own", "changed", "message"),
@@ -339,6 +345,7 @@ class TestOtherStates:
             sales.write(process, 1, 0, ["b"], task=1, tasks=2, generation="second", known_stores={})
         assert sales.values == ["a"]
 
+    @pytest.mark.usefixtures("sole_broker")
     @pytest.mark.rule(27)
     def test_an_emptied_auxiliary_topic_is_not_made_anew(self, sales: Sales, process: WorkerProcess) -> None:
         sales.write(process, 1, 0, ["a"], tasks=1)

@@ -22,11 +22,13 @@ def sales(kafka: KafkaServer) -> Sales:
 
 
 class TestTopics:
+    @pytest.mark.usefixtures("sole_broker")
     def test_an_unknown_topic_is_refused_at_once_and_not_made(self, sales: Sales, process: WorkerProcess) -> None:
         with pytest.raises(SetupError, match=r"there is no topic 'nowhere' at 127.*\n  Check the name; or make the topic first"):
             sales.prepared(process, 1, 0, sink=KafkaSink(sales.kafka.servers, "nowhere"))
         assert "nowhere" not in sales.kafka.admin.list_topics(timeout=PATIENCE_S).topics
 
+    @pytest.mark.usefixtures("sole_broker")
     def test_so_is_one_that_a_row_names(self, sales: Sales, process: WorkerProcess) -> None:
         sink = KafkaSink(sales.kafka.servers, "field:key", format="text")
         with pytest.raises(SetupError, match="there is no topic 'k' at 127"):

@@ -78,6 +78,7 @@ class TestWholeBatches:
             shop.whole()(Frame([(1, 10)]), 0)
         assert shop.rows == [(1, 10), (2, 20)]
 
+    @pytest.mark.in_gate("first", "None")
     @pytest.mark.rule(29)
     @pytest.mark.parametrize("checkpoint", ["first", "second", None])
     def test_a_checkpoint_that_is_new_or_older_is_refused_with_what_to_type(self, shop: Shop, checkpoint: str | None) -> None:
@@ -100,6 +101,7 @@ class TestWholeBatches:
             shop.clear("foreach_batch")
         assert shop.rows == [(0, 1), (0, 1), (1, 1)]
 
+    @pytest.mark.usefixtures("sole_broker")
     @pytest.mark.rule(27)
     def test_an_auxiliary_topic_that_was_emptied_or_is_an_older_copy_is_refused(self, shop: Shop) -> None:
         with pytest.raises(StateMismatchError, match=rf"(?s)batch 5 of query '{shop.query}'.*begin_at=N"):
@@ -138,6 +140,7 @@ class TestPartitions:
             part(shop.parts(3), partition, 1, [(partition, 1)])
         assert shop.rows == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
 
+    @pytest.mark.in_gate("1")
     @pytest.mark.rule(28)
     @pytest.mark.parametrize("handed_over", [0, 1, 2])
     def test_a_part_of_a_partition_never_passes_for_the_whole(self, shop: Shop, handed_over: int) -> None:
@@ -156,6 +159,7 @@ class TestPartitions:
         part(shop.parts(1, begin_at=1), 0, 1, rows)
         assert shop.rows == sorted([(0, 0), *rows[:handed_over], *rows])
 
+    @pytest.mark.in_gate("3-2")
     @pytest.mark.rule(29)
     @pytest.mark.parametrize(("before", "now"), [(3, 2), (2, 3)])
     def test_an_epoch_that_was_begun_with_another_number_of_partitions_is_refused_and_the_next_may_have_it(

@@ -181,7 +181,11 @@ class KafkaServer(owned.Server):
         more = {key.replace("_", "."): value for key, value in settings.items()}
         if transactional_id:
             more = {"transactional.id": transactional_id, "transaction.timeout.ms": OPEN_S * 1000, **more}
-        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 0, "enable.idempotence": True, "log_level": 0, **more})
+        quick = {"linger.ms": 0, "retry.backoff.ms": 10}
+        producer = Producer({"bootstrap.servers": self.servers, **quick, "enable.idempotence": True, "log_level": 0, **more})
+        if more.get("enable.idempotence", True):
+            # Before it is connected it cannot ask for its number, and tries again half a second later.
+            producer.list_topics(timeout=PATIENCE_S)
         if transactional_id:
             producer.init_transactions(PATIENCE_S)
         return producer
@@ -338,3 +342,11 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> KafkaServer:
     for module, name in TIME_OUTS:
         monkeypatch.setattr(module, name, ENDLESS_S)
     return running_server()
+
+
+@pytest.fixture
+def sole_broker(kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> KafkaServer:
+    """``kafka``, known to be the only broker: a topic that it does not know is not asked for again.
+    """
+    monkeypatch.setattr(log, "_HEARSAY_S", 0.0)
+    return kafka
