@@ -27,6 +27,7 @@ def test_the_topologies_of_storms_documentation_keep_the_contract(module: Any) -
     assert report.applications > 3 * report.points
 
 
+@pytest.mark.thorough
 @RULES
 def test_a_topology_of_our_own_tests_keeps_the_contract() -> None:
     report = check_bolt_idempotence(lambda directory: FaultyCount("faulty", directory).topology, other_processes=False)

@@ -23,7 +23,7 @@ ROWS: dict[int, list[tuple[str]]] = {0: [(f"a{n}",) for n in range(20)], 1: [(f"
 """Partition 2 is empty."""
 
 
-@pytest.mark.in_gate("*-always ready")
+@pytest.mark.in_gate("MemoryTransactionalSpout-always ready")
 @RULES
 @pytest.mark.parametrize("always_ready", [False, True], ids=["ready with data", "always ready"])
 @pytest.mark.parametrize("kind", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
@@ -83,7 +83,7 @@ class Files:
             file.writelines(self.line(next(self.numbers)) + "\n" for _ in range(2))
 
 
-@pytest.mark.in_gate("lines-2", "json-7")
+@pytest.mark.in_gate("json-7")
 @RULES
 @pytest.mark.parametrize("partitions", [1, 2, 7])
 @pytest.mark.parametrize("format", ["lines", "json"])
@@ -104,7 +104,7 @@ def test_the_file_spout_keeps_the_contract_while_the_last_file_grows(tmp_path: P
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
 
 
-@pytest.mark.in_gate("*-7")
+@pytest.mark.in_gate("Csv*-7")
 @RULES
 @pytest.mark.parametrize("partitions", [1, 2, 7])
 @pytest.mark.parametrize("kind", [CsvTransactionalSpout, JsonLinesTransactionalSpout])
@@ -121,6 +121,7 @@ def test_the_spouts_over_files_in_columns_keep_the_contract_while_the_last_file_
     assert (report.is_exhausted, report.tuples, report.partitions) == (True, 23, partitions)
 
 
+@pytest.mark.in_gate("3")
 @RULES
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_the_parquet_spout_keeps_the_contract(tmp_path: Path, partitions: int) -> None:
@@ -136,6 +137,7 @@ def test_the_parquet_spout_keeps_the_contract(tmp_path: Path, partitions: int) -
     assert (report.is_exhausted, report.tuples, report.partitions) == (True, 18, partitions)
 
 
+@pytest.mark.in_gate("ready with data")
 @RULES
 @pytest.mark.parametrize("always_ready", [False, True], ids=["ready with data", "always ready"])
 def test_the_memory_spout_of_columns_keeps_the_contract_while_batches_and_partitions_are_added(always_ready: bool) -> None:

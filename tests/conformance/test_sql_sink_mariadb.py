@@ -72,6 +72,7 @@ def test_the_last_row_of_a_key_wins_and_a_key_of_none_is_refused(sales: MariaSho
         write(sink, process.task(), 3, 0, [(None, 1)])
 
 
+@pytest.mark.in_gate("a check-*")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("wrong", [(7, -5), (7, None), (2**70, 1), (7, "x")], ids=["a check", "not null", "too large", "a type"])
 def test_a_row_that_the_table_does_not_take_ends_the_transaction_and_is_no_replay(

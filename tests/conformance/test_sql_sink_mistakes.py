@@ -45,6 +45,7 @@ class Unknown:
     """A value that no database knows."""
 
 
+@pytest.mark.in_gate("sqlite*", "postgresql-a check-*", "postgresql-a type *-inserts")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("wrong", "said"),
@@ -78,6 +79,7 @@ def test_a_row_that_is_there_already_is_refused_by_its_number(sales: Shop, proce
     assert sales.sales == [(3, 33)]
 
 
+@pytest.mark.in_gate("sqlite*")
 @pytest.mark.parametrize("kind", ["upserts", "undo log"])
 def test_a_row_without_a_key_is_refused_by_a_sink_that_replaces_rows(sales: Shop, process: WorkerProcess, kind: str) -> None:
     with pytest.raises(RowRefusedError, match="its key is None") as caught:
@@ -108,6 +110,7 @@ def test_the_number_of_a_row_counts_on_where_rows_are_copied_in_portions(
     assert sales.sales == [(n, 105 + n) for n in range(5)] + rows[5:]
 
 
+@pytest.mark.in_gate("sqlite*", "postgresql-inserts")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("backend", UNDOING)
 def test_a_table_that_is_not_there_is_named_with_the_cure(backend: str, tmp_path: Path, process: WorkerProcess, kind: str) -> None:
@@ -124,6 +127,7 @@ def test_columns_that_are_not_there_are_named_with_the_cure(sales: Shop, process
         write(sales.sink("marks", mark="writer", auxiliary_table="others"), process.task(), 1, 0, [(1, 10)])
 
 
+@pytest.mark.in_gate("sqlite*", "postgresql-upserts")
 @pytest.mark.parametrize("kind", ["upserts", "undo log"])
 @pytest.mark.parametrize("backend", UNDOING)
 def test_a_key_that_is_not_unique_in_its_table_is_refused_with_the_index_to_make(
@@ -138,6 +142,7 @@ def test_a_key_that_is_not_unique_in_its_table_is_refused_with_the_index_to_make
         assert write(sales.sink(kind), process.task(), 1, 1, [(1, 10)]), "it is what can be typed"
 
 
+@pytest.mark.in_gate("undo log")
 @pytest.mark.parametrize("kind", ["upserts", "undo log"])
 def test_a_role_that_may_make_no_temporary_table_is_told_what_to_grant(postgres: PostgresServer, process: WorkerProcess, kind: str) -> None:
     database = postgres.new_database()
@@ -162,6 +167,7 @@ def test_a_statement_that_is_wrong_is_told_from_a_row_that_is(sales: Shop, proce
         write(sales.sink("a statement", statement="INSRT INTO sales VALUES (:id, :cents)"), process.task(), 1, 0, [(1, 10)])
 
 
+@pytest.mark.in_gate("sqlite*", "postgresql-undo log")
 @pytest.mark.parametrize("kind", ["upserts", "undo log"])
 @pytest.mark.parametrize("backend", UNDOING)
 def test_values_that_look_like_sql_and_names_with_every_character_are_taken_as_they_are(
@@ -200,6 +206,7 @@ class TestConnections:
             write(sales.sink("undo log"), process.task("b"), txid, 0, [(-txid, 1)])
         wait_until(lambda: len(postgres.backends(database)) == 1, "the end of the connection that looked on")
 
+    @pytest.mark.in_gate("inserts", "undo log")
     @pytest.mark.rule(7, 28)
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_connection_that_is_lost_among_the_rows_fails_the_attempt_and_its_replay_writes_once(

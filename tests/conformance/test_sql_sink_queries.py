@@ -39,6 +39,7 @@ class TestWholeBatches:
                 whole(sales)(Frame(reversed(rows)), batch)
         assert sales.sales == [(1, 10), (2, 20), (3, 30)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(28)
     def test_a_batch_that_comes_again_with_other_rows_is_refused(self, sales: Shop) -> None:
         whole(sales)(Frame([(1, 10), (2, 20)]), 0)
@@ -46,6 +47,7 @@ class TestWholeBatches:
             whole(sales)(Frame([(1, 10)]), 0)
         assert sales.sales == [(1, 10), (2, 20)]
 
+    @pytest.mark.in_gate("sqlite*")
     def test_columns_are_those_of_the_frame_or_those_that_were_named(self, sales: Shop) -> None:
         whole(sales)(Frame([(10, 1)], columns=["cents", "id"]), 0)
         sales.sink(columns={"id": "number", "cents": "price"}).foreach_batch("r")(Frame([("x", 20, 2)], columns=["article", "price", "number"]), 0)
@@ -53,11 +55,13 @@ class TestWholeBatches:
         with pytest.raises(UsageError, match="gets no field 'cents'; there are id"):
             sales.sink().foreach_batch("s")(Frame([(1,)], columns=["id"]), 0)
 
+    @pytest.mark.in_gate("sqlite*")
     def test_queries_of_different_ids_write_to_one_table(self, sales: Shop) -> None:
         for query in ("a", "b"):
             sales.sink().foreach_batch(query)(Frame([(1, 1)]), 0)
         assert sales.sales == [(1, 1), (1, 1)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(29)
     @pytest.mark.parametrize("checkpoint", ["first", "second", None])
     def test_a_checkpoint_that_is_new_or_older_is_refused_with_what_to_type(self, sales: Shop, checkpoint: str | None) -> None:
@@ -69,6 +73,7 @@ class TestWholeBatches:
         assert caught.value.exit_code == 6
         assert len(sales.sales) == 3
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(27)
     def test_a_new_checkpoint_at_the_very_batch_the_table_has_is_refused_too(self, sales: Shop) -> None:
         whole(sales)(Frame([(1, 1)]), 0)
@@ -78,6 +83,7 @@ class TestWholeBatches:
         whole(sales)(Frame([(2, 2)], "second"), 0)
         assert sales.sales == [(1, 1), (2, 2)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(27)
     def test_a_database_that_was_emptied_or_is_an_older_copy_is_refused(self, sales: Shop) -> None:
         with pytest.raises(StateMismatchError, match=r"(?s)batch 5 of query 'q'.*begin_at=N"):
@@ -88,6 +94,7 @@ class TestWholeBatches:
             whole(sales, begin_at=5)(Frame([(8, 8)]), 8)
         assert sales.sales == [(5, 5), (6, 6)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(27)
     @pytest.mark.parametrize(("backend", "kind"), cases(KINDS))
     def test_begin_at_keeps_all_rows_of_the_table(self, tmp_path: Path, backend: str, kind: str) -> None:
@@ -122,6 +129,7 @@ class TestPartitions:
             part(writer(), partition, 1, [(partition, 1)])
         assert sales.sales == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(28)
     @pytest.mark.parametrize("handed_over", [0, 1, 2])
     def test_a_part_of_a_partition_never_passes_for_the_whole(self, sales: Shop, handed_over: int) -> None:
@@ -141,6 +149,7 @@ class TestPartitions:
         part(sales.sink().foreach_writer("q", partitions=1, begin_at=1), 0, 1, rows)
         assert sales.sales == [(0, 0), *rows]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(29)
     @pytest.mark.parametrize(("before", "now"), [(3, 2), (2, 3)])
     def test_an_epoch_that_was_begun_with_another_number_of_partitions_is_refused_and_the_next_may_have_it(
@@ -157,6 +166,7 @@ class TestPartitions:
         part(sink.foreach_writer("q", partitions=now), 0, 2, [(3, 2)])
         assert sales.sales == [(0, 0), (1, 1), (2, 1), (3, 2)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(27, 34)
     def test_a_database_that_lacks_what_one_partition_wrote_is_refused_by_the_next_epoch(self, sales: Shop) -> None:
         writer = sales.sink().foreach_writer("q", partitions=3)
@@ -170,6 +180,7 @@ class TestPartitions:
         part(writer, 1, 2, [(1, 2)])
         assert len(sales.sales) == 7
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(34)
     def test_a_stream_with_fewer_partitions_than_was_said_goes_on_as_the_refusal_says(self, sales: Shop) -> None:
         part(sales.sink().foreach_writer("q", partitions=3), 0, 0, [(0, 0)])
@@ -179,6 +190,7 @@ class TestPartitions:
             part(sales.sink().foreach_writer("q", partitions=1, begin_at=1), 0, epoch, [(0, epoch)])
         assert sales.sales == [(0, 0), (0, 1), (0, 2)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(27, 34)
     def test_a_table_that_was_adopted_is_taken_as_it_is(self, sales: Shop) -> None:
         writer = sales.sink().foreach_writer("q", partitions=2)
@@ -187,6 +199,7 @@ class TestPartitions:
         part(writer, 0, 1, [(0, 1)])
         assert sales.sales == [(0, 0), (0, 1)]
 
+    @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(29)
     def test_a_late_task_of_an_older_epoch_fails_and_changes_nothing(self, sales: Shop) -> None:
         writer = sales.sink().foreach_writer("q", partitions=2)

@@ -52,6 +52,7 @@ def places(request: pytest.FixtureRequest) -> Iterator[Places]:
     places.close()
 
 
+@pytest.mark.in_gate("memory*")
 @pytest.mark.rule(25, 26)
 @pytest.mark.parametrize("clause", contract.STATE_CLAUSES, ids=str)
 def test_it_keeps_the_contract(places: Places, clause: contract.StateClause) -> None:

@@ -724,6 +724,7 @@ def test_a_seal_that_does_not_fit_beside_the_record_follows_in_a_second_multi(st
 # What is broken
 
 
+@pytest.mark.in_gate("memory-*", "zookeeper-current-*")
 @pytest.mark.rule(25, 27)
 @pytest.mark.parametrize("garbage", [b"", b"{", b'{"version":9}', b"null", b"7"])
 @pytest.mark.parametrize("node", ["generation", "epoch", "current", "stores", "txids/0000000001", "positions/0"])

@@ -81,6 +81,7 @@ def test_an_attempt_that_an_earlier_version_began_is_not_compared_by_its_count(s
     assert store.get("other") == 2
 
 
+@pytest.mark.in_gate("mariadb", "redis", "sqlite")
 @pytest.mark.rule(34)
 def test_several_tasks_may_bring_it_forward_at_once(store: Store, processes: list[Process]) -> None:
     begin, failures = threading.Barrier(TASKS), list[BaseException]()
@@ -122,6 +123,7 @@ def test_a_process_that_dies_while_bringing_a_store_forward_leaves_the_store_who
     assert dict(store.items()) == {"key 0": 1, "key 1": 1, "x": 3}
 
 
+@pytest.mark.in_gate("postgresql", "redis", "sqlite")
 @pytest.mark.rule(34)
 def test_another_store_of_the_earlier_layout_beside_it_stays_as_it_is(backend: str, tmp_path: Path, processes: list[Process]) -> None:
     stores = [FACTORIES[backend](tmp_path, name) for name in ("older", "newer")]

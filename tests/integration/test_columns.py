@@ -36,7 +36,7 @@ from txtopo.connectors.files import CsvTransactionalSpout, JsonLinesTransactiona
 from txtopo.stores import SqliteStore
 
 SCHEMA = pa.schema([("word", pa.string()), ("n", pa.int64())])
-ROWS = [(f"word{i * i % 97}", i) for i in range(20_000)]
+ROWS = [(f"word{i * i % 97}", i) for i in range(8_000)]
 
 
 class Add(BaseArrowBatchBolt, ICommitter):
@@ -91,10 +91,10 @@ def table() -> pa.Table:
 @pytest.mark.parametrize("how", ["", "fails", "dies"])
 def test_parquet_files_are_summed_up_exactly_once_by_columns_and_by_tuples(cluster: LocalCluster, tmp_path: Path, how: str) -> None:
     for i in range(4):
-        pq.write_table(table().slice(5000 * i, 5000), tmp_path / f"{i}.parquet", row_group_size=1000)
+        pq.write_table(table().slice(2000 * i, 2000), tmp_path / f"{i}.parquet", row_group_size=400)
     store, doubles = SqliteStore(tmp_path / "sums.db", "sums"), SqliteStore(tmp_path / "doubles.db", "doubles")
     journal = Journal(tmp_path / "journal")
-    spout = ParquetTransactionalSpout(str(tmp_path / "*.parquet"), rows_per_batch=2000, partitions=2, dictionaries=["word"])
+    spout = ParquetTransactionalSpout(str(tmp_path / "*.parquet"), rows_per_batch=800, partitions=2, dictionaries=["word"])
     builder = TransactionalTopologyBuilder(f"columns-parquet-{how}", "rows", spout, 2)
     builder.set_bolt("add", Add(store, journal, how), 2).fields_grouping("rows", Fields("word"))
     builder.set_bolt("doubled", Doubled(), 3).shuffle_grouping("rows")
@@ -115,7 +115,7 @@ def test_lines_in_columns_are_read_once_and_a_second_run_finds_nothing_new(clust
         (tmp_path / f"{i}.txt").write_text("".join(f"{line}\n" for line in (["word,n"] if kind == "csv" else []) + lines))
     store = SqliteStore(tmp_path / "sums.db", "sums")
     spout_class: Any = CsvTransactionalSpout if kind == "csv" else JsonLinesTransactionalSpout
-    builder = TransactionalTopologyBuilder(f"columns-{kind}", "rows", spout_class(str(tmp_path / "*.txt"), SCHEMA, 40_000, partitions=2), 2)
+    builder = TransactionalTopologyBuilder(f"columns-{kind}", "rows", spout_class(str(tmp_path / "*.txt"), SCHEMA, 16_000, partitions=2), 2)
     builder.set_bolt("add", Add(store, Journal(tmp_path / "journal")), 2).fields_grouping("rows", Fields("word"))
     topology = builder.build_topology()
     assert run_to_idle(cluster, topology, max_spout_pending=3).status().committed > 2

@@ -156,6 +156,7 @@ def test_a_commit_that_failed_is_made_again_by_the_emission_of_the_next_attempt(
     assert [attempt for attempt in history.attempts("committed") if attempt != "2:0"] == [used(history)[txid] for txid in BATCHES for _ in "01"]
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(22)
 def test_cleanup_never_covers_the_transaction_the_next_batch_starts_from(cluster: LocalCluster, tmp_path: Path) -> None:
     emitted = Journal(tmp_path / "emitted")

@@ -175,6 +175,7 @@ def says_no_room(run: TopologyRun) -> bool:
     return "there is no room left" in (run.status().last_error or "")
 
 
+@pytest.mark.thorough
 def test_a_run_waits_for_room_says_so_and_goes_on(small_disk: SmallDisk, tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "kept.db", "kept")
     spout = MemoryTransactionalSpout({0: [(n,) for n in range(3)]}, Fields("n"), 1)

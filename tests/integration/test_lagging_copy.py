@@ -76,6 +76,7 @@ def fail_over(store: SqliteStore, copy: Path) -> None:
     path.write_bytes(copy.read_bytes())
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(27, 34)
 def test_a_copy_taken_between_two_commits_of_a_transaction_is_refused_and_a_complete_one_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:
     (tmp_path / "copies").mkdir()

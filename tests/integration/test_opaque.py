@@ -181,7 +181,7 @@ class ShrinksAfterWrite(Keep):
             self.spout.resize(9, 20)
 
 
-@pytest.mark.in_gate("3")
+@pytest.mark.thorough
 @pytest.mark.rule(4, 18, 30)
 @pytest.mark.parametrize("pending", [1, 3])
 def test_a_batch_that_changes_after_its_seal_counts_as_it_is_in_the_end(cluster: LocalCluster, tmp_path: Path, pending: int) -> None:

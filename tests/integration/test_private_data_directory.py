@@ -302,7 +302,8 @@ def test_a_start_on_a_port_that_another_user_has_taken_goes_to_the_next_port(tmp
         assert set(thief.heard()) <= {""}
 
 
-def test_a_restart_on_a_port_that_another_user_has_taken_fails_and_sends_nothing(tmp_path: Path) -> None:
+def test_a_restart_on_a_port_that_another_user_has_taken_fails_and_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "PORT_ATTEMPTS", 1)
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
         os.kill(zookeeper.pid, signal.SIGKILL)
         wait_until(lambda: not zookeeper.is_alive, "the server has ended")

@@ -26,6 +26,7 @@ from txtopo import (
     ZooKeeperUnavailableError,
 )
 from txtopo.command import cli
+from txtopo.engine import engine
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
 
@@ -82,7 +83,7 @@ def journal_time(journal: Journal, context: TopologyContext, attempt: Transactio
     journal.write(f"opened {attempt.txid} {attempt.attempt_id} {context.phase} {context.opened_at.isoformat()}")
 
 
-@pytest.mark.in_gate("planned")
+@pytest.mark.thorough
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("kind", ["planned", "storm-style"])
 def test_a_transaction_was_opened_when_it_was_opened_also_after_a_restart(cluster: LocalCluster, tmp_path: Path, kind: str) -> None:
@@ -220,6 +221,7 @@ def test_a_run_that_cannot_renew_its_lease_ends_with_the_cause(
             raise OSError("no room for a new server")
 
     monkeypatch.setattr(cluster, "_revive", revive)
+    monkeypatch.setattr(engine, "_RENEW_INTERVAL_S", 0.05)
     spout = MemoryTransactionalSpout({0: [(1,)]}, Fields("n"), 1)
     topology = keeping_topology("unrevived", spout, Keep(SqliteStore(tmp_path / "kept.db", "kept"), Journal(tmp_path / "journal")))
     run = cluster.submit_topology("unrevived", fast(), topology)
@@ -242,6 +244,7 @@ def test_a_store_that_was_emptied_under_old_state_is_refused(cluster: LocalClust
     assert caught.value.exit_code == 6
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(27)
 def test_a_store_of_another_generation_is_refused(cluster: LocalCluster, tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "kept.db", "kept")
@@ -261,5 +264,5 @@ def test_a_zookeeper_that_is_not_there_is_exit_code_5(tmp_path: Path) -> None:
     topology = keeping_topology("nowhere", spout, Keep(store, Journal(tmp_path / "journal")))
     with LocalCluster(zookeeper="127.0.0.1:1", master="local[2]") as cluster:
         with pytest.raises(ZooKeeperUnavailableError, match=r"127\.0\.0\.1:1") as caught:
-            cluster.submit_topology("nowhere", fast(zookeeper_connect_timeout_s=1.0), topology)
+            cluster.submit_topology("nowhere", fast(zookeeper_connect_timeout_s=0.1), topology)
     assert caught.value.exit_code == 5

@@ -41,7 +41,7 @@ class Life:
         (self.place / "copy").rename(self.place / "state")
 
 
-@pytest.mark.in_gate("opaque")
+@pytest.mark.thorough
 @pytest.mark.rule(23, 27, 31)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
 def test_a_state_that_is_one_transaction_older_than_the_store(tmp_path: Path, opaque: bool) -> None:

@@ -82,6 +82,7 @@ finally:
     assert "set spark.stage.max" in done.stdout
 
 
+@pytest.mark.in_gate("SPARK_REMOTE")
 @pytest.mark.parametrize("variable", ["SPARK_REMOTE", "SPARK_API_MODE"])
 def test_spark_connect_is_refused_before_anything_is_started(tmp_path: Path, variable: str) -> None:
     code = """

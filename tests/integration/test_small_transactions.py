@@ -155,7 +155,7 @@ def test_a_commit_that_waits_for_later_transactions_to_be_processed_gets_there(
     assert [one_task(topology, txid) for txid in (8, 9, 10)] == [[True], [False], [False]]
 
 
-@pytest.mark.in_gate("finish_batch-3")
+@pytest.mark.thorough
 @pytest.mark.rule(6, 7, 28)
 @pytest.mark.parametrize("pending", [1, 3])
 @pytest.mark.parametrize("hook", ["execute", "finish_batch"])
@@ -219,6 +219,7 @@ def test_a_suddenly_large_batch_is_exact_and_later_batches_use_all_cores_again(
     assert topology.results(0)[0] == undisturbed.results(0)[0]
 
 
+@pytest.mark.in_gate("finish_batch-commit")
 @pytest.mark.rule(7)
 @pytest.mark.parametrize(("hook", "phase"), [("execute", "processing"), ("finish_batch", "commit")])
 def test_an_error_in_one_task_names_its_phase(cluster: LocalCluster, tmp_path: Path, hook: Any, phase: str) -> None:

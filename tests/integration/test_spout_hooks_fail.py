@@ -83,7 +83,7 @@ def expected(kind: str) -> dict[int, list[int]]:
     return {txid: [2 * txid - 2, 2 * txid - 1, 1000 + 2 * txid - 2, 1000 + 2 * txid - 1] for txid in (1, 2, 3)}
 
 
-@pytest.mark.in_gate("planned-plan_partition_batch", "storm-style-emit_partition_batch_new")
+@pytest.mark.in_gate("planned-plan_partition_batch")
 @pytest.mark.rule(5, 7)
 @pytest.mark.parametrize(("kind", "hook"), CASES)
 def test_failed_exception_in_a_spouts_hook_is_tried_again(cluster: LocalCluster, tmp_path: Path, kind: str, hook: str) -> None:
@@ -99,7 +99,7 @@ def test_failed_exception_in_a_spouts_hook_is_tried_again(cluster: LocalCluster,
     assert f"told to fail in {hook}" in (run.status().last_error or "")
 
 
-@pytest.mark.in_gate("plain-initialize_transaction-stop")
+@pytest.mark.thorough
 @pytest.mark.rule(7)
 @pytest.mark.parametrize("on_error", ["stop", "replay"])
 @pytest.mark.parametrize(("kind", "hook"), [("plain", "initialize_transaction"), ("planned", "emit_partition_batch")])
@@ -149,6 +149,7 @@ def test_the_replay_of_an_empty_batch_stays_empty_although_data_has_come_since(c
     assert batches(store) == {1: [], 2: [1, 2]}
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(2, 23)
 def test_metadata_made_beyond_a_window_that_has_shrunk_is_used_when_its_turn_comes(cluster: LocalCluster, tmp_path: Path) -> None:
     """Five transactions are opened, and their metadata is written with the seal of the first; the

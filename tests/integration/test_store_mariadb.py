@@ -281,6 +281,7 @@ class TestAccess:
         assert "CREATE command denied to user" in told
         assert "Grant the user SELECT, INSERT, UPDATE and DELETE on the tables, and for the first use CREATE" in told
 
+    @pytest.mark.in_gate("read_default_file", "password_env")
     @pytest.mark.parametrize("source", ["password_env", "password_file", "read_default_file"])
     def test_a_password_may_come_from_each_of_its_places_and_four_rights_are_enough(
         self, mariadb: MariaServer, database: str, guarded: str, workers: list[Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str

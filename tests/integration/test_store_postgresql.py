@@ -140,6 +140,7 @@ class TestAccess:
         with pytest.raises(SetupError, match=r"permission denied for schema public \(42501\)\n  Grant the role .*CREATE on the schema"):
             contract.run(store, contract.Process().task(), 1, 0, x=1)
 
+    @pytest.mark.in_gate("pgpass", "password_env")
     @pytest.mark.parametrize("source", ["PGPASSWORD", "pgpass", "service", "password_env", "password_file"])
     def test_a_password_may_come_from_each_of_its_places_and_four_rights_are_enough(
         self,

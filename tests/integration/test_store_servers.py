@@ -44,6 +44,7 @@ SOON_IDLE = {
 
 
 class TestFence:
+    @pytest.mark.in_gate("mariadb")
     @pytest.mark.rule(29)
     def test_tasks_of_one_attempt_have_write_transactions_open_side_by_side(self, store: SqlStore, workers: list[Worker]) -> None:
         """The first task, which raised the fence, blocks no other task either."""
@@ -59,7 +60,7 @@ class TestFence:
             assert dict(store.items()) == {"b": 1, "c": 1}
         assert dict(store.items()) == {"a": 1, "b": 1, "c": 1}
 
-    @pytest.mark.in_gate("*-opaque-with a sibling")
+    @pytest.mark.in_gate("postgresql-opaque-with a sibling")
     @pytest.mark.rule(29)
     @pytest.mark.parametrize("num_tasks", [1, 2], ids=["alone", "with a sibling"])
     @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
@@ -82,6 +83,7 @@ class TestFence:
         with pytest.raises(StaleAttemptError):
             contract.run(store, zombie.process.task(), 2, 0, z=1)
 
+    @pytest.mark.in_gate("postgresql")
     @pytest.mark.rule(29)
     def test_a_zombie_that_comes_while_a_newer_attempt_is_raising_loses(self, database: Database, workers: list[Worker]) -> None:
         """The newer attempt waits for one task of the older; another task of the older comes, and
@@ -99,7 +101,7 @@ class TestFence:
         assert isinstance(ended, StaleAttemptError) or ended["late"].applied
         assert dict(store.items()) == {"live": 1}, "what the older attempt wrote before the raise was taken back, and after it nothing was written"
 
-    @pytest.mark.in_gate("*-fewer tasks now")
+    @pytest.mark.in_gate("mariadb-fewer tasks now")
     @pytest.mark.rule(29)
     @pytest.mark.parametrize("num_tasks", [(1, 3), (3, 1)], ids=["fewer tasks before", "fewer tasks now"])
     def test_a_newer_attempt_of_a_component_with_another_number_of_tasks_waits_as_well(
@@ -116,6 +118,7 @@ class TestFence:
         with pytest.raises(StaleAttemptError):
             contract.run(store, zombie.process.task(num_tasks=before), 2, 0, z=1)
 
+    @pytest.mark.in_gate("postgresql")
     @pytest.mark.rule(29)
     def test_an_only_task_raises_the_fence_together_with_its_writes_or_not_at_all(self, store: SqlStore, workers: list[Worker]) -> None:
         alone = workers[0].process.task
@@ -132,6 +135,7 @@ class TestFence:
             contract.block(store, alone(num_tasks=2), 2, 0, die)
         assert ([fence.txid for fence in store.fences()], store.get("x")) == ([2], 1)
 
+    @pytest.mark.in_gate("mariadb")
     @pytest.mark.rule(29)
     def test_attempts_that_raise_the_first_fence_at_once_leave_the_newest(self, store: SqlStore, workers: list[Worker]) -> None:
         contract.run(store, workers[0].process.task("other"), 1, 0)
@@ -147,6 +151,7 @@ class TestFence:
         assert Fence("words", "count", "first", 1, 2) in store.fences()
         assert all(isinstance(outcome, dict | StaleAttemptError) for outcome in outcomes)
 
+    @pytest.mark.in_gate("mariadb")
     @pytest.mark.rule(29)
     def test_a_task_that_waited_for_the_fence_does_not_wait_for_the_writes_of_the_raising_task(
         self, database: Database, store: SqlStore, workers: list[Worker]
@@ -166,6 +171,7 @@ class TestFence:
             database.wait_for_waiting(2)
         assert [worker.ended() for worker in live] == ["written"] * 2
 
+    @pytest.mark.in_gate("postgresql")
     @pytest.mark.rule(27, 29)
     def test_a_fence_that_was_adopted_while_an_attempt_was_about_to_make_it_is_not_overwritten(self, store: SqlStore, workers: list[Worker]) -> None:
         contract.run(store, workers[0].process.task("other"), 1, 0)
@@ -181,6 +187,7 @@ class TestFence:
             make(session)
         assert Fence("words", "count", "first", 9, CLOSED_ATTEMPT) in store.fences()
 
+    @pytest.mark.in_gate("postgresql")
     @pytest.mark.rule(29)
     def test_a_zombie_that_keeps_its_transaction_open_for_ever_is_ended_by_the_server(
         self, database: Database, store: SqlStore, workers: list[Worker]
@@ -199,6 +206,7 @@ class TestFence:
             contract.block(store, zombie.process.task(), 2, 0, hang)
         assert dict(store.items()) == {"x": 101}
 
+    @pytest.mark.in_gate("postgresql")
     @pytest.mark.rule(7)
     def test_a_wait_longer_than_the_limit_fails_the_attempt_only(
         self, database: Database, store: SqlStore, workers: list[Worker]
@@ -212,6 +220,7 @@ class TestFence:
         contract.run(store, workers[1].process.task(), 1, 1, x=1)
         assert dict(store.items()) == {"x": 1}
 
+    @pytest.mark.in_gate("mariadb")
     @pytest.mark.rule(7)
     def test_a_statement_that_takes_too_long_fails_the_attempt_only(
         self, database: Database, store: SqlStore, workers: list[Worker]
@@ -222,6 +231,7 @@ class TestFence:
                 contract.run(impatient, workers[1].process.task(), 1, 1, x=1)
         contract.run(store, workers[1].process.task(), 1, 1, x=1)
 
+    @pytest.mark.in_gate("mariadb")
     @pytest.mark.rule(27, 29)
     def test_adopting_waits_for_open_transactions_and_counts_their_writes(
         self, database: Database, workers: list[Worker]
@@ -254,7 +264,7 @@ WAYS = pytest.mark.parametrize("way", ["updated", "merged"])
 
 
 class TestRivals:
-    @pytest.mark.in_gate("*-a new key-opaque-merged")
+    @pytest.mark.in_gate("postgresql-a new key-opaque-merged")
     @WAYS
     @pytest.mark.rule(32)
     @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
@@ -275,7 +285,7 @@ class TestRivals:
         assert (error.key, "task 0" in error.first_writer, "task 1" in error.second_writer) == ('"x"', True, True)
         assert dict(store.items()) == {"x": 11 if existed else 10}
 
-    @pytest.mark.in_gate("*-alone")
+    @pytest.mark.in_gate("mariadb-alone")
     @pytest.mark.rule(32)
     @pytest.mark.parametrize("also_existing", [False, True], ids=["alone", "beside a key that was there"])
     def test_a_task_that_adds_a_key_added_since_its_read_is_refused(
@@ -292,7 +302,7 @@ class TestRivals:
             contract.block(store, workers[1].process.task(task=1), 2, 0, too_late)
         assert dict(store.items()) == {"x": 10} | ({"there": 1} if also_existing else {})
 
-    @pytest.mark.in_gate("*-new keys-updated")
+    @pytest.mark.in_gate("mariadb-new keys-updated")
     @WAYS
     @pytest.mark.rule(32)
     @pytest.mark.parametrize("existed", [False, True], ids=["new keys", "keys that were there"])
@@ -385,6 +395,7 @@ class TestServerIsAsked:
             assert merged(3, {**deltas, "half": 1}) == [*begin, *WRITE_ONE_MORE[dialect], *listed]
             assert (store.get(0), store.get("new 0"), store.get("half")) == (3, 2, 1.5)
 
+    @pytest.mark.in_gate("postgresql")
     @pytest.mark.rule(12)
     def test_over_one_connection_per_worker_process(self, database: Database, store: SqlStore, workers: list[Worker]) -> None:
         worker, words = workers[0], SqlStore(store.url, "words", lock_timeout_s=PATIENCE_S)
@@ -475,6 +486,7 @@ PORTIONS = ("txtopo.stores.mysql.backend.PORTION_ROWS", "txtopo.stores.postgresq
 
 
 class TestReaders:
+    @pytest.mark.in_gate("postgresql")
     def test_a_reader_sees_one_state_while_others_write_and_fetches_it_in_portions(
         self, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -487,6 +499,7 @@ class TestReaders:
         assert [first, *items] == [(f"k{n:03}", 1) for n in range(100)]
         assert len(list(store.items())) == 200
 
+    @pytest.mark.in_gate("mariadb")
     def test_looking_does_not_wait_for_writers_nor_keep_a_connection(
         self, database: Database, store: SqlStore, workers: list[Worker]
     ) -> None:
@@ -531,11 +544,13 @@ class TestCommands:
         assert cli.main([*command, "--execute"]) == 0
         assert (store.fences()[0].txid, store.fences()[0].generation == "lost", store.get("x")) == (0, False, 1)
 
+    @pytest.mark.in_gate("postgresql")
     def test_a_store_that_is_not_there_is_told(self, store: SqlStore, capsys: pytest.CaptureFixture[str]) -> None:
         assert cli.main(["store", "clear", store.url, "counts", "--topology", "words"]) == 2
         assert f"{store.address} is no store of txtopo" in capsys.readouterr().err
         assert not store.exists()
 
+    @pytest.mark.in_gate("mariadb")
     @pytest.mark.rule(27)
     def test_the_command_in_an_error_can_be_typed(self, store: SqlStore, workers: list[Worker]) -> None:
         with pytest.raises(StateMismatchError) as caught:

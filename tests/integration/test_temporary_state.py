@@ -54,6 +54,7 @@ def test_a_second_run_over_a_store_whose_state_is_gone_names_the_cure(
     assert batches(store) == {txid: [txid - 1] for txid in range(1, 4)}
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(27)
 def test_where_the_state_stays_the_commands_that_repair_it_are_named(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "bank.db", "kept")

@@ -57,7 +57,7 @@ def topology(store: Store, topology_id: str) -> Any:
     return builder.build_topology()
 
 
-@pytest.mark.in_gate("mariadb-transactional", "postgresql-opaque")
+@pytest.mark.in_gate("postgresql-opaque")
 @pytest.mark.rule(28, 29)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
 def test_a_global_count_in_a_server_counts_once_although_every_batch_is_written_twice(

@@ -102,6 +102,7 @@ class Teller:
         return debits, credits
 
 
+@pytest.mark.in_gate("memory-opaque", "sqlite-transactional")
 @pytest.mark.rule(3, 28, 31)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
 @pytest.mark.parametrize("backend", sorted(EXAMPLES))

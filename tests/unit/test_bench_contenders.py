@@ -95,7 +95,7 @@ def test_rows_are_the_same_every_time_and_files_of_a_batch_have_equal_sizes(tmp_
     assert rows.counted(batches[0]).total() == 100
 
 
-@pytest.mark.in_gate("none")
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", ["none", "words"])
 def test_the_bare_loop_counts_all_rows(tmp_path: Path, shape: str) -> None:
     batches = rows.write_batches(tmp_path / "rows", batches=2, rows_per_batch=100, files_per_batch=2)

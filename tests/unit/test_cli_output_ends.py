@@ -62,6 +62,7 @@ def unread() -> int:
     return writes
 
 
+@pytest.mark.in_gate("buffered")
 def test_a_long_output_that_is_read_no_longer_ends_quietly() -> None:
     command = subprocess.Popen([sys.executable, "-c", LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert command.stdout is not None
@@ -71,12 +72,13 @@ def test_a_long_output_that_is_read_no_longer_ends_quietly() -> None:
     assert (command.returncode, complaints) == (READ_NO_LONGER, "")
 
 
-@pytest.mark.in_gate("*0")
+@pytest.mark.in_gate("buffered-*0")
 @pytest.mark.parametrize("arguments", [("--help",), ("config", "show")])
 def test_a_short_output_that_is_not_read_at_all_ends_quietly(arguments: tuple[str, ...], unread: int) -> None:
     assert txtopo(*arguments, stdout=unread) == (READ_NO_LONGER, "")
 
 
+@pytest.mark.in_gate("buffered")
 def test_an_error_that_cannot_be_told_ends_quietly(unread: int) -> None:
     assert txtopo("rnu", stderr=unread) == (READ_NO_LONGER, "")
     assert txtopo("rnu", stdout=unread)[0] == errors.UsageError.exit_code, "nothing was written to standard output"
@@ -90,6 +92,7 @@ def test_a_pipe_of_the_program_that_breaks_is_an_error_like_any_other(capsys: py
     assert "txtopo: error: BrokenPipeError: [Errno 32] Broken pipe\n" in capsys.readouterr().err
 
 
+@pytest.mark.in_gate("buffered-*")
 @pytest.mark.parametrize("program", [LONG, "import sys\nfrom txtopo.command import cli\nsys.exit(cli.main(['--help']))"], ids=["long", "short"])
 def test_output_that_a_full_disk_does_not_take_says_so_once(program: str) -> None:
     with open("/dev/full", "w") as full:

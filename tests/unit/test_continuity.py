@@ -456,6 +456,7 @@ OTHERS = [(a, b) for a in SPOUTS for b in SPOUTS if KIND_OF[a] != KIND_OF[b]]
 KEEPING = [(a, b) for a, b in OTHERS if "transactional" not in (KIND_OF[a], KIND_OF[b])]
 
 
+@pytest.mark.in_gate("plain-storm-", "storm-plain-", "planned-opaque-planned-", "opaque-storm-planned-", "committer-storm-written *")
 @pytest.mark.parametrize("is_older", [False, True], ids=["", "written by an older version"])
 @pytest.mark.parametrize(("before", "now"), OTHERS)
 def test_another_kind_of_spout_is_refused_and_nothing_counts_twice(place: Place, sources: Sources, before: str, now: str, is_older: bool) -> None:
@@ -472,7 +473,7 @@ def test_another_kind_of_spout_is_refused_and_nothing_counts_twice(place: Place,
     assert sources.numbers() == numbers(20, 1 if KIND_OF[before] == "transactional" else 2)
 
 
-@pytest.mark.in_gate("plain-*", "opaque-*")
+@pytest.mark.in_gate("plain-storm-", "opaque-planned-plain-", "plain-planned-written by an older version")
 @pytest.mark.parametrize("is_older", [False, True], ids=["", "written by an older version"])
 @pytest.mark.parametrize(("before", "now"), OTHERS)
 def test_another_kind_of_spout_is_refused_while_a_transaction_is_sealed(

@@ -223,6 +223,7 @@ class TakingTuples(NotingBolt):
         note(self.context, "execute", tup.values[1:])
 
 
+@pytest.mark.in_gate("*-13", "*-1048576")
 @pytest.mark.rule(16, 38)
 @pytest.mark.parametrize("size", CUTS[2:])
 @pytest.mark.parametrize("content", TEXT.values(), ids=TEXT)

@@ -253,7 +253,7 @@ class Stamped(Keep):
             transaction.put(self.attempt.txid, self.context.opened_at.isoformat())
 
 
-@pytest.mark.in_gate("*-storm-1", "*-opaque-planned-3")
+@pytest.mark.in_gate("*-opaque-planned-3")
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("pending", [1, 3])
 @pytest.mark.parametrize("kind", SPOUTS)
