@@ -203,9 +203,11 @@ def test_little_memory_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def typed(absent: str, place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command ``txtopo``, where the module ``absent`` cannot be imported."""
+    """The command ``txtopo``, where the module ``absent`` cannot be imported, nor a Java started:
+    the doctor then tries nothing."""
     code = f"import sys; sys.modules[{absent!r}] = None; from txtopo.command import entry; sys.exit(entry.main())"
-    return subprocess.run([sys.executable, "-c", code, *arguments], cwd=place, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "JAVA_HOME": str(place)}
+    return subprocess.run([sys.executable, "-c", code, *arguments], cwd=place, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("package", ["pyspark", "kazoo"])
