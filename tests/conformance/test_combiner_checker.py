@@ -34,6 +34,11 @@ class MeanOfMeans(CombinerAggregator):
         return (left + right) / 2
 
 
+class Last(MeanOfMeans):
+    def combine(self, left: Any, right: Any) -> Any:
+        return right
+
+
 class InPlace(Mean):
     def combine(self, left: Any, right: Any) -> Any:
         left[0] += right[0]
@@ -48,13 +53,15 @@ class Forgetful(Mean):
 
 @pytest.mark.parametrize("combiner", [Count(), Sum("cents"), Min("cents"), Max("cents"), Mean()], ids=lambda combiner: type(combiner).__name__)
 def test_a_combiner_with_one_result_for_every_cut_passes(combiner: CombinerAggregator) -> None:
-    assert check_combiner(combiner, ROWS, fields=["cents"]) == 3
+    assert check_combiner(combiner, ROWS, fields=["cents"]) == 7
 
 
 @pytest.mark.parametrize(
     ("combiner", "rows", "message"),
     [
-        (MeanOfMeans(), ROWS, r"MeanOfMeans\.combine makes .* of 4 tuples one by one, and .* of the first 1 and the other 3\n.*associative"),
+        (MeanOfMeans(), ROWS, r"MeanOfMeans\.combine makes .* of all tuples one by one, and .* of \[3\.1\] and \[0\.2, 5\.7, 4\.4\]\n.*associative"),
+        (Last(), ROWS, r"Last\.combine makes 4\.4 of all tuples one by one, and 3\.1 of \[0\.2, 5\.7, 4\.4\] and \[3\.1\]"),
+        (Mean(), [(1.0,), (float("inf"),)], r"Mean\.init makes \[inf, 1\] of \(inf,\)"),
         (InPlace(), ROWS, r"InPlace\.combine changed .*\n.*Make a new value"),
         (Forgetful(), ROWS, r"Forgetful\.combine makes None of \[3\.3.*, 2\] and \[5\.7, 1\]"),
         (Sum("cents"), [(1.0,), (float("nan"),)], r"Sum\.init makes nan of \(nan,\)\n.*drop such tuples"),

@@ -234,8 +234,25 @@ def test_a_column_that_directories_name_has_the_value_in_their_names(tmp_path: P
 
 
 def test_directories_name_columns_of_parquet_that_no_schema_declares_and_fields_of_json(tmp_path: Path) -> None:
-    spout = ParquetTransactionalSpout(partitioned(tmp_path / "parquet", "parquet"))
-    assert spout.schema == pa.schema([("n", pa.int64()), ("dt", pa.string()), ("kind", pa.string())]), "x=1 is spelt out in the pattern"
-    assert everything(spout) == [(1, "2026-01-01", "a/b="), (2, None, "c")]
+    files = partitioned(tmp_path / "parquet", "parquet")
+    assert ParquetTransactionalSpout(files).schema.names == ["n"]
+    assert everything(ParquetTransactionalSpout(files, ["kind", "n"])) == [("a/b=", 1), ("c", 2)]
+    with pytest.raises(ConfigError, match="no column 'x'"):
+        ParquetTransactionalSpout(files, ["x", "n"])  # spelt out in the pattern
     fields = FileTransactionalSpout(partitioned(tmp_path / "json", "json"), format="json", fields=("kind", "n", "dt"))
     assert everything(fields) == [("a/b=", 1, "2026-01-01"), ("c", 2, None)]
+
+
+def test_a_column_of_the_file_and_directories_of_some_files_are_no_columns_of_directories(tmp_path: Path) -> None:
+    for root in ("own[1]", "run=7"):
+        (tmp_path / root / "n=9").mkdir(parents=True)
+        (tmp_path / root / "n=9" / "a.csv").write_text("word,n\ncat,1\n")
+        pa.parquet.write_table(pa.table({"word": ["cat"], "n": [1]}), tmp_path / root / "n=9" / "a.parquet")
+        here = str(tmp_path / root).replace("[", "[[]")
+        for spout in (CsvTransactionalSpout(f"{here}/*/a.csv", SCHEMA), ParquetTransactionalSpout(f"{here}/*/a.parquet", schema=SCHEMA)):
+            assert everything(spout) == [("cat", 1)]
+    (tmp_path / "run=7" / "b.json").write_text('{"word": "dog", "n": 2, "run": 3}\n')
+    (tmp_path / "run=7" / "n=9" / "c.json").write_text('{"word": "cow", "n": 4}\n')
+    schema = pa.schema([*SCHEMA, ("run", pa.int64())])
+    assert everything(JsonLinesTransactionalSpout(f"{tmp_path}/run=7/**/*.json", schema)) == [("dog", 2, 3), ("cow", 4, None)]
+    assert everything(CsvTransactionalSpout(f"{tmp_path}/run=7/n=9/*.csv", SCHEMA)) == [("cat", 1)]

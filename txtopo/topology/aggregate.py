@@ -105,6 +105,9 @@ class PartialAggregate(bolt.BaseBatchBolt):
     def send(self) -> None:
         """Emit the combined values, and begin an empty portion."""
         combined, self.combined = self.combined, {}
+        for value in combined.values():
+            if type(value) is not int:
+                aggregator.checked(self.combiner, value)
         self.collector.emit_all([self.attempt, *key, value] for key, value in combined.items())
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -134,8 +137,7 @@ class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
         self.deltas: dict[tuple[Any, ...], Any] = {}
 
     def finish_batch(self) -> None:
-        # Of a group of None the key is (None,): a store has no key None.
-        by_key = {(key if len(key) > 1 or key[0] is None else key[0]): delta for key, delta in self.deltas.items()}
+        by_key = {_key_in_store(key): delta for key, delta in self.deltas.items()}
         # Also without anything to write: opening tells the store that the writes of an earlier
         # attempt are void (R31).
         with self.store.transaction(self.context, self.attempt) as transaction:
@@ -154,6 +156,15 @@ class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(with_attempt(self.names, "prev", "curr"))
+
+
+def _key_in_store(key: tuple[Any, ...]) -> Any:
+    """Of one field its value; within a tuple if the value is None, which is no key of a store, or
+    would be mistaken for None."""
+    inner = key
+    while isinstance(inner, tuple) and len(inner) == 1:
+        inner = inner[0]
+    return key if len(key) > 1 or inner is None else key[0]
 
 
 class CombiningCommitter(KeyedCommitter):

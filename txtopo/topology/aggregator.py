@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import math
 import numbers
+from collections.abc import Mapping
 from typing import Any
 
 from txtopo.topology.stream import Tuple
@@ -69,17 +70,31 @@ class ValueRefusedError(Exception):
     """None, NaN or an infinity for an aggregate; becomes :class:`txtopo.errors.UserCodeError`."""
 
 
-def checked(of: Aggregator, value: Any, tup: Tuple) -> Any:
-    """``value``, which ``of`` made of ``tup``; :class:`ValueRefusedError` for None, NaN and
-    infinities: the result would depend on the cut into batches and on the order."""
-    number: Any = value if isinstance(value, numbers.Number) else 0
-    if value is not None and number == number and abs(number) != math.inf:
+def checked(of: Aggregator, value: Any, tup: Tuple | None = None) -> Any:
+    """``value``, which ``of`` made of ``tup``, or of values; :class:`ValueRefusedError` for None,
+    and for NaN and infinities, also within it: the result would depend on the cut into batches and
+    on the order."""
+    if value is not None and _is_finite(value):
         return value
+    origin = "of other values" if tup is None else f"of the tuple {tup.values[1:]!r:.300} of {tup.source_component!r}"
     raise ValueRefusedError(
-        f"{type(of).__name__}({', '.join(map(repr, of.fields))}): {value} comes of the tuple {tup.values[1:]!r:.300} of {tup.source_component!r}\n"
+        f"{type(of).__name__}({', '.join(map(repr, of.fields))}): {value!r:.300} comes {origin}\n"
         "  An aggregate takes neither None nor NaN nor an infinity. Drop such tuples, or give them a value, in a bolt before the aggregate; or\n"
         "  in the init of a CombinerAggregator of yours."
     )
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    if isinstance(value, Mapping):
+        return all(map(_is_finite, value.values()))
+    try:
+        return bool(value == value) and (not isinstance(value, numbers.Number) or abs(value) != math.inf)  # type: ignore[arg-type]
+    except ValueError:  # an array of NumPy, for a codec
+        return True
+    except (ArithmeticError, TypeError):  # a NaN that signals, or one of pandas
+        return False
 
 
 class Count(CombinerAggregator):

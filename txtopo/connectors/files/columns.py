@@ -11,7 +11,7 @@ import abc
 import codecs
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -161,11 +161,15 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
         super().__init__(column_spout.groups())
         self.schema, self._errors = column_spout.schema, column_spout.errors
         """The columns of the present file: those that its directories name are not in it."""
-        self._whole = self.schema
+        self._whole, self._named = self.schema, column_spout.named_by_directories()
         self._texts: dict[str, str | None] = {}
 
     def begin_file(self, path: str, open_file: BinaryIO) -> None:
-        self._texts = directories.texts_in(path, self._whole.names)
+        self._leave_out(path, self._named)
+
+    def _leave_out(self, path: str, names: Collection[str]) -> None:
+        """Take the columns ``names`` from the directories of ``path``, and not from the file."""
+        self._texts = {name: text for name, text in directories.texts_in(path).items() if name in names and name in self._whole.names}
         self.schema = directories.left_to_file(self._whole, path, self._texts)
 
     def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
@@ -214,14 +218,15 @@ class _CsvEmitter(_ColumnEmitter):
             return
         whole = blocks.first_line(open_file, path)
         try:
-            self._names[path] = self._names_in(whole[file_records.signature_bytes(0, whole) :])
+            self._names[path] = self._names_in(path, whole[file_records.signature_bytes(0, whole) :])
         except json_columns.CANNOT_BE_READ as error:
             raise _bad_line(path, 0, whole, 0, error) from None
 
-    def _names_in(self, line: bytes) -> list[str]:
+    def _names_in(self, path: str, line: bytes) -> list[str]:
         self._check_line_ends(line)
         self._check_quotes(line)
         names: list[str] = pa.csv.read_csv(_buffer(line.rstrip(b"\r\n") + b"\n"), parse_options=self._parse_options).column_names
+        self._leave_out(path, self._named - {*names})
         for name in self.schema.names:
             if names.count(name) != 1:
                 there_are = f"names {names.count(name)} columns" if name in names else "has no column"

@@ -15,20 +15,24 @@ from typing import Any
 from txtopo import errors
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+_FIXED, _ESCAPED = re.compile(r"(?:\[[*?[]\]|[^*?[])*"), re.compile(r"\[([*?[])\]")
 
 
-def texts_in(path: str, names: Collection[str] | None = None) -> dict[str, str | None]:
-    """The values in the directories of ``path``, by name; of ``names`` alone, if given."""
+def texts_in(path: str) -> dict[str, str | None]:
+    """The values in the directories of ``path``, by name."""
     pairs = (part.split("=", 1) for part in os.path.dirname(path).split(os.sep) if "=" in part)
-    texts = {urllib.parse.unquote(name): None if value == _NULL else urllib.parse.unquote(value) for name, value in pairs}
-    return {name: value for name, value in texts.items() if names is None or name in names}
+    return {urllib.parse.unquote(name): None if value == _NULL else urllib.parse.unquote(value) for name, value in pairs}
 
 
-def names_below(path: str, patterns: Collection[str]) -> list[str]:
-    """The names in directories of ``path`` that a pattern leaves open: what it spells out is a
-    choice, and no column."""
-    bases = (os.path.dirname(re.split(r"[*?[]", pattern)[0]) for pattern in patterns)
-    return list(texts_in(path[max((len(base) for base in bases if path.startswith(base)), default=0) :]))
+def names_in(paths: Collection[str], patterns: Collection[str]) -> frozenset[str]:
+    """The names in directories of all ``paths``, as far as ``patterns`` leave the directories open:
+    what a pattern spells out is a choice, and no column."""
+    fixed = [_ESCAPED.sub(r"\1", _FIXED.match(pattern)[0]) for pattern in patterns]  # type: ignore[index]
+    bases = sorted((os.path.dirname(text) for text in fixed), key=len)
+    directories = {os.path.dirname(path) for path in paths}
+    open_parts = (f"{directory[max((len(base) for base in bases if directory.startswith(base)), default=0) :]}/" for directory in directories)
+    names = [texts_in(part).keys() for part in open_parts]
+    return frozenset(names[0]).intersection(*names) if names else frozenset()
 
 
 def left_to_file(schema: Any, path: str, texts: Mapping[str, str | None]) -> Any:
@@ -57,4 +61,4 @@ def completed(batch: Any, schema: Any, path: str, texts: Mapping[str, str | None
     return arrow.RecordBatch.from_arrays(columns, schema=schema)
 
 
-__all__ = ["completed", "left_to_file", "names_below", "texts_in"]
+__all__ = ["completed", "left_to_file", "names_in", "texts_in"]

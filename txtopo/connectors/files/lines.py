@@ -86,7 +86,7 @@ class FileTransactionalSpout(ranges.ByteRanges):
             )
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
-        return _FileEmitter(self.groups(), "columns" if self.emits_columns else self.format, tuple(self.fields)[1:], self.codec, self.errors)
+        return _FileEmitter(self)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(self.fields)
@@ -100,9 +100,11 @@ class LinesTransactionalSpout(FileTransactionalSpout):
 
 
 class _FileEmitter(ranges.ByteRangeEmitter):
-    def __init__(self, groups: tuple[file_groups.FileGroup, ...], format: str, fields: tuple[str, ...], codec: str, errors: str) -> None:
-        super().__init__(groups)
-        self._format, self._fields, self._codec, self._errors = format, fields, codec, errors
+    def __init__(self, file_spout: FileTransactionalSpout) -> None:
+        super().__init__(file_spout.groups())
+        self._format = "columns" if file_spout.emits_columns else file_spout.format
+        self._fields, self._codec, self._errors = tuple(file_spout.fields)[1:], file_spout.codec, file_spout.errors
+        self._named = file_spout.named_by_directories().intersection(self._fields)
 
     def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
         if self._format == "columns":
@@ -112,10 +114,10 @@ class _FileEmitter(ranges.ByteRangeEmitter):
         elif self._format == "lines":
             collector.emit_all(zip(itertools.repeat(attempt), records.lines(path, offset, block, self._codec, self._errors)))
         else:
-            texts = directories.texts_in(path, self._fields)
-            left = tuple(field for field in self._fields if field not in texts)
+            left = tuple(field for field in self._fields if field not in self._named)
             objects = records.objects(path, offset, block, self._codec, self._errors, left)
-            if texts:
+            if self._named:
+                texts = directories.texts_in(path)
                 whole = ({**texts, **dict(zip(left, values, strict=True))} for values in objects)
                 objects = ([values[field] for field in self._fields] for values in whole)
             collector.emit_all((attempt, *values) for values in objects)

@@ -78,14 +78,14 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
                 raise txtopo.errors.ConfigError(f"Parquet spout: {argument} is {names!r}; it is a list of names: [{names!r}]")
         self.rows_per_batch = ranges.at_least_one("rows_per_batch", rows_per_batch)
         self.dictionaries = tuple(dictionaries)
-        self.schema = self._of_columns(self._schema_of_first_file() if schema is None else schema, columns)
+        self.schema = self._of_columns(self._schema_of_first_file(columns) if schema is None else schema, columns)
 
-    def _schema_of_first_file(self) -> pa.Schema:
+    def _schema_of_first_file(self, columns: Sequence[str] | None) -> pa.Schema:
         paths = file_groups.listed(self.patterns)
         if not paths:
             raise ranges.none_matched(self.patterns)
         schema = Footer(paths[0]).schema(self.dictionaries)
-        named = [name for name in directories.names_below(paths[0], self.patterns) if name not in schema.names]
+        named = [name for name in columns or () if name not in schema.names and name in self.named_by_directories()]
         return pa.schema([*schema, *(pa.field(name, pa.string()) for name in named)])
 
     def _of_columns(self, schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
@@ -110,7 +110,7 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
         return _ParquetCoordinator(self.groups(), self.patterns, self.rows_per_batch, context)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
-        return _ParquetEmitter(self.groups(), self.schema, self.dictionaries)
+        return _ParquetEmitter(self.groups(), self.schema, self.dictionaries, self.named_by_directories().intersection(self.schema.names))
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(with_attempt(self.schema.names), schema=self.schema)
@@ -350,8 +350,10 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
 
 
 class _ParquetEmitter(spout.PartitionedSpoutEmitter):
-    def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema, dictionaries: Sequence[str]) -> None:
-        self._groups, self._schema, self._dictionaries = groups, schema, dictionaries
+    def __init__(
+        self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema, dictionaries: Sequence[str], named: frozenset[str]
+    ) -> None:
+        self._groups, self._schema, self._dictionaries, self._named = groups, schema, dictionaries, named
 
     def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
         group = ranges.checked_group(self._groups, partition, metadata)
@@ -359,7 +361,9 @@ class _ParquetEmitter(spout.PartitionedSpoutEmitter):
         written = metadata.get("written") or [None] * len(metadata["footers"])
         for file, identity, time in zip(range(first, last + 1), metadata["footers"], written, strict=True):
             path = group.paths[file]
-            footer, texts = Footer(path), directories.texts_in(path, self._schema.names)
+            footer = Footer(path)
+            there = footer.metadata.schema.to_arrow_schema().names
+            texts = {name: text for name, text in directories.texts_in(path).items() if name in self._named and name not in there}
             footer.check(identity, time)
             begin = metadata["row_group"] if file == first else 0
             end = metadata["end_row_group"] if file == last else len(footer.rows)

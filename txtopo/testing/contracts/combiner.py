@@ -19,7 +19,8 @@ from txtopo.topology.transaction import TransactionAttempt
 
 def check_combiner(combiner: aggregator.CombinerAggregator, rows: Sequence[Sequence[Any]], *, fields: Sequence[str]) -> int:
     """Combine the values of ``rows``, tuples of one key with ``fields``, by every cut of them into
-    two parts; returns the number of cuts. Floats may differ in their last digits.
+    two parts, in either order, and dealt to two tasks; returns the number of divisions. Floats may
+    differ in their last digits.
 
     :raises ContractError: a value is None or not finite; a result depends on the cut; or
         ``combine`` changes a value that it is given.
@@ -32,7 +33,7 @@ def check_combiner(combiner: aggregator.CombinerAggregator, rows: Sequence[Seque
     def broken(fact: str, cure: str) -> ContractError:
         return ContractError("combiner", None, f"{name}{fact}", cure)
 
-    def checked(value: Any, tup: Tuple, fact: str) -> Any:
+    def checked(value: Any, tup: Tuple | None, fact: str) -> Any:
         try:
             return aggregator.checked(combiner, value, tup)
         except aggregator.ValueRefusedError:
@@ -40,21 +41,23 @@ def check_combiner(combiner: aggregator.CombinerAggregator, rows: Sequence[Seque
 
     def combine(left: Any, right: Any) -> Any:
         value = combiner.combine(left, right)
-        return checked(value, tuples[-1], f".combine makes {value!r} of {left!r} and {right!r}")
+        return checked(value, None, f".combine makes {value!r} of {left!r} and {right!r}")
 
     tuples = [Tuple((TransactionAttempt(1, 0), *row), source) for row in rows]
     values = [checked(value := combiner.init(tup), tup, f".init makes {value!r} of {tup.values[1:]!r}") for tup in tuples]
     whole = functools.reduce(combine, copy.deepcopy(values))
-    for cut in range(1, len(values)):
-        parts = [functools.reduce(combine, copy.deepcopy(some)) for some in (values[:cut], values[cut:])]
+    cuts = [(values[:cut], values[cut:]) for cut in range(1, len(values))]
+    divisions = [*cuts, *(part[::-1] for part in cuts), *([(values[::2], values[1::2])] if cuts else [])]
+    for division in divisions:
+        parts = [functools.reduce(combine, copy.deepcopy(some)) for some in division]
         before = copy.deepcopy(parts)
         result = combine(*parts)
         if not _is_same(parts, before):
             raise broken(f".combine changed {before!r} to {parts!r}", "Make a new value: the old one may be combined once more.")
         if not _is_same(result, whole):
-            fact = f".combine makes {whole!r} of {len(values)} tuples one by one, and {result!r} of the first {cut} and the other {len(values) - cut}"
-            raise broken(fact, "Let combine be associative. What cannot be, such as a mean, is kept as parts that can: a sum and a count.")
-    return max(0, len(values) - 1)
+            fact = f".combine makes {whole!r} of all tuples one by one, and {result!r} of {division[0]!r} and {division[1]!r}"
+            raise broken(fact, "Let combine be associative, in any order. A mean is not; its parts are: a sum and a count.")
+    return len(divisions)
 
 
 def _is_same(left: Any, right: Any) -> bool:
