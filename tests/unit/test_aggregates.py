@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import pickle
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.topologies import recording
 from tests.topologies.aggregates import BY_NAME, FIELDS, ROWS, aggregated
 from tests.topologies.recording import FIRST, InProcessTopology, RowsSpout, planned
 from txtopo import (
+    CombinerAggregator,
     Count,
     Fields,
     InvalidTopologyError,
@@ -27,6 +29,7 @@ from txtopo import (
     Tuple,
 )  # fmt: skip
 from txtopo.dataplane.outcome import Failure
+from txtopo.errors import UsageError
 from txtopo.plan import compiler
 from txtopo.stores import ADD, SqliteStore
 from txtopo.testing import MemoryStore, MemoryTransactionalSpout, simulate
@@ -255,8 +258,37 @@ def test_a_value_that_is_none_or_not_finite_is_refused_in_every_order_and_every_
 
 @pytest.mark.parametrize("aggregator", [Count(), Tuples()], ids=lambda a: type(a).__name__)
 def test_a_group_of_none_is_a_group_of_its_own(aggregator: Any, tmp_path: Path) -> None:
-    rows = [(None, 1), ("None", 1), (None, 1), ("", 1)]
-    assert kept_of(aggregator, [rows[:1], rows[1:]], tmp_path) == {(None,): 2, "None": 1, "": 1}
+    """Also beside the groups of texts and lists that look like it."""
+    rows = [(None, 1), ("None", 1), (None, 1), ("", 1), ([None], 1), ([[None]], 1), (["a"], 1), ([], 1)]
+    groups = {(None,): 2, "None": 1, "": 1, ((None,),): 1, (((None,),),): 1, ("a",): 1, (): 1}
+    assert kept_of(aggregator, [rows[:1], rows[1:]], tmp_path) == groups
+
+
+class Range(CombinerAggregator):
+    """The least and the greatest value."""
+
+    fields = ("value",)
+
+    def init(self, tup: Tuple) -> Any:
+        return {"of": [tup["value"], tup["value"]]}
+
+    def combine(self, left: Any, right: Any) -> Any:
+        return {"of": [min(left["of"][0], right["of"][0]), max(left["of"][1], right["of"][1])]}
+
+
+@pytest.mark.parametrize(("aggregator", "value"), [(Range(), math.nan), (Range(), math.inf), (Sum("value"), Decimal("sNaN")), (Sum("value"), 1e308)])
+def test_nan_within_a_value_and_infinities_of_combine_are_refused_in_every_order(aggregator: Any, value: Any, tmp_path: Path) -> None:
+    rows = [("a", 1e308), ("a", 1e308)] if isinstance(aggregator, Sum) and isinstance(value, float) else [("a", 1), ("a", value), ("a", 2)]
+    for number, order in enumerate(itertools.permutations(rows)):
+        failure = kept_of(aggregator, [list(order)], tmp_path / str(number))
+        assert isinstance(failure, Failure)
+        assert "takes neither None nor NaN nor an infinity" in failure.error
+
+
+def test_the_attempt_is_no_key() -> None:
+    with pytest.raises(UsageError, match="group_by names 'tx', the attempt"):
+        KeyOf(("tx",)).reader(Fields("tx", "a"))
+    assert KeyOf(("tx",)).reader(Fields("_tx", "tx"))((FIRST, 1)) == (1,)
 
 
 def test_a_combiner_that_fails_is_not_taken_for_a_key_that_cannot_be_hashed() -> None:

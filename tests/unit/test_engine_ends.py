@@ -116,6 +116,18 @@ def raises(error: BaseException, *arguments: object) -> NoReturn:
     raise error
 
 
+def test_an_engine_closes_all_although_a_job_cannot_be_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the program has stopped its Spark. The reason of the end stays the first error."""
+    closed: list[str] = []
+    monkeypatch.setattr(AttemptRunner, "process", functools.partial(raises, RuntimeError("first")))
+    monkeypatch.setattr(AttemptRunner, "cancel", functools.partial(raises, AttributeError("second")))
+    monkeypatch.setattr(TopologyState, "abandon", lambda self: closed.append("state"))
+    monkeypatch.setattr(Batches, "close", lambda self: closed.append("batches"))
+    with pytest.raises(RuntimeError, match="first"):
+        run(tmp_path, Jobs({}), max_spout_pending=3)
+    assert closed == ["state", "batches"]
+
+
 @pytest.mark.parametrize("where", ["open", "process", "require_held", "seal", "record", "renew"])
 def test_an_unexpected_error_on_any_thread_of_the_engine_ends_the_run(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner: Any = Batches if where == "open" else AttemptRunner if where == "process" else TopologyState

@@ -47,7 +47,7 @@ NAMES = {
 }  # fmt: skip
 """Arguments that are names, numbers, places of files, and flags: no place for a secret."""
 
-OPTIONS = ("password", "passwd", "pass", "sslpassword", "ssl_password", "ssl_key_password", "oauth_client_secret", "PASSWORD", "%70assword")
+OPTIONS = ("password", "passwd", "pwd", "token", "pass", "sslpassword", "ssl_password", "ssl_key_password", "oauth_client_secret", "%70assword")
 URLS = [
     f"{scheme}://{rest}"
     for scheme in ("postgresql+psycopg", "postgresql", "mysql+pymysql", "mysql", "redis", "rediss", "unix", "nothing")
@@ -58,7 +58,7 @@ URLS = [
 ]  # fmt: skip
 CLIENT = [
     *({name: SECRET} for name in SECRETS),
-    *({name: f"https://ann:{SECRET}@idp.example/token"} for name in HARMLESS),
+    *({name: f"https://{place}"} for name in HARMLESS for place in (f"ann:{SECRET}@idp", f"ann:/{SECRET}@idp", f"idp/token?client_secret={SECRET}")),
     *({name: f"-----BEGIN CERTIFICATE-----\nAA\n-----BEGIN PRIVATE KEY-----\n{SECRET}"} for name in HARMLESS),
     {"default.topic.config": {"sasl.password": SECRET}}, {"sasl.password": {"value": SECRET}}, {"sasl.oauthbearer.config": f"password={SECRET}"},
     {"sasl.jaas.config": f'PlainLoginModule required password="{SECRET}";'}, {"oauth_cb": lambda config: (SECRET, 1.0)},

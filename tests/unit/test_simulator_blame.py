@@ -9,9 +9,11 @@ from collections.abc import Mapping
 import pytest
 
 from tests.topologies import outside
+from tests.topologies.counted_words import Split
 from tests.wrong.blamed import RIGHT, SEEN_ELSEWHERE, WRONG, Wrong
-from txtopo.testing import Simulation, SimulationReport
-from txtopo.testing.simulator import mistakes
+from txtopo import Fields, TransactionalTopologyBuilder
+from txtopo.testing import MemoryTransactionalSpout, Simulation, SimulationReport
+from txtopo.testing.simulator import blame, mistakes
 from txtopo.testing.simulator.clues import Clue
 from txtopo.testing.simulator.diagnosis import Case, diagnose
 from txtopo.testing.simulator.outcome import Difference
@@ -77,3 +79,20 @@ def test_a_cure_for_a_spout_speaks_of_metadata_and_never_of_a_bolt() -> None:
     for mistake in of_spouts:
         assert "bolt" not in mistake.cure.lower()
         assert any(word in mistake.cure for word in ("metadata", "Acknowledge in commit"))
+
+
+def test_an_order_elsewhere_is_not_the_reason_why_tuples_come_to_other_tasks() -> None:
+    """A component whose tuples the receiver does not get emits in another order; the grouping in
+    front of the receiver deals otherwise."""
+    builder = TransactionalTopologyBuilder("blamed", "spout", MemoryTransactionalSpout({0: [("x",)]}, Fields("word"), 1))
+    for id, source in (("a", "spout"), ("b", "spout"), ("c", "b")):
+        builder.set_bolt(id, Split(), 2).none_grouping(source)
+    taken = {(1, "a", 0): ["spout: x"], (1, "b", 0): ["spout: x"], (1, "c", 0): ["b/default: 1"], (1, "c", 1): ["b/default: 2"]}
+    emitted = {(1, "a", 0): ["default: p", "default: q"], (1, "b", 0): ["default: 1", "default: 2"]}
+    emitted |= {(1, "c", 0): ["default: 1"], (1, "c", 1): ["default: 2"]}
+    dealt = {**taken, (1, "c", 0): taken[1, "c", 1], (1, "c", 1): taken[1, "c", 0]}
+    changed = {**emitted, (1, "a", 0): emitted[1, "a", 0][::-1], (1, "c", 0): emitted[1, "c", 1], (1, "c", 1): emitted[1, "c", 0]}
+    graph = builder.build_topology()
+    blamed = blame.first_to_differ(graph, blame.Recording(dealt, changed, {}), blame.Recording(taken, emitted, {}))
+    assert blamed is not None
+    assert (blamed.component, blamed.fault) == ("b", "routing")

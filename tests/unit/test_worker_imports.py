@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import sysconfig
 import traceback
 import types
 from pathlib import Path
@@ -41,10 +42,14 @@ def test_a_worker_searches_the_drivers_directories_first_and_in_the_drivers_orde
 
 
 def test_a_worker_of_another_python_takes_no_packages_of_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own directories may be anywhere, also within those of its Python."""
+    within = str(Path(sys.prefix) / "src")
+    packages = sysconfig.get_paths()
+    monkeypatch.setattr(sys, "path", [within, packages["stdlib"], f"{packages['stdlib']}/lib-dynload", packages["purelib"], "/app"])
+    entries, own, _ = imports.shared_with(Context())
     monkeypatch.setattr(sys, "path", ["/usr/lib/python3.11"])
-    places = (["/app", "/opt/env/lib/python3.11/site-packages", "/opt/envy"], ("/opt/env", "/opt/base"))
-    imports.data_of(types.SimpleNamespace(value=(places, b"")))
-    assert sys.path == ["/app", "/opt/envy", "/usr/lib/python3.11"]
+    imports.data_of(types.SimpleNamespace(value=((entries, own, "/opt/env"), b"")))
+    assert sys.path == [within, "/app", "/usr/lib/python3.11"]
 
 
 def test_a_worker_finds_txtopo_where_only_the_drivers_path_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

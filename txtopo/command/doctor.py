@@ -99,10 +99,12 @@ def trial() -> Check:
         return Check("Spark", "missing", f"no job has run within {TRIAL_S:g} s", "Is the machine overloaded, or a process stopped?")
     if done.returncode == 0:
         return Check("Spark", "ok", "a JVM, a ZooKeeper and a Python worker have run")
-    said = [line for line in [*done.stdout.splitlines(), *done.stderr.splitlines()] if not line.lstrip().startswith(("at ", "... "))]
+    lines = [line for line in done.stdout.splitlines() if not line.lstrip().startswith(("at ", "... "))][:12]
+    # Without a word of ours the process has died, and the last line is the reason.
+    lines = lines or [f"its trial ended with exit code {done.returncode}", *done.stderr.splitlines()[-12:]]
     if home := os.environ.get("SPARK_HOME"):
-        said.insert(1, f"SPARK_HOME is {home}. Type: unset SPARK_HOME; pyspark brings a Spark.")
-    return _of_error("Spark", errors.SetupError("\n".join(said[:12]) or f"its trial ended with exit code {done.returncode}"))
+        lines.append(f"SPARK_HOME is {home}; pyspark brings a Spark, which `unset SPARK_HOME` lets run.")
+    return _of_error("Spark", errors.SetupError("\n".join(lines)))
 
 
 def show(results: tuple[Check, ...], as_json: bool) -> int:

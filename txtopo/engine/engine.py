@@ -121,6 +121,8 @@ class Engine:
             self.begin()
             while not self.ended:
                 self._surroundings.next()()
+        except Exception as error:
+            self.error = self.error or error
         finally:
             self.close()
         if self.error is not None:
@@ -428,15 +430,16 @@ class Engine:
         return bound * (0.5 + self._rng.random() / 2)
 
     def close(self) -> None:
-        """Cancel jobs that still run in Spark and may end a little later, and end the threads."""
-        for work in self._attempts.values():
-            self._runner.cancel(work)
-        self._attempts.clear()
-        self._state.abandon()
+        """Cancel jobs that still run in Spark and may end a little later, and end the threads. An
+        error of one step keeps no other from being done, and is told if no other error is."""
+        steps: list[Callable[[], object]] = [functools.partial(self._runner.cancel, work) for work in self._attempts.values()]
+        for step in (*steps, self._attempts.clear, self._state.abandon, self._end_threads, self._batches.close):
+            try:
+                step()
+            except Exception as error:
+                self.error = self.error or error
+
+    def _end_threads(self) -> None:
         deadline = self._surroundings.now() + _THREADS_END_S
         for threads in (self._process_threads, self._commit_thread, self._spout_thread, self._renew_thread):
             threads.close(max(0.0, deadline - self._surroundings.now()))
-        try:
-            self._batches.close()
-        except Exception as error:
-            self.error = self.error or error

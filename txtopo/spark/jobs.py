@@ -82,12 +82,15 @@ class SparkJobs:
         """Run ``job`` on what ``source`` holds. :class:`JobLostError` if Spark could not; a failure
         of user code is in the result."""
         result = self._result(job, plan, source, description)
-        if result.failure is not None and (error := imports.error_of(result.failure.error, self._run.local_master)) is not None:
-            raise errors.SetupError(f"{error}\n{result.failure}")
+        failure = result.failure
+        if failure is not None and failure.kind == "error" and (error := imports.missed_by(failure.error, self._run.local_master)) is not None:
+            raise errors.SetupError(f"{error}\n{failure}")
         return result
 
     def _result(self, job: Job, plan: Plan, source: Source, description: str) -> JobResult:
         job = reading(job, plan.levels_of(job.part), source)
+        if self._resident is not None:
+            self._resident.raise_unexpected()
         try:
             if job.part == "straight" and self._resident is not None:
                 answer = self._resident.ask(self.group(job), pickling.dumps(job))
@@ -212,7 +215,8 @@ class SparkJobs:
 
     def _cancel(self, group: str) -> None:
         with contextlib.suppress(*_GONE):  # then there is no job any more
-            self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+            if self._context._jsc is not None:  # else the program has stopped the context
+                self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
     def is_running(self, group: str) -> bool:
         """Whether a task of ``group`` still runs, as far as Spark knows."""

@@ -192,7 +192,7 @@ class ResidentTasks:
         self._threads: WorkThreads | None = None
         self._task: _Task | None = None
         self._error: BaseException | None = None
-        """An unexpected end of a work of our threads; raised at the next request."""
+        """The error that has ended a work of our threads."""
         self._launched = 0
         self._others = 0
         self._cancelled: OrderedDict[str, None] = OrderedDict()
@@ -271,8 +271,6 @@ class ResidentTasks:
 
     def _claim(self, group: str) -> _Task | None:
         with self._lock:
-            if self._error is not None:
-                raise self._error
             if group in self._cancelled or group in self._served:
                 raise TaskLostError(f"{group} was cancelled before it began")
             if self._task is None and self._seats.take(self._cores):
@@ -316,6 +314,11 @@ class ResidentTasks:
 
     def _fail(self, error: BaseException) -> None:
         self._error = error
+
+    def raise_unexpected(self) -> None:
+        """Raise the error that has ended a work of our threads, if there is one."""
+        if self._error is not None:
+            raise self._error
 
     def _drop(self, task: _Task, idle_s: float | None = None) -> None:
         """Ask it for nothing more; with ``idle_s`` only if it has not been asked for anything for

@@ -43,7 +43,7 @@ def _accepted_by(local: tuple[str, int], remote: tuple[str, int]) -> int | None:
     ends = f":{local[1]:04X}", f":{remote[1]:04X}"
     tables = list[str]()
     for table in TABLES:
-        with contextlib.suppress(OSError):  # without IPv6 there is one table
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # without IPv6 there is one table
             tables.append(table.read_text())
     if not tables:
         raise errors.SetupError(

@@ -22,6 +22,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from txtopo import errors
 from txtopo.topology import aggregator, bolt, merge
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
@@ -50,6 +51,8 @@ class KeyOf:
         if self.constant is not None:
             return functools.partial(_constant, self.constant)
         at = [fields.index(name) for name in self.names]
+        if 0 in at:
+            raise errors.UsageError(f"group_by names {fields[0]!r}, the attempt\n  Name fields behind it: the attempt is another one in each replay.")
         return operator.itemgetter(slice(at[0], at[0] + 1)) if len(at) == 1 else operator.itemgetter(*at)
 
 

@@ -9,7 +9,6 @@ from typing import Literal, get_args
 
 import txtopo.errors
 from txtopo.connectors.files import directories, ranges, records
-from txtopo.connectors.files import groups as file_groups
 from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf

@@ -362,8 +362,8 @@ class _ParquetEmitter(spout.PartitionedSpoutEmitter):
         for file, identity, time in zip(range(first, last + 1), metadata["footers"], written, strict=True):
             path = group.paths[file]
             footer = Footer(path)
-            there = footer.metadata.schema.to_arrow_schema().names
-            texts = {name: text for name, text in directories.texts_in(path).items() if name in self._named and name not in there}
+            names = footer.metadata.schema.to_arrow_schema().names
+            texts = {name: text for name, text in directories.texts_in(path).items() if name in self._named and name not in names}
             footer.check(identity, time)
             begin = metadata["row_group"] if file == first else 0
             end = metadata["end_row_group"] if file == last else len(footer.rows)

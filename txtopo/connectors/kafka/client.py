@@ -107,7 +107,7 @@ class Cluster:
                 close = difflib.get_close_matches(name, HARMLESS, 1)
                 hint = f"; did you mean {close[0]!r}?" if close else ": what txtopo promises may rest on it\n  Leave it out."
                 raise errors.ConfigError(f"{self.owner}: client[{name!r}] is no setting that may be given{hint}")
-            if isinstance(value, str) and ("PRIVATE KEY" in value or re.search("://[^/]*@", value)):
+            if isinstance(value, str) and ("PRIVATE KEY" in value or re.search("://[^?#]*@|[?&][^=&]*(?:pass|secret|token)[^=&]*=", value)):
                 raise errors.ConfigError(f"{self.owner}: client[{name!r}] holds a private key or a password\n  Give it by a setting of its own.")
             if not isinstance(value, str | int | float):
                 raise errors.ConfigError(f"{self.owner}: client[{name!r}] is a {type(value).__name__}\n  Give a text, a number, True or False.")

@@ -255,7 +255,7 @@ def _database(url: str) -> str:
     if split is None:
         raise errors.UsageError(f"the address of a database is not understood\n  Give {scheme}://user@host:port/database. {dialect.password_cure}")
     names = {name.lower() for name, _ in urllib.parse.parse_qsl(split.query, keep_blank_values=True)}
-    if places.holds_password(split) or any(("pass" in name or "secret" in name) and name != "passfile" for name in names):
+    if places.holds_password(split) or any(re.search("pass(?!file)|pwd|secret|token", name) for name in names):
         raise errors.UsageError(f"the address of a database holds a password, or a stray @; a store is pickled and shown\n  {dialect.password_cure}")
     database = split.path.removeprefix("/")
     if split.fragment or "/" in database or not (database or names & dialect.naming):

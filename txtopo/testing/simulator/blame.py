@@ -88,12 +88,17 @@ def _suspects(graph: TopologyGraph, recorded: Recording, expected: Recording) ->
             if differing := tuple(_outputs(places, recorded, expected)) or tuple(_stored(txid, component, recorded, expected)):
                 if _same(places, recorded.taken, expected.taken):
                     yield Blame(component, "output", txid, differing)
-                elif disordered is not None and _all(places, recorded.taken) == _all(places, expected.taken):
+                elif disordered and _follows(graph, component, disordered) and _all(places, recorded.taken) == _all(places, expected.taken):
                     yield disordered
                 elif sender := _sender(graph, places, recorded, expected):
                     yield Blame(sender, "routing", txid, differing)
             elif disordered is None and not _same(places, recorded.emitted, expected.emitted) and _same(places, recorded.taken, expected.taken):
                 disordered = Blame(component, "order", txid, tuple(_outputs(places, recorded, expected, in_order=True)))
+
+
+def _follows(graph: TopologyGraph, component: str, blamed: Blame) -> bool:
+    sources = {subscription.source for subscription in graph.components[component].inputs}
+    return blamed.component in sources or any(_follows(graph, source, blamed) for source in sources)
 
 
 def _same(places: Sequence[Place], recorded: Mapping[Place, list[str]], expected: Mapping[Place, list[str]]) -> bool:

@@ -8,6 +8,7 @@ is no mistake.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dis
 import os
 import sys
@@ -53,6 +54,7 @@ def _clues_of(value: Any, seen: set[types.CodeType]) -> Iterator[tuple[Clue, str
 
 def _uses(function: types.FunctionType, code: types.CodeType, seen: set[types.CodeType]) -> Iterator[tuple[Clue, str]]:
     line, value, word, imports = code.co_firstlineno, None, "", _IMPORTING & {*code.co_names}
+    local: dict[Any, Any] = {}
     for instruction in dis.get_instructions(code):
         line = instruction.positions.lineno if instruction.positions is not None and instruction.positions.lineno is not None else line
         operation, name = instruction.opname, instruction.argval
@@ -60,12 +62,18 @@ def _uses(function: types.FunctionType, code: types.CodeType, seen: set[types.Co
         if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
             value, word = function.__globals__.get(name, getattr(builtins, name, None)), name
         elif operation in ("LOAD_ATTR", "LOAD_METHOD"):
-            value, word = getattr(value, name, None) if isinstance(value, types.ModuleType) else None, f"{word}.{name}".lstrip(".")
+            with contextlib.suppress(Exception):  # a module may import another when it is asked for a name
+                value = getattr(value, name) if isinstance(value, types.ModuleType) else None
+            word = f"{word}.{name}".lstrip(".")
             clue = "clock" if name in _OF_THE_CLOCK else None
         elif operation == "IMPORT_NAME" or (operation == "LOAD_CONST" and imports and isinstance(name, str)):
             value, word = sys.modules.get(name), name
+        elif operation == "STORE_FAST":
+            local[name], value = value, None
+        elif operation.startswith("LOAD_FAST"):
+            value, word = local.get(name), str(name)
         elif not operation.startswith(("CALL", "PRECALL", "BINARY")):
-            value, word, clue = None, "a set", "hash" if operation in _SETS else None
+            value, word, clue = None, "a set" if operation in _SETS else "", "hash" if operation in _SETS else None
         clue = clue or _clue(value)
         if clue is not None:
             name = function.__qualname__.rpartition("<locals>.")[2]
