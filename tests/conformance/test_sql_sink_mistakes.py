@@ -103,8 +103,12 @@ def test_the_number_of_a_row_counts_on_where_rows_are_copied_in_portions(
     rows = [(n, n) for n in range(10)]
     write(sales.sink("marks"), process.task(), 1, 0, rows)
     assert sales.sales == rows
+    parts: list[Any] = []
+    whole = postgresql._write
+    monkeypatch.setattr(postgresql, "_write", lambda *arguments: [parts.append(arguments), whole(*arguments)])  # type: ignore[func-returns-value]
     with pytest.raises(RowRefusedError) as caught:
         write(sales.sink("marks"), process.task(), 2, 0, [(100 + n, n if n != 6 else "x") for n in range(10)])
+    assert len(parts) == 1, "COPY says which"
     assert (caught.value.number, caught.value.row) == (7, "id=106, cents='x'")
     write(sales.sink("upserts", auxiliary_table="others"), process.task(), 3, 0, [(n % 5, 100 + n) for n in range(10)])
     assert sales.sales == [(n, 105 + n) for n in range(5)] + rows[5:]

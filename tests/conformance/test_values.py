@@ -211,11 +211,35 @@ LOSSY: list[tuple[Any, str, str]] = [
     ("a ", "char(5)", "char(5)"),
     ("a  ", "varchar(1)", "varchar(1)"),
     (b"a", "text", "text"),
+    (b"a", "text", "binary(2)"),
+    (149, "numeric(5, -2)", "year"),
     (True, "text", "text"),
     ("abc", "varchar(2)", "varchar(2)"),
     (2**31, "integer", "int"),
 ]
 """A value, and columns of PostgreSQL and of MariaDB that would round, cut or convert it."""
+
+
+KEPT: list[tuple[Any, str, str]] = [
+    (Decimal("2"), "bigint", "bigint"),
+    (2026, "integer", "year"),
+    (True, "boolean", "decimal(3, 1)"),
+    (100, "numeric(5, -2)", "decimal(5)"),
+    (b"ab", "bytea", "binary(2)"),
+]
+"""A value, and columns of PostgreSQL and of MariaDB that keep it, but few values of its type."""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["inserts", "upserts"])
+@pytest.mark.parametrize("backend", ["postgresql", "mariadb"])
+def test_a_column_is_given_a_value_that_it_keeps(backend: str, kind: str, tmp_path: Path, process: WorkerProcess) -> None:
+    sales = shop(backend, tmp_path, None)
+    for number, (value, *types) in enumerate(KEPT):
+        sales.execute(f"CREATE TABLE kept (id INTEGER PRIMARY KEY, cents {types[backend == 'mariadb']})")
+        sales.sink(kind, table="kept").ledger.apply(process.task(f"k{number}"), TransactionAttempt(1, 0), (), [(1, value)])
+        assert sales.execute("SELECT cents FROM kept") == [(value,)]
+        sales.execute("DROP TABLE kept")
 
 
 @pytest.mark.thorough

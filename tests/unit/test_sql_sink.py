@@ -3,8 +3,12 @@ from a tuple."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import math
 import pickle
+import sqlite3
+from collections.abc import Callable
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +19,11 @@ from pyspark import TaskContext
 
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt, Tuple, UsageError
 from txtopo.connectors import spool, tuple_rows
-from txtopo.connectors.sinks.sql import parameters, values
+from txtopo.connectors.sinks.sql import parameters, sqlite, values
 from txtopo.connectors.sinks.sql import target as sql_target
 from txtopo.connectors.sql import SqlSink
+from txtopo.errors import RowRefusedError
+from txtopo.stores.stamps import Stamp
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.testing.contracts.worker_process import WorkerProcess
 from txtopo.topology.conf import TopologyConf
@@ -283,12 +289,13 @@ ZONED = NOON.replace(tzinfo=datetime.UTC)
         (NOON, ["timestamp without time zone", "timestamp", "datetime", "character varying"], ["timestamp with time zone", "date", "time"]),
         (NOON.time(), ["time without time zone", "time"], ["date", "time with time zone"]),
         (NOON.date(), ["date", "datetime", "timestamp"], ["timestamp with time zone", "integer"]),
-        (2**53 + 1, ["bigint", "numeric", "text"], ["double precision", "double", "date", "longblob", "enum"]),
+        (2**53 + 1, ["bigint", "numeric", "text"], ["double precision", "double", "date", "longblob", "enum", "year"]),
+        (2026, ["year"], ["date"]),
         (1.5, ["double", "real", "numeric", "jsonb"], ["integer", "money", "bytea"]),
-        (Decimal("0.1"), ["decimal", "varchar"], ["double precision", "bigint"]),
+        (Decimal("0.1"), ["decimal", "varchar"], ["double precision", "bit", "money"]),
         (Decimal("0.5"), ["decimal", "double"], ["bit"]),
         (b"a", ["bytea", "mediumblob", "varbinary"], ["text", "json"]),
-        (True, ["boolean", "tinyint"], ["text", "date"]),
+        (True, ["boolean", "tinyint", "decimal"], ["text", "date"]),
         ("a ", ["text", "character varying", "uuid"], ["char", "character"]),
     ],
 )
@@ -302,6 +309,9 @@ def test_a_column_keeps_a_value_as_it_is_or_is_not_given_it(value: Any, kept_by:
     ("kept", "cut", "column"),
     [
         ((1.25, Decimal("1.250"), 7), (1.255, Decimal("1.2501")), values.Column("c", "numeric", scale=2)),
+        ((Decimal("2"), Decimal("2E+3"), 10**400), (Decimal("1.5"),), values.Column("c", "bigint", scale=0)),
+        ((100, Decimal("1E+2"), 200.0), (149, Decimal("149"), 149.0), values.Column("c", "numeric", scale=-2)),
+        ((b"ab",), (b"a", bytearray(b"a"), "a"), values.Column("c", "binary", characters=2)),
         ((NOON.replace(microsecond=250_000),), (NOON,), values.Column("c", "datetime", fraction=3)),
         (("ab", "a "), ("a  ",), values.Column("c", "varchar", characters=2)),
     ],
@@ -309,6 +319,152 @@ def test_a_column_keeps_a_value_as_it_is_or_is_not_given_it(value: Any, kept_by:
 def test_a_column_with_fewer_digits_or_characters_is_not_given_a_value_with_more(kept: Any, cut: Any, column: values.Column) -> None:
     assert [values.objection(value, column, "mysql") for value in kept] == [""] * len(kept)
     assert all("would be rounded or cut" in values.objection(value, column, "mysql") for value in cut)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept_by", "not_kept_by"),
+    [
+        (Decimal("1E+999999999"), [("numeric", 2), ("numeric", None)], [("double precision", None)]),
+        (Decimal("-1E-999999999"), [("numeric", None)], [("numeric", 2), ("double precision", None)]),
+        (10**4400, [], [("numeric", 2), ("numeric", None), ("double precision", None)]),
+        (-(10**999), [("numeric", 2), ("numeric", None)], [("numeric", -1000), ("double precision", None)]),
+    ],
+    ids=["large", "small", "too large", "a large int"],
+)
+def test_no_number_is_too_large_to_be_judged(value: Any, kept_by: Any, not_kept_by: Any) -> None:
+    for types, are_kept in ((kept_by, True), (not_kept_by, False)):
+        for type, scale in types:
+            assert (values.objection(value, values.Column("c", type, scale), "postgresql") == "") == are_kept, (type, scale)
+
+
+def work(rows: list[tuple[Any, ...]], dialect: Any = "sqlite", num_tasks: int = 1, **options: Any) -> sql_target.Work:
+    """Rows of a task."""
+    columns = {name: column for name, column in options.items() if isinstance(column, values.Column)}
+    target = sql_target.Target("sales", tuple(columns), key=options.get("key", ()), dialect=dialect)
+    return sql_target.Work("shop#sales", target, Stamp("shop", "g", "write", 0, 1, 0), num_tasks, rows, columns)
+
+
+@pytest.mark.parametrize(
+    ("common", "odd", "column"),
+    [
+        ("a ", "a\0", values.Column("c", "text")),
+        ("a", "a   ", values.Column("c", "varchar", characters=3)),
+        (2**60, 10**1000, values.Column("c", "numeric")),
+        (1.5, math.nan, values.Column("c", "double precision")),
+        (1.5, 1.505, values.Column("c", "numeric", scale=2)),
+        (Decimal("1.5"), Decimal("sNaN"), values.Column("c", "numeric")),
+        (Decimal("1.5"), Decimal("1.505"), values.Column("c", "numeric", scale=2)),
+        (NOON, ZONED, values.Column("c", "timestamp without time zone", fraction=6)),
+        (NOON.replace(microsecond=0), NOON, values.Column("c", "datetime", fraction=0)),
+    ],
+)
+def test_one_odd_value_among_many_is_found(common: Any, odd: Any, column: values.Column, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[Any] = []
+    judge = values.objection
+    monkeypatch.setattr(values, "objection", lambda *arguments: [judged.append(arguments), judge(*arguments)][1])  # type: ignore[func-returns-value]
+    values.check(work([(common,), (None,)] * 500, "postgresql", c=column))
+    assert len(judged) <= 3, "a look at each is dear"
+    with pytest.raises(RowRefusedError, match=r"row 7 of") as caught:
+        values.check(work([(common,), (None,), (common,)] * 2 + [(odd,), (common,)], "postgresql", c=column))
+    assert "'c'" in caught.value.why
+
+
+@pytest.mark.parametrize(
+    ("dialect", "type", "kept", "refused"),
+    [
+        ("sqlite", "number", ["a", "2026-07-01"], ["1", "01", " 1", "1e0"]),
+        ("postgresql", "bigint", [1], ["1", "01"]),
+        ("mysql", "datetime", [NOON], ["2026-07-01"]),
+        ("postgresql", "uuid", ["0a1b2c3d-0000-4000-8000-00000000000a"], ["0A1B2C3D-0000-4000-8000-00000000000a"]),
+        ("postgresql", "mood", ["glad"], []),
+        ("postgresql", "text", ["1", "01"], []),
+    ],
+)
+def test_a_key_of_several_tasks_is_no_text_that_the_column_reads_as_another_key(dialect: str, type: str, kept: Any, refused: Any) -> None:
+    column = values.Column("k", type)
+    values.check(work([(value,) for value in kept], dialect, 2, k=column, key=("k",)))
+    for value in refused:
+        values.check(work([(value,)], dialect, 1, k=column, key=("k",)))
+        with pytest.raises(RowRefusedError, match="reads others as the same key"):
+            values.check(work([(value,)], dialect, 2, k=column, key=("k",)))
+
+
+def test_a_cure_names_types_that_the_database_keeps() -> None:
+    assert "Decimal" not in values.objection({1}, values.Column("c"), "sqlite")
+    assert "Decimal" in values.objection({1}, values.Column("c"), "mysql")
+    assert "Make it float" in values.objection(Decimal("0.1"), values.Column("c", "double precision"), "postgresql")
+    assert "in a query by date_format" in values.objection(NOON, values.Column("c", "timestamp with time zone"), "postgresql")
+
+
+@pytest.mark.parametrize(
+    ("type", "read_as"),
+    [("", ""), ("VARCHAR(9)", ""), ("blob", ""), ("CHARINT", "number"), ("Real", "double"), ("DECIMAL(30,10)", "number"), ("DATE", "number")],
+)
+def test_a_column_of_sqlite_reads_numerals_by_its_affinity(type: str, read_as: str) -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(f"CREATE TABLE sales (c {type})")
+        columns = sqlite.columns(connection, sql_target.Target("sales", ("c",)))
+        assert columns["c"].type == read_as
+        for text in ("12.50", "abc", "9007199254740993", "12345678901234567890.1234567890", "1.2345678901234567"):
+            connection.execute("INSERT INTO sales VALUES (?)", [text])
+            ((came,),) = connection.execute("SELECT c FROM sales WHERE rowid = last_insert_rowid()")
+            is_kept = came == text or Decimal(text) == Decimal(repr(came))
+            if read_as != "double":
+                assert (values.objection(text, columns["c"], "sqlite") == "") == is_kept, text
+
+
+def test_the_implicit_number_of_a_row_of_sqlite_is_a_column() -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE sales (v)")
+        target = sql_target.Target("sales", ("rowid", "v"))
+        values.check_table("shop", target, sqlite.columns(connection, target))
+
+
+def searched(refuses: Callable[[list[Any]], str], hours_each: int = 0, monkeypatch: Any = None) -> tuple[RowRefusedError, int]:
+    """The refusal of eight rows, and how often they were written."""
+    writes, hours = 0, 0
+
+    def write(some: sql_target.Work) -> None:
+        nonlocal writes, hours
+        writes, hours = writes + 1, hours + hours_each * (writes > 0)
+        if why := refuses([row[0] for row in some.rows]):
+            raise some.refusal(0, None, why)
+
+    if hours_each:
+        monkeypatch.setattr(sql_target, "time", SimpleNamespace(monotonic=lambda: hours * 3600.0))
+    with pytest.raises(RowRefusedError) as caught:
+        sql_target.write_or_blame(lambda statement: None, work([(number,) for number in range(1, 9)], c=values.Column("c")), write)
+    return caught.value, writes
+
+
+def test_a_refused_row_is_looked_for_as_long_as_an_attempt_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    error, _ = searched(lambda rows: "bad" if 7 in rows else "")
+    assert (error.number, error.row, error.why) == (7, "c=7", "bad")
+    error, writes = searched(lambda rows: "bad" if 7 in rows else "", 1, monkeypatch)
+    assert (error.number, writes, error.why) == (0, 2, "bad (one of the rows 5 to 8 of the task)")
+
+
+def test_a_row_that_only_lacks_others_of_its_batch_is_not_blamed() -> None:
+    error, writes = searched(lambda rows: "its parent is missing" if 6 not in rows else "a check" if 7 in rows else "")
+    assert (error.number, error.why, writes) == (0, "a check", 2)
+
+
+@pytest.mark.parametrize(
+    ("statement", "table"),
+    [
+        ("INSERT INTO sales VALUES (:a)", "sales"),
+        ("insert or replace into shop.sales(a) VALUES (:a)", "shop.sales"),
+        ('INSERT INTO "sales" (a) SELECT :a', "sales"),
+        ("INSERT INTO sales$x VALUES (:a)", ""),
+        ("INSERT INTO main . sales VALUES (:a)", ""),
+        ("INSERT INTO main/**/.sales VALUES (:a)", ""),
+        ('INSERT INTO "shop.sales" VALUES (:a)', ""),
+        ("INSERT INTO shop.public.sales VALUES (:a)", ""),
+        ("INSERT INTO `sales` VALUES (:a)", ""),
+    ],
+)
+def test_the_table_of_a_statement_is_known_where_its_name_is_plain(statement: str, table: str) -> None:
+    assert parameters.table_of(statement, "mysql") == table
 
 
 def test_tuples_of_several_streams_may_have_their_fields_in_different_places() -> None:

@@ -153,7 +153,7 @@ class Ledger(base.Store):
         def look(session: Any) -> base.StoreChange:
             with session.translating():
                 is_there = self._writer().columns(session.connection, target)
-            answers.append(bool(is_there and self._writer().holds_rows(session, target, f"{topology_id}/")))
+            answers.append(bool(self._writer().holds_rows(session, target, f"{topology_id}/") if is_there else self.target.statement))
             return base.StoreChange(rows=0, fences=0)
 
         self._maintain(look, dry_run=True)

@@ -56,7 +56,8 @@ def dialect_of(database: str) -> Dialect:
 
 def table_of(statement: str, dialect: Dialect) -> str:
     """The name of the table that ``statement`` inserts into; empty if it is not plain to see."""
-    match = re.match(r'\s*(?:INSERT|REPLACE)\b[\w\s]*?\bINTO\s+(?:([\w.]+)|"([\w.]+)")(?![\w."`])', statement, re.IGNORECASE)
+    after = r"(?=\s*\(|\s+(?:VALUES?|SELECT|WITH|AS|SET)\b)"  # Nothing that goes on with the name.
+    match = re.match(rf'\s*(?:INSERT|REPLACE)\b[\w\s]*?\bINTO\s+(?:(\w+(?:\.\w+)?)|"(\w+)"){after}', statement, re.IGNORECASE)
     plain, quoted = match.groups() if match else ("", "")
     return quoted or (plain.lower() if dialect == "postgresql" else plain)
 

@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,13 +31,13 @@ COPY_ROWS = 100_000
 """How many rows one COPY takes; each is a statement, whose time is limited."""
 
 _TYPED = (
-    "SELECT attname, format_type(base, NULL), information_schema._pg_numeric_scale(base, modifier),"
+    "SELECT attname, format_type(base, NULL), (information_schema._pg_numeric_scale(base, modifier) # 1024) - 1024,"
     " information_schema._pg_datetime_precision(base, modifier), information_schema._pg_char_max_length(base, modifier)"
     " FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid CROSS JOIN LATERAL"
     " (SELECT information_schema._pg_truetypid(a, t) AS base, information_schema._pg_truetypmod(a, t) AS modifier) AS truly"
     " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
 )
-"""Columns, by the type that a domain stands for."""
+"""Columns, by the type that a domain stands for; a scale has 11 bits, one of them its sign."""
 _STORED = (
     "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
     " AND attgenerated = '' ORDER BY attnum"
@@ -58,6 +59,7 @@ _CURES = {
     "428C9": "The database fills that column by itself: leave it out of columns=.",
     "42809": "A sink writes to a table.",
 }
+_LINE = re.compile(r"^COPY [^\n]*?, line (\d+)", re.MULTILINE)  # In another language the row is looked for.
 _NO_GRANT = "42501"
 _OF_NO_ROW = ("08", "0A", "25", "26", "28", "34", "3B", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0", "HV", "XX")
 """Classes of errors that another try, or another setup, may do without. All others are of the row:
@@ -86,7 +88,7 @@ def _write(cursor: psycopg.Cursor[Any], session: Any, work: Work) -> None:
             _upsert(cursor, session, work)
         else:
             mark = None if target.mark is None else sql_target.mark_of(work.stamp)
-            _copy(cursor, target.quoted, (*target.columns, *([target.mark] if target.mark else [])), work.rows, mark)
+            _copy(cursor, target.quoted, (*target.columns, *([target.mark] if target.mark else [])), work, mark)
         # A constraint that waits for the end would otherwise fail the commit, and the culprit would
         # stay unknown.
         _run(cursor, "SET CONSTRAINTS ALL IMMEDIATE")
@@ -165,14 +167,14 @@ def _run_statement(cursor: psycopg.Cursor[Any], target: Target, rows: Iterable[A
     cursor.executemany(statement.encode(), (dict(zip(target.columns, row, strict=True)) for row in rows))
 
 
-def _copy(cursor: psycopg.Cursor[Any], table: str, columns: Iterable[str], rows: Iterable[Any], mark: str | None = None) -> None:
-    """All of ``rows`` into ``table``, with ``mark`` as the last value of each."""
+def _copy(cursor: psycopg.Cursor[Any], table: str, columns: Iterable[str], work: Work, mark: str | None = None) -> None:
+    """All rows into ``table``, with ``mark`` as the last value of each."""
     statement = f"COPY {table}({listed(columns)}) FROM STDIN".encode()
-    left = iter(rows)
+    left, skipped = iter(work.rows), itertools.count(0, COPY_ROWS)
     while portion := list(itertools.islice(left, COPY_ROWS)):
-        with cursor.copy(statement) as copy:
-            # As little as possible for each row: Python takes most of the time here. The refused
-            # row is looked for afterwards.
+        with _blaming(work, next(skipped)), cursor.copy(statement) as copy:
+            # As little as possible for each row: Python takes most of the time here. The server
+            # names the refused row.
             write_row = copy.write_row
             if mark is None:
                 for row in portion:
@@ -194,7 +196,7 @@ def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work) -> None:
         select = f"SELECT {listed(target.columns)} FROM {target.quoted} WITH NO DATA"
         _run(cursor, f"CREATE TEMPORARY TABLE sink_staged_{digest} ON COMMIT DELETE ROWS AS {select}")
         _run(cursor, f"ALTER TABLE {staged} ADD sink_number bigint GENERATED ALWAYS AS IDENTITY (CACHE 1000)")
-    _copy(cursor, staged, target.columns, work.rows)
+    _copy(cursor, staged, target.columns, work)
     last = f"SELECT DISTINCT ON ({listed(target.key)}) {listed(target.columns)} FROM {staged} ORDER BY {listed(target.key)}, sink_number DESC"
     if target.has_undo_log:
         _log(cursor, session, work, last)
@@ -278,8 +280,8 @@ def _has_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> bool:
 
 
 @contextlib.contextmanager
-def _blaming(work: Work) -> Iterator[None]:
-    """The error for a refused row; for a mistake in the table, an error with its cure."""
+def _blaming(work: Work, skipped: int = 0) -> Iterator[None]:
+    """The error for a row refused after ``skipped``; for a mistake in the table, its cure."""
     try:
         yield
     except psycopg.Error as error:
@@ -290,7 +292,8 @@ def _blaming(work: Work) -> Iterator[None]:
         # Without a state the driver itself refused, or the connection is lost.
         if state.startswith(_OF_NO_ROW) or (not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)):
             raise
-        raise work.refusal(0, None, " ".join(filter(None, [_said(error), error.diag.message_detail]))) from error
+        number = skipped + int(line[1]) if (line := _LINE.search(error.diag.context or "")) else 0
+        raise work.refusal(number, None, " ".join(filter(None, [_said(error), error.diag.message_detail]))) from error
 
 
 def _said(error: BaseException) -> str:

@@ -19,6 +19,10 @@ from txtopo.connectors.sinks.sql import values
 from txtopo.connectors.sinks.sql.target import Target, Work, listed, quoted
 from txtopo.stores import conflicts
 
+_READ_AS = {"": "(?i)(?!.*INT)(.*(CHAR|CLOB|TEXT|BLOB).*)?", "double": "(?i)(?!.*INT).*(REAL|FLOA|DOUB).*", "number": ".*"}
+"""Types by the affinity of a column."""
+_ROWIDS = dict.fromkeys(("rowid", "oid", "_rowid_"), values.Column("rowid", "number"))
+
 
 def write(session: Any, work: Work) -> None:
     """Insert or upsert the rows of ``work``."""
@@ -167,11 +171,12 @@ def _collations(connection: sqlite3.Connection, target: Target) -> Mapping[str, 
 
 def columns(connection: sqlite3.Connection, target: Target, undo: bool = False, condition: str = "TRUE") -> Mapping[str, values.Column]:
     """The columns of the table, or of its undo log, by lower case; none if it is not there. Those
-    that SQLite computes are ``hidden``. A type decides nothing but where numbers are rounded."""
+    that SQLite computes are ``hidden``. A type says how the column reads numerals (affinity)."""
     *schema, table = target.name.split(".", 1)
     select = f"SELECT name, type FROM pragma_table_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE {condition}"
     rows = connection.execute(select, [f"{table}_undo" if undo else table, *schema])
-    return {name.lower(): values.Column(name, "double" if re.search("(?i)REAL|FLOA|DOUB", type) else "") for name, type in rows}
+    by_name = {name.lower(): values.Column(name, next(read for read, form in _READ_AS.items() if re.fullmatch(form, type))) for name, type in rows}
+    return by_name and {**(_ROWIDS if condition == "TRUE" and not undo else {}), **by_name}
 
 
 @contextlib.contextmanager

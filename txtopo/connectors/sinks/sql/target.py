@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -171,6 +172,8 @@ class Work:
 
     def refusal(self, number: int, row: object, why: str) -> errors.RowRefusedError:
         """The database does not take row ``number`` (1 …; 0 if unknown) of this task."""
+        if row is None and number:
+            row = next(itertools.islice(self.rows, number - 1, None), None)
         shown = "" if row is None else tuple_rows.described(self.target.columns, row)
         stamp = self.stamp
         return errors.RowRefusedError(self.sink, stamp.component, stamp.task, stamp.position, number, shown, why)
@@ -178,10 +181,13 @@ class Work:
 
 def write_or_blame(run: Callable[[str], object], work: Work, write: Callable[[Work], None]) -> None:
     """``write(work)``. Where the database refuses it and does not say which row, find the fewest
-    first rows that are refused; ``run`` runs a statement in the transaction, which then ends.
+    first rows that are refused; ``run`` runs a statement in the transaction, which then ends. The
+    search takes two seconds, or the time of the whole; and where fewer rows are refused for another
+    reason, they lack others.
 
-    :raises errors.RowRefusedError: with the number of the row.
+    :raises errors.RowRefusedError: with the number of the row, if it is found.
     """
+    began = time.monotonic()
     run("SAVEPOINT sink_rows")
     try:
         return write(work)
@@ -190,15 +196,20 @@ def write_or_blame(run: Callable[[str], object], work: Work, write: Callable[[Wo
             raise
         refused = error
     taken, count = 0, sum(1 for _ in work.rows)
+    ends = (now := time.monotonic()) + max(2.0, now - began)
     while count - taken > 1:
+        if time.monotonic() > ends:
+            raise work.refusal(0, None, f"{refused.why} (one of the rows {taken + 1} to {count} of the task)") from refused
         some = (taken + count) // 2
         run("ROLLBACK TO SAVEPOINT sink_rows")
         try:
             write(dataclasses.replace(work, rows=itertools.islice(work.rows, some)))
             taken = some
         except errors.RowRefusedError as error:
-            count, refused = some, error
-    raise work.refusal(count, next(itertools.islice(work.rows, count - 1, None), None), refused.why) from refused
+            if error.why != refused.why:
+                raise refused from error
+            count = some
+    raise work.refusal(count, None, refused.why) from refused
 
 
 def mark_of(stamp: stamps.Stamp | stamps.Fence) -> str:

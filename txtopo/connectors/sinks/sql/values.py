@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import fractions
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from txtopo import errors
@@ -28,18 +27,26 @@ PORTION_ROWS = 10_000
 _TEXT = ".*char.*|.*text"
 _NUMBER = f"double.*|real|float|numeric|decimal|json.*|{_TEXT}"
 _KEPT_BY: dict[type, str] = {
-    bool: "bool.*|.*int|integer|bit|json.*", int: "(?!date|time|year|enum|set|bytea|.*blob|.*binary).*", float: _NUMBER, decimal.Decimal: _NUMBER,
+    bool: "bool.*|.*int|integer|bit|json.*|decimal|double|float", int: "(?!date|time|enum|set|bytea|.*blob|.*binary).*", float: _NUMBER,
     str: ".*", bytes: "bytea|.*blob|.*binary", bytearray: "bytea|.*blob|.*binary", datetime.date: f"date(time)?|timestamp( without.*)?|{_TEXT}",
-    datetime.datetime: f"datetime|timestamp( without.*)?|{_TEXT}", datetime.time: f"time( without.*)?|{_TEXT}",
+    datetime.datetime: f"datetime|timestamp( without.*)?|{_TEXT}", decimal.Decimal: f".*int|integer|{_NUMBER}",
+    datetime.time: f"time( without.*)?|{_TEXT}",
 }  # fmt: skip
 """The types that a sink takes, each with the types of columns that keep it."""
-_NOT_EVERYWHERE = re.compile(r"[\0\ud800-\udfff]")
-"""Characters that not every database keeps."""
+_EVERYWHERE = re.compile(r"[^\0\ud800-\udfff]*+")
+_PLAIN: dict[type, Callable[[Any], object]] = {float: math.isfinite, decimal.Decimal: decimal.Decimal.is_finite, str: _EVERYWHERE.fullmatch}
+_DOUBLE, _TIMES = re.compile("double|real|float"), (datetime.datetime, datetime.time)
+_READ = re.compile("bool.*|.*int|integer|numeric|decimal|double.*|real|float|money|bit.*|date.*|time.*|year|uuid|number")
+"""Types of columns that read several texts as one value; SQLite reads numerals only."""
+_NUMERAL = r"(?ai)\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*"
+_LONG_NUMERAL = _NUMERAL.replace("(?ai)", r"(?ai)(?!\s*[+-]?\d{1,18}\s*$)")
+_SPELT_ONCE = {"uuid": "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "number": _NUMERAL.replace("(?ai)", "(?ais)(?!") + "$).*"}
 
 
 class Column(NamedTuple):
     """A column of the user's table, as its database describes it: an empty ``type`` keeps values of
-    every type; ``scale`` and ``fraction`` are digits of a number and of a second."""
+    every type; ``scale`` and ``fraction`` are digits of a number and of a second. A key that
+    ``is_spelt`` comes to other tasks in another spelling."""
 
     name: str
     type: str = ""
@@ -47,6 +54,7 @@ class Column(NamedTuple):
     fraction: int | None = None
     characters: int | None = None
     is_key: bool = False
+    is_spelt: bool = False
 
 
 def check_table(sink: str, target: sql_target.Target, columns: Mapping[str, Column]) -> None:
@@ -64,9 +72,9 @@ def check(work: sql_target.Work) -> None:
     """Refuse the first row with a value that its column would not keep. The columns of a user's
     statement are not known."""
     target, columns, numbered = work.target, work.columns, enumerate(work.rows, start=1)
-    known = [
-        (columns.get(name) or columns.get(name.lower()) or Column(name))._replace(name=name, is_key=name in target.key) for name in target.columns
-    ]
+    spelt = target.key if work.minds_spelling else ()
+    by_name = {name: columns.get(name) or columns.get(name.lower()) or Column(name) for name in target.columns}
+    known = [column._replace(name=name, is_key=name in target.key, is_spelt=name in spelt) for name, column in by_name.items()]
     while portion := list(itertools.islice(numbered, PORTION_ROWS)):
         by_column = zip(known, zip(*(row for _, row in portion), strict=True), strict=True)
         doubtful = [at for at, (column, values) in enumerate(by_column) if not _are_kept(values, column, target.dialect)]
@@ -77,42 +85,60 @@ def check(work: sql_target.Work) -> None:
 
 def _are_kept(values: Sequence[Any], column: Column, dialect: str) -> bool:
     """Whether one look at all values shows it, which takes a tenth of a look at each."""
-    values = values if column.is_key else [value for value in values if value is not None] or [None]
-    kinds = set(map(type, values))
-    if objection(values[0], column, dialect):
-        return False
-    if kinds == {str}:
-        text = "\n".join([*values, ""])
-        return not _NOT_EVERYWHERE.search(text) and " \n" not in text
-    if kinds == {int}:
-        return bool(min(values) > -(2**53) and max(values) < 2**53)  # Numbers of double precision.
-    return kinds == {float} and column.scale is None and all(map(math.isfinite, values))
+    kinds: set[Any] = set(map(type, values))
+    for kind in kinds:
+        some = values if len(kinds) == 1 else [value for value in values if type(value) is kind]
+        # The extremes; one with a zone and one without; any other.
+        asked = (min(some), max(some)) if kind is int else {value.tzinfo is None: value for value in some}.values() if kind in _TIMES else some[:1]
+        if any(objection(value, column, dialect) for value in asked) or not all(map(_PLAIN[kind], some) if kind in _PLAIN else ()):
+            return False
+        if any(map(changes, some) if (changes := _changes(kind, column)) else ()):
+            return False
+    return True
+
+
+def _changes(kind: type, column: Column) -> Callable[[Any], object] | None:
+    """A test whether ``column`` changes a value of type ``kind``; None if it changes none."""
+    exact, type, scale, step = decimal.Decimal, column.type, column.scale or 0, 10 ** (6 - (6 if column.fraction is None else column.fraction))
+    most = 0 if type in ("char", "character") else column.characters
+    tests: list[tuple[Any, Callable[[Any], object]]] = [
+        # Digit by digit: arithmetic would write 1E+999999999 out.
+        (kind is exact and column.scale is not None, lambda one: (of := one.as_tuple())[2] < -scale and any(of[1][of[2] + scale :])),
+        ((kind is float and column.scale is not None) or (kind is int and scale < 0), lambda one: round(one, scale) != one),
+        (kind in (int, exact) and _DOUBLE.match(type), lambda one: float(str(one)) != one),
+        (kind is int and type == "year", lambda one: not 1901 <= one <= 2155),
+        (kind in _TIMES and step > 1, lambda one: one.microsecond % step),
+        (kind in (str, bytes, bytearray) and type == "binary", lambda one: len(one.encode() if kind is str else one) != most),
+        (kind is str and column.is_spelt and _READ.fullmatch(type), lambda one: not re.fullmatch(_SPELT_ONCE.get(type, "(?!)"), one)),
+        (kind is str and type in ("number", "double"), lambda one: re.fullmatch(_LONG_NUMERAL, one) and exact(one) != exact(repr(float(one)))),
+        (kind is str and most is not None, lambda one: one[-1:] == " " and len(one) > (most or 0)),
+    ]
+    return next((test for is_asked, test in tests if is_asked), None)
 
 
 def objection(value: Any, column: Column, dialect: str) -> str:
     """Why ``column`` of a database of ``dialect`` does not keep ``value``; empty if it does."""
     if value is None:
         return "is None" if column.is_key else ""
-    kind, zone = type(value), getattr(value, "tzinfo", None)
-    if kind not in _KEPT_BY or (dialect == "sqlite" and kind in (decimal.Decimal, datetime.time)):
-        known = ", ".join(kind.__name__ for kind in _KEPT_BY)
+    kind, zone, type_ = type(value), getattr(value, "tzinfo", None), column.type
+    if kind not in (taken := [kind for kind in _KEPT_BY if dialect != "sqlite" or kind not in (decimal.Decimal, datetime.time)]):
+        known = ", ".join(kind.__name__ for kind in taken)
         return f"is of type {kind.__qualname__}\n  Make it one of {known} in a bolt: enum.value, float(…), str(…), json.dumps(…)."
-    if kind in (float, decimal.Decimal) and "n" in str(value).lower():
-        return "is NaN or infinite, which not every database keeps\n  Make it None or a text in a bolt."
-    if kind is str and _NOT_EVERYWHERE.search(value):
-        return "has a NUL or half of a surrogate pair, which not every database keeps"
+    if kind in _PLAIN and not _PLAIN[kind](value):
+        why = "has a NUL or half of a surrogate pair" if kind is str else "is NaN or infinite"
+        return f"{why}, which not every database keeps\n  Make it None or another text in a bolt."
     if kind is int and not -(most := 2**63 if dialect == "sqlite" else 10**1000) <= value < most:
         return "is too large for any column"
     wanted = _KEPT_BY[kind] if zone is None else f"time{'stamp' * (kind is datetime.datetime)} with .*|{_TEXT}"
-    if (zone is not None and dialect == "mysql") or (column.type and not re.fullmatch(wanted, column.type)):
-        kept = f"and {f'a column of type {column.type}' if column.type else 'a column of MySQL or MariaDB'} does not keep"
+    if (zone is not None and dialect == "mysql") or (type_ and dialect != "sqlite" and not re.fullmatch(wanted, type_)):
+        kept = f"and {f'a column of type {type_}' if type_ else 'a column of MySQL or MariaDB'} does not keep"
         if zone is not None:
             return f"is a {kind.__name__} with a time zone, {kept} the zone\n  Make it UTC without a zone, or take PostgreSQL's timestamptz."
-        return f"is a {kind.__name__}, {kept} it as it is\n  Convert it in a bolt, or change the column."
-    is_cut = (
-        (column.scale is not None and kind in (float, decimal.Decimal) and round(exact := fractions.Fraction(str(value)), column.scale) != exact)
-        or (kind in (int, decimal.Decimal) and re.match("double|real|float", column.type) is not None and float(str(value)) != value)
-        or (column.fraction is not None and getattr(value, "microsecond", 0) % 10 ** (6 - column.fraction) != 0)
-        or (kind is str and value[-1:] == " " and (column.type in ("char", "character") or len(value) > (column.characters or len(value))))
-    )
-    return f"would be rounded or cut by a column of type {column.type}\n  Round it in a bolt, or change the column." if is_cut else ""
+        cure = ', in a query by date_format(…, "yyyy-MM-dd HH:mm:ss.SSSSSSXXX")' * (kind is datetime.datetime)
+        return f"is a {kind.__name__}, {kept} it as it is\n  Convert it in a bolt{cure}, or change the column."
+    if not ((changes := _changes(kind, column)) and changes(value)):
+        return ""
+    if kind is str and column.is_spelt and _READ.fullmatch(type_):
+        return f"is a text, and a column of type {type_} reads others as the same key\n  Give it in the column's type, a uuid as str(uuid.UUID(…))."
+    cure = "Make it float(…)" if _DOUBLE.match(type_) and kind is not float else "Round it"
+    return f"would be rounded or cut by a column of type {type_}\n  {cure} in a bolt, or change the column."
