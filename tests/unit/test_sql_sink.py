@@ -10,6 +10,7 @@ import pickle
 import sqlite3
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -465,6 +466,18 @@ def test_a_row_that_only_lacks_others_of_its_batch_is_not_blamed() -> None:
 )
 def test_the_table_of_a_statement_is_known_where_its_name_is_plain(statement: str, table: str) -> None:
     assert parameters.table_of(statement, "mysql") == table
+
+
+def test_a_statement_whose_table_is_not_found_may_have_written_rows(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        connection.execute("CREATE TABLE sales (a)")
+        sink = SqlSink(tmp_path / "shop.db", statement="INSERT INTO sales VALUES (:a)")
+        sink.ledger.apply(WorkerProcess().task("write"), TransactionAttempt(1, 0), (), [(1,)])
+        topology = sink.ledger.fences()[0].topology_id
+        for change, may_hold in (("SELECT 1", True), ("DELETE FROM sales", False), ("DROP TABLE sales", True)):
+            connection.execute(change)
+            connection.commit()
+            assert sink.ledger.may_hold_rows(topology) == may_hold, change
 
 
 def test_tuples_of_several_streams_may_have_their_fields_in_different_places() -> None:
