@@ -64,7 +64,7 @@ def check_table(sink: str, target: sql_target.Target, columns: Mapping[str, Colu
         raise errors.SetupError(f"the sink {sink} finds no table {target.name!r}\n  {cure}")
     for name in (*target.columns, *filter(None, [target.mark])):
         if name not in columns and name.lower() not in columns:
-            known = f"It has {', '.join(column.name for column in columns.values())}. Name the columns by columns=."
+            known = f"It has {', '.join(column.name for column in columns.values() if column.name != 'rowid')}. Name the columns by columns=."
             raise errors.SetupError(f"the table {target.name!r} of the sink {sink} has no column {name!r}\n  {known}")
 
 
