@@ -1,4 +1,4 @@
-"""Clients of a ZooKeeper that are not txtopo's, and sessions that a test ends."""
+"""Clients of a ZooKeeper beside txtopo's own, and sessions that a test ends."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.security import CREATOR_ALL_ACL
 
 from tests.patience import PATIENCE_S
 from txtopo.state import credentials
+from txtopo.state.client import Client
 
 SESSION_S = 60.0
 """The longest session that a server of ours allows. A test that needs the end of such a session
 ends it: see :func:`end_session`."""
-_RECONNECTS = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 _SECRET = 0xB3415C00
 
 
@@ -25,10 +23,8 @@ def client(hosts: str, data_dir: Path | None = None) -> KazooClient:
     """A client of the server at ``hosts``, not yet started. It is the server's owner, if this
     process runs the server or is told its ``data_dir``."""
     owner = credentials.owner_of_server(hosts) if data_dir is None else credentials.owner_of_directory(data_dir)
-    rights: dict[str, Any] = {}
-    if owner is not None:
-        rights = {"auth_data": [("digest", f"{owner.user}:{owner.reveal()}")], "default_acl": CREATOR_ALL_ACL}
-    return KazooClient(hosts=hosts, timeout=SESSION_S, connection_retry=_RECONNECTS, **rights)
+    # Only with txtopo's settings: kazoo waits a whole session for a server that is just starting.
+    return Client(hosts, SESSION_S, None, owner).kazoo
 
 
 @contextmanager

@@ -129,7 +129,7 @@ def _filled_text(topology_id: str, filled: list[sql_ledger.Ledger]) -> str:
         f"tables that topology {topology_id!r} has written rows to are not empty, and are yours: nothing was changed\n"
         f"{tables}"
         "  Empty them first. Or say with --leave-rows that the rows may stay: then the next run writes them once more. Say it, too, after emptying\n"
-        "  the table of a statement that does not begin with INSERT INTO: nobody else knows that table."
+        "  the table of a statement that does not begin with INSERT INTO: txtopo does not know its name."
     )
 
 

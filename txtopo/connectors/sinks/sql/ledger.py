@@ -138,8 +138,8 @@ class Ledger(base.Store):
 
     def may_hold_rows(self, topology_id: str) -> bool:
         """Whether the table may hold rows that the topology has written. A mark tells; without a
-        mark every row of the table may be one of them, and so may those that a statement has put
-        nobody knows where."""
+        mark every row of the table may be one of them. A statement that does not begin with INSERT
+        INTO may have written to any table."""
         if not any(fence.topology_id == topology_id for fence in self.fences()):
             return False
         target = self.target
