@@ -217,7 +217,7 @@ def partitioned(root: Path, kind: str) -> str:
     for directory, number in (("dt=2026-01-01/kind=a%2Fb%3D", 1), ("dt=__HIVE_DEFAULT_PARTITION__/kind=c", 2)):
         (root / "x=1" / directory).mkdir(parents=True)
         file = root / "x=1" / directory / "part-0"
-        file.write_text({"csv": f"n\n{number}\n", "bare csv": f"{number}\n"}.get(kind, f'{{"n": {number}, "dt": "of the file"}}\n'))
+        file.write_text({"csv": f"n\n{number}\n", "bare csv": f"{number}\n"}.get(kind, f'{{"n": {number}, "kind": null}}\n'))
         if kind == "parquet":
             pa.parquet.write_table(pa.table({"n": [number]}), file)
     return f"{root}/x=1/**/part-0"
@@ -229,30 +229,38 @@ def test_a_column_that_directories_name_has_the_value_in_their_names(tmp_path: P
     wrong = SPOUTS[kind](f"{tmp_path}/**/kind=c/part-0", pa.schema([("n", pa.int64()), ("kind", pa.int8())]))
     with pytest.raises(InputError, match=r"a directory says kind=c, which is no int8\n.*the schema"):
         everything(wrong)
+    of_directories = SPOUTS[kind](f"{tmp_path}/**/part-0", pa.schema([("dt", pa.string()), ("kind", pa.string())]))
+    if kind == "json":
+        assert everything(of_directories) == [("2026-01-01", "a/b="), (None, "c")]
+        return
     with pytest.raises(InputError, match=r"its directories name every column, dt, kind\n"):
-        everything(SPOUTS[kind](f"{tmp_path}/**/part-0", pa.schema([("dt", pa.string()), ("kind", pa.string())])))
+        everything(of_directories)
 
 
 def test_directories_name_columns_of_parquet_that_no_schema_declares_and_fields_of_json(tmp_path: Path) -> None:
     files = partitioned(tmp_path / "parquet", "parquet")
     assert ParquetTransactionalSpout(files).schema.names == ["n"]
     assert everything(ParquetTransactionalSpout(files, ["kind", "n"])) == [("a/b=", 1), ("c", 2)]
-    with pytest.raises(ConfigError, match="no column 'x'"):
-        ParquetTransactionalSpout(files, ["x", "n"])  # spelt out in the pattern
+    assert everything(ParquetTransactionalSpout(files, ["x", "n"])) == [("1", 1), ("1", 2)]
     fields = FileTransactionalSpout(partitioned(tmp_path / "json", "json"), format="json", fields=("kind", "n", "dt"))
     assert everything(fields) == [("a/b=", 1, "2026-01-01"), ("c", 2, None)]
 
 
-def test_a_column_of_the_file_and_directories_of_some_files_are_no_columns_of_directories(tmp_path: Path) -> None:
-    for root in ("own[1]", "run=7"):
-        (tmp_path / root / "n=9").mkdir(parents=True)
-        (tmp_path / root / "n=9" / "a.csv").write_text("word,n\ncat,1\n")
-        pa.parquet.write_table(pa.table({"word": ["cat"], "n": [1]}), tmp_path / root / "n=9" / "a.parquet")
-        here = str(tmp_path / root).replace("[", "[[]")
-        for spout in (CsvTransactionalSpout(f"{here}/*/a.csv", SCHEMA), ParquetTransactionalSpout(f"{here}/*/a.parquet", schema=SCHEMA)):
-            assert everything(spout) == [("cat", 1)]
-    (tmp_path / "run=7" / "b.json").write_text('{"word": "dog", "n": 2, "run": 3}\n')
-    (tmp_path / "run=7" / "n=9" / "c.json").write_text('{"word": "cow", "n": 4}\n')
+def test_a_directory_names_the_columns_of_its_own_files_and_only_those_that_they_lack(tmp_path: Path) -> None:
+    directory = tmp_path / "run=7" / "n=9"
+    directory.mkdir(parents=True)
+    (directory / "a.csv").write_text("word,n\ncat,1\n")
+    pa.parquet.write_table(pa.table({"word": ["cat"], "n": [1]}), directory / "a.parquet")
+    assert everything(CsvTransactionalSpout(f"{directory}/*.csv", SCHEMA)) == [("cat", 1)]
+    assert everything(CsvTransactionalSpout(f"{directory}/*.csv", SCHEMA.remove(0))) == [(1,)]
+    assert everything(ParquetTransactionalSpout(f"{directory}/*.parquet", schema=SCHEMA)) == [("cat", 1)]
+    (tmp_path / "z.json").write_text('{"word": "elk", "n": 5, "run": null}\n')
+    (directory / "b.json").write_text('{"word": "dog", "n": 2, "run": 3}\n{"word": "cow", "n": 4, "run": null}\n{"word": "bee"}\n')
     schema = pa.schema([*SCHEMA, ("run", pa.int64())])
-    assert everything(JsonLinesTransactionalSpout(f"{tmp_path}/run=7/**/*.json", schema)) == [("dog", 2, 3), ("cow", 4, None)]
-    assert everything(CsvTransactionalSpout(f"{tmp_path}/run=7/n=9/*.csv", SCHEMA)) == [("cat", 1)]
+    rows = [("dog", 2, 3), ("cow", 4, 7), ("bee", 9, 7)]
+    assert everything(JsonLinesTransactionalSpout(f"{tmp_path}/**/*.json", schema)) == [*rows, ("elk", 5, None)]
+    assert everything(JsonLinesTransactionalSpout(f"{directory}/b.json", schema)) == rows
+    texts = FileTransactionalSpout(f"{directory}/b.json", format="json", fields=("word", "n", "run"))
+    assert everything(texts) == [("dog", 2, 3), ("cow", 4, "7"), ("bee", "9", "7")]
+    with pytest.raises(InputError, match="has no field 'day'"):
+        everything(FileTransactionalSpout(f"{directory}/b.json", format="json", fields=("word", "day")))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 BLANK = b" \t\r"
@@ -56,10 +56,10 @@ class _Doubled(dict[str, Any]):
 
 class Decoder:
     """Parses lines, and takes ``fields`` from each: from all else in an object nothing but its
-    syntax matters."""
+    syntax matters. ``defaults``: values of fields that are missing or null."""
 
-    def __init__(self, fields: Sequence[str]) -> None:
-        self._fields = fields
+    def __init__(self, fields: Sequence[str], defaults: Mapping[str, Any] | None = None) -> None:
+        self._fields, self._defaults = fields, defaults or {}
         self._has_doubled = False
         self._decode = json.JSONDecoder(parse_constant=_no_number, parse_float=_number, object_pairs_hook=self._object).decode
         self._plain = json.JSONDecoder(parse_constant=_no_number).raw_decode
@@ -93,6 +93,9 @@ class Decoder:
         value = self._sure_object(line) if is_sure else None
         if value is None:
             value = self.object(line)
+        for field, default in self._defaults.items():
+            if value.get(field) is None:
+                value[field] = default
         if not is_strict:
             return [value.get(field) for field in self._fields]
         try:

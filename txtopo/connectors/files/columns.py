@@ -66,8 +66,8 @@ class CsvTransactionalSpout(_ColumnFiles):
       :class:`~txtopo.connectors.files.FileTransactionalSpout`, whose text also tells when files and
       sizes are frozen.
     - ``schema``: the columns to emit, in this order, and their types. They are the fields of the
-      stream; field ``tx`` comes before them. A column that a directory of the path names, as
-      ``dt=2026-01-01/`` does, has the value in its name.
+      stream; field ``tx`` comes before them. A column that the file lacks, and a directory of the
+      path names, as ``dt=2026-01-01/`` does, has the value in its name.
     - ``header``: whether the first line of every file names its columns, of which those of
       ``schema`` are taken. Without one the columns of the files are those of ``schema``.
     - ``delimiter``; ``quote_char``, or ``False`` if there are no quoted values.
@@ -121,9 +121,9 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
       sizes are frozen.
     - ``schema``: the fields to take from each object, in this order, and their types. They are the
       fields of the stream; field ``tx`` comes before them. An object without one of them has null
-      there. A column that a directory of the path names, as ``dt=2026-01-01/`` does, has the value
-      in its name. Dates and timestamps are texts in the files, as ISO 8601 has them; decimals are
-      numbers or texts.
+      there, or the value that a directory of the path names, as ``dt=2026-01-01/`` does.
+      Dates and timestamps are texts in the files, as ISO 8601 has them; decimals are numbers or
+      texts.
     - ``errors``: ``"replace"`` puts U+FFFD for bytes that are not UTF-8.
 
     Lines are those of :class:`~txtopo.connectors.files.FileTransactionalSpout` with
@@ -160,17 +160,10 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
     def __init__(self, column_spout: _ColumnFiles) -> None:
         super().__init__(column_spout.groups())
         self.schema, self._errors = column_spout.schema, column_spout.errors
-        """The columns of the present file: those that its directories name are not in it."""
-        self._whole, self._named = self.schema, column_spout.named_by_directories()
+        """The columns of the present file."""
+        self._whole = self.schema
         self._texts: dict[str, str | None] = {}
-
-    def begin_file(self, path: str, open_file: BinaryIO) -> None:
-        self._leave_out(path, self._named)
-
-    def _leave_out(self, path: str, names: Collection[str]) -> None:
-        """Take the columns ``names`` from the directories of ``path``, and not from the file."""
-        self._texts = {name: text for name, text in directories.texts_in(path).items() if name in names and name in self._whole.names}
-        self.schema = directories.left_to_file(self._whole, path, self._texts)
+        """The values that its directories name."""
 
     def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
         skipped = self.bytes_before_lines(offset, block)
@@ -212,8 +205,8 @@ class _CsvEmitter(_ColumnEmitter):
         self._names: dict[str, list[str]] = {}
 
     def begin_file(self, path: str, open_file: BinaryIO) -> None:
-        super().begin_file(path, open_file)
         if not self._header:
+            self._leave_out(path, self._whole.names)
             self._names[path] = list(self.schema.names)
             return
         whole = blocks.first_line(open_file, path)
@@ -222,11 +215,17 @@ class _CsvEmitter(_ColumnEmitter):
         except json_columns.CANNOT_BE_READ as error:
             raise _bad_line(path, 0, whole, 0, error) from None
 
+    def _leave_out(self, path: str, columns: Collection[str]) -> None:
+        """Take those of ``columns`` that the directories of ``path`` name from there, and not from
+        the file."""
+        self._texts = directories.texts_in(path, columns)
+        self.schema = directories.left_to_file(self._whole, path, self._texts)
+
     def _names_in(self, path: str, line: bytes) -> list[str]:
         self._check_line_ends(line)
         self._check_quotes(line)
         names: list[str] = pa.csv.read_csv(_buffer(line.rstrip(b"\r\n") + b"\n"), parse_options=self._parse_options).column_names
-        self._leave_out(path, self._named - {*names})
+        self._leave_out(path, {*self._whole.names} - {*names})
         for name in self.schema.names:
             if names.count(name) != 1:
                 there_are = f"names {names.count(name)} columns" if name in names else "has no column"
@@ -309,9 +308,12 @@ def _changed_from(text: str, number: float) -> str | None:
 
 
 class _JsonEmitter(_ColumnEmitter):
-    def begin_file(self, path: str, open_file: BinaryIO) -> None:
-        super().begin_file(path, open_file)
+    def __init__(self, json_spout: JsonLinesTransactionalSpout) -> None:
+        super().__init__(json_spout)
         self._parser = json_columns.Parser(self.schema)
+
+    def begin_file(self, path: str, open_file: BinaryIO) -> None:
+        self._texts = directories.texts_in(path, self.schema.names)
 
     def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
         return self._parser.records(lines)

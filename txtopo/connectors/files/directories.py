@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import urllib.parse
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -15,24 +14,13 @@ from typing import Any
 from txtopo import errors
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-_FIXED, _ESCAPED = re.compile(r"(?:\[[*?[]\]|[^*?[])*"), re.compile(r"\[([*?[])\]")
 
 
-def texts_in(path: str) -> dict[str, str | None]:
-    """The values in the directories of ``path``, by name."""
+def texts_in(path: str, columns: Collection[str]) -> dict[str, str | None]:
+    """The values in the directories of ``path`` for those of ``columns`` that they name."""
     pairs = (part.split("=", 1) for part in os.path.dirname(path).split(os.sep) if "=" in part)
-    return {urllib.parse.unquote(name): None if value == _NULL else urllib.parse.unquote(value) for name, value in pairs}
-
-
-def names_in(paths: Collection[str], patterns: Collection[str]) -> frozenset[str]:
-    """The names in directories of all ``paths``, as far as ``patterns`` leave the directories open:
-    what a pattern spells out is a choice, and no column."""
-    fixed = [_ESCAPED.sub(r"\1", _FIXED.match(pattern)[0]) for pattern in patterns]  # type: ignore[index]
-    bases = sorted((os.path.dirname(text) for text in fixed), key=len)
-    directories = {os.path.dirname(path) for path in paths}
-    open_parts = (f"{directory[max((len(base) for base in bases if directory.startswith(base)), default=0) :]}/" for directory in directories)
-    names = [texts_in(part).keys() for part in open_parts]
-    return frozenset(names[0]).intersection(*names) if names else frozenset()
+    texts = {urllib.parse.unquote(name): None if value == _NULL else urllib.parse.unquote(value) for name, value in pairs}
+    return {name: text for name, text in texts.items() if name in columns}
 
 
 def left_to_file(schema: Any, path: str, texts: Mapping[str, str | None]) -> Any:
@@ -44,21 +32,22 @@ def left_to_file(schema: Any, path: str, texts: Mapping[str, str | None]) -> Any
 
 
 def completed(batch: Any, schema: Any, path: str, texts: Mapping[str, str | None]) -> Any:
-    """The RecordBatch ``batch`` of the file at ``path`` with the columns of ``texts``, in the order
-    of ``schema``."""
+    """The RecordBatch ``batch`` of the file at ``path`` in the order of ``schema``; ``texts`` are
+    the values of the columns that it lacks, and of nulls in those that it has."""
     if not texts:
         return batch
     arrow, columns = importlib.import_module("pyarrow"), []
     for field in schema:
-        if field.name not in texts:
-            columns.append(batch.column(field.name))
-            continue
-        try:
-            columns.append(arrow.repeat(arrow.scalar(texts[field.name], arrow.string()), batch.num_rows).cast(field.type))
-        except arrow.ArrowException:
-            why = f"a directory says {field.name}={texts[field.name]}, which is no {field.type}"
-            raise errors.InputError(f"{path}: {why}\n  Mend the name of the directory, or the schema.") from None
+        column = batch.column(field.name) if field.name in batch.schema.names else None
+        if field.name in texts and (column is None or column.null_count):
+            try:
+                values = arrow.repeat(arrow.scalar(texts[field.name], arrow.string()), batch.num_rows).cast(field.type)
+            except arrow.ArrowException:
+                why = f"a directory says {field.name}={texts[field.name]}, which is no {field.type}"
+                raise errors.InputError(f"{path}: {why}\n  Mend the name of the directory, or the schema.") from None
+            column = values if column is None else importlib.import_module("pyarrow.compute").coalesce(column, values)
+        columns.append(column)
     return arrow.RecordBatch.from_arrays(columns, schema=schema)
 
 
-__all__ = ["completed", "left_to_file", "names_in", "texts_in"]
+__all__ = ["completed", "left_to_file", "texts_in"]

@@ -33,8 +33,9 @@ class FileTransactionalSpout(ranges.ByteRanges):
     - ``partitions``: the files, sorted by path, are dealt out: file i to partition i mod
       ``partitions``.
     - ``fields``: for ``format="lines"`` the one name of the line; for ``"json"`` the fields to take
-      from each object, in this order. Field ``tx``, the attempt, comes before them. A field that a
-      directory of the path names, as ``dt=2026-01-01/`` does, has that text.
+      from each object, in this order. Field ``tx``, the attempt, comes before them. A field that
+      an object lacks, or has null in, has the text that a directory of the path names, as
+      ``dt=2026-01-01/`` does.
     - ``errors``: ``"strict"`` stops at bytes that are not ``encoding`` and at a missing JSON field,
       naming file and byte; ``"replace"`` puts U+FFFD and ``None`` instead. A line that is no JSON
       object is an error in any case. So is one with ``NaN``, ``Infinity`` or a number beyond 64
@@ -103,7 +104,6 @@ class _FileEmitter(ranges.ByteRangeEmitter):
         super().__init__(file_spout.groups())
         self._format = "columns" if file_spout.emits_columns else file_spout.format
         self._fields, self._codec, self._errors = tuple(file_spout.fields)[1:], file_spout.codec, file_spout.errors
-        self._named = file_spout.named_by_directories().intersection(self._fields)
 
     def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
         if self._format == "columns":
@@ -113,12 +113,8 @@ class _FileEmitter(ranges.ByteRangeEmitter):
         elif self._format == "lines":
             collector.emit_all(zip(itertools.repeat(attempt), records.lines(path, offset, block, self._codec, self._errors)))
         else:
-            left = tuple(field for field in self._fields if field not in self._named)
-            objects = records.objects(path, offset, block, self._codec, self._errors, left)
-            if self._named:
-                texts = directories.texts_in(path)
-                whole = ({**texts, **dict(zip(left, values, strict=True))} for values in objects)
-                objects = ([values[field] for field in self._fields] for values in whole)
+            texts = directories.texts_in(path, self._fields)
+            objects = records.objects(path, offset, block, self._codec, self._errors, self._fields, texts)
             collector.emit_all((attempt, *values) for values in objects)
 
 

@@ -41,8 +41,9 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
     - ``paths_or_glob``, ``partitions``: as for
       :class:`~txtopo.connectors.files.FileTransactionalSpout`.
     - ``columns``: the columns to read, in the order they are emitted in; all by default. They are
-      the fields of the stream; field ``tx``, the attempt, comes before them. A column that a
-      directory names, as ``dt=2026-01-01/`` does, has the value in its name: text by default.
+      the fields of the stream; field ``tx``, the attempt, comes before them. A column that
+      the file lacks, and a directory of the path names, as ``dt=2026-01-01/`` does, has the value
+      in its name: text by default.
     - ``rows_per_batch``: per partition and transaction, as many whole row groups as have at most
       this many rows together; one at least.
     - ``schema``: the types of the columns, for files that do not exist yet; by default those of the
@@ -85,7 +86,7 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
         if not paths:
             raise ranges.none_matched(self.patterns)
         schema = Footer(paths[0]).schema(self.dictionaries)
-        named = [name for name in columns or () if name not in schema.names and name in self.named_by_directories()]
+        named = [name for name in columns or () if name not in schema.names and directories.texts_in(paths[0], [name])]
         return pa.schema([*schema, *(pa.field(name, pa.string()) for name in named)])
 
     def _of_columns(self, schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
@@ -110,7 +111,7 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
         return _ParquetCoordinator(self.groups(), self.patterns, self.rows_per_batch, context)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
-        return _ParquetEmitter(self.groups(), self.schema, self.dictionaries, self.named_by_directories().intersection(self.schema.names))
+        return _ParquetEmitter(self.groups(), self.schema, self.dictionaries)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(with_attempt(self.schema.names), schema=self.schema)
@@ -350,10 +351,8 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
 
 
 class _ParquetEmitter(spout.PartitionedSpoutEmitter):
-    def __init__(
-        self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema, dictionaries: Sequence[str], named: frozenset[str]
-    ) -> None:
-        self._groups, self._schema, self._dictionaries, self._named = groups, schema, dictionaries, named
+    def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema, dictionaries: Sequence[str]) -> None:
+        self._groups, self._schema, self._dictionaries = groups, schema, dictionaries
 
     def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
         group = ranges.checked_group(self._groups, partition, metadata)
@@ -362,8 +361,7 @@ class _ParquetEmitter(spout.PartitionedSpoutEmitter):
         for file, identity, time in zip(range(first, last + 1), metadata["footers"], written, strict=True):
             path = group.paths[file]
             footer = Footer(path)
-            names = footer.metadata.schema.to_arrow_schema().names
-            texts = {name: text for name, text in directories.texts_in(path).items() if name in self._named and name not in names}
+            texts = directories.texts_in(path, {*self._schema.names} - {*footer.metadata.schema.to_arrow_schema().names})
             footer.check(identity, time)
             begin = metadata["row_group"] if file == first else 0
             end = metadata["end_row_group"] if file == last else len(footer.rows)

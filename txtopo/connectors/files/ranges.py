@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
 import txtopo.errors
-from txtopo.connectors.files import blocks, directories, records
+from txtopo.connectors.files import blocks, records
 from txtopo.connectors.files import groups as file_groups
 from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
@@ -37,7 +37,6 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
         self.patterns = _absolute(paths_or_glob)
         self.partitions = at_least_one("partitions", partitions)
         self._files: bytes | None = None
-        self._named: frozenset[str] | None = None
 
     def groups(self) -> tuple[file_groups.FileGroup, ...]:
         """The files of each partition."""
@@ -45,19 +44,10 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
             self._files = file_groups.packed(file_groups.listed(self.patterns))
         return file_groups.groups(self._files, self.partitions)
 
-    def named_by_directories(self) -> frozenset[str]:
-        """The columns that directories of every file name."""
-        if self._named is None:
-            paths = [path for group in self.groups() for path in group.paths]
-            self._named = directories.names_in(paths, self.patterns) if paths and "=" in paths[0] else frozenset()
-        return self._named
-
     def __getstate__(self) -> dict[str, Any]:
         # Building a topology pickles the spout: the list is made now, so that coordinator and
         # emitters have the same list.
         found_any = any(group.paths for group in self.groups())
-        if found_any:
-            self.named_by_directories()
         # The patterns may be thousands of paths; a list of files replaces them.
         return {**self.__dict__, "patterns": () if found_any else self.patterns}
 

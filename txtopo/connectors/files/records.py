@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
@@ -104,14 +104,17 @@ def lines(path: str, offset: int, block: bytes, codec: str, errors_mode: str) ->
     return texts
 
 
-def objects(path: str, offset: int, block: bytes, codec: str, errors_mode: str, fields: tuple[str, ...]) -> Iterator[Sequence[Any]]:
-    """For each line that is not blank, a JSON object, the values of its ``fields``.
+def objects(
+    path: str, offset: int, block: bytes, codec: str, errors_mode: str, fields: tuple[str, ...], defaults: Mapping[str, Any]
+) -> Iterator[Sequence[Any]]:
+    """For each line that is not blank, a JSON object, the values of its ``fields``; of those that
+    are missing or null, the values in ``defaults``.
 
     A line that is no JSON object always raises :class:`~txtopo.errors.InputError`; a missing field
     does so under ``"strict"`` and is ``None`` otherwise.
     """
     is_strict = errors_mode == "strict"
-    values, blank = json_lines.Decoder(fields).values, json_lines.BLANK.decode()
+    values, blank = json_lines.Decoder(fields, defaults).values, json_lines.BLANK.decode()
     texts = lines(path, offset, block, codec, errors_mode)
     are_sure = json_lines.is_sure("\n".join(texts))
     for number, line in enumerate(texts):
