@@ -10,6 +10,7 @@ import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -103,12 +104,11 @@ def test_the_number_of_a_row_counts_on_where_rows_are_copied_in_portions(
     rows = [(n, n) for n in range(10)]
     write(sales.sink("marks"), process.task(), 1, 0, rows)
     assert sales.sales == rows
-    parts: list[Any] = []
-    whole = postgresql._write
-    monkeypatch.setattr(postgresql, "_write", lambda *arguments: [parts.append(arguments), whole(*arguments)])  # type: ignore[func-returns-value]
+    parts = Mock(wraps=postgresql._write)
+    monkeypatch.setattr(postgresql, "_write", parts)
     with pytest.raises(RowRefusedError) as caught:
         write(sales.sink("marks"), process.task(), 2, 0, [(100 + n, n if n != 6 else "x") for n in range(10)])
-    assert len(parts) == 1, "COPY says which"
+    assert parts.call_count == 1, "COPY says which"
     assert (caught.value.number, caught.value.row) == (7, "id=106, cents='x'")
     write(sales.sink("upserts", auxiliary_table="others"), process.task(), 3, 0, [(n % 5, 100 + n) for n in range(10)])
     assert sales.sales == [(n, 105 + n) for n in range(5)] + rows[5:]
@@ -249,6 +249,13 @@ def test_a_row_that_a_trigger_refuses_is_named(backend: str, kind: str, tmp_path
     assert caught.value.row.startswith("id=3, cents=13")
     assert sales.sales == []
     assert write(sales.sink(kind), process.task(), 1, 1, [(1, 10)]), "mended"
+
+
+def test_a_row_is_named_although_its_message_shows_another_number_at_each_try(tmp_path: Path, process: WorkerProcess) -> None:
+    sales = shop("postgresql", tmp_path)
+    sales.execute("CREATE TABLE numbered (number serial, id INTEGER PRIMARY KEY, cents INTEGER CHECK (cents > 0))")
+    with pytest.raises(RowRefusedError, match=r"row 3 of .*violates check constraint"):
+        write(sales.sink("upserts", table="numbered"), process.task(), 1, 0, [(1, 10), (2, 20), (3, -9), (4, 40), (5, 50)])
 
 
 @pytest.mark.in_gate("sqlite")

@@ -20,6 +20,7 @@ from tests.servers import mariadb, postgres, redis_server
 from tests.topologies.micro_batches import Frame, forget_resources, part
 from tests.topologies.sinks import BACKENDS, Shop, WorkerProcess, shop
 from txtopo.connectors.kafka.messages import Convert, RefusedError, Shape
+from txtopo.connectors.sql import SqlSink
 from txtopo.errors import RowRefusedError, UsageError
 from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store
 from txtopo.testing import MemoryStore
@@ -230,27 +231,24 @@ KEPT: list[tuple[Any, str, str]] = [
 """A value, and columns of PostgreSQL and of MariaDB that keep it, but few values of its type."""
 
 
+def tables(backend: str, kind: str, columns: list[tuple[Any, str, str]], place: Path) -> Iterator[tuple[Any, Shop, SqlSink]]:
+    """Each value of ``columns``, and a new, empty table with its column."""
+    sales = shop(backend, place, None)
+    for value, *types in columns:
+        sales.execute(f"CREATE TABLE kept (id INTEGER PRIMARY KEY, cents {types[backend == 'mariadb']})")
+        yield value, sales, sales.sink(kind, table="kept")
+        sales.execute("DROP TABLE kept")
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["inserts", "upserts"])
 @pytest.mark.parametrize("backend", ["postgresql", "mariadb"])
-def test_a_column_is_given_a_value_that_it_keeps(backend: str, kind: str, tmp_path: Path, process: WorkerProcess) -> None:
-    sales = shop(backend, tmp_path, None)
-    for number, (value, *types) in enumerate(KEPT):
-        sales.execute(f"CREATE TABLE kept (id INTEGER PRIMARY KEY, cents {types[backend == 'mariadb']})")
-        sales.sink(kind, table="kept").ledger.apply(process.task(f"k{number}"), TransactionAttempt(1, 0), (), [(1, value)])
+def test_a_column_is_given_the_values_that_it_keeps_and_no_others(backend: str, kind: str, tmp_path: Path, process: WorkerProcess) -> None:
+    for number, (value, sales, sink) in enumerate(tables(backend, kind, KEPT, tmp_path)):
+        sink.ledger.apply(process.task(f"k{number}"), TransactionAttempt(1, 0), (), [(1, value)])
         assert sales.execute("SELECT cents FROM kept") == [(value,)]
-        sales.execute("DROP TABLE kept")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["inserts", "upserts"])
-@pytest.mark.parametrize("backend", ["postgresql", "mariadb"])
-def test_a_column_that_would_not_keep_a_value_is_not_given_it(backend: str, kind: str, tmp_path: Path, process: WorkerProcess) -> None:
-    sales = shop(backend, tmp_path, None)
-    for number, (value, *types) in enumerate(LOSSY):
-        sales.execute(f"CREATE TABLE kept (id INTEGER PRIMARY KEY, cents {types[backend == 'mariadb']})")
+    for number, (value, sales, sink) in enumerate(tables(backend, kind, LOSSY, tmp_path)):
         with pytest.raises(RowRefusedError) as caught:
-            sales.sink(kind, table="kept").ledger.apply(process.task(f"c{number}"), TransactionAttempt(1, 0), (), [(1, None), (2, value), (3, None)])
-        assert (caught.value.number, caught.value.row.partition(",")[0]) == (2, "id=2"), (value, types, str(caught.value))
+            sink.ledger.apply(process.task(f"c{number}"), TransactionAttempt(1, 0), (), [(1, None), (2, value), (3, None)])
+        assert (caught.value.number, caught.value.row.partition(",")[0]) == (2, "id=2"), (value, str(caught.value))
         assert not sales.execute("SELECT * FROM kept")
-        sales.execute("DROP TABLE kept")

@@ -19,7 +19,7 @@ from txtopo.connectors.sinks.sql import values
 from txtopo.connectors.sinks.sql.target import Target, Work, listed, quoted
 from txtopo.stores import conflicts
 
-_READ_AS = {"": "(?i)(?!.*INT)(.*(CHAR|CLOB|TEXT|BLOB).*)?", "double": "(?i)(?!.*INT).*(REAL|FLOA|DOUB).*", "number": ".*"}
+_READ_AS = {"": "(?is)(?!.*INT)(.*(CHAR|CLOB|TEXT|BLOB).*)?", "double": "(?is)(?!.*INT).*(REAL|FLOA|DOUB).*", "number": "(?s).*"}
 """Types by the affinity of a column."""
 _ROWIDS = dict.fromkeys(("rowid", "oid", "_rowid_"), values.Column("rowid", "number"))
 

@@ -206,10 +206,19 @@ def write_or_blame(run: Callable[[str], object], work: Work, write: Callable[[Wo
             write(dataclasses.replace(work, rows=itertools.islice(work.rows, some)))
             taken = some
         except errors.RowRefusedError as error:
-            if error.why != refused.why:
+            if _reason(error) != _reason(refused):
                 raise refused from error
             count = some
     raise work.refusal(count, None, refused.why) from refused
+
+
+def _reason(error: errors.RowRefusedError) -> object:
+    """The reason of a refusal without the values of the row, where it is of the row alone: a
+    sequence or a clock may give other values now, and PostgreSQL shows them."""
+    shown = getattr(error.__cause__, "diag", None)
+    if shown is None or shown.sqlstate not in ("23502", "23514"):
+        return error.why
+    return shown.sqlstate, shown.constraint_name, shown.column_name
 
 
 def mark_of(stamp: stamps.Stamp | stamps.Fence) -> str:

@@ -38,9 +38,10 @@ _PLAIN: dict[type, Callable[[Any], object]] = {float: math.isfinite, decimal.Dec
 _DOUBLE, _TIMES = re.compile("double|real|float"), (datetime.datetime, datetime.time)
 _READ = re.compile("bool.*|.*int|integer|numeric|decimal|double.*|real|float|money|bit.*|date.*|time.*|year|uuid|number")
 """Types of columns that read several texts as one value; SQLite reads numerals only."""
+_INTEGERS = re.compile(".*int|integer")
 _NUMERAL = r"(?ai)\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*"
-_LONG_NUMERAL = _NUMERAL.replace("(?ai)", r"(?ai)(?!\s*[+-]?\d{1,18}\s*$)")
-_SPELT_ONCE = {"uuid": "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "number": _NUMERAL.replace("(?ai)", "(?ais)(?!") + "$).*"}
+_NO_NUMERAL = _NUMERAL.replace("(?ai)", "(?ais)(?!") + "$).*"
+_SPELT_ONCE = {"uuid": "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "number": _NO_NUMERAL, "double": _NO_NUMERAL}
 
 
 class Column(NamedTuple):
@@ -103,6 +104,7 @@ def _changes(kind: type, column: Column) -> Callable[[Any], object] | None:
     most = 0 if type in ("char", "character") else column.characters
     tests: list[tuple[Any, Callable[[Any], object]]] = [
         # Digit by digit: arithmetic would write 1E+999999999 out.
+        (kind is exact and _INTEGERS.fullmatch(type), lambda one: one.as_tuple()[2] != 0),
         (kind is exact and column.scale is not None, lambda one: (of := one.as_tuple())[2] < -scale and any(of[1][of[2] + scale :])),
         ((kind is float and column.scale is not None) or (kind is int and scale < 0), lambda one: round(one, scale) != one),
         (kind in (int, exact) and _DOUBLE.match(type), lambda one: float(str(one)) != one),
@@ -110,10 +112,22 @@ def _changes(kind: type, column: Column) -> Callable[[Any], object] | None:
         (kind in _TIMES and step > 1, lambda one: one.microsecond % step),
         (kind in (str, bytes, bytearray) and type == "binary", lambda one: len(one.encode() if kind is str else one) != most),
         (kind is str and column.is_spelt and _READ.fullmatch(type), lambda one: not re.fullmatch(_SPELT_ONCE.get(type, "(?!)"), one)),
-        (kind is str and type in ("number", "double"), lambda one: re.fullmatch(_LONG_NUMERAL, one) and exact(one) != exact(repr(float(one)))),
+        (kind is str and type in ("number", "double"), lambda one: re.fullmatch(_NUMERAL, one) and _is_rounded(one, type)),
         (kind is str and most is not None, lambda one: one[-1:] == " " and len(one) > (most or 0)),
     ]
-    return next((test for is_asked, test in tests if is_asked), None)
+    asked = [test for is_asked, test in tests if is_asked]
+    return (lambda one: any(test(one) for test in asked)) if len(asked) > 1 else next(iter(asked), None)
+
+
+def _is_rounded(numeral: str, type: str) -> bool:
+    """Whether a number column of SQLite keeps another number than that of a text."""
+    try:
+        number = decimal.Decimal(numeral)
+        if type == "number" and re.fullmatch("[+-]?[0-9]+", numeral.strip()) and -(2**63) <= number < 2**63:
+            return False
+        return number != decimal.Decimal(repr(float(numeral)))
+    except decimal.InvalidOperation:  # an exponent of more digits than decimals have
+        return True
 
 
 def objection(value: Any, column: Column, dialect: str) -> str:
@@ -140,5 +154,7 @@ def objection(value: Any, column: Column, dialect: str) -> str:
         return ""
     if kind is str and column.is_spelt and _READ.fullmatch(type_):
         return f"is a text, and a column of type {type_} reads others as the same key\n  Give it in the column's type, a uuid as str(uuid.UUID(…))."
+    if kind is decimal.Decimal and _INTEGERS.fullmatch(type_):
+        return f"has a point or an exponent, which a column of type {type_} does not keep\n  Make it int(…) in a bolt, or change the column."
     cure = "Make it float(…)" if _DOUBLE.match(type_) and kind is not float else "Round it"
     return f"would be rounded or cut by a column of type {type_}\n  {cure} in a bolt, or change the column."
