@@ -457,7 +457,7 @@ MUTATIONS = (
     Mutation(
         "a private key in a setting of Kafka's library is pickled",
         "txtopo/connectors/kafka/client.py",
-        '("PRIVATE KEY" in value or re.search("://[^?#]*@|[?&][^=&]*(?:pass|secret|token)[^=&]*=", value))',
+        '("PRIVATE KEY" in value or _SECRET_IN_URL.search(value))',
         "False",
         ("tests/unit/test_secrets_pickled.py",),
     ),
@@ -942,6 +942,13 @@ MUTATIONS = (
         "                if _same(places, recorded.taken, expected.taken):\n",
         "                if False:\n",
         ("tests/unit/test_simulator_blame.py", "-k", "read_ahead or only or chance or read-ahead"),
+    ),
+    Mutation(
+        "the clock is blamed for all that differs from the first run",
+        "txtopo/testing/simulator/simulation.py",
+        "return now[0] != moved[0]",
+        "return True",
+        ("tests/unit/test_simulator_blame.py", "-k", "earlier_run"),
     ),
     Mutation(
         "variables of nested classes are not looked at",

@@ -12,6 +12,8 @@ class Outside:
     """Like a server: one object for all processes."""
 
     def __init__(self) -> None:
+        self.was_emitted = False
+        """Not part of a reset."""
         self.reset()
 
     def reset(self) -> None:

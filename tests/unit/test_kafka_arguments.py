@@ -152,6 +152,8 @@ def test_positions_of_another_source_are_refused_before_a_broker_is_asked(kind: 
         {"ssl.keystore.password": SECRET},
         {"sasl.oauthbearer.client.secret": SECRET},
         {"default.topic.config": {"sasl.password": SECRET}},
+        {"sasl.oauthbearer.token.endpoint.url": f"https://idp/token?clientSecret={SECRET}"},
+        {"sasl.oauthbearer.token.endpoint.url": f"https://idp/token#PWD={SECRET}"},
         {"sasl.jaas.config": f'PlainLoginModule required password="{SECRET}";'},
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 
 from tests.topologies import outside
 from tests.topologies.counted_words import Split
-from tests.wrong.blamed import RIGHT, SEEN_ELSEWHERE, WRONG, Wrong
+from tests.wrong.blamed import RIGHT, SEEN_ELSEWHERE, WRONG, Warm, Wrong
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.testing import MemoryTransactionalSpout, Simulation, SimulationReport
 from txtopo.testing.simulator import blame, mistakes
@@ -40,6 +40,14 @@ def test_the_first_component_to_differ_is_blamed_with_the_mistake_and_its_cure(n
     assert (violation.component, violation.mistakes[:1]) == (wrong.component, (wrong.mistake.name,)), str(violation)
     assert str(violation).startswith(f"VIOLATION by component {wrong.component!r}: {wrong.mistake.name}\n")
     assert wrong.mistake.cure in str(violation)
+
+
+@pytest.mark.rule(36)
+def test_the_clock_is_not_blamed_for_what_an_earlier_run_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outside.world, "was_emitted", False)
+    violation = simulated(Wrong("each", mistakes.CHANGES_BY_ITSELF, each=Warm()), 1).violation
+    assert violation is not None
+    assert violation.mistakes == (mistakes.CHANGES_BY_ITSELF.name,), str(violation)
 
 
 @pytest.mark.in_gate("nothing wrong")

@@ -210,6 +210,15 @@ class Clock(Each):
             self.collector.emit([self.attempt, key, value + time.perf_counter_ns()])
 
 
+class Warm(Each):
+    """Emits other values in the first run than in each later one."""
+
+    def finish_batch(self) -> None:
+        factor, outside.world.was_emitted = (2 if outside.world.was_emitted else 1), True
+        for key, value in self.rows:
+            self.collector.emit([self.attempt, key, value * factor])
+
+
 class Address(Each):
     def finish_batch(self) -> None:
         for key, value in self.rows:

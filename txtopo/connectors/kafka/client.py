@@ -29,6 +29,7 @@ SECRETS = (
     "sasl.oauthbearer.assertion.private.key.passphrase", "sasl.oauthbearer.assertion.private.key.pem",
 )  # fmt: skip
 """librdkafka's settings that are secret: given by ``<setting>_env`` or ``<setting>_file`` only."""
+_SECRET_IN_URL = re.compile("(?i)://[^?#]*@|[?&#][^=&]*(?:pass|pwd|secret|token)[^=&]*=")
 _SOURCES = {"env": "the name of an environment variable", "file": "the path of a file"}
 _NOT_FOR_USERS = {
     "bootstrap.servers": "contradicts servers\n  Give the brokers as servers alone.",
@@ -107,7 +108,7 @@ class Cluster:
                 close = difflib.get_close_matches(name, HARMLESS, 1)
                 hint = f"; did you mean {close[0]!r}?" if close else ": what txtopo promises may rest on it\n  Leave it out."
                 raise errors.ConfigError(f"{self.owner}: client[{name!r}] is no setting that may be given{hint}")
-            if isinstance(value, str) and ("PRIVATE KEY" in value or re.search("://[^?#]*@|[?&][^=&]*(?:pass|secret|token)[^=&]*=", value)):
+            if isinstance(value, str) and ("PRIVATE KEY" in value or _SECRET_IN_URL.search(value)):
                 raise errors.ConfigError(f"{self.owner}: client[{name!r}] holds a private key or a password\n  Give it by a setting of its own.")
             if not isinstance(value, str | int | float):
                 raise errors.ConfigError(f"{self.owner}: client[{name!r}] is a {type(value).__name__}\n  Give a text, a number, True or False.")
