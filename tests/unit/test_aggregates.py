@@ -276,7 +276,22 @@ class Range(CombinerAggregator):
         return {"of": [min(left["of"][0], right["of"][0]), max(left["of"][1], right["of"][1])]}
 
 
-@pytest.mark.parametrize(("aggregator", "value"), [(Range(), math.nan), (Range(), math.inf), (Sum("value"), Decimal("sNaN")), (Sum("value"), 1e308)])
+class Values(CombinerAggregator):
+    """All values."""
+
+    fields = ("value",)
+
+    def init(self, tup: Tuple) -> Any:
+        return frozenset([tup["value"]])
+
+    def combine(self, left: Any, right: Any) -> Any:
+        return left | right
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "value"),
+    [(Range(), math.nan), (Range(), math.inf), (Values(), math.nan), (Sum("value"), Decimal("sNaN")), (Sum("value"), 1e308)],
+)
 def test_nan_within_a_value_and_infinities_of_combine_are_refused_in_every_order(aggregator: Any, value: Any, tmp_path: Path) -> None:
     rows = [("a", 1e308), ("a", 1e308)] if isinstance(aggregator, Sum) and isinstance(value, float) else [("a", 1), ("a", value), ("a", 2)]
     for number, order in enumerate(itertools.permutations(rows)):

@@ -140,7 +140,8 @@ def test_the_requirements_are_those_of_the_package() -> None:
 
 def test_a_trial_that_fails_is_told_with_its_reason_and_its_cure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """As of a user without a name: nothing else is missing."""
-    monkeypatch.setattr(doctor, "_TRIAL", "import sys\nprint('no name\\n  Give it one.', flush=True)\nsys.exit('at x.java\\nEnded.')")
+    says = "print('a warning of Java\\n\\0no name\\n  Give it one.', flush=True)"
+    monkeypatch.setattr(doctor, "_TRIAL", f"import sys\n{says}\nsys.exit('at x.java\\nEnded.')")
     assert doctor.trial() == doctor.Check("Spark", "missing", "no name", "Give it one.")
     assert cli.main(["doctor"]) == SetupError.exit_code
     assert capsys.readouterr().out.endswith("a run cannot start here: Spark missing\n")

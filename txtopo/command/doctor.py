@@ -53,7 +53,7 @@ try:
     with txtopo.LocalCluster(master="local[1]", progress=False) as cluster:
         cluster.context.parallelize([0], 1).foreach(lambda n: __import__("txtopo.dataplane.slot"))
 except Exception as error:
-    print(error if isinstance(error, txtopo.TxtopoError) else f"a job of Spark failed\\n{error}")
+    print("\\0", error if isinstance(error, txtopo.TxtopoError) else f"a job of Spark failed\\n{error}", sep="")
     sys.exit(1)
 """
 
@@ -99,7 +99,7 @@ def trial() -> Check:
         return Check("Spark", "missing", f"no job has run within {TRIAL_S:g} s", "Is the machine overloaded, or a process stopped?")
     if done.returncode == 0:
         return Check("Spark", "ok", "a JVM, a ZooKeeper and a Python worker have run")
-    lines = [line for line in done.stdout.splitlines() if not line.lstrip().startswith(("at ", "... "))][:12]
+    lines = [line for line in done.stdout.partition("\0")[2].splitlines() if not line.lstrip().startswith(("at ", "... "))][:12]
     # Without a word of ours the process has died, and the last line is the reason.
     lines = lines or [f"its trial ended with exit code {done.returncode}", *done.stderr.splitlines()[-12:]]
     if home := os.environ.get("SPARK_HOME"):

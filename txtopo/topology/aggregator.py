@@ -8,6 +8,7 @@ or a task.
 from __future__ import annotations
 
 import abc
+import collections
 import math
 import numbers
 from collections.abc import Mapping
@@ -85,12 +86,13 @@ def checked(of: Aggregator, value: Any, tup: Tuple | None = None) -> Any:
 
 
 def _is_finite(value: Any) -> bool:
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | set | frozenset | collections.deque):
         return all(map(_is_finite, value))
     if isinstance(value, Mapping):
         return all(map(_is_finite, value.values()))
+    number: Any = value if isinstance(value, numbers.Number) else 0
     try:
-        return bool(value == value) and (not isinstance(value, numbers.Number) or abs(value) != math.inf)  # type: ignore[arg-type]
+        return bool(value == value) and abs(number) != math.inf
     except ValueError:  # an array of NumPy, for a codec
         return True
     except (ArithmeticError, TypeError):  # a NaN that signals, or one of pandas
