@@ -24,7 +24,8 @@ from tests.servers.postgres import postgres
 from tests.servers.redis_server import redis_server
 from tests.servers.server_stores import place, server_store, workers
 from txtopo.config import sources
-from txtopo.state import embedded
+from txtopo.runtime import run
+from txtopo.state import embedded, server_process
 from txtopo.stores import transaction
 from txtopo.testing.contracts import sink, store_counts, store_fences, store_subject
 from txtopo.testing.contracts.worker_process import WorkerProcess
@@ -42,7 +43,7 @@ os.environ[sources.FILE_VARIABLE] = ""
 quick_java.be_quick()
 # A slow machine finds the same mistakes, and tells them in the same words.
 parts.ENOUGH_S = judge.LONG_S = math.inf
-embedded.START_TIMEOUT_S = PATIENCE_S
+embedded.START_TIMEOUT_S = server_process.END_TIMEOUT_S = run._END_S = PATIENCE_S
 sink._WAIT_S = store_counts._WAIT_S = store_fences._WAIT_S = store_subject._WAIT_S = PATIENCE_S
 
 

@@ -37,6 +37,7 @@ def fill(kafka: KafkaServer, topic: str, begin: int, end: int) -> None:
         for n in range(first, min(end, first + 5)):
             producer.produce(topic, f"{n}" if number % 3 else f"aborted-{n}", partition=n % PARTITIONS)
         (producer.commit_transaction if number % 3 else producer.abort_transaction)(PATIENCE_S)
+    kafka.wait_until_settled(topic)
 
 
 @pytest.mark.rule(4, 18, 20, 23)

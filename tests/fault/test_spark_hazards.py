@@ -38,7 +38,10 @@ def survived(answer: Answer, strike: str, replays: int = 1) -> None:
     assert answer.committed >= COMMITTED
 
 
-OF_THE_LOSS = ("ExecutorLostFailure", "FetchFailed", "has failed the maximum allowable number of times", "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND")
+OF_THE_LOSS = (
+    "ExecutorLostFailure", "FetchFailed", "has failed the maximum allowable number of times", "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND",
+    "Failed to connect to", "Connection reset", "Failed to get broadcast", "TaskResultLost",
+)  # fmt: skip
 """What Spark says when an executor, or what was on it, is gone."""
 
 

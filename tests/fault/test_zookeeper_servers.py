@@ -51,6 +51,7 @@ class Committing:
     def __init__(self, hosts: str, root: str, end: int, session_s: float = SESSION_S, pause_after: int = 0) -> None:
         self.store = connected(hosts, root, session_s)
         self.state = TopologyState.open(self.store, "words", ALICE)
+        wait_until(lambda: self.store.session)
         self.session = self.store.session
         self.committed = 0
         self.error: BaseException | None = None
@@ -116,7 +117,7 @@ def test_nothing_is_lost_when_the_server_is_killed_and_started_again(alone: Ense
             server.kill()
             server.start()
         committing.finish(same_session=True)
-        assert committing.store.session == committing.session
+        wait_until(lambda: committing.store.session == committing.session, "the same session")
 
 
 @pytest.mark.thorough
@@ -151,7 +152,7 @@ def test_an_ensemble_that_loses_its_leader_loses_nothing(three: Ensemble) -> Non
             assert three.leader() is not leader
             leader.start()
         committing.finish(same_session=True)
-        assert committing.store.session == committing.session
+        wait_until(lambda: committing.store.session == committing.session, "the same session")
 
 
 @pytest.mark.thorough

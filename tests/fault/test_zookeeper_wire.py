@@ -236,8 +236,8 @@ def test_a_session_outlives_connections_that_a_starting_server_never_answers(pro
         proxy.cut()
         wait_until(lambda: proxy.connections >= 4, "further connections")
         proxy.unblock()
-        assert store.wait_until_connected(PATIENCE_S)
-        assert store.session == session
+        # A late connection of the same session may replace the first; the client makes it anew.
+        wait_until(lambda: store.session == session, "the same session")
 
 
 @pytest.mark.thorough

@@ -3,6 +3,7 @@ alone, and leaves no process or file behind."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -93,7 +94,10 @@ def test_a_session_of_one_second_is_granted(tmp_path: Path) -> None:
 
 def test_it_listens_at_one_port_of_127_0_0_1_and_nowhere_else(tmp_path: Path) -> None:
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
-        sockets = {str(link.readlink()) for link in Path(f"/proc/{zookeeper.pid}/fd").iterdir()}
+        sockets = set()
+        for link in Path(f"/proc/{zookeeper.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                sockets.add(str(link.readlink()))
         listening = []
         for table in ("tcp", "tcp6"):
             for row in Path(f"/proc/{zookeeper.pid}/net/{table}").read_text().splitlines()[1:]:

@@ -3,6 +3,7 @@ driver, pinned on executors, or by a late job."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -209,7 +210,7 @@ class Client:
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        journal.write("made")
+        journal.write(f"made by {os.getpid()}")
 
     def use(self) -> None:
         self.journal.write("used")
@@ -223,8 +224,8 @@ def test_a_resource_is_kept_across_transactions_and_made_again_when_its_task_fai
     journal = Journal(tmp_path / "journal")
     store = SqliteStore(tmp_path / "kept.db", "kept")
     keep = BreaksResource(store, journal)
-    run_to_idle(cluster, keeping_topology("resources", Ranges(journal, 12, 2), keep))
-    resources, used = journal.count("made"), journal.count("used")
-    assert used == 7
+    replays = run_to_idle(cluster, keeping_topology("resources", Ranges(journal, 12, 2), keep)).status().replays
+    clients = [line for line in journal.lines() if line.startswith("made by")]
+    assert len(clients) == len(set(clients)) + 1, "one per worker process that committed, and one after the failure"
     assert journal.count("closed") == 1
-    assert 2 <= resources <= 3, "one per worker process that committed, and one after the failure"
+    assert journal.count("used") in range(7, 7 + replays), "six transactions and a replay; Spark may cost another"

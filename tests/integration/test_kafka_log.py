@@ -266,6 +266,8 @@ def test_a_topic_that_becomes_compacted_is_refused_at_the_next_look(kafka: Kafka
     entry = admin.ConfigEntry("cleanup.policy", "compact", incremental_operation=admin.AlterConfigOpType.SET)
     (future,) = kafka.admin.incremental_alter_configs([admin.ConfigResource(admin.ResourceType.TOPIC, topic, incremental_configs=[entry])]).values()
     future.result(PATIENCE_S)
+    asked = admin.ConfigResource(admin.ResourceType.TOPIC, topic)
+    kafka.wait_until(lambda: kafka.admin.describe_configs([asked])[asked].result(PATIENCE_S)["cleanup.policy"].value == "compact")
     drive.wait(REFRESH_S)
     with pytest.raises(SetupError, match="is compacted"):
         _ = drive.is_ready

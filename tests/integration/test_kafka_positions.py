@@ -297,11 +297,17 @@ def committed(kafka: KafkaServer, group: str, topic: str, partitions: int) -> li
         consumer.close()
 
 
+def joined(member: Consumer) -> list[TopicPartition]:
+    """The partitions of a member, which joins its group while it polls."""
+    member.poll(0.1)
+    return list(member.assignment())
+
+
 def test_a_group_with_members_is_left_alone_and_no_transaction_fails(kafka: KafkaServer, driven: Any, caplog: pytest.LogCaptureFixture) -> None:
     topic = filled(kafka, 3)
     member = Consumer({"bootstrap.servers": kafka.servers, "group.id": f"busy-{topic}", "log_level": 0})
     member.subscribe([topic])
-    kafka.wait_until(lambda: member.poll(0.1) is not None or bool(member.assignment()))
+    kafka.wait_until(lambda: bool(joined(member)))
     drive = driven(KafkaTransactionalSpout, topic, client_group=f"busy-{topic}")
     assert drive.rest() == numbered(0, 3, "0-")
     drive.planner.lag(drive.positions)

@@ -23,7 +23,7 @@ from kazoo.exceptions import KazooException
 
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import owners, readers
-from tests.servers.ports import free_ports
+from tests.servers.ports import free_port, free_ports
 from tests.servers.zookeepers import client_of
 from txtopo import ConfigError, SetupError, ZooKeeperAccessError, ZooKeeperUnavailableError, visible_txid
 from txtopo.command import cli
@@ -276,6 +276,14 @@ class Thief:
         return heard
 
 
+class PatientStore(ZooKeeperStateStore):
+    """Its time to connect ends when the peer of the port is known to be another user's."""
+
+    def wait_until_connected(self, timeout_s: float) -> bool:
+        wait_until(lambda: self._link.refusal is not None, "the peer of the port is known")
+        return False
+
+
 def port_of(hosts: str) -> int:
     return int(hosts.rpartition(":")[2])
 
@@ -283,13 +291,13 @@ def port_of(hosts: str) -> int:
 @pytest.mark.rule(37)
 def test_a_client_sends_nothing_to_another_user_who_has_taken_the_port(tmp_path: Path) -> None:
     """Not a byte: the key of its session would do as well as the password."""
-    with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
+    with embedded.EmbeddedZooKeeper(tmp_path, choose_port=free_port) as zookeeper:
         owner, hosts = credentials.owner_of_directory(tmp_path), zookeeper.hosts
         client = ZooKeeperStateStore(hosts, owner=owner)
     with closing(client), Thief(port_of(hosts), tmp_path) as thief:
         wait_until(lambda: client._link.refusal is not None, "the client has asked for the user of the port")
         with pytest.raises(ZooKeeperAccessError, match=r"a process of another user listens \(uid 65534\).*\n.*not told the password"):
-            ZooKeeperStateStore(hosts, connect_timeout_s=0.2, owner=owner)
+            PatientStore(hosts, owner=owner)
         assert set(thief.heard()) == {""}
 
 
@@ -304,9 +312,9 @@ def test_a_start_on_a_port_that_another_user_has_taken_goes_to_the_next_port(tmp
 
 def test_a_restart_on_a_port_that_another_user_has_taken_fails_and_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "PORT_ATTEMPTS", 1)
-    with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
+    with embedded.EmbeddedZooKeeper(tmp_path, choose_port=free_port) as zookeeper:
         os.kill(zookeeper.pid, signal.SIGKILL)
-        wait_until(lambda: not zookeeper.is_alive, "the server has ended")
+        assert owners.has_ended(zookeeper.pid), "and all its threads: the port is free"
         with Thief(port_of(zookeeper.hosts), tmp_path, "answers") as thief:
             with pytest.raises(ZooKeeperUnavailableError, match="BindException"):
                 zookeeper.restart()

@@ -38,9 +38,10 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("txtopo", "tests", "starter", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
 SIDE_BY_SIDE = 2
 WARM = ROOT / "tests" / "mutants" / "warm.py"
-PYTEST = ("-q", "--no-header", "-m", "", "--timeout", "120")
+PYTEST = ("-q", "--no-header", "-m", "")
 IMPATIENT = {"TEST_PATIENCE_S": "20", "TEST_HYPOTHESIS": "unshrunk"}
-"""A mutation that a test waits for in vain is noticed, however short the wait."""
+"""A mutation that a test waits for in vain is noticed, however short the wait. The tests of the
+unbroken source wait as long as ever."""
 SECONDS_MAX = 900
 _MISSING = "ServerMissingError"
 _TIMED_OUT = "from pytest-timeout"
@@ -122,7 +123,7 @@ def failing_unbroken(chosen: Sequence[Mutation], original: Path) -> tuple[dict[s
     file.write_text(json.dumps([mutation.tests for mutation in chosen]))
     files = sorted({test.partition("::")[0] for mutation in chosen for test in mutation.tests if ".py" in test})
     command = [sys.executable, "-m", "pytest", *PYTEST, "-n", str(SIDE_BY_SIDE), "--dist", "loadfile", "-p", baseline.__name__, *files]
-    environment = environment_of(original, **IMPATIENT, **{baseline.FILE_VARIABLE: str(file)})
+    environment = environment_of(original, **{baseline.FILE_VARIABLE: str(file)})
     done = subprocess.run(command, cwd=original, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         print(done.stdout, done.stderr, flush=True)
@@ -158,7 +159,7 @@ def judge(mutation: Mutation, original: Path, python: WarmPython) -> Verdict:
         if reason is not None:
             return Verdict(mutation.name, "broken", 0.0, reason)
         for _ in range(2):
-            done = python.run(tree, [*PYTEST, "-x", *mutation.tests])
+            done = python.run(tree, [*PYTEST, "--timeout", "120", "-x", *mutation.tests])
             verdict = verdict_of(mutation, done, time.monotonic() - began)
             # A fixture may fail without the mutation's doing, as a server that does not start in
             # time.

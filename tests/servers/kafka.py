@@ -31,6 +31,7 @@ import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -83,8 +84,6 @@ _SETTINGS = {
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
-    # A broker that was killed cannot come back before the time of its session is over, nine seconds by default.
-    "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "400",
     # The default of ten seconds is a long time for a test of time-outs.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
@@ -173,6 +172,9 @@ class KafkaServer(owned.Server):
         ]
         for granted in self.admin.create_acls(acls).values():
             granted.result(PATIENCE_S)
+        # The controller knows them first, and the broker a moment later.
+        all_of_user = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{USER}", None, AclOperation.ANY, AclPermissionType.ANY)
+        self.wait_until(lambda: {*acls} <= {*self.admin.describe_acls(all_of_user).result(PATIENCE_S)})
 
     def producer(self, transactional_id: str = "", **settings: Any) -> Producer:
         """A producer that waits for the broker's answers, and keeps the order also when it has to
@@ -272,7 +274,8 @@ class KafkaServer(owned.Server):
         self._cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
     def _launched(self, port: int) -> subprocess.Popen[bytes]:
-        if not self.port:
+        is_first = not self.port
+        if is_first:
             # No start has succeeded so far. The address of the controller is part of the data.
             self._controller, self._sasl, self._lost = ports.free_ports(3)
             shutil.rmtree(self.data, ignore_errors=True)
@@ -286,6 +289,8 @@ class KafkaServer(owned.Server):
             "advertised.listeners": ",".join([*listeners, f"LOST://127.0.0.2:{self._lost}"]),
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller}",
             "log.dirs": str(self.data),
+            # A broker that was killed cannot come back before its session is over; one whose machine stalls must not lose it.
+            "broker.session.timeout.ms": "60000" if is_first else "2000",
         }
         self._said_before = len(self.log)
         configuration = self._directory / "server.properties"

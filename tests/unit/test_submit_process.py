@@ -19,7 +19,7 @@ from txtopo import SetupError
 from txtopo.command import submit_process
 
 JVM = """
-import os, signal, subprocess, sys
+import os, signal, subprocess, sys, threading
 def asked(signum, frame):
     os.write(1, b"jvm asked\\n")
     os._exit(128 + signum)
@@ -30,11 +30,12 @@ if program != "none":
     # As the scripts that become the JVM do, it has a child with the program somewhere among its arguments.
     script = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()", "script", program], stdin=subprocess.PIPE)
     sys.exit(subprocess.call([sys.executable, program, "run"]))
-signal.pause()
+while True:
+    threading.Event().wait(0.1)  # A signal may come just before a pause.
 """
 
 DRIVER = """
-import os, signal, sys
+import os, signal, sys, threading
 def asked(signum, frame):
     os.write(1, b"driver asked %d\\n" % signum)
     os._exit(7)
@@ -42,7 +43,7 @@ for signum in (signal.SIGINT, signal.SIGTERM):
     signal.signal(signum, asked)
 os.write(1, b"driver %d\\n" % os.getpid())
 while True:
-    signal.pause()
+    threading.Event().wait(0.1)
 """
 
 COMMAND = "import sys; from txtopo.command import submit_process; sys.exit(submit_process.run([sys.executable, *sys.argv[1:]], sys.argv[2]))"
