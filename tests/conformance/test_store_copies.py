@@ -237,7 +237,7 @@ def test_store_transactions_that_write_nothing_are_no_reason_to_refuse(topology:
 
 
 @pytest.mark.rule(34)
-def test_a_record_of_an_earlier_version_says_nothing_of_counts_and_is_compared_by_its_attempt(topology: Topology) -> None:
+def test_an_attempt_whose_store_transactions_nobody_counted_is_compared_by_its_number(topology: Topology) -> None:
     topology.attempt(1, 0)
     topology.known[f"count/{topology.store.name}"] = TransactionAttempt(1, 0)
     topology.fail_over(topology.copies[1])

@@ -631,9 +631,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a batch is read again of another file",
-        "txtopo/connectors/files/ranges.py",
-        ", ends[file - first], tails[file - first])",
-        ", ends[file - first])",
+        "txtopo/connectors/files/blocks.py",
+        "        raise _replaced(path, end)\n",
+        "        pass\n",
         ("tests/unit/test_files_rotated.py",),
     ),
     Mutation(
@@ -646,7 +646,7 @@ MUTATIONS = (
     Mutation(
         "a Parquet file may have other values under the same footer",
         "txtopo/connectors/files/parquet.py",
-        "        if written is not None and not _is_same_time(self.written, written):\n",
+        "        if not _is_same_time(self.written, written):\n",
         "        if False:\n",
         ("tests/unit/test_parquet_files.py",),
     ),

@@ -22,6 +22,7 @@ from tests.topologies.step_spouts import SPOUTS, Source
 from txtopo import Count, Fields, StateMismatchError, TransactionalTopologyBuilder, UsageError, UserCodeError
 from txtopo.command import cli
 from txtopo.connectors.sql import SqlSink
+from txtopo.errors import UnreadableStateError
 from txtopo.state import acceptance, administration, base
 from txtopo.state.acceptance import Accepted
 from txtopo.state.components import Spout
@@ -61,13 +62,6 @@ class Place:
         assert node is not None
         record = {**json.loads(node.data), **changes}
         self.state.multi([base.Set(path, json.dumps({key: value for key, value in record.items() if value is not None}).encode())])
-
-    def of_an_older_version(self) -> None:
-        """The state as an older version would have written it, without a record of the topology's
-        components."""
-        self.state.multi([base.Delete("/words/components")])
-        for name in self.state.children("/words/txids"):
-            self.rewritten(f"/words/txids/{name}", version=1, opened_at=None)
 
     def contents(self) -> dict[str, bytes]:
         """The whole stored state, but for the number and holders of takings."""
@@ -241,15 +235,6 @@ def test_a_component_that_was_gone_for_a_run_is_no_new_one(place: Place) -> None
         place.keep(keeping(place.store("totals"), place.journal))
 
 
-def test_a_component_of_an_older_version_that_the_first_new_run_lacked_is_no_new_one(place: Place) -> None:
-    place.keep(keeping(place.store("counts"), place.journal))
-    place.of_an_older_version()
-    place.keep(keeping(place.store("others"), place.journal, id="other"))
-    with pytest.raises(StateMismatchError, match="'keep', whose results before transaction 7 are in counts"):
-        place.keep(keeping(place.store("totals"), place.journal))
-    assert place.keep(keeping(place.store("counts"), place.journal), 0) == 10
-
-
 def test_the_ledger_of_a_sink_is_a_store_like_any_other(place: Place) -> None:
     file = sqlite3.connect(place.directory / "sales.db")
     file.execute("CREATE TABLE sales (n INTEGER)")
@@ -346,22 +331,18 @@ def test_a_component_of_another_name_over_the_same_table_goes_on_from_its_values
     assert [message.split(": ")[1].split(" since")[0] for message in caplog.messages] == ["component 'tally' is new", "component 'keep' is gone"]
 
 
-@pytest.mark.parametrize("is_older", [False, True], ids=["", "written by an older version"])
 @pytest.mark.parametrize("opaque", [False, True])
-def test_a_sealed_transaction_is_completed_by_the_components_of_its_seal(place: Place, opaque: bool, is_older: bool) -> None:
+def test_a_sealed_transaction_is_completed_by_the_components_of_its_seal(place: Place, opaque: bool) -> None:
     """A component that was renamed would meet its own writes as another's."""
     with pytest.raises(UserCodeError, match="ended inside"):
         place.keep(keeping(place.store(opaque=opaque), place.journal, bolt=EndsInside))
-    if is_older:
-        place.of_an_older_version()
     before = place.contents()
     differs = "transaction 2 was begun with other components: the topology now lacks 'keep' and has in addition 'tally'"
     with pytest.raises(StateMismatchError, match=differs) as refused:
         place.keep(keeping(place.store(opaque=opaque), place.journal, id="tally"), 0)
     assert (refused.value.exit_code, place.contents()) == (6, before)
     assert "once more as\n  it was" in str(refused.value)
-    assert ("`txtopo state accept words --sealed`" in str(refused.value)) == (not is_older)
-    assert ("`txtopo state reset words`" in str(refused.value)) == is_older
+    assert "`txtopo state accept words --sealed`" in str(refused.value)
     assert place.keep(keeping(place.store(opaque=opaque), place.journal), 0) == 4
     assert place.keep(keeping(place.store(opaque=opaque), place.journal, id="tally")) == 7
     assert place.store(opaque=opaque).get("total") == sum(range(12))
@@ -456,40 +437,31 @@ OTHERS = [(a, b) for a in SPOUTS for b in SPOUTS if KIND_OF[a] != KIND_OF[b]]
 KEEPING = [(a, b) for a, b in OTHERS if "transactional" not in (KIND_OF[a], KIND_OF[b])]
 
 
-@pytest.mark.in_gate("plain-storm-", "storm-plain-", "planned-opaque-planned-", "opaque-storm-planned-", "committer-storm-written *")
-@pytest.mark.parametrize("is_older", [False, True], ids=["", "written by an older version"])
+@pytest.mark.in_gate("plain-storm", "storm-plain", "planned-opaque-planned", "opaque-storm-planned", "committer-storm")
 @pytest.mark.parametrize(("before", "now"), OTHERS)
-def test_another_kind_of_spout_is_refused_and_nothing_counts_twice(place: Place, sources: Sources, before: str, now: str, is_older: bool) -> None:
+def test_another_kind_of_spout_is_refused_and_nothing_counts_twice(place: Place, sources: Sources, before: str, now: str) -> None:
     sources.run(before, 10)
-    if is_older:
-        place.of_an_older_version()
     stored, kept = place.contents(), sources.numbers()
     with pytest.raises(StateMismatchError, match="txtopo state reset words`") as refused:
         sources.run(now, 20)
     assert refused.value.exit_code == 6
-    assert ("state accept" in str(refused.value)) == ((before, now) in KEEPING and not is_older)
+    assert ("state accept" in str(refused.value)) == ((before, now) in KEEPING)
     assert (place.contents(), sources.numbers()) == (stored, kept)
     sources.run(before, 20)
     assert sources.numbers() == numbers(20, 1 if KIND_OF[before] == "transactional" else 2)
 
 
-@pytest.mark.in_gate("plain-storm-", "opaque-planned-plain-", "plain-planned-written by an older version")
-@pytest.mark.parametrize("is_older", [False, True], ids=["", "written by an older version"])
+@pytest.mark.in_gate("plain-storm", "opaque-planned-plain")
 @pytest.mark.parametrize(("before", "now"), OTHERS)
-def test_another_kind_of_spout_is_refused_while_a_transaction_is_sealed(
-    place: Place, sources: Sources, before: str, now: str, is_older: bool
-) -> None:
+def test_another_kind_of_spout_is_refused_while_a_transaction_is_sealed(place: Place, sources: Sources, before: str, now: str) -> None:
     with pytest.raises(UserCodeError, match="ended inside"):
         sources.run(before, 20, bolt=EndsInside)
-    if is_older:
-        place.of_an_older_version()
     stored = place.contents()
     with pytest.raises(StateMismatchError, match="spout"):
         sources.run(now, 20)
     assert place.contents() == stored
-    if not is_older:
-        with pytest.raises(UsageError):
-            place.accept(Accepted(spout=Spout(id="numbers", kind=KIND_OF[now])))
+    with pytest.raises(UsageError):
+        place.accept(Accepted(spout=Spout(id="numbers", kind=KIND_OF[now])))
     assert place.contents() == stored
     sources.run(before, 20)
     assert sources.numbers() == numbers(20, 1 if KIND_OF[before] == "transactional" else 2)
@@ -544,13 +516,12 @@ def test_before_anything_is_stored_the_spout_may_be_another(place: Place, source
     assert sources.numbers() == numbers(10, 2)
 
 
-def test_a_state_of_an_older_version_is_taken_as_it_is_once(place: Place, sources: Sources) -> None:
+def test_a_state_that_has_lost_the_record_of_its_components_is_refused(place: Place, sources: Sources) -> None:
     sources.run("planned", 10)
-    place.of_an_older_version()
-    sources.run("planned", 20, id="digits")
-    assert sources.numbers() == numbers(20, 2)
-    with pytest.raises(StateMismatchError, match="with the spout 'digits'"):
-        sources.run("planned", 30)
+    place.state.multi([base.Delete("/words/components")])
+    with pytest.raises(UnreadableStateError, match=r"/words/components.*it is missing, although transactions were written"):
+        sources.run("planned", 20)
+    assert sources.numbers() == numbers(10, 2)
 
 
 # -- the record ----------------------------------------------------------------------------------

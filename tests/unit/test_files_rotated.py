@@ -126,19 +126,6 @@ def test_a_file_that_grows_goes_on(app: Path, make: Spout) -> None:
     assert len([row for batch in Drive(make(app), first.positions).run() for row in batch[0]]) == 2
 
 
-@pytest.mark.rule(20, 23)
-def test_positions_of_an_older_version_are_taken_as_they_are(tmp_path: Path) -> None:
-    path = tmp_path / "app"
-    path.write_text(lines(100, 3))
-    first = Drive(FileTransactionalSpout(path))
-    first.run()
-    old = {0: {key: value for key, value in first.positions[0].items() if key != "tails"}}
-    path.write_text(lines(200, 4))
-    drive = Drive(FileTransactionalSpout(path), old)
-    assert drive.emitted(old) == {0: [(line,) for line in lines(200, 3).splitlines()]}
-    assert drive.run() == [{0: [('{"a": 203}',)]}]
-
-
 @pytest.mark.rule(25)
 def test_the_identity_of_the_files_of_a_batch_is_small(tmp_path: Path) -> None:
     for number in range(1000):

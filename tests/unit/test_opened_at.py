@@ -20,7 +20,7 @@ from tests.topologies.recording import FIRST, InProcessTopology, NotingCommitter
 from tests.topologies.spouts import Keep
 from tests.topologies.step_spouts import SPOUTS, Source
 from tests.unit.test_engine_defers import Jobs
-from txtopo import TopologyContext, TransactionalTopologyBuilder, TransactionAttempt, plain_json
+from txtopo import TopologyContext, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.dataplane.job import Batch, Job, Run
 from txtopo.dataplane.outcome import Failure, Tally
 from txtopo.engine.batches import Batches, moved
@@ -28,7 +28,7 @@ from txtopo.engine.engine import Engine
 from txtopo.engine.jobs import JobResult
 from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.spark.machine import Machine
-from txtopo.state import base, records
+from txtopo.state import records
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.stores import SqliteStore
@@ -133,28 +133,6 @@ def test_a_transaction_of_which_nothing_is_durable_is_opened_anew(live: Callable
     assert life.batches.known_txids() == []
     assert life.batches.open(1)
     assert life.batches.opened_at(1) >= NOON + HOUR
-
-
-@pytest.mark.rule(36)
-@pytest.mark.parametrize("kind", ["plain", "opaque-planned"])
-def test_a_transaction_sealed_by_an_older_version_gets_and_keeps_the_time_of_the_resume(
-    store: MemoryStateStore, live: Callable[[str, datetime.datetime], Life], kind: str
-) -> None:
-    life = live(kind, NOON)
-    assert life.batches.open(1)
-    life.seal(life.begin(1, 0))
-    path = "/topology/txids/0000000001"
-    node = store.get(path)
-    assert node is not None
-    old = records.decode_json(path, node.data)
-    del old["opened_at"]
-    store.multi([base.Set(path, plain_json.encode({**old, "version": 1}))])
-    resumed = live(kind, NOON + HOUR)
-    opened = resumed.batches.opened_at(1)
-    assert NOON + HOUR <= opened < NOON + 2 * HOUR
-    assert resumed.batches.opened_at(1) == opened, "it was looked at twice"
-    resumed.seal(resumed.begin(1, 1_000_000))
-    assert live(kind, NOON + 2 * HOUR).batches.opened_at(1) == opened
 
 
 def test_the_times_of_transactions_that_are_over_are_forgotten(live: Callable[[str, datetime.datetime], Life]) -> None:

@@ -151,16 +151,6 @@ def test_a_file_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> 
         list(batches)
 
 
-@pytest.mark.rule(18, 23)
-def test_positions_without_a_time_of_an_older_version_are_taken(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    write(path, range(4))
-    drive = Drive(ParquetTransactionalSpout(path))
-    old = {0: {key: value for key, value in drive.plan()[0].items() if key != "written"}}
-    os.utime(path, ns=(0, 0))
-    assert numbers([Drive(ParquetTransactionalSpout(path), old).emitted(old)]) == [{0: [0, 1, 2, 3]}]
-
-
 @pytest.mark.rule(20, 23)
 def test_files_that_sort_behind_are_read_by_the_next_run_and_others_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "b", range(2))

@@ -96,8 +96,6 @@ class Batches:
             return noted
         record = self._state.txids.find(txid)
         stored = None if record is None else record.opened
-        # Records sealed by an older version lack the time of opening: then now counts, for every
-        # attempt of this run, and from its next seal on for ever.
         return self._opened_at.setdefault(txid, stored or self._time_of_opening(txid))
 
     def batch(self, txid: int, own: Any = None) -> Batch:

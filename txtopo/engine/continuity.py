@@ -17,7 +17,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from txtopo import errors
-from txtopo.state.components import Component, Components, Spout, can_keep_positions, possible_kinds
+from txtopo.state.components import Component, Components, Spout, can_keep_positions
+from txtopo.state.layout import Layout
 from txtopo.state.records import TxidRecord
 from txtopo.state.topology import TopologyState
 from txtopo.topology import graph as graphs
@@ -42,14 +43,10 @@ def resume(graph: graphs.TopologyGraph, state: TopologyState) -> ExpectedStores:
     assert graph.spout.spout_kind is not None
     spout = Spout(id=graph.spout.id, kind=graph.spout.spout_kind)
     before = state.made_of
-    known = state.txids.txids()
-    if known:
-        sealed = [record for txid in known if (record := state.txids.find(txid)) is not None and record.status == "sealed"]
+    if state.txids.txids():
         if before is None:
-            kinds = possible_kinds(bool(state.positions()), [record.metadata for record in sealed])
-            if spout.kind not in kinds:
-                raise _misfit(graph.id, spout)
-        elif before.spout != spout:
+            raise errors.UnreadableStateError(Layout(graph.id).components, "it is missing, although transactions were written")
+        if before.spout != spout:
             raise _other_spout(graph.id, before.spout, spout, state.sealed())
         _require_sealed_components(graph, state, before)
     writers = {name.rpartition("/")[0] for name in state.known_stores}
@@ -57,9 +54,6 @@ def resume(graph: graphs.TopologyGraph, state: TopologyState) -> ExpectedStores:
     if before is not None and state.current > 1:
         _tell(graph.id, before, now, state.current, state.known_stores)
     state.remember(now)
-    if before is None:
-        # An older version has written the state: the topology is accepted as it is, this once.
-        return {}
     return {id: now.components[id].expected for id in graph.components if id in writers}
 
 
@@ -71,8 +65,6 @@ def _remembered(graph: graphs.TopologyGraph, before: Components | None, spout: S
         declared = sorted({written.known_as for written in component.writes.destinations if written.known_as})
         if known is not None and id in writers:
             components[id] = known.model_copy(update={"is_former": False})
-        elif before is not None and id in writers:
-            components[id] = Component()  # its results are of an older version, which recorded no declared stores
         else:
             components[id] = Component(stores=declared, accepted=[] if known is None else known.accepted)
     seal = None if before is None or before.accepted_seal != current else current
@@ -104,20 +96,11 @@ def _remains(topology_id: str, id: str, stores: Sequence[str]) -> str:
     )
 
 
-def _require_sealed_components(graph: graphs.TopologyGraph, state: TopologyState, before: Components | None) -> None:
+def _require_sealed_components(graph: graphs.TopologyGraph, state: TopologyState, before: Components) -> None:
     sealed = state.sealed()
-    if sealed is None or sealed.tasks is None or (before is not None and before.accepted_seal == sealed.txid):
+    if sealed is None or sealed.tasks is None or before.accepted_seal == sealed.txid:
         return
     missing, new = sorted(sealed.tasks.keys() - graph.components.keys()), sorted(graph.components.keys() - sealed.tasks.keys())
-    id = shlex.quote(graph.id)
-    otherwise = (
-        # A transaction sealed by an older version cannot be accepted otherwise: no record lists the
-        # components of the topology.
-        f"    `txtopo state reset {id}`: begin with the first batch; the stores must then be cleared or adopted"
-        if before is None
-        else f"    `txtopo state accept {id} --sealed`: complete it with the components that there are now; what a missing one has written\n"
-        "    of it stays in its stores, and is shown to readers without as_of"
-    )
     if missing or new:
         differs = " and ".join(
             f"{verb} {', '.join(map(repr, ids))}" for verb, ids in (("lacks", missing), ("has in addition", new)) if ids
@@ -125,7 +108,9 @@ def _require_sealed_components(graph: graphs.TopologyGraph, state: TopologyState
         raise errors.StateMismatchError(
             f"topology {graph.id!r}: transaction {sealed.txid} was begun with other components: the topology now {differs}\n"
             f"  Its effects may exist in part, and only the same components can complete them. Nothing was changed. Run the topology once more as\n"
-            f"  it was, until that transaction has committed; after that, components may come and go. If that is impossible:\n{otherwise}"
+            f"  it was, until that transaction has committed; after that, components may come and go. If that is impossible:\n"
+            f"    `txtopo state accept {shlex.quote(graph.id)} --sealed`: complete it with the components that there are now; what a missing one\n"
+            "    has written of it stays in its stores, and is shown to readers without as_of"
         )
 
 
@@ -141,12 +126,4 @@ def _other_spout(topology_id: str, before: Spout, now: Spout, sealed: TxidRecord
     return errors.StateMismatchError(
         f"{fact}\n  Nothing was changed. Run it with the spout it had{first}; or choose{', after that' if first else ''}:\n"
         f"    `{accept}`: go on from the positions it has reached, if the new spout means the same by them\n{reset}"
-    )
-
-
-def _misfit(topology_id: str, now: Spout) -> errors.StateMismatchError:
-    return errors.StateMismatchError(
-        f"topology {topology_id!r} has the spout {now}, and its state was written by a spout of another kind\n"
-        "  The positions of the one mean nothing to the other. Nothing was changed. Run it with the spout it had, or type\n"
-        f"    `txtopo state reset {shlex.quote(topology_id)}`: begin with the first batch; the stores must then be cleared or adopted"
     )

@@ -41,7 +41,7 @@ def accept(store: base.StateStore, topology_id: str, accepted: Accepted, execute
     if epoch is None or node is None:
         raise errors.UsageError(
             f"the state of topology {topology_id!r} does not say what the topology is made of\n"
-            "  It is new, or of an older version: its next run is taken as it is, and nothing need be accepted."
+            "  It is new: its next run is taken as it is, and nothing need be accepted."
         )
     # After the epoch was read: a coordinator that takes the topology later raises it.
     holder = lease.live_holder(store, paths) if execute else None

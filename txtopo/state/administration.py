@@ -29,11 +29,10 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
 
     Keys: ``topology_id``, ``generation``, ``epoch``, ``current``, ``lease`` (None if no coordinator
     holds it), ``records`` by txid, ``positions`` by partition, ``components`` (the parts of the
-    topology; None if an older version has written it), ``stores`` (names), ``recorded`` (by name of
-    a store, the last recorded attempt that opened it: ``txid:attempt_id``), ``counts`` (by name,
-    the store transactions of that attempt; None if an earlier version of txtopo recorded it). An
-    unreadable record is shown as ``{"unreadable": reason, "text": content}``; a missing record
-    likewise, with text None.
+    topology; None if nothing was written), ``stores`` (names), ``recorded`` (by name of a store,
+    the last recorded attempt that opened it: ``txid:attempt_id``), ``counts`` (by name, the store
+    transactions of that attempt). An unreadable record is shown as ``{"unreadable": reason, "text":
+    content}``; a missing record likewise, with text None.
 
     :raises UsageError: there is no such topology.
     """
@@ -54,7 +53,7 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
         "components": None if made_of is None else _decoded(paths.components, made_of, components.Components),
         "stores": sorted(stores["stores"]) if is_readable else stores,
         "recorded": {name: f"{at['txid']}:{at['attempt_id']}" for name, at in stores["stores"].items()} if is_readable else stores,
-        "counts": {name: at.get("count") for name, at in stores["stores"].items()} if is_readable else stores,
+        "counts": {name: at["count"] for name, at in stores["stores"].items()} if is_readable else stores,
     }
     for name in store.children(paths.txids):
         path = f"{paths.txids}/{name}"

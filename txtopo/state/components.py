@@ -2,14 +2,10 @@
 each component may begin (R35).
 
 Apart from ``engine.continuity``, which compares this record with the topology that wants to go on.
-This module has the record itself, and the little that can be told of a state without the record,
-written by an older version.
+This module has the record itself.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 import pydantic
 
@@ -76,22 +72,4 @@ def can_keep_positions(before: SpoutKind, now: SpoutKind) -> bool:
     return before == now or "transactional" not in (before, now)
 
 
-def possible_kinds(has_positions: bool, sealed: Iterable[Any]) -> set[SpoutKind]:
-    """The kinds of spout that can have left positions by partition, or none, and the metadata
-    ``sealed``, of transactions that were sealed."""
-    kinds: set[SpoutKind] = {"transactional", "partitioned", "opaque"}
-    if has_positions:
-        kinds.discard("transactional")
-    for metadata in sealed:
-        if metadata is not None:
-            kinds.discard("opaque")
-        if not _is_partitioned(metadata):
-            kinds.discard("partitioned")
-    return kinds
-
-
-def _is_partitioned(metadata: Any) -> bool:
-    return isinstance(metadata, Mapping) and metadata.keys() == {"num_partitions", "partitions"}
-
-
-__all__ = ["KINDS", "Component", "Components", "Spout", "can_keep_positions", "possible_kinds"]
+__all__ = ["KINDS", "Component", "Components", "Spout", "can_keep_positions"]

@@ -198,8 +198,7 @@ class EmbeddedZooKeeper:
             raise directory.no_room(self.data_dir, full)
 
     def _make_private(self) -> None:
-        """Close every znode to other users, also those that an earlier version left open to
-        everybody, or to the holder of a password that was used again and again."""
+        """Close every znode to other users."""
         if self._owner is None:
             return
         closed = self.data_dir / CLOSED

@@ -7,6 +7,7 @@ absent (R25).
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 from collections.abc import Mapping
@@ -60,11 +61,8 @@ class JsonCodec:
 
 
 class Record(pydantic.BaseModel):
-    """Base of every record; ``version`` is the version of the record's own format.
-
-    A record whose format has grown sets ``FORMAT``, the newest version, which is written, and
-    ``version``, with all that are read.
-    """
+    """Base of every record; ``version`` is the version of the record's own format, which must be
+    ``FORMAT``."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
     FORMAT: ClassVar[int] = 1
@@ -85,9 +83,9 @@ class Record(pydantic.BaseModel):
         :raises UnreadableStateError: the text is no such record, or of another version.
         """
         value = decode_json(path, data)
-        if isinstance(value, dict) and isinstance(version := value.get("version"), int) and version > cls.FORMAT:
-            reads = "1" if cls.FORMAT == 1 else f"1 to {cls.FORMAT}"
-            raise errors.UnreadableStateError(path, f"it has format version {version}, this txtopo reads {reads}; run the txtopo that wrote it")
+        if isinstance(value, dict) and isinstance(version := value.get("version"), int) and version != cls.FORMAT:
+            reason = f"it has format version {version}, this txtopo reads {cls.FORMAT}; run the txtopo that wrote it"
+            raise errors.UnreadableStateError(path, reason)
         try:
             return cls.model_validate(value)
         except pydantic.ValidationError as error:
@@ -121,7 +119,7 @@ class TxidRecord(Record):
 
     ``tasks`` are the task counts by component under the seal, ``attempt_id`` names the attempt that
     sealed the transaction. ``opened_at`` is the time of the opening, as ISO 8601 with time zone
-    (R36); records of version 1 lack it.
+    (R36).
     """
 
     FORMAT: ClassVar[int] = 2
@@ -194,8 +192,7 @@ class PositionsRecord(Record):
 class StoresRecord(Record):
     """The stores that hold results of this generation, by ``component/store`` name: which attempt
     was the last that opened each and was recorded, as ``{"txid": …, "attempt_id": …, "count": …}``
-    (R27, R31). ``count`` is the number of its store transactions (R34); a record of format 1 has
-    none, and keeps none for a store that was not opened since."""
+    (R27, R31). ``count`` is the number of its store transactions (R34)."""
 
     FORMAT = 2
 
@@ -205,30 +202,19 @@ class StoresRecord(Record):
     @pydantic.model_validator(mode="after")
     def _names_attempts(self) -> StoresRecord:
         for name, attempt in self.stores.items():
-            is_attempt = attempt.keys() | {"count"} == {"txid", "attempt_id", "count"} and attempt["txid"] >= transaction.INIT_TXID
-            if not is_attempt or attempt["attempt_id"] < 0 or attempt.get("count", 0) < 0:
+            is_attempt = attempt.keys() == {"txid", "attempt_id", "count"} and attempt["txid"] >= transaction.INIT_TXID
+            if not is_attempt or attempt["attempt_id"] < 0 or attempt["count"] < 0:
                 raise ValueError(f"store {name} has {attempt}, which is no attempt")
         return self
 
     @classmethod
-    def of(cls, attempts: Mapping[str, transaction.TransactionAttempt]) -> StoresRecord:
+    def of(cls, attempts: Mapping[str, transaction.RecordedAttempt]) -> StoresRecord:
         """The record of ``attempts`` by name."""
-        return cls(stores={name: _stored(attempt) for name, attempt in sorted(attempts.items())})
+        return cls(stores={name: dataclasses.asdict(attempt) for name, attempt in sorted(attempts.items())})
 
     @property
-    def attempts(self) -> dict[str, transaction.TransactionAttempt]:
+    def attempts(self) -> dict[str, transaction.RecordedAttempt]:
         """The attempts by name."""
-        return {name: _attempt(attempt) for name, attempt in self.stores.items()}
-
-
-def _stored(attempt: transaction.TransactionAttempt) -> dict[str, int]:
-    count = transaction.count_of(attempt)
-    return {"txid": attempt.txid, "attempt_id": attempt.attempt_id, **({} if count is None else {"count": count})}
-
-
-def _attempt(fields: Mapping[str, int]) -> transaction.TransactionAttempt:
-    if "count" in fields:
-        return transaction.RecordedAttempt(fields["txid"], fields["attempt_id"], fields["count"])
-    return transaction.TransactionAttempt(fields["txid"], fields["attempt_id"])
+        return {name: transaction.RecordedAttempt(**attempt) for name, attempt in self.stores.items()}
 
 

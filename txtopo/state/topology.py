@@ -87,7 +87,7 @@ class TopologyState:
         stores = store.get(paths.stores)
         if stores is None:
             raise errors.UnreadableStateError(paths.stores, "it is missing, although the topology has a generation")
-        self._known_stores: Mapping[str, transaction.TransactionAttempt] = records.StoresRecord.decode(paths.stores, stores.data).attempts
+        self._known_stores: Mapping[str, transaction.RecordedAttempt] = records.StoresRecord.decode(paths.stores, stores.data).attempts
         node = store.get(paths.components)
         self._made_of = None if node is None else components.Components.decode(paths.components, node.data)
         self._unwritten: list[base.Operation] = []
@@ -151,16 +151,16 @@ class TopologyState:
         return self._writer.current
 
     @property
-    def known_stores(self) -> Mapping[str, transaction.TransactionAttempt]:
+    def known_stores(self) -> Mapping[str, transaction.RecordedAttempt]:
         """The stores that hold results of this generation, by ``component/store`` name: the last
-        recorded attempt that opened each (R27, R31), with the number of its store transactions,
-        unless an earlier version wrote the record (R34)."""
+        recorded attempt that opened each (R27, R31), with the number of its store transactions
+        (R34)."""
         return self._known_stores
 
     @property
     def made_of(self) -> components.Components | None:
-        """The components of the topology at the last write of the state; None without a write, or
-        after an older version's (R35)."""
+        """The components of the topology at the last write of the state; None without a write
+        (R35)."""
         return self._made_of
 
     def remember(self, made_of: components.Components) -> None:
@@ -322,7 +322,7 @@ class TopologyState:
             self._says_made_of = self._says_made_of or bool(self._unwritten)
             self._unwritten = []
 
-    def _set_stores(self, stores: Mapping[str, transaction.TransactionAttempt]) -> base.Operation:
+    def _set_stores(self, stores: Mapping[str, transaction.RecordedAttempt]) -> base.Operation:
         return base.Set(self._paths.stores, records.StoresRecord.of(stores).encode())
 
     def _required_bytes(self, operations: Sequence[base.Operation], seal: Seal | None) -> int:

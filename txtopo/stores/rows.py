@@ -24,15 +24,7 @@ from txtopo import errors
 from txtopo.stores import stamps
 
 LAYOUT_VERSION = 4
-"""Of the tables. Stores of :data:`EARLIER_VERSION` are read, and brought forward when they are
-written; stores of any other version are refused."""
-
-EARLIER_VERSION = 3
-"""The layout without ``txtopo_count``, and without the column ``counted`` of fences."""
-
-UNCOUNTED = -1
-"""In the column ``counted`` of a fence, instead of a number of store transactions: an earlier
-version raised it, and did not count."""
+"""Of the tables. Stores of any other version are refused."""
 
 BEING_MADE = 0
 """Instead of the version, until all tables of a store are there: where a database makes them one by
@@ -81,19 +73,18 @@ def steps_of(row: stamps.Row) -> str | None:
     return json.dumps(row.steps, ensure_ascii=False) if len(row.steps) > 1 else None
 
 
-def count_of(counted: int, total: int | None) -> int | None:
-    """The count of a fence, of its own column and the sum over the tasks of its attempt; None if it
-    is not known (R34).
+def count_of(counted: int, total: int | None) -> int:
+    """The count of a fence, of its own column and the sum over the tasks of its attempt (R34).
 
     The column counts a component's only task, so that this task's row, if there is one, has a
     number that is no smaller.
     """
-    return None if counted == UNCOUNTED else max(int(counted), int(total or 0))
+    return max(int(counted), int(total or 0))
 
 
 def check_version(place: str, store: str, version: int) -> None:
     """Refuse a store of another version of txtopo; ``place`` is what holds it."""
-    if version not in (LAYOUT_VERSION, EARLIER_VERSION):
+    if version != LAYOUT_VERSION:
         raise errors.StateMismatchError(
             f"{place} holds store {store!r} in layout {version}; this txtopo knows layout {LAYOUT_VERSION}\n"
             "  Nothing was changed. Use the txtopo that wrote it, or another place."
@@ -103,7 +94,7 @@ def check_version(place: str, store: str, version: int) -> None:
 def check_neighbours(place: str, versions: Mapping[str, int]) -> None:
     """Refuse to make a store in ``place`` if all that it holds, by store, are of another version:
     the shared tables are of that version too."""
-    if versions and not {LAYOUT_VERSION, EARLIER_VERSION, BEING_MADE} & set(versions.values()):
+    if versions and not {LAYOUT_VERSION, BEING_MADE} & set(versions.values()):
         store, version = min(versions.items())
         check_version(place, store, version)
 

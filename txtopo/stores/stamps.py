@@ -90,9 +90,8 @@ class Fence:
     txid: int
     attempt: int
     count: int | None = dataclasses.field(default=0, compare=False)
-    """How many store transactions of this attempt the store holds, over all tasks (R34); None if an
-    earlier version of txtopo raised the fence, which did not count. Fences are equal if they are of
-    the same attempt."""
+    """How many store transactions of this attempt the store holds, over all tasks (R34); None if
+    the store does not count. Fences are equal if they are of the same attempt."""
 
     @property
     def position(self) -> str:

@@ -40,8 +40,7 @@ class RecordedAttempt(TransactionAttempt):
 
 
 def count_of(attempt: TransactionAttempt) -> int | None:
-    """How many store transactions were recorded with ``attempt``; None if an earlier version of
-    txtopo wrote the record, which did not count."""
+    """How many store transactions were recorded with ``attempt``; None if nobody counted them."""
     return attempt.count if isinstance(attempt, RecordedAttempt) else None
 
 

@@ -95,19 +95,19 @@ def _tail(file: BinaryIO, path: str, end: int) -> str:
     return hashlib.sha256(_read(file, path, begin, end - begin)).hexdigest()[:12]
 
 
-def check_tail(path: str, end: int, expected: str | None) -> None:
+def check_tail(path: str, end: int, expected: str) -> None:
     """:class:`~txtopo.errors.InputError` if the last bytes before ``end`` are not those whose
-    ``tail`` was ``expected``; ``None`` is any."""
+    ``tail`` was ``expected``."""
     with opened(path) as file:
         _check_tail(file, path, end, expected)
 
 
-def _check_tail(file: BinaryIO, path: str, end: int, expected: str | None) -> None:
-    if expected is not None and _tail(file, path, end) != expected:
+def _check_tail(file: BinaryIO, path: str, end: int, expected: str) -> None:
+    if _tail(file, path, end) != expected:
         raise _replaced(path, end)
 
 
-def line_blocks(file: BinaryIO, path: str, start: int, end: int, expected_tail: str | None = None) -> Iterator[tuple[int, bytes]]:
+def line_blocks(file: BinaryIO, path: str, start: int, end: int, expected_tail: str) -> Iterator[tuple[int, bytes]]:
     """The bytes ``[start, end)`` of ``file`` as blocks of whole lines, each with the offset it
     begins at. A line longer than a block is a block.
 

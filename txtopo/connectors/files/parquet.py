@@ -147,18 +147,15 @@ class Footer:
         fields = [field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in dictionaries else field for field in schema]
         return pa.schema([field.remove_metadata() for field in fields])
 
-    def check(self, identity: str, written: int | None) -> None:
+    def check(self, identity: str, written: int) -> None:
         """:class:`~txtopo.errors.InputError` if the file was another one when ``identity`` and
-        ``written`` were noted.
-
-        An older version noted no time: ``None``.
-        """
+        ``written`` were noted."""
         if self.identity != identity:
             raise txtopo.errors.InputError(
                 f"{self.path} has changed since a batch of it was planned\n"
                 "  Batches must stay what they were: restore the file, or start over with `txtopo state reset`. New rows go into a new file."
             )
-        if written is not None and not _is_same_time(self.written, written):
+        if not _is_same_time(self.written, written):
             raise self._written_again(written)
 
     def _written_again(self, written: int) -> txtopo.errors.InputError:
@@ -347,7 +344,7 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
         """Refuse files that are not those an earlier run read."""
         ranges.check_partition(len(self._groups), partition)
         group = ranges.checked_group(self._groups, partition, last_metadata)
-        Footer(group.paths[last_metadata["end_file"]]).check(last_metadata["footers"][-1], *(last_metadata.get("written") or [None])[-1:])
+        Footer(group.paths[last_metadata["end_file"]]).check(last_metadata["footers"][-1], last_metadata["written"][-1])
 
 
 class _ParquetEmitter(spout.PartitionedSpoutEmitter):
@@ -357,8 +354,7 @@ class _ParquetEmitter(spout.PartitionedSpoutEmitter):
     def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
         group = ranges.checked_group(self._groups, partition, metadata)
         first, last = metadata["file"], metadata["end_file"]
-        written = metadata.get("written") or [None] * len(metadata["footers"])
-        for file, identity, time in zip(range(first, last + 1), metadata["footers"], written, strict=True):
+        for file, identity, time in zip(range(first, last + 1), metadata["footers"], metadata["written"], strict=True):
             path = group.paths[file]
             footer = Footer(path)
             texts = directories.texts_in(path, {*self._schema.names} - {*footer.metadata.schema.to_arrow_schema().names})

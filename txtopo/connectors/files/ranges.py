@@ -124,9 +124,8 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         }  # fmt: skip
 
     def _check_tail(self, partition: int, last_metadata: Any) -> None:
-        """Refuse a file that is another one than was read up to where ``last_metadata`` ends. An
-        older version noted no tails."""
-        if last_metadata is not None and "tails" in last_metadata:
+        """Refuse a file that is another one than was read up to where ``last_metadata`` ends."""
+        if last_metadata is not None:
             path = self._groups[partition].group.paths[last_metadata["end_file"]]
             blocks.check_tail(path, last_metadata["end"], last_metadata["tails"][-1])
 
@@ -177,12 +176,11 @@ class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
         group = checked_group(self._groups, partition, metadata)
         first, last = metadata["file"], metadata["end_file"]
         ends = [*metadata["sizes"], metadata["end"]]
-        tails = metadata.get("tails") or [None] * len(ends)
         for file in range(first, last + 1):
             path, start = group.paths[file], metadata["start"] if file == first else 0
             with blocks.opened(path) as open_file:
                 self.begin_file(path, open_file)
-                for offset, block in blocks.line_blocks(open_file, path, start, ends[file - first], tails[file - first]):
+                for offset, block in blocks.line_blocks(open_file, path, start, ends[file - first], metadata["tails"][file - first]):
                     if offset == 0:
                         records.check_uncompressed(path, block)
                     self.emit_block(attempt, collector, path, offset, block)

@@ -93,7 +93,7 @@ _STAND = sa.text(
     )
 )
 _STAND_ALONE = sa.text(
-    "UPDATE txtopo_fence SET counted = GREATEST(counted, 0) + (counted < :number) WHERE store = :of_store AND topology = :of_topology"
+    "UPDATE txtopo_fence SET counted = counted + (counted < :number) WHERE store = :of_store AND topology = :of_topology"
     f" AND component = :of_component AND {_HERE} AND (:lists OR NOT listed)"
 )
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -371,11 +371,6 @@ class Session(session.Session):
 class Reader(session.Reader):
     """One reading: all statements see the state of the first statement."""
 
-    def __init__(self, run: server_layout.Run, tables_: server_layout.Tables, schema: server_layout.Made) -> None:
-        super().__init__(run, tables_, schema.version)
-        self.form = schema.form
-        """Of what is there."""
-
     def rows_from(self, text: str) -> Iterator[stamps.Row]:
         """The rows whose key's text is not below ``text``, in order, a portion at a time.
 
@@ -398,10 +393,10 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
     raw = connections.open_connection(store, store.limits["statement_timeout_s"], for_reading=True)
     try:
         tables_, run = tables.tables_of(store.name), functools.partial(_run, raw, store.address)
-        schema = server_layout.made(run, tables_, store.address, functools.partial(tables.has_table, run))
-        if schema is not None and not any_form:
-            layout.check_form(store.address, schema.form, store.form)
-        yield None if schema is None else Reader(run, tables_, schema)
+        form = server_layout.form_of(run, tables_, store.address, functools.partial(tables.has_table, run))
+        if form is not None and not any_form:
+            layout.check_form(store.address, form, store.form)
+        yield None if form is None else Reader(run, tables_, form)
     finally:
         with contextlib.suppress(sa.exc.SQLAlchemyError, faults.DRIVER_ERROR):
             raw.close()

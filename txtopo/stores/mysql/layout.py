@@ -49,9 +49,6 @@ _HAS_TABLE = sa.text(
 _HAS_INDEX = sa.text(
     "SELECT count(*) FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = :table AND index_name = :name"
 )
-_HAS_COLUMN = sa.text(
-    "SELECT count(*) FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = :table AND column_name = :name"
-)
 _ENGINES = sa.text(
     "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN :names AND engine <> 'InnoDB'"
 ).bindparams(sa.bindparam("names", expanding=True))
@@ -91,21 +88,15 @@ def prepare(run: server_layout.Run, tables: server_layout.Tables, store: places.
     """Make the missing parts of the layout; where nothing is, no right to make anything is needed.
     ``lock`` has processes take turns."""
     exists = functools.partial(has_table, run)
-    if server_layout.made(run, tables, store.address, exists) != (wanted := (layout.LAYOUT_VERSION, store.form)):
+    if server_layout.form_of(run, tables, store.address, exists) != store.form:
         with _alone(run, store):
-            schema = server_layout.made(run, tables, store.address, exists)
-            if schema is None:
+            form = server_layout.form_of(run, tables, store.address, exists)
+            if form is None:
                 _make(run, tables, store)
-                schema = server_layout.made(run, tables, store.address, exists)
-            if schema is not None and schema != wanted:
-                if schema.version != layout.LAYOUT_VERSION:
-                    # Each of these statements commits by itself, so no lock is held yet.
-                    server_layout.add_counts(run, tables, functools.partial(_has_column, run))
+                form = server_layout.form_of(run, tables, store.address, exists)
+            if form is not None and form != store.form:
                 lock(f"schema\0{tables.name}")
-                if schema.form != store.form:
-                    server_layout.change_form(run, tables, store.address, schema.form, store.form)
-                if schema.version != layout.LAYOUT_VERSION:
-                    server_layout.bring_forward(run, tables)
+                server_layout.change_form(run, tables, store.address, form, store.form)
     _check_engines(run, tables, store.address)
 
 
@@ -132,7 +123,6 @@ def _make(run: server_layout.Run, tables: server_layout.Tables, store: places.Pl
         server_layout.check_names_are_free(tables, store.address, exists)
     for table in (tables.schema, tables.fence, tables.count, _LOCKS):
         run(sa.schema.CreateTable(table, if_not_exists=True))
-    server_layout.add_counted(run, tables, functools.partial(_has_column, run))
     run(_REGISTER, {"store": tables.name, "version": layout.BEING_MADE, "form": store.form})
     run(sa.schema.CreateTable(tables.values, if_not_exists=True))
     run(sa.schema.CreateTable(tables.written, if_not_exists=True))
@@ -150,10 +140,6 @@ def _is_being_made(run: server_layout.Run, tables: server_layout.Tables) -> bool
 def _make_index(run: server_layout.Run, tables: server_layout.Tables, index: sa.Index) -> None:
     if not _has_index(run, tables, index):
         run(sa.schema.CreateIndex(index))
-
-
-def _has_column(run: server_layout.Run, table: str, name: str) -> bool:
-    return bool(run(_HAS_COLUMN, {"table": table, "name": name}).scalar_one())
 
 
 def _has_index(run: server_layout.Run, tables: server_layout.Tables, index: sa.Index) -> bool:

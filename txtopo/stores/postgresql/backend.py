@@ -51,10 +51,6 @@ CURSOR_ROWS = 1000
 _LOCK = sa.text("SELECT pg_advisory_xact_lock(:number)")
 # Not to_regclass: its answer may be older than the wait for the lock.
 _HAS_TABLE = sa.text("SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relname = :name AND pg_catalog.pg_table_is_visible(oid))")
-_HAS_COLUMN = sa.text(
-    "SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_class ON attrelid = pg_class.oid"
-    " WHERE relname = :table AND pg_catalog.pg_table_is_visible(pg_class.oid) AND attname = :name AND NOT attisdropped)"
-)
 _VERSION = "xmin::text"
 _WHO = "store = :of_store AND topology = :of_topology AND component = :of_component"
 _HERE = "(generation, txid, attempt) = (:of_generation, CAST(:of_txid AS bigint), CAST(:of_attempt AS bigint))"
@@ -73,7 +69,7 @@ _STAND = sa.text(
     f" counted AS ({_COUNTED.format(given='FROM standing')}) SELECT listed FROM standing"
 )
 _STAND_ALONE = sa.text(
-    "UPDATE txtopo_fence SET counted = greatest(counted, 0) + CAST(counted < CAST(:number AS bigint) AS integer)"
+    "UPDATE txtopo_fence SET counted = counted + CAST(counted < CAST(:number AS bigint) AS integer)"
     f" WHERE {_WHO} AND {_HERE} RETURNING listed"
 )
 # A new version of a row that finds room in the page of the old one needs no entry in any index;
@@ -223,11 +219,9 @@ class Session(session.Session):
 class Reader(session.Reader):
     """One reading, with a cursor that stays on the server."""
 
-    def __init__(self, raw: sa.Connection, tables: server_layout.Tables, address: str, schema: server_layout.Made) -> None:
-        super().__init__(functools.partial(_run, raw, address), tables, schema.version)
+    def __init__(self, raw: sa.Connection, tables: server_layout.Tables, address: str, form: str) -> None:
+        super().__init__(functools.partial(_run, raw, address), tables, form)
         self._raw, self._address = raw, address
-        self.form = schema.form
-        """Of what is there."""
 
     def rows_from(self, text: str) -> Iterator[stamps.Row]:
         """The rows whose key's text is not below ``text``, in order, a portion at a time."""
@@ -256,10 +250,10 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
     try:
         raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         tables, run = _tables(store), functools.partial(_run, raw, store.address)
-        schema = server_layout.made(run, tables, store.address, functools.partial(_has_table, run))
-        if schema is not None and not any_form:
-            layout.check_form(store.address, schema.form, store.form)
-        yield None if schema is None else Reader(raw, tables, store.address, schema)
+        form = server_layout.form_of(run, tables, store.address, functools.partial(_has_table, run))
+        if form is not None and not any_form:
+            layout.check_form(store.address, form, store.form)
+        yield None if form is None else Reader(raw, tables, store.address, form)
     finally:
         with contextlib.suppress(sa.exc.SQLAlchemyError, psycopg.Error):
             raw.close()
@@ -269,19 +263,15 @@ def _prepare(raw: sa.Connection, tables: server_layout.Tables, store: places.Pla
     """Make the missing parts of the layout, one process at a time. Where no part is missing, no
     right to make tables is needed."""
     run = functools.partial(_run, raw, store.address)
-    has_table, has_column = functools.partial(_has_table, run), functools.partial(_has_column, run)
-    if server_layout.made(run, tables, store.address, has_table) == (layout.LAYOUT_VERSION, store.form):
+    has_table = functools.partial(_has_table, run)
+    if server_layout.form_of(run, tables, store.address, has_table) == store.form:
         return
     run(_LOCK, {"number": _lock_number("schema")})
-    schema = server_layout.made(run, tables, store.address, has_table)
-    if schema is None:
-        server_layout.make(run, tables, store.address, store.form, has_table, has_column)
-        return
-    if schema.form != store.form:
-        server_layout.change_form(run, tables, store.address, schema.form, store.form)
-    if schema.version != layout.LAYOUT_VERSION:
-        server_layout.add_counts(run, tables, has_column)
-        server_layout.bring_forward(run, tables)
+    form = server_layout.form_of(run, tables, store.address, has_table)
+    if form is None:
+        server_layout.make(run, tables, store.address, store.form, has_table)
+    elif form != store.form:
+        server_layout.change_form(run, tables, store.address, form, store.form)
 
 
 def _run(raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None) -> Any:
@@ -291,10 +281,6 @@ def _run(raw: sa.Connection, address: str, statement: Any, parameters: dict[str,
 
 def _has_table(run: server_layout.Run, name: str) -> bool:
     return bool(run(_HAS_TABLE, {"name": name}).scalar_one())
-
-
-def _has_column(run: server_layout.Run, table: str, name: str) -> bool:
-    return bool(run(_HAS_COLUMN, {"table": table, "name": name}).scalar_one())
 
 
 def _tables(store: places.Place) -> server_layout.Tables:

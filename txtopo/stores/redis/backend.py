@@ -61,7 +61,7 @@ class Connection:
             # than the answer.
             known = self._acknowledged.get(store.name)
             for _ in range(2):
-                who = [layout.LAYOUT_VERSION, link.run_id, field, known.tenure if known else 0, store.form, layout.EARLIER_VERSION, stamp.task]
+                who = [layout.LAYOUT_VERSION, link.run_id, field, known.tenure if known else 0, store.form, stamp.task]
                 answer = link.run(layout.OPEN, keys, who)
                 if answer:
                     break

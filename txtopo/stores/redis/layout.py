@@ -19,9 +19,6 @@ of a cluster::
     txtopo:{<name>}:written:["topology","component"]
                               list: the keys that a task wrote in the transaction of the fence, one to a line (R31)
 
-Version 1 had no ``counts``; the first task that opens a store of version 1 brings the store to
-version 2.
-
 Apart from the rest because people and programs of other languages read this too; and from
 ``apply``, the one step that changes rows, because these only make a store, open it, hold it
 and read it. Standard library only.
@@ -40,11 +37,7 @@ import json
 from txtopo.stores import stamps
 
 LAYOUT_VERSION = 2
-"""Of the keys. Stores of :data:`EARLIER_VERSION` are read, and brought forward when they are
-written; stores of any other layout are refused."""
-
-EARLIER_VERSION = 1
-"""The layout without counts."""
+"""Of the keys. Stores of any other layout are refused."""
 
 TENURES_MAX = 1000
 """How many server processes a store remembers to have been served by."""
@@ -139,10 +132,6 @@ return 'made'
 OPEN = script(f"""
 local meta = redis.call('HMGET', KEYS[1], 'layout', 'born', 'version', 'tenure', 'held')
 if not meta[1] then return {{}} end
-if meta[1] == ARGV[6] then
-  meta[1] = ARGV[1]
-  redis.call('HSET', KEYS[1], 'layout', meta[1])
-end
 if meta[1] ~= ARGV[1] then return {{meta[1]}} end
 local form = redis.call('HGET', KEYS[1], 'form')
 if form ~= ARGV[5] and redis.call('EXISTS', KEYS[5]) == 0 then
@@ -160,13 +149,11 @@ local count = 0
 for _, number in ipairs(redis.call('HVALS', KEYS[6])) do count = count + number end
 local then_served = redis.call('HMGET', KEYS[3], ARGV[4], ARGV[4] + 1)
 return {{meta[1], meta[2], tonumber(meta[3]), tenure, meta[5] or '', redis.call('HGET', KEYS[2], ARGV[3]) or '',
-  then_served[1] or '', then_served[2] or '', redis.call('SCARD', KEYS[4]), form, count, tonumber(redis.call('HGET', KEYS[6], ARGV[7]) or 0)}}
+  then_served[1] or '', then_served[2] or '', redis.call('SCARD', KEYS[4]), form, count, tonumber(redis.call('HGET', KEYS[6], ARGV[6]) or 0)}}
 """)
-"""meta, fences, served, deleted, rows, counts; layout, run_id, field of the fence, a tenure, form,
-the layout that is brought forward, a task → nothing if there is no store, the layout alone if it is
-another one, else layout, born, version, tenure, held, fence, the server processes of the given
-tenure and of the next, how many keys are deleted, form, the count of the fence, and what of that is
-the task's. An empty store takes the form that is given."""
+"""meta, fences, served, deleted, rows, counts; layout, run_id, field of the fence, a tenure, form, a
+task → ``[]`` if the store does not exist, ``[layout]`` if it has another layout, else layout and the
+fields of ``session.Opened`` in their order. An empty store takes the form that is given."""
 
 HOLD = script("""
 local meta = redis.call('HMGET', KEYS[1], 'born', 'version')

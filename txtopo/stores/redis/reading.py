@@ -100,7 +100,7 @@ class Reader:
 
 def check_layout(address: str, name: str, version: bytes) -> None:
     """Refuse a store of another version of txtopo."""
-    if int(version) not in (layout.LAYOUT_VERSION, layout.EARLIER_VERSION):
+    if int(version) != layout.LAYOUT_VERSION:
         raise errors.StateMismatchError(
             f"the server of {address} holds store {name!r} in layout {int(version)}; this txtopo knows layout {layout.LAYOUT_VERSION}\n"
             "  Nothing was changed. Use the txtopo that wrote it, or another name."

@@ -16,9 +16,6 @@ Layout, version 4; NULL means "there is none", a stored JSON null is the text ``
     <table>_written(topology, component, id, keys)                    keys, one to a line, that a task wrote in the transaction of the fence; opaque
                                                                       stores only (R31); id: any number that no other has
 
-Version 3 had no ``txtopo_count`` and no ``counted``; a store of version 3 is brought forward when
-it is first written.
-
 Apart from ``session``, which has the statements on these tables: a table is made once, and read by
 every transaction. ``deleted`` is a column, and not only the condition of an index, so that
 PostgreSQL can update ``curr`` without touching an index. Needs SQLAlchemy.
@@ -76,7 +73,7 @@ class Tables:
         self.fence = sa.Table(
             "txtopo_fence", metadata, *(column(part, primary_key=True) for part in ("store", "topology", "component")),
             column("generation"), column("txid", sa.BigInteger), column("attempt", sa.BigInteger), column("listed", sa.Boolean),
-            column("counted", sa.BigInteger, server_default=str(rows.UNCOUNTED)), **options,
+            column("counted", sa.BigInteger), **options,
         )  # fmt: skip
         self.count = sa.Table(
             "txtopo_count", metadata, *(column(part, primary_key=True) for part in ("store", "topology", "component")),
@@ -100,16 +97,9 @@ class Tables:
         self.columns = [values[name] for name in rows.COLUMNS]
 
 
-class Made(NamedTuple):
-    """The stored version and form of a store."""
-
-    version: int
-    form: str
-
-
-def made(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> Made | None:
-    """The stored version and form of the store, None if there is no store. Raises if the store is
-    of another version of txtopo; neighbours may be of any version."""
+def form_of(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> str | None:
+    """The stored form of the store, None if there is no store. Raises if the store is of another
+    version of txtopo; neighbours may be of any version."""
     if not has_table(tables.schema.name):
         return None
     schema = tables.schema.c
@@ -117,31 +107,7 @@ def made(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool
     if row is None or row.version == rows.BEING_MADE:
         return None
     rows.check_version(address, tables.name, row.version)
-    return Made(int(row.version), str(row.form))
-
-
-def add_counts(run: Run, tables: Tables, has_column: Callable[[str, str], bool]) -> None:
-    """Make the tables and columns that a store of the earlier version lacks. Until the new version
-    is written, nothing looks at it. Not to be done by two at once."""
-    run(sa.schema.CreateTable(tables.count, if_not_exists=True))
-    add_counted(run, tables, has_column)
-
-
-def bring_forward(run: Run, tables: Tables) -> None:
-    """Register a completed store of the earlier version as a store of this version."""
-    schema = tables.schema
-    run(sa.update(schema).where(schema.c.store == tables.name).values(version=rows.LAYOUT_VERSION))
-
-
-def add_counted(run: Run, tables: Tables, has_column: Callable[[str, str], bool]) -> None:
-    """Give the table of fences its column ``counted`` if a store of the earlier version has made
-    it.
-
-    Existing fences, and fences that the earlier version makes for neighbours, are uncounted by
-    default.
-    """
-    if not has_column(tables.fence.name, "counted"):
-        run(sa.text(f"ALTER TABLE txtopo_fence ADD COLUMN counted BIGINT NOT NULL DEFAULT {rows.UNCOUNTED}"))
+    return str(row.form)
 
 
 def check_neighbours(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
@@ -152,9 +118,7 @@ def check_neighbours(run: Run, tables: Tables, address: str, has_table: Callable
         rows.check_neighbours(address, {str(store): int(version) for store, version in run(sa.select(schema.store, schema.version))})
 
 
-def make(
-    run: Run, tables: Tables, address: str, form: str, has_table: Callable[[str], bool], has_column: Callable[[str, str], bool]
-) -> None:
+def make(run: Run, tables: Tables, address: str, form: str, has_table: Callable[[str], bool]) -> None:
     """Make the tables of a store, beside those of others; not to be done by two at once."""
     check_names_are_free(tables, address, has_table)
     check_neighbours(run, tables, address, has_table)
@@ -163,7 +127,6 @@ def make(
             run(sa.schema.CreateTable(table))
             for index in sorted(table.indexes, key=lambda index: str(index.name)):
                 run(sa.schema.CreateIndex(index))
-    add_counted(run, tables, has_column)
     run(sa.insert(tables.schema).values(store=tables.name, version=rows.LAYOUT_VERSION, form=form))
 
 

@@ -247,8 +247,10 @@ class Session(Statements, sessions.Session):
 class Reader:
     """The statements of one reading; all of them see the same state of the store."""
 
-    def __init__(self, run: server_layout.Run, tables: server_layout.Tables, version: int) -> None:
-        self._run, self._tables, self._version = run, tables, version
+    def __init__(self, run: server_layout.Run, tables: server_layout.Tables, form: str) -> None:
+        self._run, self._tables = run, tables
+        self.form = form
+        """The stored form."""
 
     def row(self, text: str) -> stamps.Row | None:
         """One committed row."""
@@ -262,7 +264,7 @@ class Reader:
 
     def fences(self) -> list[stamps.Fence]:
         """Every fence of the store, in order."""
-        return _fences(self._run, self._tables, is_counting=self._version != layout.EARLIER_VERSION)
+        return _fences(self._run, self._tables)
 
 
 def _lists_of(texts: Sequence[str]) -> Iterator[str]:
@@ -283,12 +285,9 @@ def _of(topology_id: str, component: str) -> dict[str, Any]:
     return {"of_topology": topology_id, "of_component": component}
 
 
-def _fences(
-    run: server_layout.Run, tables: server_layout.Tables, *conditions: sa.ColumnElement[bool], is_counting: bool = True
-) -> list[stamps.Fence]:
+def _fences(run: server_layout.Run, tables: server_layout.Tables, *conditions: sa.ColumnElement[bool]) -> list[stamps.Fence]:
     fence = tables.fence.c
-    counts = (fence.counted, tables.statements.total) if is_counting else (sa.literal(layout.UNCOUNTED), sa.null())
-    columns = (fence.topology, fence.component, fence.generation, fence.txid, fence.attempt, *counts)
+    columns = (fence.topology, fence.component, fence.generation, fence.txid, fence.attempt, fence.counted, tables.statements.total)
     rows = run(sa.select(*columns).where(fence.store == tables.name, *conditions).order_by(fence.topology, fence.component))
     return [
         stamps.Fence(topology, component, generation, txid, attempt, layout.count_of(counted, total))

@@ -15,9 +15,6 @@ Layout, version 4; NULL means "there is none", a stored JSON null is the text ``
     <table>_written(topology, component, keys)                        keys, one to a line, that a task wrote in the transaction of the fence; opaque
                                                                       stores only (R31)
 
-Version 3 had no ``txtopo_count`` and no ``counted``. A store of version 3 is brought forward in the
-transaction that first writes to it, whole or not at all.
-
 Apart from ``sqlite``, which uses the tables. Standard library only.
 """
 
@@ -43,47 +40,21 @@ def prepare(connection: sqlite3.Connection, store: places.Place) -> None:
             rows.check_neighbours(path, _versions(connection))
             for statement in _LAYOUT:
                 connection.execute(statement.format(table=table))
-            _add_counted(connection)
             connection.execute("INSERT INTO txtopo_schema(store, version, form) VALUES (?, ?, ?)", [table, rows.LAYOUT_VERSION, store.form])
         elif form != store.form:
             if connection.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone():
                 rows.check_form(store.address, form, store.form)
             connection.execute("UPDATE txtopo_schema SET form = ? WHERE store = ?", [store.form, table])
-        if form is not None and not is_counting(connection, table):
-            _bring_forward(connection, table)
 
 
-def _bring_forward(connection: sqlite3.Connection, table: str) -> None:
-    """Make a store of the earlier version one of this."""
-    connection.execute(_COUNT)
-    _add_counted(connection)
-    connection.execute("UPDATE txtopo_schema SET version = ? WHERE store = ?", [rows.LAYOUT_VERSION, table])
-
-
-def _add_counted(connection: sqlite3.Connection) -> None:
-    """Give the table of fences its column ``counted`` if a store of the earlier version has made
-    it; fences that are there are uncounted."""
-    if not connection.execute("SELECT 1 FROM pragma_table_info('txtopo_fence') WHERE name = 'counted'").fetchone():
-        connection.execute(f"ALTER TABLE txtopo_fence ADD COLUMN {_COUNTED}")
-
-
-def is_counting(connection: sqlite3.Connection, table: str) -> bool:
-    """Whether the layout of the store ``table``, which is there, has a place for counts (R34)."""
-    return _versions(connection)[table] != rows.EARLIER_VERSION
-
-
-_COUNTED = f"counted INTEGER NOT NULL DEFAULT {rows.UNCOUNTED}"
-_COUNT = (
+_LAYOUT = (
     "CREATE TABLE IF NOT EXISTS txtopo_count(store TEXT NOT NULL, topology TEXT NOT NULL, component TEXT NOT NULL, task INTEGER NOT NULL,"
     " generation TEXT NOT NULL, txid INTEGER NOT NULL, attempt INTEGER NOT NULL, transactions INTEGER NOT NULL,"
-    " PRIMARY KEY (store, topology, component, task)) WITHOUT ROWID"
-)
-_LAYOUT = (
-    _COUNT,
+    " PRIMARY KEY (store, topology, component, task)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS txtopo_schema(store TEXT NOT NULL PRIMARY KEY, version INTEGER NOT NULL, form TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS txtopo_fence(store TEXT NOT NULL, topology TEXT NOT NULL, component TEXT NOT NULL, generation TEXT NOT NULL,"
-    f" txid INTEGER NOT NULL, attempt INTEGER NOT NULL, listed INTEGER NOT NULL, {_COUNTED}, PRIMARY KEY (store, topology, component))"
-    " WITHOUT ROWID",
+    " txid INTEGER NOT NULL, attempt INTEGER NOT NULL, listed INTEGER NOT NULL, counted INTEGER NOT NULL,"
+    " PRIMARY KEY (store, topology, component)) WITHOUT ROWID",
     'CREATE TABLE "{table}"(key TEXT NOT NULL PRIMARY KEY, curr TEXT, prev TEXT, topology TEXT NOT NULL, generation TEXT NOT NULL,'
     " component TEXT NOT NULL, task INTEGER NOT NULL, txid INTEGER NOT NULL, attempt INTEGER NOT NULL, prev_txid INTEGER NOT NULL, steps TEXT)"
     " WITHOUT ROWID",

@@ -49,7 +49,7 @@ _COUNT = (
     " AND generation = :generation AND txid = :txid AND attempt = :attempt), 1))"
 )
 _COUNT_ALONE = (
-    "UPDATE txtopo_fence SET counted = max(counted, 0) + (counted < :number)"
+    "UPDATE txtopo_fence SET counted = counted + (counted < :number)"
     " WHERE store = :store AND topology = :topology AND component = :component"
 )
 
@@ -111,8 +111,7 @@ class SqliteStore(backend.Backend):
         with self._reading() as connection:
             if connection is None:
                 return []
-            select = _FENCES if tables.is_counting(connection, self.name) else _FENCES.replace(f"counted, {_TOTAL}", f"{layout.UNCOUNTED}, NULL")
-            return _fences(connection.execute(f"{select} ORDER BY topology, component", [self.name]))
+            return _fences(connection.execute(f"{_FENCES} ORDER BY topology, component", [self.name]))
 
     def open_session(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Session]:
         return self._transaction(resources)
