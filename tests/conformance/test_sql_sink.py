@@ -86,13 +86,13 @@ class TestRowsThatAResetMeets:
     ) -> None:
         sales = shop(backend, tmp_path)
         sink = sales.sink(kind)
-        assert not sink.ledger.may_hold_rows("shop")
+        assert not sink.ledger.rows_left("shop")
         write(sink, process.task(), 1, 0, [(1, 10)])
         topology = sink.ledger.fences()[0].topology_id
-        assert sink.ledger.may_hold_rows(topology)
-        assert not sink.ledger.may_hold_rows("another")
+        assert sink.ledger.rows_left(topology)
+        assert not sink.ledger.rows_left("another")
         sales.execute("DELETE FROM sales")
-        assert not sink.ledger.may_hold_rows(topology)
+        assert not sink.ledger.rows_left(topology)
 
 
     @pytest.mark.in_gate("sqlite*")
@@ -101,7 +101,7 @@ class TestRowsThatAResetMeets:
         sink = sales.sink(kind)
         write(sink, process.task(), 1, 0, [(1, 10)])
         sales.execute("DROP TABLE sales")
-        assert not sink.ledger.may_hold_rows("words")
+        assert not sink.ledger.rows_left("words")
 
 
 class TestReplays:

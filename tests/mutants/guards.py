@@ -1097,8 +1097,8 @@ GUARDS = (
             Mutation(
                 "the state removed before it is known that every store answers",
                 "txtopo/command/reset.py",
-                "    changes = [store.clear(graph.id, dry_run=True) for store in distinct]\n",
-                "    changes = [None for store in distinct]\n",
+                "    changes = {address: kept.clear(graph.id, dry_run=True) for address, kept in places.kept.items()}\n",
+                "    changes = {}\n",
                 RESET,
             ),
         ),

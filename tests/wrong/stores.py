@@ -15,8 +15,7 @@ from typing import Any, Protocol
 import pytest
 
 from txtopo.errors import FailedException
-from txtopo.stores import SqliteStore, Store, begun, codecs, keys, rows, sessions, stamps, transaction, turns, visible
-from txtopo.stores.base import StoreChange
+from txtopo.stores import SqliteStore, Store, StoreChange, begun, codecs, keys, rows, sessions, stamps, transaction, turns, visible
 from txtopo.stores.transaction import StoreTransaction
 from txtopo.stores.updates import Update
 from txtopo.testing import stores

@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Remove the state of a topology that is not running, and what it wrote to its stores: its next run begins with the first batch.",
     )  # fmt: skip
     resetting.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    resetting.add_argument("--leave-rows", action="store_true", help="also if rows stay in tables of a SqlSink, which are yours")
+    resetting.add_argument("--leave-rows", action="store_true", help="also if rows of sinks stay in your tables or topics")
     whereabouts.add_execute(resetting)
     options.add_set(resetting)
     whereabouts.add_options(resetting)

@@ -78,25 +78,15 @@ def _topics(parsed: argparse.Namespace) -> upkeep.AuxiliaryTopics:
     return upkeep.AuxiliaryTopics(client.Cluster(_OWNER, parsed.servers, settings), parsed.topology, parsed.topic, parsed.name)
 
 
-def _asked(parsed: argparse.Namespace, do: Callable[[upkeep.AuxiliaryTopics], str]) -> str:
-    try:
-        return do(_topics(parsed))
-    except errors.FailedException as error:
-        raise errors.UsageError(f"{error}\n  Try again when the brokers can be reached.") from error
-
-
 def _show(parsed: argparse.Namespace) -> int:
-    print(_asked(parsed, lambda topics: "\n".join(map(json.dumps, topics.shown())) or f"there is no auxiliary topic {topics.address}"))
+    topics = _topics(parsed)
+    print("\n".join(map(json.dumps, topics.shown())) or f"there is no auxiliary topic {topics.address}")
     return 0
 
 
 def _abort(parsed: argparse.Namespace) -> int:
-    def abort(topics: upkeep.AuxiliaryTopics) -> str:
-        ids = topics.abort(dry_run=not parsed.execute)
-        done = "ended" if parsed.execute else "would end"
-        return "\n".join([f"{done} whatever is open of {len(ids)} transactional ids:", *(f"  {id}" for id in ids)])
-
-    print(_asked(parsed, abort))
+    ids = _topics(parsed).abort(dry_run=not parsed.execute)
+    print("\n".join([f"{'ended' if parsed.execute else 'would end'} whatever is open of {len(ids)} transactional ids:", *(f"  {id}" for id in ids)]))
     return where.say_how_to_execute(parsed)
 
 
@@ -104,13 +94,13 @@ def _clear(parsed: argparse.Namespace) -> int:
     # The topics alone do not know whether their topology runs; where it can be known, ask.
     if where.where(parsed).zookeeper is not None or directory.running(where.data_dir(parsed)) is not None:
         where.look(parsed, lambda opened: None if opened is None else maintain.require_stopped(opened, parsed.topology))
-    print(_asked(parsed, lambda topics: maintain.clear_store(topics, parsed.topology, parsed.component, parsed.execute)))
+    print(maintain.clear_store(_topics(parsed), parsed.topology, parsed.component, parsed.execute))
     return where.say_how_to_execute(parsed)
 
 
 def _adopt(parsed: argparse.Namespace) -> int:
     def adopt(opened: opening.Opened) -> str:
-        return _asked(parsed, lambda topics: maintain.adopt_store(topics, opened, parsed.topology, parsed.component, None, parsed.execute))
+        return maintain.adopt_store(_topics(parsed), opened, parsed.topology, parsed.component, None, parsed.execute)
 
     print(where.changed(parsed, adopt))
     return where.say_how_to_execute(parsed)

@@ -9,13 +9,13 @@ Apart from ``show_state``, which only reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 from txtopo import errors
 from txtopo.command import show_state
 from txtopo.state import acceptance, administration, base, layout, opening
-from txtopo.stores import StoreChange, stamps
+from txtopo.topology.kept import Kept, StoreChange
 
 
 def _counted(n: int, noun: str) -> str:
@@ -94,32 +94,6 @@ def _remove_dead_lease(opened: opening.Opened, topology_id: str) -> None:
 
 
 # -- stores --------------------------------------------------------------------------------------
-
-
-class Kept(Protocol):
-    """A store, or what a sink keeps as a store does."""
-
-    @property
-    def name(self) -> str:
-        """As the state knows it."""
-
-    @property
-    def address(self) -> str:
-        """For messages."""
-
-    def exists(self) -> bool:
-        """Whether it was ever written to."""
-
-    def fences(self) -> list[stamps.Fence]:
-        """Its fences."""
-
-    def adopt(
-        self, topology_id: str, generation: str, txid: int, components: Iterable[str], *, from_topology: str | None = None, dry_run: bool = False
-    ) -> StoreChange:
-        """As :meth:`txtopo.stores.Store.adopt`."""
-
-    def clear(self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False) -> StoreChange:
-        """As :meth:`txtopo.stores.Store.clear`."""
 
 
 def clear_store(store: Kept, topology_id: str, components: Sequence[str], execute: bool) -> str:

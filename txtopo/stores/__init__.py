@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from txtopo.stores.base import Store, StoreChange, StoredValue
+from txtopo.stores.base import Store, StoredValue
 from txtopo.stores.codecs import Codec
 from txtopo.stores.conflicts import StoreConflict
 from txtopo.stores.keys import Key
 from txtopo.stores.redis.store import RedisStore
 from txtopo.stores.servers.store import SqlStore
 from txtopo.stores.sqlite.store import SqliteStore
-from txtopo.stores.stamps import Fence
 from txtopo.stores.transaction import StoreTransaction
 from txtopo.stores.updates import Update
 from txtopo.stores.visible import VisibleTxid
+from txtopo.topology.kept import Fence, StoreChange
 from txtopo.topology.merge import ADD, MAX, MIN, Merge
 
 __all__ = [

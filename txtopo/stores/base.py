@@ -38,6 +38,7 @@ from txtopo.stores import transaction as transactions
 from txtopo.topology import context as contexts
 from txtopo.topology import destination
 from txtopo.topology import transaction as attempts
+from txtopo.topology.kept import Kept, StoreChange
 
 _UNDENIABLE = (errors.FailedException, errors.StateMismatchError, conflicts.StoreConflict)
 """The errors that fail the attempt as soon as they end a transaction."""
@@ -58,14 +59,6 @@ class StoredValue:
     task: int
     topology_id: str
     generation: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class StoreChange:
-    """How much :meth:`Store.adopt` or :meth:`Store.clear` changed, or would change."""
-
-    rows: int
-    fences: int
 
 
 class Store(destination.Destination):
@@ -119,6 +112,10 @@ class Store(destination.Destination):
             f"{type(self).__name__} {self.address}", f"{self.kind} values", self.opaque, True, cure, promise,
             place=self.address, known_as=self.name, form=layout.described(self.form),
         )  # fmt: skip
+
+    def kept(self, topology_id: str, component: str) -> Kept:
+        """The store itself."""
+        return self
 
     @contextlib.contextmanager
     def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:

@@ -33,17 +33,13 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from txtopo.topology import transaction
+from txtopo.topology import kept, transaction
 
-UNKNOWN_ATTEMPT = -1
-"""Attempt of a value that was taken back to or adopted: the attempt that made the value is no
-longer known. The transaction of the value is over for every attempt."""
+Fence = kept.Fence
+UNKNOWN_ATTEMPT, CLOSED_ATTEMPT = kept.UNKNOWN_ATTEMPT, kept.CLOSED_ATTEMPT
 
 KEPT = -1
 """Instead of a row's ``prev_txid``: the transaction of the stored row, which was not read."""
-
-CLOSED_ATTEMPT = 2**63 - 1
-"""Attempt of a fence that was adopted: its transaction is over, no attempt at it may write."""
 
 
 Kind = Literal["plain", "transactional", "opaque"]
@@ -76,27 +72,7 @@ class Stamp:
     @property
     def position(self) -> str:
         """Transaction and attempt as an error names them."""
-        return _position(self.txid, self.attempt)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Fence:
-    """The newest attempt of one component that has written to a store; older ones may not write any
-    more (R29)."""
-
-    topology_id: str
-    component: str
-    generation: str
-    txid: int
-    attempt: int
-    count: int | None = dataclasses.field(default=0, compare=False)
-    """How many store transactions of this attempt the store holds, over all tasks (R34); None if
-    the store does not count. Fences are equal if they are of the same attempt."""
-
-    @property
-    def position(self) -> str:
-        """Transaction and attempt as an error names them."""
-        return _position(self.txid, self.attempt)
+        return kept.position(self.txid, self.attempt)
 
 
 @dataclasses.dataclass(slots=True)
@@ -270,9 +246,3 @@ def advanced(row: Row | None, key: str, where: Standing, own: Stamp, curr: str |
         return row
     same_generation = row.stamp.generation == own.generation
     return Row(key, own, row.curr, row.stamp.txid if same_generation else 0, [curr])
-
-
-def _position(txid: int, attempt: int) -> str:
-    if attempt == CLOSED_ATTEMPT:
-        return f"{txid} (adopted)"
-    return f"{txid} (settled)" if attempt == UNKNOWN_ATTEMPT else f"{txid}:{attempt}"

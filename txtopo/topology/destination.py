@@ -12,7 +12,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from txtopo.topology import stream
+from txtopo.topology import kept, stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,16 @@ class Destination(abc.ABC):
     def guarantee(self) -> Guarantee:
         """What it can do. Runs on: driver. Called: once for each time it is found, by
         ``build_topology``."""
+
+    def kept(self, topology_id: str, component: str) -> kept.Kept | None:
+        """The records about the writes of a component, which ``txtopo reset`` clears; None if there
+        are none. Runs on: the command line."""
+        return None
+
+    def rows_left(self, topology_id: str) -> str:
+        """Where rows of the topology may be that :meth:`kept` does not clear, because they are the
+        user's; empty if there are none. Runs on: the command line."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

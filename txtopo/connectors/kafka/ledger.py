@@ -55,8 +55,9 @@ import shlex
 from collections.abc import Sequence
 
 from txtopo import errors, faults
-from txtopo.connectors.kafka import auxiliary, client, judging, producing, target
+from txtopo.connectors.kafka import auxiliary, client, judging, producing, target, upkeep
 from txtopo.connectors.kafka.auxiliary import Record
+from txtopo.connectors.kafka.messages import FIELD
 from txtopo.connectors.kafka.producing import Message
 from txtopo.stores import begun, visible
 from txtopo.stores import place as places
@@ -126,6 +127,17 @@ class Ledger(destination.Destination):
         return destination.Guarantee(
             f"KafkaSink {self.address}", "records, appended", takes_back=False, is_keyed=False, cure=cure, place=self.address, known_as=self.name
         )
+
+    def kept(self, topology_id: str, component: str) -> upkeep.AuxiliaryTopics:
+        """The auxiliary topics of the topology, or the one that was given by name."""
+        return upkeep.AuxiliaryTopics(self.cluster, topology_id, self.transactions_topic, self.name)
+
+    def rows_left(self, topology_id: str) -> str:
+        """The topic, if it has records and the topology has written; a field that names topics may
+        have named any."""
+        kept = upkeep.AuxiliaryTopics(self.cluster, topology_id, self.transactions_topic, self.name)
+        is_left = kept.exists() and (self.topic.startswith(FIELD) or kept.has_records(self.topic))
+        return self.address if is_left else ""
 
     @property
     def address(self) -> str:

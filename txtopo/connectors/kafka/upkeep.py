@@ -2,13 +2,15 @@
 adopt, clear.
 
 Runs on: the command line. The methods that change something are those of a store, so that the
-commands for stores serve sinks as well.
+commands for stores serve sinks as well. All raise :class:`~txtopo.errors.UsageError` if the brokers
+do not answer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from txtopo import errors
@@ -16,11 +18,18 @@ from txtopo.connectors.kafka import auxiliary, client, producing
 from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic, Record
 from txtopo.connectors.kafka.log import Log
 from txtopo.connectors.kafka.messages import FIELD
-from txtopo.stores import stamps
-from txtopo.stores.base import StoreChange
+from txtopo.topology import kept
 
 _TIMEOUT_S = 60.0
 """Of the transactions that adopt."""
+
+
+@contextlib.contextmanager
+def _asking() -> Iterator[None]:
+    try:
+        yield
+    except errors.FailedException as error:
+        raise errors.UsageError(f"{error}\n  Try again when the brokers can be reached.") from error
 
 
 class AuxiliaryTopics:
@@ -38,6 +47,7 @@ class AuxiliaryTopics:
         """For messages."""
         return f"kafka://{self._cluster.servers}#{self._topic or auxiliary.PREFIX + self._topology_id + '.*'}"
 
+    @_asking()
     def records(self) -> dict[str, dict[int, Record | None]]:
         """By topic and task the last record; None where a task has none."""
         beginning = f"{auxiliary.PREFIX}{self._topology_id}."
@@ -58,6 +68,7 @@ class AuxiliaryTopics:
                 by_topic[name] = {task: records.get(task) for task in tasks}
         return by_topic
 
+    @_asking()
     def shown(self) -> list[dict[str, Any]]:
         """The records, and the partitions whose readers wait for an open transaction, as JSON-able
         values."""
@@ -80,6 +91,7 @@ class AuxiliaryTopics:
             )
         return lines
 
+    @_asking()
     def abort(self, dry_run: bool) -> list[str]:
         """End the open transactions of all tasks: the ids that were begun once more, or would
         be."""
@@ -91,13 +103,21 @@ class AuxiliaryTopics:
                     self._begun(name, task).close()
         return ids
 
+    @_asking()
+    def has_records(self, topic: str) -> bool:
+        """Whether there are records in ``topic``, which is the user's."""
+        described = self._log.describe([topic])
+        places = [(name, partition) for name in described for partition in range(described[name].partitions)]
+        beginnings, ends = self._log.beginnings(places), self._log.ends(places)
+        return any(beginnings[place].offset < ends[place].offset for place in places)
+
     # -- as a store -------------------------------------------------------------------------------
 
     def exists(self) -> bool:
         """Whether there is any."""
         return bool(self.records())
 
-    def fences(self) -> list[stamps.Fence]:
+    def fences(self) -> list[kept.Fence]:
         """The newest record of each component."""
         newest: dict[str, Record] = {}
         for records in self.records().values():
@@ -106,9 +126,10 @@ class AuxiliaryTopics:
                     newest[record.component] = record
         return [newest[component].fence for component in sorted(newest)]
 
+    @_asking()
     def adopt(
         self, topology_id: str, generation: str, txid: int, components: Iterable[str], *, from_topology: str | None = None, dry_run: bool = False
-    ) -> StoreChange:
+    ) -> kept.StoreChange:
         """Accept what is in the topics as the result of transactions 1 to ``txid`` of this
         generation. Stop the topology first."""
         if self._topic and len(set(components)) > 1:
@@ -127,15 +148,16 @@ class AuxiliaryTopics:
                 continue
             topic.make(tasks, before)
             for task in range(tasks):
-                record = Record(topology_id, component, task, generation, txid, stamps.CLOSED_ATTEMPT, tasks, 0, 0, "")
+                record = Record(topology_id, component, task, generation, txid, kept.CLOSED_ATTEMPT, tasks, 0, 0, "")
                 producer = self._begun(name, task)
                 try:
                     producer.write([], [], producing.Message(name, record.value, record.key, partition=task))
                 finally:
                     producer.close()
-        return StoreChange(rows, fences)
+        return kept.StoreChange(rows, fences)
 
-    def clear(self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False) -> StoreChange:
+    @_asking()
+    def clear(self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False) -> kept.StoreChange:
         """Delete the auxiliary topics of a topology, or of some of its components; not the user's
         topics. Stop the topology first."""
         rows = fences = 0
@@ -145,7 +167,7 @@ class AuxiliaryTopics:
                 rows, fences = rows + len(known), fences + 1
                 if not dry_run:
                     self._log.delete_topic(name)
-        return StoreChange(rows, fences)
+        return kept.StoreChange(rows, fences)
 
     def _begun(self, topic: str, task: int) -> producing.TaskProducer:
         producer = producing.TaskProducer(self._cluster, f"{topic}.{task}", _TIMEOUT_S)

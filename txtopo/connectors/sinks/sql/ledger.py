@@ -30,7 +30,7 @@ from txtopo.stores import base, sessions, stamps
 from txtopo.stores.servers.store import SqlStore
 from txtopo.stores.sqlite.store import SqliteStore
 from txtopo.topology import context as contexts
-from txtopo.topology import destination
+from txtopo.topology import destination, kept
 from txtopo.topology import transaction as attempts
 
 TABLE = "sink_transactions"
@@ -136,10 +136,13 @@ class Ledger(base.Store):
         self._writer().take_back(session, self.target, sql_target.mark_of(void))
         super()._take_back(session, void)
 
-    def may_hold_rows(self, topology_id: str) -> bool:
-        """Whether the table may hold rows that the topology has written. A mark tells; without a
+    def rows_left(self, topology_id: str) -> str:
+        """The table, if it may hold rows that the topology has written. A mark tells; without a
         mark every row of the table may be one of them. A statement that does not begin with INSERT
         INTO may have written to any table."""
+        return self.sink if self._may_hold_rows(topology_id) else ""
+
+    def _may_hold_rows(self, topology_id: str) -> bool:
         if not any(fence.topology_id == topology_id for fence in self.fences()):
             return False
         target = self.target
@@ -150,11 +153,11 @@ class Ledger(base.Store):
             target = dataclasses.replace(target, statement=None, name=name)
         answers: list[bool] = []
 
-        def look(session: Any) -> base.StoreChange:
+        def look(session: Any) -> kept.StoreChange:
             with session.translating():
                 is_there = self._writer().columns(session.connection, target)
             answers.append(bool(self._writer().holds_rows(session, target, f"{topology_id}/") if is_there else self.target.statement))
-            return base.StoreChange(rows=0, fences=0)
+            return kept.StoreChange(rows=0, fences=0)
 
         self._maintain(look, dry_run=True)
         return answers[0]
