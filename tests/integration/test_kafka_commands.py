@@ -1,4 +1,4 @@
-"""``txtopo kafka show|abort|clear|adopt`` on a real broker."""
+"""``txtopo store show|clear|adopt kafka://…`` and ``txtopo kafka abort`` on a real broker."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ def sales(kafka: KafkaServer) -> Sales:
 
 
 def run(capsys: pytest.CaptureFixture[str], sales: Sales, command: str, *arguments: str) -> tuple[int, str]:
-    code = cli.main(["kafka", command, sales.kafka.servers, sales.topology_id, *arguments])
+    address = f"kafka://{sales.kafka.servers}"
+    place = ["kafka", command, address] if command == "abort" else ["store", command, address, "kafka"]
+    code = cli.main([*place, "--topology", sales.topology_id, *arguments])
     captured = capsys.readouterr()
     return code, captured.out + captured.err
 
 
 def test_show_tells_the_last_transaction_of_each_task(sales: Sales, process: WorkerProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, sales, "show") == (0, f"there is no auxiliary topic kafka://{sales.kafka.servers}#txtopo.{sales.topology_id}.*\n")
+    assert run(capsys, sales, "show") == (0, f"there are no records of a topology in kafka://{sales.kafka.servers}#txtopo.{sales.topology_id}.*\n")
     for task in (0, 1):
         sales.write(process, 7, 3, ["a"] * task, task=task)
     # A topology whose id begins like the other's.
@@ -113,11 +115,11 @@ def test_the_commands_that_an_error_prints_reach_the_topics_of_the_sink(sales: S
     process.close()
     with pytest.raises(StateMismatchError) as refused:
         sales.write(process, 1, 0, ["b"], tasks=1, sink=sink, generation="second")
-    printed = {words[2]: words for line in str(refused.value).split("`") if (words := shlex.split(line))[:2] == ["txtopo", "kafka"]}
+    printed = {words[2]: words for line in str(refused.value).split("`") if (words := shlex.split(line))[:2] == ["txtopo", "store"]}
     assert set(printed) == {"clear", "adopt"}
     for words in printed.values():
-        options = " --topic {transactions_topic} --name orders --client 'client.id=the shop' --client security.protocol=plaintext"
-        assert shlex.join(words[3:]) == f"{sales.kafka.servers} {sales.topology_id}{options.format(**named)}"
+        settings = f"transactions_topic={named['transactions_topic']}&client.id=the%20shop&security.protocol=plaintext"
+        assert words[3:] == [f"kafka://{sales.kafka.servers}?{settings}", "orders", "--topology", sales.topology_id]
     assert cli.main([*printed["clear"][1:], "--execute"]) == 0
     process.close()
     sales.write(process, 1, 0, ["b"], tasks=1, sink=sink, generation="second")
@@ -128,7 +130,12 @@ def test_brokers_out_of_reach_and_wrong_options_are_told(
     sales: Sales, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "CALL_TIMEOUT_S", 0.5)
-    assert cli.main(["kafka", "show", "127.0.0.1:1", "words"]) == 2
-    assert "Try again when the brokers can be reached" in capsys.readouterr().err
-    code, text = run(capsys, sales, "show", "--client", "nonsense")
-    assert (code, "Give KEY=VALUE" in text) == (2, True)
+    for address, said in {
+        "kafka://127.0.0.1:1": "Try again when the brokers can be reached",
+        "kafka://127.0.0.1:1?nonsense": "setting=value",
+        "kafka://127.0.0.1:1?group.id=mine": "client['group.id']",
+    }.items():
+        assert cli.main(["store", "show", address, "kafka", "--topology", "words"]) == 2
+        assert said in capsys.readouterr().err
+    assert cli.main(["store", "show", f"kafka://{sales.kafka.servers}", "kafka"]) == 2
+    assert "Give --topology ID" in capsys.readouterr().err

@@ -84,7 +84,7 @@ class TestWholeBatches:
     def test_a_checkpoint_that_is_new_or_older_is_refused_with_what_to_type(self, shop: Shop, checkpoint: str | None) -> None:
         for batch in range(3):
             shop.whole()(Frame([(batch, 1)]), batch)
-        said = rf"(?s)does not go with batch 0 of query '{shop.query}'.*txtopo kafka clear 127.* {shop.query}"
+        said = rf"(?s)does not go with batch 0 of query '{shop.query}'.*txtopo store clear kafka:.* {shop.query}"
         with pytest.raises(StateMismatchError, match=said) as caught:
             shop.whole()(Frame([(7, 7)], checkpoint), 0)
         assert caught.value.exit_code == 6
@@ -150,7 +150,7 @@ class TestPartitions:
         part(shop.parts(1), 0, 1, rows[:handed_over])
         said = (
             rf"(?s)wrote {handed_over} rows of component 'foreach', task 0, .* now has 3\n.* foreach_batch .*"
-            r"batch 1 cannot be removed from a topic.*txtopo kafka clear .*begin_at=1\."
+            r"batch 1 cannot be removed from a topic.*txtopo store clear kafka:.*begin_at=1\."
         )
         with pytest.raises(StateMismatchError, match=said):
             part(shop.parts(1), 0, 1, rows)

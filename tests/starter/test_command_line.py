@@ -48,7 +48,7 @@ def test_a_starter_run_by_python_resumes_where_it_stopped_and_its_state_can_be_s
     assert (shown["current"], shown["lease"], shown["stores"]) == (4, None, ["sum/global_count"])
     told = done(["txtopo", "state", "reset", "global-count"], tmp_path)
     assert "would remove from .txtopo, of topology 'global-count':" in told
-    assert "txtopo store clear PATH global_count --topology global-count" in told
+    assert "txtopo store clear ADDRESS global_count --topology global-count" in told
     done(["txtopo", "state", "reset", "global-count", "--execute"], tmp_path)
     assert "no topology has state in .txtopo" in done(["txtopo", "status"], tmp_path)
 

@@ -290,7 +290,7 @@ def test_places_that_cannot_be_emptied_here_are_named(bank: Bank, capsys: pytest
     assert "would stay: what component 'orders' wrote to the queue of orders, which only you can empty" in said
     assert "would stay: what component 'mail' wrote: no store or sink is known in it" in said
     (unknown,) = [line for line in said if "'sales'" in line]
-    assert "a store that this topology does not have: `txtopo store clear PATH sink_transactions --topology bank`" in unknown
+    assert "a store that this topology does not have: `txtopo store clear ADDRESS sink_transactions --topology bank`" in unknown
 
 
 def test_brokers_out_of_reach_are_found_out_before_anything_is_changed(

@@ -245,8 +245,9 @@ def test_a_reset_is_a_dry_run_unless_it_is_executed(stored: Stored) -> None:
         f"  generation {stored.state.generation}, which has committed 2 transactions",
         "  2 transaction records",
         "  the positions of 2 partitions of the source",
-        "these stores hold its results, which stay; until they are cleared, or adopted, the next run refuses to write to them:",
-        "  counts, written by count: `txtopo store clear PATH counts --topology words`",
+        "these stores and sinks hold its results, which stay; until they are cleared or adopted, the next run refuses to write there.",
+        "`txtopo reset TARGET` knows where they are, and clears them all; or one by one:",
+        "  counts, written by count: `txtopo store clear ADDRESS counts --topology words`",
     ]
     assert administration.topologies(stored.opened().store) == ["words"]
     assert maintain.reset_state(stored.opened(), "words", execute=True) == told.replace("would remove", "removed")

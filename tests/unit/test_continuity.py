@@ -299,7 +299,7 @@ def test_a_new_component_begins_with_the_next_transaction_and_a_line_says_so_onc
     (gone,) = caplog.messages
     assert "component 'more' is gone since transaction 10" in gone
     assert "its results in 'more' stay, also what a failed attempt left of it" in gone
-    assert "`txtopo store clear URL_OR_PATH more --topology words --component more`" in gone
+    assert "`txtopo store clear ADDRESS more --topology words --component more`" in gone
     place.keep(keeping(place.store("counts"), place.journal))
     assert caplog.messages == [gone], "it is said once"
 
@@ -316,7 +316,7 @@ def test_of_a_component_that_is_gone_a_line_names_all_stores_it_had_and_none_if_
     place.keep(keeping(place.store("counts"), place.journal, id="other"))
     of_keep, of_log = sorted(message for message in caplog.messages if "is gone" in message)
     assert "its results in 'batch_1', 'batch_2', 'batch_3', 'declared' stay" in of_keep
-    assert "`txtopo store clear URL_OR_PATH TABLE --topology words --component keep`" in of_keep
+    assert "`txtopo store clear ADDRESS NAME --topology words --component keep`" in of_keep
     assert of_log == "topology 'words': component 'log' is gone since transaction 4"
     left = place.store("batch_1")
     assert list(left.items()) != []

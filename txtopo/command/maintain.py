@@ -9,6 +9,7 @@ Apart from ``show_state``, which only reads.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,9 +47,11 @@ def reset_state(opened: opening.Opened, topology_id: str, execute: bool) -> str:
     ]
     lines = [f"{'removed' if execute else 'would remove'} from {opened.where}, of topology {topology_id!r}:", *(f"  {part}" for part in removed)]
     if stores:
-        lines.append("these stores hold its results, which stay; until they are cleared, or adopted, the next run refuses to write to them:")
-        for component, _, table in (store.partition("/") for store in stores):
-            lines.append(f"  {table}, written by {component}: `txtopo store clear PATH {table} --topology {topology_id}`")
+        lines.append("these stores and sinks hold its results, which stay; until they are cleared or adopted, the next run refuses to write there.")
+        lines.append("`txtopo reset TARGET` knows where they are, and clears them all; or one by one:")
+        id = shlex.quote(topology_id)
+        for component, _, name in (store.partition("/") for store in stores):
+            lines.append(f"  {name}, written by {component}: `txtopo store clear ADDRESS {shlex.quote(name)} --topology {id}`")
     if execute:
         remove_state(opened, topology_id)
     return "\n".join(lines)

@@ -16,6 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 
 from txtopo import errors
@@ -108,7 +109,7 @@ def _state(topology_id: str, opened: opening.Opened | None, places: Places, exec
     unknown = [name.partition("/") for name in stores if name not in places.names] if isinstance(stores, list) else []
     return committed, [
         f"what component {component!r} wrote to {name!r}, a store that this topology does not have: "
-        f"`txtopo store clear PATH {name} --topology {topology_id}`"
+        f"`txtopo store clear ADDRESS {shlex.quote(name)} --topology {shlex.quote(topology_id)}`"
         for component, _, name in unknown
     ]
 

@@ -1,7 +1,7 @@
-"""The commands ``txtopo store …``: look at results, or make a store and a state fit again.
+"""The commands ``txtopo store …``: look at results, or make a store or sink and a state fit again.
 
-Apart from ``cli``, which has all other commands, because these commands are about stores alone;
-``read_store`` and ``maintain`` do the work.
+Apart from ``cli``, which has all other commands, because these commands are about destinations
+alone; ``read_store`` and ``maintain`` do the work.
 
 Runs on: any machine that reaches the store.
 """
@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from txtopo import errors
 from txtopo.command import maintain, options, read_store, where
+from txtopo.connectors import by_address
 from txtopo.runtime.visibility import Visibility
 from txtopo.state import directory, opening
-from txtopo.stores import by_address
+from txtopo.stores import by_address as stores
 
 Do = Callable[[argparse.Namespace], int]
 
@@ -44,9 +46,20 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
         if name == "scan":
             reading.add_argument("--limit", type=int, metavar="N", help="at most N of them")
 
+    show = actions.add_parser(
+        "show", help="show which transactions it holds",
+        description="Show the newest transaction of each component that has written to a store; of a Kafka sink that of each task, and the\n"
+        "partitions whose readers wait for an open transaction: JSON, one in a line.",
+    )  # fmt: skip
+    _add_kept(show)
+    show.add_argument("--topology", metavar="ID", help="id of the topology, or of the query; a sink's records are looked for by it")
+    options.add_verbose(show)
+    show.set_defaults(do=_show)
+
     clear = actions.add_parser(
-        "clear", help="remove a topology's results", epilog=where.DRY_RUN, description="Remove what a topology has written to a store."
-    )
+        "clear", help="remove a topology's results", epilog=where.DRY_RUN,
+        description="Remove what a topology has written to a store. Of a sink the records of its transactions are removed, and your rows stay.",
+    )  # fmt: skip
     _add_changing(clear)
     clear.set_defaults(do=_clear)
 
@@ -61,9 +74,15 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
-    place = f"the store: {', '.join(by_address.EXAMPLES[:-1])}, or {by_address.EXAMPLES[-1]}"
+    place = f"the store: {', '.join(stores.EXAMPLES[:-1])}, or {stores.EXAMPLES[-1]}"
     parser.add_argument("store", metavar="URL_OR_PATH", help=place)
     parser.add_argument("table", metavar="TABLE", help="its table or name: SqlStore(url, table), RedisStore(url, name), SqliteStore(path, table)")
+
+
+def _add_kept(parser: argparse.ArgumentParser) -> None:
+    place = f"the store or sink: {', '.join(by_address.EXAMPLES[:-1])}, or {by_address.EXAMPLES[-1]}"
+    parser.add_argument("store", metavar="ADDRESS", help=place)
+    parser.add_argument("table", metavar="NAME", help="its table or name: SqlStore(url, table), RedisStore(url, name), KafkaSink(…, name=name)")
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +92,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_changing(parser: argparse.ArgumentParser) -> None:
-    _add_place(parser)
+    _add_kept(parser)
     parser.add_argument("--topology", metavar="ID", required=True, help="id of the topology")
     parser.add_argument(
         "--component", metavar="ID", action="append", default=[], help="only what this component writes; may be repeated (default: all that do)"
@@ -89,7 +108,7 @@ def _visibility(parsed: argparse.Namespace) -> contextlib.AbstractContextManager
 
 
 def _get(parsed: argparse.Namespace) -> int:
-    store = by_address.open_store(parsed.store, parsed.table)
+    store = stores.open_store(parsed.store, parsed.table)
     key = read_store.key_of(parsed.key)
     with _visibility(parsed) as visibility:
         line = read_store.value_line(store, key, visibility)
@@ -104,7 +123,7 @@ def _get(parsed: argparse.Namespace) -> int:
 def _scan(parsed: argparse.Namespace) -> int:
     if parsed.limit is not None and parsed.limit < 0:
         raise errors.UsageError(f"--limit is {parsed.limit}\n  Give how many lines there may be.")
-    store = by_address.open_store(parsed.store, parsed.table)
+    store = stores.open_store(parsed.store, parsed.table)
     with _visibility(parsed) as visibility:
         for line in read_store.lines(store, read_store.prefix_of(parsed.prefix), visibility, parsed.limit):
             print(line)
@@ -113,12 +132,19 @@ def _scan(parsed: argparse.Namespace) -> int:
 
 def _count(parsed: argparse.Namespace) -> int:
     with _visibility(parsed) as visibility:
-        print(read_store.count(by_address.open_store(parsed.store, parsed.table), read_store.prefix_of(parsed.prefix), visibility))
+        print(read_store.count(stores.open_store(parsed.store, parsed.table), read_store.prefix_of(parsed.prefix), visibility))
+    return 0
+
+
+def _show(parsed: argparse.Namespace) -> int:
+    kept = by_address.open_kept(parsed.store, parsed.table, parsed.topology)
+    lines = [json.dumps(line) for line in kept.shown() if parsed.topology in (None, line.get("topology_id", parsed.topology))]
+    print("\n".join(lines) or f"there are no records of a topology in {kept.address}")
     return 0
 
 
 def _clear(parsed: argparse.Namespace) -> int:
-    store = by_address.open_store(parsed.store, parsed.table)
+    store = by_address.open_kept(parsed.store, parsed.table, parsed.topology)
     # The store alone does not know whether its topology runs; where somebody can tell, ask.
     if where.where(parsed).zookeeper is not None or directory.running(where.data_dir(parsed)) is not None:
         where.look(parsed, lambda opened: None if opened is None else maintain.require_stopped(opened, parsed.topology))
@@ -127,7 +153,8 @@ def _clear(parsed: argparse.Namespace) -> int:
 
 
 def _adopt(parsed: argparse.Namespace) -> int:
-    store = by_address.open_store(parsed.store, parsed.table, must_exist=False)
+    store = by_address.open_kept(parsed.store, parsed.table, parsed.topology, must_exist=False)
+
     def adopt(opened: opening.Opened) -> str:
         return maintain.adopt_store(store, opened, parsed.topology, parsed.component, parsed.from_topology, parsed.execute)
 

@@ -88,11 +88,11 @@ def _remains(topology_id: str, id: str, stores: Sequence[str]) -> str:
     if not stores:
         return ""
     names = ", ".join(map(repr, stores[:SHOWN_MAX])) + (f" and {len(stores) - SHOWN_MAX} more" if len(stores) > SHOWN_MAX else "")
-    table = shlex.quote(stores[0]) if len(stores) == 1 else "TABLE"
+    table = shlex.quote(stores[0]) if len(stores) == 1 else "NAME"
     return (
         f"; its results in {names} stay, also what a failed attempt left of it, if one did, which readers without as_of see\n"
         "  If you need its results no more, remove them: "
-        f"`txtopo store clear URL_OR_PATH {table} --topology {shlex.quote(topology_id)} --component {shlex.quote(id)}`"
+        f"`txtopo store clear ADDRESS {table} --topology {shlex.quote(topology_id)} --component {shlex.quote(id)}`"
     )
 
 

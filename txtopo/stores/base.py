@@ -117,6 +117,10 @@ class Store(destination.Destination):
         """The store itself."""
         return self
 
+    def shown(self) -> list[dict[str, Any]]:
+        """The fences, as JSON-able values."""
+        return [dataclasses.asdict(fence) for fence in self.fences()]
+
     @contextlib.contextmanager
     def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:
         """One transaction of the store: committed when the block ends, rolled back when it raises.

@@ -22,7 +22,7 @@ class StoreConflict(Exception):
     def __str__(self) -> str:
         cure = (
             "Give each topology a store of its own, under another name; or keys of its own. A topology that takes the place of another one takes\n"
-            "  over the results: `txtopo store adopt URL_OR_PATH TABLE --topology ID --from-topology OTHER`."
+            "  over the results: `txtopo store adopt ADDRESS NAME --topology ID --from-topology OTHER`."
             if self.is_foreign else
             "A key has one writer per transaction. Group the writer's input with fields_grouping on the key, so that equal keys meet in one\n"
             "  task; a custom grouping must not use hash(), which says something else of a text in every process. Give another component its\n"

@@ -7,8 +7,8 @@ only.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 UNKNOWN_ATTEMPT = -1
 """Attempt of a value that was taken back to or adopted: the attempt that made the value is no
@@ -67,6 +67,9 @@ class Kept(Protocol):
 
     def exists(self) -> bool:
         """Whether there are any."""
+
+    def shown(self) -> Sequence[Mapping[str, Any]]:
+        """Everything that they say of topologies, as JSON-able values."""
 
     def fences(self) -> Sequence[Fence]:
         """The fence of each component that has written."""

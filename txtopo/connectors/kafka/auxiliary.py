@@ -147,7 +147,7 @@ class AuxiliaryTopic:
 
         :raises errors.FailedException: another producer has begun there since.
         """
-        why = "another producer has an open transaction there; `txtopo kafka show` tells where"
+        why = "another producer has an open transaction there; `txtopo store show` tells where"
         self._wait_for(why, lambda: not self.undecided(tasks), DECIDED_S)
 
     def ends(self, tasks: Iterable[int], isolation: str = "read_committed") -> dict[int, int]:

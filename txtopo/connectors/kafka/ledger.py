@@ -51,7 +51,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shlex
 from collections.abc import Sequence
 
 from txtopo import errors, faults
@@ -94,18 +93,6 @@ class Writers(dict[str, Writer]):
         """Close all producers."""
         while self:
             self.popitem()[1].producer.close()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Place(places.Place):
-    """The sink's place, with commands of its own."""
-
-    options: tuple[str, ...] = ()
-    """Of the command line: the topic, the name and the client's settings, where the sink has been
-    given any."""
-
-    def command(self, action: str, topology_id: str) -> str:
-        return shlex.join(["txtopo", "kafka", action, self.location, topology_id, *self.options])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -254,14 +241,7 @@ class Ledger(destination.Destination):
         finally:
             producer.close()
 
-    def command(self, action: str, topology_id: str) -> str:
-        """The command line that does ``action``, such as ``clear``, to the auxiliary topics."""
-        return self.place.command(action, topology_id)
-
     @property
     def place(self) -> places.Place:
         """The sink as a value, for errors."""
-        options = [*(["--topic", self.transactions_topic] if self.transactions_topic else []), *(["--name", self.name] if self.name != NAME else [])]
-        for name, value in self.cluster.settings.items():
-            options += ["--client", f"{name}={value}"]
-        return Place(self.name, self.address, self.cluster.servers, "", opaque=False, options=tuple(options))
+        return places.Place(self.name, self.address, upkeep.address_of(self.cluster, self.transactions_topic), "", opaque=False)

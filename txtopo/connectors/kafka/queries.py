@@ -31,7 +31,7 @@ class Writes(streaming.Writes):
         return intake.apply(self._ledger, context, attempts.TransactionAttempt(txid, 0), rows)
 
     def clearing(self, query_id: str) -> str:
-        return self._ledger.command("clear", query_id)
+        return self._ledger.place.command("clear", query_id)
 
     def again(self, batch_id: int) -> str:
         return f"What was written of batch {batch_id} cannot be removed from a topic. To write the batch once more beside it,"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import urllib.parse
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -20,8 +21,40 @@ from txtopo.connectors.kafka.log import Log
 from txtopo.connectors.kafka.messages import FIELD
 from txtopo.topology import kept
 
+SCHEME = "kafka"
+"""Of the addresses of auxiliary topics."""
+
+_TOPIC = "transactions_topic"
+"""Of the options in an address: the sink's argument of this name. All others are settings of
+``client``."""
+
 _TIMEOUT_S = 60.0
 """Of the transactions that adopt."""
+
+
+def address_of(cluster: client.Cluster, topic: str | None) -> str:
+    """The auxiliary topics as the command line takes them:
+    ``kafka://host:port?security.protocol=SASL_SSL``."""
+    options = {_TOPIC: topic} if topic else {}
+    options.update((name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in cluster.settings.items())
+    query = urllib.parse.urlencode(options, quote_via=urllib.parse.quote)
+    return f"{SCHEME}://{cluster.servers}{f'?{query}' if query else ''}"
+
+
+def open_topics(address: str, name: str, topology_id: str | None) -> AuxiliaryTopics:
+    """The auxiliary topics at ``address`` of the sinks ``name`` of a topology.
+
+    :raises errors.UsageError: the address says something else, or there is no topology.
+    """
+    if not topology_id:
+        raise errors.UsageError("the auxiliary topics of Kafka sinks are named after their topology\n  Give --topology ID.")
+    servers, _, query = address.removeprefix(f"{SCHEME}://").partition("?")
+    try:
+        options = dict(urllib.parse.parse_qsl(query, strict_parsing=bool(query)))
+    except ValueError as error:
+        raise errors.UsageError(f"{address} cannot be read: {error}\n  Write {SCHEME}://host:port?setting=value&setting=value.") from None
+    topic = options.pop(_TOPIC, None)
+    return AuxiliaryTopics(client.Cluster("Kafka sink", servers, options), topology_id, topic, name)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,28 @@
+"""Opens the records of a store or sink by its address, as the command line gives it, without a
+topology.
+
+Apart from ``stores.by_address``, which knows no sink.
+"""
+
+from __future__ import annotations
+
+from txtopo.connectors.kafka import upkeep
+from txtopo.stores import by_address
+from txtopo.topology.kept import Kept
+
+EXAMPLES = (*by_address.EXAMPLES, f"{upkeep.SCHEME}://host:port,host:port")
+
+
+def open_kept(address: str, name: str, topology_id: str | None, must_exist: bool = True) -> Kept:
+    """The records ``name`` at ``address``: a store as ``stores.by_address.open_store`` opens it, or
+    the auxiliary topics of a Kafka sink of this name.
+
+    :raises errors.UsageError: there is no such store, although it ``must_exist``; its server does
+        not answer; or a sink's records are asked for without a topology.
+    """
+    if address.startswith(f"{upkeep.SCHEME}://"):
+        return upkeep.open_topics(address, name, topology_id)
+    return by_address.open_store(address, name, must_exist)
+
+
+__all__ = ["EXAMPLES", "open_kept"]
