@@ -11,8 +11,8 @@ import pytest
 
 from tests.patience import PATIENCE_S, wait_until
 from tests.topologies.sinks import BACKENDS, KINDS, LOOSE, OPAQUE, TRANSACTIONAL, UNDOING, Shop, WorkerProcess, cases, shop, write
-from txtopo.connectors.sinks.sql import ledger as sql_ledger
-from txtopo.connectors.sinks.sql import target as sql_target
+from txtopo.connectors.sql import ledger as sql_ledger
+from txtopo.connectors.sql import target as sql_target
 from txtopo.errors import SetupError, StaleAttemptError, StateMismatchError, TxtopoError
 from txtopo.stores import StoreConflict, stamps
 from txtopo.testing.contracts import store as contract

@@ -18,7 +18,7 @@ from tests.patience import wait_until
 from tests.servers.postgres import PostgresServer
 from tests.topologies.sinks import BACKENDS, KINDS, LOOSE, SALES, UNDOING, Shop, WorkerProcess, cases, shop, write
 from txtopo import Fields
-from txtopo.connectors.sinks.sql import postgresql
+from txtopo.connectors.sql import postgresql
 from txtopo.errors import FailedException, RowRefusedError, SetupError
 from txtopo.topology.transaction import TransactionAttempt
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.topologies.micro_batches import Frame, forget_resources, part
 from tests.topologies.sinks import BACKENDS, KINDS, LOOSE, SALES, Shop, cases, shop
-from txtopo.connectors.streaming import ForeachBatch, ForeachWriter
 from txtopo.errors import RowRefusedError, StateMismatchError, UsageError
+from txtopo.sinks.streaming import ForeachBatch, ForeachWriter
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.topologies.sinks import BACKENDS, Shop, WorkerProcess, shop
-from txtopo.connectors.sinks.sql import target as sql_target
 from txtopo.connectors.sql import SqlSink
+from txtopo.connectors.sql import target as sql_target
 from txtopo.errors import RowRefusedError
 from txtopo.topology.transaction import TransactionAttempt
 

@@ -435,7 +435,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a transaction of a Kafka sink divided otherwise is no state mismatch",
-        "txtopo/connectors/replays.py",
+        "txtopo/sinks/replays.py",
         "class DividedOtherwiseError(errors.StateMismatchError):\n",
         "class DividedOtherwiseError(Exception):\n",
         ("tests/unit/test_kafka_sink.py", "-k", "written_by_another_number"),

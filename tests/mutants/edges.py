@@ -176,14 +176,14 @@ EDGES = (
     # -- statements of users -----------------------------------------------------------------------
     Mutation(
         "a name between dollar quotes is a value of the statement",
-        "txtopo/connectors/sinks/sql/parameters.py",
+        "txtopo/connectors/sql/parameters.py",
         'r"(?<![\\w$])\\$(?P<tag>(?:[^\\W\\d]\\w*)?)\\$.*?\\$(?P=tag)\\$", _LINE',
         '_LINE',
         ("tests/unit/test_sql_sink.py",),
     ),
     Mutation(
         "a backslash does not keep the quote of an E text",
-        "txtopo/connectors/sinks/sql/parameters.py",
+        "txtopo/connectors/sql/parameters.py",
         'r"(?<![\\w$])[eE]" + _ESCAPED.format("\'")',
         '_DOUBLED.format("\'")',
         ("tests/unit/test_sql_sink.py",),
@@ -197,14 +197,14 @@ EDGES = (
     ),
     Mutation(
         "an undo log knows transactions from before its sink was adopted",
-        "txtopo/connectors/sinks/sql/ledger.py",
+        "txtopo/connectors/sql/ledger.py",
         "            if fence is None or fence.attempt == stamps.CLOSED_ATTEMPT:\n",
         "            if False:\n",
         ("tests/conformance/test_sql_sink.py", "-k", "sqlite and adopted"),
     ),
     Mutation(
         "a sink leaves it to the driver what becomes of a value",
-        "txtopo/connectors/sinks/sql/ledger.py",
+        "txtopo/connectors/sql/ledger.py",
         "                values.check(work)\n",
         "",
         ("tests/conformance/test_values.py", "-k", "sqlite"),
@@ -212,21 +212,21 @@ EDGES = (
     # -- keys that a table compares loosely --------------------------------------------------------
     Mutation(
         "two spellings of a key are one row in SQLite",
-        "txtopo/connectors/sinks/sql/sqlite.py",
+        "txtopo/connectors/sql/sqlite.py",
         "        if stored is not None:\n            raise work.misspelt(number, row, stored)\n",
         "",
         (*_SPELLING, "-k", "sqlite"),
     ),
     Mutation(
         "two spellings of a key are one row in PostgreSQL",
-        "txtopo/connectors/sinks/sql/postgresql.py",
+        "txtopo/connectors/sql/postgresql.py",
         "    if (misspelt := cursor.fetchone()) is not None:\n        raise work.misspelt(0,",
         "    if (misspelt := cursor.fetchone()) is not None and False:\n        raise work.misspelt(0,",
         (*_SPELLING, "-k", "postgresql"),
     ),
     Mutation(
         "two spellings of a key are one row in MariaDB",
-        "txtopo/connectors/sinks/sql/mysql.py",
+        "txtopo/connectors/sql/mysql.py",
         "            if all(isinstance(text, str) for text in spelt) and spelt not in stored:\n",
         "            if False:\n",
         (*_SPELLING, "-k", "mariadb"),

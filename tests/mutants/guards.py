@@ -310,21 +310,21 @@ GUARDS = (
         (
             Mutation(
                 "a sink in SQLite replaces rows that another topology may take back",
-                "txtopo/connectors/sinks/sql/sqlite.py",
+                "txtopo/connectors/sql/sqlite.py",
                 "    if other is not None:\n        raise work.shared(other)\n",
                 "",
                 ("tests/conformance/test_sql_sink.py", "-k", "TwoTopologies and sqlite"),
             ),
             Mutation(
                 "a sink in PostgreSQL replaces rows that another topology may take back",
-                "txtopo/connectors/sinks/sql/postgresql.py",
+                "txtopo/connectors/sql/postgresql.py",
                 "        if (other := cursor.fetchone()) is not None:\n            raise work.shared(other)\n",
                 "",
                 _TWO_TOPOLOGIES,
             ),
             Mutation(
                 "a sink in PostgreSQL looks for rows of another topology before it has waited for them",
-                "txtopo/connectors/sinks/sql/postgresql.py",
+                "txtopo/connectors/sql/postgresql.py",
                 '        _log(cursor, session, work, last)\n',
                 '        _log(cursor, session, work, last)\n'
                 '        _run(cursor, work.find_other_topology("%s"), [work.topology, sql_target.mark_of(work.stamp), work.stamp.task])\n'
@@ -334,7 +334,7 @@ GUARDS = (
             ),
             Mutation(
                 "a component that a topology has no more keeps its rows from the others",
-                "txtopo/connectors/sinks/sql/target.py",
+                "txtopo/connectors/sql/target.py",
                 'return f"{self.stamp.topology_id}/"',
                 "return writer_of(self.stamp)",
                 _TWO_TOPOLOGIES,
@@ -1447,7 +1447,7 @@ GUARDS = (
             ),
             Mutation(
                 "a checkpoint says nothing of the number of partitions",
-                "txtopo/connectors/sinks/sql/ledger.py",
+                "txtopo/connectors/sql/ledger.py",
                 "    if not is_known or fence.attempt == stamps.CLOSED_ATTEMPT:\n",
                 "    if True:\n",
                 ("tests/conformance/test_sql_sink_queries.py", "-k", "sqlite"),

@@ -22,7 +22,7 @@ from typing import Any
 from tests.patience import PATIENCE_S, OutOfPatience, wait_until
 from tests.quick_java import QUICK_JAVA
 from txtopo.connectors.sql import SqlSink
-from txtopo.connectors.streaming import ForeachWriter
+from txtopo.sinks.streaming import ForeachWriter
 
 ROOT = Path(__file__).parents[2]
 BATCHES = 4
@@ -73,7 +73,7 @@ class HeldWriter(ForeachWriter):
 
     def close(self, error: Exception | None) -> None:
         super().close(error)
-        partition, epoch = self._place
+        partition, epoch = self._opened.task_index, self._epoch
         if partition == 0:
             self.hold.reach(epoch)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from txtopo.connectors import streaming
-from txtopo.connectors.streaming import ForeachWriter
+from txtopo.sinks import streaming
+from txtopo.sinks.streaming import ForeachWriter
 
 
 class Frame:

@@ -149,7 +149,7 @@ class TestMessages:
             Convert(Shape("field:shop", value="name"), self.FIELDS, "write")(("1:0", 1, b"v", 1, 7))
 
     def test_a_field_that_is_not_there_is_named(self) -> None:
-        with pytest.raises(UsageError, match="the sink of 'write' gets no field 'value'; there are tx, id, name, when, shop\n"):
+        with pytest.raises(UsageError, match="the sink of 'write' gets no field 'value'; there are id, name, when, shop\n"):
             Convert(Shape("sales"), self.FIELDS, "write")
 
 

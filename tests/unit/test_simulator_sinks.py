@@ -22,9 +22,9 @@ from tests.topologies.sinks import Shop
 from txtopo import BaseTransactionalBolt, ICommitter, TopologyContext, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.connectors.kafka import KafkaSink
 from txtopo.connectors.kafka import ledger as kafka_ledger
-from txtopo.connectors.sinks.sql.ledger import Ledger, SqliteLedger, SqlLedger, open_ledger
-from txtopo.connectors.sinks.sql.target import target_of
 from txtopo.connectors.sql import SqlSink
+from txtopo.connectors.sql.ledger import Ledger, SqliteLedger, SqlLedger, open_ledger
+from txtopo.connectors.sql.target import target_of
 from txtopo.dataplane.worker import Resources
 from txtopo.errors import FailedException, TxtopoError, UsageError
 from txtopo.stores import RedisStore, SqliteStore, SqlStore, StoreConflict

@@ -20,11 +20,10 @@ import sqlalchemy as sa
 from pyspark import TaskContext
 
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt, Tuple, UsageError
-from txtopo.connectors import spool, tuple_rows
-from txtopo.connectors.sinks.sql import parameters, sqlite, values
-from txtopo.connectors.sinks.sql import target as sql_target
-from txtopo.connectors.sql import SqlSink
+from txtopo.connectors.sql import SqlSink, parameters, sqlite, values
+from txtopo.connectors.sql import target as sql_target
 from txtopo.errors import RowRefusedError
+from txtopo.sinks import spool, tuple_rows
 from txtopo.stores.stamps import Stamp
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.testing.contracts.worker_process import WorkerProcess
@@ -275,7 +274,7 @@ def test_a_row_has_the_fields_that_were_named_in_their_order(columns: Any, rows:
 def test_the_fields_of_a_statement_are_found_by_its_names_and_not_by_their_order() -> None:
     sink = SqlSink("shop.db", statement="INSERT INTO sales VALUES (:a, :b)", columns={"b": "id", "a": "cents"})
     assert taken(prepared(sink), Fields("tx", "id", "cents"), (1, 10)).rows == [(10, 1)]
-    with pytest.raises(UsageError, match=r"gets no field 'cents'; there are tx, id\n  Name a field in the statement, as :name\."):
+    with pytest.raises(UsageError, match=r"gets no field 'cents'; there are id\n  Name a field in the statement, as :name\."):
         taken(prepared(sink), Fields("tx", "id"), (1,))
 
 
@@ -488,7 +487,7 @@ def test_tuples_of_several_streams_may_have_their_fields_in_different_places() -
 
 
 def test_a_field_that_is_missing_is_named_and_so_are_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"the sink of 'write' gets no field 'price'; there are tx, id, cents\n.*columns=\{'column': 'field'\}"):
+    with pytest.raises(UsageError, match=r"the sink of 'write' gets no field 'price'; there are id, cents\n.*columns=\{'column': 'field'\}"):
         taken(prepared(SqlSink("shop.db", "sales", ["price"])), Fields("tx", "id", "cents"), (1, 10))
     with pytest.raises(UsageError, match=r"fields id, cents and others with id\n  Name those to write"):
         taken(taken(prepared(SqlSink("shop.db", "sales")), Fields("tx", "id"), (1,)), Fields("tx", "id", "cents"), (1, 10))

@@ -117,6 +117,10 @@ class Store(destination.Destination):
         """The store itself."""
         return self
 
+    def command(self, action: str, topology_id: str) -> str:
+        """The command line that does ``action``, such as ``clear``."""
+        return self._place.command(action, topology_id)
+
     def shown(self) -> list[dict[str, Any]]:
         """The fences, as JSON-able values."""
         return [dataclasses.asdict(fence) for fence in self.fences()]

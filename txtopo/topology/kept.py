@@ -68,6 +68,10 @@ class Kept(Protocol):
     def exists(self) -> bool:
         """Whether there are any."""
 
+    def command(self, action: str, topology_id: str) -> str:
+        """The command line that does ``action``, such as ``clear``, to the records of a topology.
+        """
+
     def shown(self) -> Sequence[Mapping[str, Any]]:
         """Everything that they say of topologies, as JSON-able values."""
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from txtopo import errors
-from txtopo.connectors import replays
 from txtopo.connectors.kafka.auxiliary import Record
+from txtopo.sinks import replays
 from txtopo.stores import fencing, stamps, visible
 from txtopo.stores import place as places
 from txtopo.topology import context as contexts

@@ -131,6 +131,11 @@ class Ledger(destination.Destination):
         """The target in messages."""
         return f"kafka://{self.cluster.servers}#{self.topic}"
 
+    @property
+    def sink(self) -> str:
+        """Where the rows go, for messages."""
+        return self.address
+
     def auxiliary_topic(self, topology_id: str, component: str) -> str:
         """The name of the auxiliary topic."""
         return self.transactions_topic or auxiliary.topic_name(topology_id, component)

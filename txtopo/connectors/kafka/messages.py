@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from txtopo import errors, plain_json
-from txtopo.connectors import tuple_rows
 from txtopo.connectors.kafka.producing import Message
+from txtopo.sinks import tuple_rows
 
 Format = Literal["bytes", "text", "json"]
 FORMATS = ("bytes", "text", "json")
@@ -142,7 +142,7 @@ class Convert:
     def _certain(self, field: str) -> int:
         if field not in self.fields:
             raise errors.UsageError(
-                f"the sink of {self._component!r} gets no field {field!r}; there are {', '.join(self.fields)}\n"
+                f"the sink of {self._component!r} gets no field {field!r}; there are {', '.join(self.fields[1:])}\n"
                 "  Name the fields of the tuples in key=, value=, columns=, headers=, partition= and timestamp=."
             )
         return self.fields.index(field)

@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors import streaming
-from txtopo.connectors.kafka import auxiliary, intake, messages, queries, target
+from txtopo.connectors.kafka import auxiliary, intake, messages, target
 from txtopo.connectors.kafka import client as clients
 from txtopo.connectors.kafka import ledger as ledgers
-from txtopo.topology import bolt
+from txtopo.sinks import sink as sinks
+from txtopo.sinks import streaming
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
-from txtopo.topology.stream import Fields, OutputFieldsDeclarer, Tuple
+from txtopo.topology.stream import Fields
 from txtopo.topology.transaction import TransactionAttempt
 
 _OWNER = "Kafka sink"
@@ -41,7 +41,7 @@ _OURS = {
 """Settings that users may not give, and why."""
 
 
-class KafkaSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
+class KafkaSink(sinks.Sink):
     """A committer that writes every tuple as one record of a topic, exactly once for all that read
     committed records.
 
@@ -77,11 +77,12 @@ class KafkaSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
     :param client: settings of librdkafka. A secret is named, by a variable or a file:
         ``{"sasl.password_env": "KAFKA_PASSWORD"}``.
 
-    It emits ``(tx, rows)``: how many records each of its tasks wrote; on every attempt, also if
-    they were there already.
-
     :raises errors.ConfigError: an impossible argument.
     """
+
+    ledger: ledgers.Ledger
+    rows_are_in = "auxiliary topic"
+    begin_again = "What was written of batch {batch_id} cannot be removed from a topic. To write the batch once more beside it,"
 
     def __init__(
         self,
@@ -115,14 +116,8 @@ class KafkaSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         cluster = clients.Cluster(_OWNER, servers, dict(client or {}))
         self.ledger = ledgers.Ledger(cluster, topic, name, transactions_topic, float(transaction_timeout_s), stamp_headers)
 
-    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        declarer.declare(Fields("tx", "rows"))
-
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
-        self.context, self.collector, self.attempt = context, collector, attempt
-        self.messages: list[messages.Message] = []
-        self._taken_from: Fields | None = None
-        self._take: intake.Intake | None = None
+        super().prepare(conf, context, collector, attempt)
         self.ledger.auxiliary_topic(context.topology_id, context.component_id)
         self.check_destination(resource=context.resource)
 
@@ -132,46 +127,11 @@ class KafkaSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
             target.checked(resource, self.ledger.cluster, self.shape.topic, self.shape.key is not None)
         target.check_timeout(resource, self.ledger.cluster, self.ledger.timeout_s)
 
-    def execute(self, tup: Tuple) -> None:
-        if self._take is None or tup.fields is not self._taken_from:
-            context = self.context
-            self._taken_from = tup.fields
-            self._take = intake.Intake(self.shape, self.ledger, context.resource, context.component_id, tuple(tup.fields), context.task_index)
-        self.messages.append(self._take(tup.values))
+    def taker(self, context: TopologyContext, fields: Sequence[str]) -> intake.Intake:
+        return intake.Intake(self.shape, self.ledger, context.resource, context.component_id, fields, context.task_index)
 
-    def finish_batch(self) -> None:
-        intake.apply(self.ledger, self.context, self.attempt, self.messages)
-        self.collector.emit([self.attempt, len(self.messages)])
-
-    def foreach_batch(self, query_id: str, *, begin_at: int = 0) -> streaming.ForeachBatch:
-        """What ``writeStream.foreachBatch(…)`` takes: each micro-batch is one transaction of Kafka,
-        however it is partitioned.
-
-        :param query_id: names the query in the auxiliary records, always the same for one query and
-            its checkpoint; like a topology's id.
-        :param begin_at: the first batch id this sink is given, if the query ran without it before.
-        """
-        return streaming.ForeachBatch(queries.Writes(self.ledger, self.shape), query_id, begin_at)
-
-    def foreach_writer(self, query_id: str, *, partitions: int, begin_at: int = 0) -> streaming.ForeachWriter:
-        """What ``writeStream.foreach(…)`` takes: each partition of a micro-batch is one transaction
-        of Kafka, written by the executor that has it.
-
-        :param partitions: the number of partitions of a micro-batch, and your promise that they
-            hold the same rows at every replay: ``stream.repartition(8,
-            "key").writeStream.foreach(sink.foreach_writer("q", partitions=8))``. If you cannot
-            promise it, use :meth:`foreach_batch`. So do if a task may fail in the middle: Spark
-            then hands over a part of a partition as if it were the whole, and the partition that
-            comes again is refused.
-        """
-        return streaming.ForeachWriter(queries.Writes(self.ledger, self.shape), query_id, partitions, begin_at)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A sink is held between the phases: what knows the process stays behind.
-        return {**vars(self), "_take": None} if "_take" in vars(self) else vars(self)
-
-    def __repr__(self) -> str:
-        return f"<KafkaSink {self.ledger.address}>"
+    def write(self, context: TopologyContext, attempt: TransactionAttempt, fields: Sequence[str], rows: Sequence[Any]) -> bool:
+        return intake.apply(self.ledger, context, attempt, rows)
 
 
 def _check(name: Any, transactions_topic: Any, timeout_s: Any) -> None:

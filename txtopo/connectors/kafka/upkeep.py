@@ -19,6 +19,7 @@ from txtopo.connectors.kafka import auxiliary, client, producing
 from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic, Record
 from txtopo.connectors.kafka.log import Log
 from txtopo.connectors.kafka.messages import FIELD
+from txtopo.stores import place as places
 from txtopo.topology import kept
 
 SCHEME = "kafka"
@@ -145,6 +146,10 @@ class AuxiliaryTopics:
         return any(beginnings[place].offset < ends[place].offset for place in places)
 
     # -- as a store -------------------------------------------------------------------------------
+
+    def command(self, action: str, topology_id: str) -> str:
+        """The command line that does ``action``, such as ``clear``."""
+        return places.Place(self.name, self.address, address_of(self._cluster, self._topic), "", opaque=False).command(action, topology_id)
 
     def exists(self) -> bool:
         """Whether there is any."""

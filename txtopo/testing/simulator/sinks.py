@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from txtopo.connectors import tuple_rows
-from txtopo.connectors.sinks.sql import ledger
-from txtopo.connectors.sinks.sql import target as sql_target
-from txtopo.connectors.sinks.sql.target import Target, Work
+from txtopo.connectors.sql import ledger
+from txtopo.connectors.sql import target as sql_target
+from txtopo.connectors.sql.target import Target, Work
+from txtopo.sinks import tuple_rows
 from txtopo.stores import base, conflicts, sessions
 from txtopo.testing import stores
 from txtopo.testing.simulator.simulated_store import SimulatedStore

@@ -22,7 +22,7 @@ import tempfile
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.sinks.sql import ledger
+from txtopo.connectors.sql import ledger
 from txtopo.dataplane import wire
 from txtopo.stores import base
 from txtopo.stores.sqlite import store as sqlite

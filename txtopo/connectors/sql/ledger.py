@@ -23,9 +23,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors import replays
-from txtopo.connectors.sinks.sql import parameters, values
-from txtopo.connectors.sinks.sql import target as sql_target
+from txtopo.connectors.sql import parameters, values
+from txtopo.connectors.sql import target as sql_target
+from txtopo.sinks import replays
 from txtopo.stores import base, sessions, stamps
 from txtopo.stores.servers.store import SqlStore
 from txtopo.stores.sqlite.store import SqliteStore
@@ -50,9 +50,9 @@ class _Database:
 
 
 _DATABASES = {
-    "sqlite": _Database("txtopo.connectors.sinks.sql.sqlite"),
-    "postgresql+psycopg": _Database("txtopo.connectors.sinks.sql.postgresql", "postgres"),
-    "mysql+pymysql": _Database("txtopo.connectors.sinks.sql.mysql", "mysql", "which MySQL and MariaDB cannot make inside a transaction"),
+    "sqlite": _Database("txtopo.connectors.sql.sqlite"),
+    "postgresql+psycopg": _Database("txtopo.connectors.sql.postgresql", "postgres"),
+    "mysql+pymysql": _Database("txtopo.connectors.sql.mysql", "mysql", "which MySQL and MariaDB cannot make inside a transaction"),
 }
 """By the scheme of an address. The one registry of the databases of sinks, beside that of the
 servers of stores (``txtopo.stores.servers.store``) and the quotes of statements (``parameters``).

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors import tuple_rows
-from txtopo.connectors.sinks.sql import target as sql_target
-from txtopo.connectors.sinks.sql import values
-from txtopo.connectors.sinks.sql.target import Target, Work, listed, quoted
+from txtopo.connectors.sql import target as sql_target
+from txtopo.connectors.sql import values
+from txtopo.connectors.sql.target import Target, Work, listed, quoted
+from txtopo.sinks import tuple_rows
 from txtopo.stores import conflicts
 
 _READ_AS = {"": "(?is)(?!.*INT)(.*(CHAR|CLOB|TEXT|BLOB).*)?", "double": "(?is)(?!.*INT).*(REAL|FLOA|DOUB).*", "number": "(?s).*"}

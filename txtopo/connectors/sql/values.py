@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from txtopo import errors
-from txtopo.connectors.sinks.sql import target as sql_target
+from txtopo.connectors.sql import target as sql_target
 
 PORTION_ROWS = 10_000
 """How many rows are judged at once, column by column."""

@@ -8,8 +8,8 @@ writes a whole micro-batch in one transaction of the sink, keyed by (query, batc
 driver. :class:`ForeachWriter` writes each partition in its own, keyed by (query, partition, epoch),
 where the user promises that partitions stay as they are; the sink checks that their number did.
 
-Apart from the sinks, which are its :class:`Writes`, and apart from ``runtime`` because it needs
-nothing of Spark but its arguments.
+Apart from ``sink``, which writes for topologies, and from ``runtime``, because it needs nothing of
+Spark but its arguments.
 
 Invariants:
     - A batch id is written by one query of one checkpoint; a query that begins anew, or goes back,
@@ -22,14 +22,14 @@ Invariants:
 
 from __future__ import annotations
 
-import abc
 import contextlib
+import copy
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from txtopo import errors
-from txtopo.connectors import replays, spool
+from txtopo.sinks import replays, spool
 from txtopo.topology import context as contexts
 from txtopo.topology import transaction as attempts
 
@@ -40,6 +40,9 @@ query (StreamExecution.QUERY_ID_KEY)."""
 SORTS_PROPERTY = "spark.sql.execution.sortBeforeRepartition"
 """Of a Spark job: "false" under a real-time trigger, to which StreamExecution gives no property of
 its own."""
+
+BATCH = "batch"
+"""The field of a row's batch id, in front of the row's columns, as the attempt of a tuple is."""
 
 UNKNOWN_GENERATION = "unknown"
 """Where Spark does not tell it, as over Spark Connect."""
@@ -55,41 +58,16 @@ def resource(name: str, factory: Callable[[], Any]) -> Any:
     return _resources[name]
 
 
-class Writes(abc.ABC):
-    """What a query needs of a sink. Pickles."""
+class Writes(Protocol):
+    """The part of a ``sink.Sink`` that a query needs. Pickles."""
 
-    address: str
-    """The sink, for messages."""
-    known_as: str
-    """The name of the sink in a topology's state."""
-    place: str
-    """What rows are written to: a table, a topic."""
+    ledger: Any
+    rows_are_in: str
+    begin_again: str
 
-    @abc.abstractmethod
-    def taker(self, names: Sequence[str], query_id: str, batch_id: int) -> Callable[[tuple[Any, ...]], Any]:
-        """A function that makes of the values of columns ``names`` what :meth:`write` takes.
+    def taker(self, context: contexts.TopologyContext, fields: Sequence[str]) -> Callable[[Sequence[Any]], Any]: ...
 
-        :raises errors.UsageError: a column is not there.
-        """
-
-    @abc.abstractmethod
-    def write(self, context: contexts.TopologyContext, txid: int, names: Sequence[str], rows: Sequence[Any]) -> bool:
-        """Write the rows of one task of a transaction, all of them or none, once; False if they
-        were there already. The transaction has one attempt.
-
-        :param names: as for :meth:`taker`; empty if there are no rows.
-        :raises replays.DividedOtherwiseError: it was begun with another number of tasks.
-        :raises replays.OtherRowsError: it was written with another number of rows.
-        """
-
-    @abc.abstractmethod
-    def clearing(self, query_id: str) -> str:
-        """The command line that makes the sink forget the query."""
-
-    @abc.abstractmethod
-    def again(self, batch_id: int) -> str:
-        """What to do before a batch that was written otherwise can be written again, up to a
-        command that follows."""
+    def write_batch(self, context: contexts.TopologyContext, txid: int, fields: Sequence[str], rows: Sequence[Any]) -> bool: ...
 
 
 class _Query:
@@ -102,33 +80,38 @@ class _Query:
     """The cause and the cure where a batch that was written comes again with another number of
     rows."""
 
-    def __init__(self, writes: Writes, query_id: str, begin_at: int) -> None:
+    def __init__(self, sink: Writes, query_id: str, begin_at: int) -> None:
         if not isinstance(query_id, str) or not query_id:
             raise errors.UsageError(
                 f"the id of a query is a text, not {query_id!r}\n  Give the same one for as long as the query keeps its checkpoint."
             )
         if query_id != query_id.strip():
             raise errors.UsageError(f"a query's id neither begins nor ends with white space: {query_id!r}\n  Remove it: not all databases see.")
-        self.writes, self.query_id, self.begin_at = writes, query_id, begin_at
+        # Apart from the sink in a topology, and from that of another query.
+        self.sink, self.query_id, self.begin_at = copy.copy(sink), query_id, begin_at
 
-    def _write(self, rows: Sequence[Any], names: Sequence[str], batch_id: int, task: int, tasks: int, generation: str) -> bool:
+    def _context(self, batch_id: int, task: int, tasks: int, generation: str) -> contexts.TopologyContext:
         # A query with a checkpoint at this batch has finished all earlier batches: that is the
         # record.
-        name = f"{self.component}/{self.writes.known_as}"
+        name = f"{self.component}/{self.sink.ledger.name}"
         known = {name: attempts.TransactionAttempt(batch_id, 0)} if batch_id > self.begin_at else {}
-        context = contexts.TopologyContext(
+        return contexts.TopologyContext(
             self.query_id, generation, self.component, task, {self.component: tasks}, "commit", resource, known_stores=known
         )
+
+    def _write(self, context: contexts.TopologyContext, batch_id: int, fields: Sequence[str], rows: Sequence[Any]) -> bool:
         with self._explaining(batch_id):
-            return self.writes.write(context, batch_id + 1, names, rows)
+            return self.sink.write_batch(context, batch_id + 1, fields, rows)
 
     @contextlib.contextmanager
     def _explaining(self, batch_id: int) -> Iterator[None]:
-        mismatch = f"the sink {self.writes.address} does not go with batch {batch_id} of query {self.query_id!r}"
-        command = self.writes.clearing(self.query_id)
+        rows_are_in = self.sink.rows_are_in
+        mismatch = f"the sink {self.sink.ledger.sink} does not go with batch {batch_id} of query {self.query_id!r}"
+        command = self.sink.ledger.kept(self.query_id, self.component).command("clear", self.query_id)
         clear = f"    `{command}`: forget the query; its batches are new then"
         hint = self.hint.format(batch_id=batch_id)
-        begin = f"    begin_at=N, after that if the checkpoint is another one: take the {self.writes.place} as it is, and batch N as the next"
+        begin_again = self.sink.begin_again.format(batch_id=batch_id, rows_are_in=rows_are_in)
+        begin = f"    begin_at=N, after that if the checkpoint is another one: take the {rows_are_in} as it is, and batch N as the next"
         try:
             yield
         except errors.StaleAttemptError as error:
@@ -146,12 +129,12 @@ class _Query:
             fact = str(error).splitlines()[0]
             raise errors.StateMismatchError(
                 f"{mismatch}: {fact}\n  (a transaction is a batch, counted from 1; ZooKeeper stands for the checkpoint)\n"
-                f"  Nothing was written. {hint}Restore {self.writes.place} and checkpoint of the same moment, or choose:\n{clear}\n{begin}"
+                f"  Nothing was written. {hint}Restore {rows_are_in} and checkpoint of the same moment, or choose:\n{clear}\n{begin}"
             ) from error
         except replays.OtherRowsError as error:
             fact = str(error).splitlines()[0]
             raise errors.StateMismatchError(
-                f"{mismatch}: {fact}\n  {self.other_rows}\n  Nothing was written now. {self.writes.again(batch_id)} type\n"
+                f"{mismatch}: {fact}\n  {self.other_rows}\n  Nothing was written now. {begin_again} type\n"
                 f"    `{command}`\n  and give begin_at={batch_id}."
             ) from error
 
@@ -168,15 +151,15 @@ class ForeachBatch(_Query):
         :param frame: its DataFrame.
         :raises errors.StateMismatchError: database and checkpoint do not belong together.
         """
-        names = tuple(frame.columns)
-        take = self.writes.taker(names, self.query_id, batch_id)
         generation = UNKNOWN_GENERATION
         with contextlib.suppress(Exception):
             generation = frame.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or generation
+        context, fields = self._context(batch_id, 0, 1, generation), (BATCH, *frame.columns)
+        take = self.sink.taker(context, fields)
         with contextlib.closing(spool.Spool()) as rows:
             for row in frame.toLocalIterator():
-                rows.append(take(tuple(row)))
-            self._write(rows, names, batch_id, 0, 1, generation)
+                rows.append(take((batch_id, *row)))
+            self._write(context, batch_id, fields, rows)
 
 
 class ForeachWriter(_Query):
@@ -190,8 +173,8 @@ class ForeachWriter(_Query):
         " or nothing; use it instead."
     )
 
-    def __init__(self, writes: Writes, query_id: str, partitions: int, begin_at: int) -> None:
-        super().__init__(writes, query_id, begin_at)
+    def __init__(self, sink: Writes, query_id: str, partitions: int, begin_at: int) -> None:
+        super().__init__(sink, query_id, begin_at)
         if not isinstance(partitions, int) or partitions < 1:
             raise errors.UsageError(f"the partitions of a query are 1 or more, not {partitions!r}\n  Give the number you repartition by.")
         self.partitions = partitions
@@ -209,23 +192,24 @@ class ForeachWriter(_Query):
                 f"  Its trigger is realTime=…, or {SORTS_PROPERTY} is false. Nothing was written.\n"
                 "  Take another trigger, such as processingTime='1 second'."
             )
-        self._place, self._rows = (partition_id, epoch_id), spool.Spool()
-        self._names: tuple[str, ...] = ()
+        generation = _property_of_task(QUERY_PROPERTY) or UNKNOWN_GENERATION
+        self._opened = self._context(epoch_id, partition_id, self.partitions, generation)
+        self._epoch, self._rows = epoch_id, spool.Spool()
+        self._fields: tuple[str, ...] = ()
         return True
 
     def process(self, row: Any) -> None:
         """Take one row."""
-        if not self._names:
-            self._names = tuple(row.__fields__)
-            self._take = self.writes.taker(self._names, self.query_id, self._place[1])
-        self._rows.append(self._take(tuple(row)))
+        if not self._fields:
+            self._fields = (BATCH, *row.__fields__)
+            self._take = self.sink.taker(self._opened, self._fields)
+        self._rows.append(self._take((self._epoch, *row)))
 
     def close(self, error: Exception | None) -> None:
         """End the partition: write it, unless it failed or was written before."""
         with contextlib.closing(self._rows) as rows:
             if error is None:
-                partition, epoch = self._place
-                self._write(rows, self._names, epoch, partition, self.partitions, _property_of_task(QUERY_PROPERTY) or UNKNOWN_GENERATION)
+                self._write(self._opened, self._epoch, self._fields, rows)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}

@@ -22,9 +22,9 @@ from typing import Any
 import pymysql
 
 from txtopo import errors
-from txtopo.connectors.sinks.sql import target as sql_target
-from txtopo.connectors.sinks.sql import values
-from txtopo.connectors.sinks.sql.target import Target, Work
+from txtopo.connectors.sql import target as sql_target
+from txtopo.connectors.sql import values
+from txtopo.connectors.sql.target import Target, Work
 from txtopo.stores.mysql import errors as faults
 
 PORTION_ROWS = 10_000

@@ -3,7 +3,7 @@
 ``SqlSink`` is a committer. In its database transaction a task writes its rows and one auxiliary row
 about them: topology, generation, component, task, txid, attempt. A replay meets the auxiliary row,
 or takes back the rows of a failed attempt (opaque batches); a late task of an older attempt loses
-to the fence. The same sink serves Structured Streaming, see ``streaming``.
+to the fence. The same sink serves Structured Streaming, see ``sinks.streaming``.
 
 Apart from ``ledger``, which decides whether rows are written, and from the modules of databases,
 which write them: here are the arguments of users, and the way from a tuple to a row. Runs on
@@ -12,23 +12,25 @@ executors: standard library only, and the driver of the database where it is use
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors import streaming, tuple_rows
-from txtopo.connectors.sinks.sql import ledger, parameters, queries
-from txtopo.connectors.sinks.sql import target as sql_target
-from txtopo.topology import bolt
+from txtopo.connectors.sql import ledger as ledgers
+from txtopo.connectors.sql import parameters
+from txtopo.connectors.sql import target as sql_target
+from txtopo.sinks import sink as sinks
+from txtopo.sinks import tuple_rows
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
-from txtopo.topology.stream import Fields, OutputFieldsDeclarer, Tuple
+from txtopo.topology.stream import Fields
 from txtopo.topology.transaction import TransactionAttempt
 
 
-class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
+class SqlSink(sinks.Sink):
     """A committer that writes every tuple as one row of a table of yours, exactly once.
 
     ``builder.set_bolt("write", SqlSink("shop.db", "sales", ["id", "cents"]),
@@ -55,12 +57,14 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         ``password_env``, ``password_file``, ``lock_timeout_s``, ``statement_timeout_s``,
         ``idle_timeout_s`` (servers).
 
-    It emits ``(tx, rows)``: how many rows each of its tasks wrote; on every attempt, also if they
-    were there already.
-
     :raises errors.UsageError: the arguments contradict each other, or the rows of a failed opaque
         attempt could not be taken back.
     """
+
+    ledger: ledgers.Ledger
+    """The store of the auxiliary rows: ``ledger.fences()``, ``ledger.adopt(…)`` and
+    ``ledger.clear(…)`` as those of any store."""
+    _columns: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         statement: str | None = None,
         opaque: bool = False,
         mark: str | None = None,
-        auxiliary_table: str = ledger.TABLE,
+        auxiliary_table: str = ledgers.TABLE,
         **options: Any,
     ) -> None:
         target = sql_target.target_of(table, columns, key, statement, mark, opaque, parameters.dialect_of(os.fspath(database)))
@@ -82,9 +86,7 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         names = dict(zip(target.columns, self.fields, strict=True))
         self.key_fields = Fields(*(names[column] for column in target.key)) if target.key else None
         """The fields of a tuple that become its key: equal keys must come to one task (R32)."""
-        self.ledger = ledger.open_ledger(os.fspath(database), auxiliary_table, target, options)
-        """The store of the auxiliary rows: ``ledger.fences()``, ``ledger.adopt(…)`` and
-        ``ledger.clear(…)`` as those of any store."""
+        self.ledger = ledgers.open_ledger(os.fspath(database), auxiliary_table, target, options)
 
     def check_destination(self, fields: Fields) -> None:
         """Ask the database for the table, and for its columns for tuples with ``fields``."""
@@ -95,57 +97,31 @@ class SqlSink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         """Whether rows of a failed attempt are taken back."""
         return self.ledger.opaque
 
-    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        declarer.declare(Fields("tx", "rows"))
-
     def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
-        self.context, self.collector, self.attempt = context, collector, attempt
-        self.rows: list[tuple[Any, ...]] = []
-        self._taken_from: Fields | None = None
-        self._columns: tuple[str, ...] = ()
-        self._take: Callable[[tuple[Any, ...]], tuple[Any, ...]] = tuple
+        super().prepare(conf, context, collector, attempt)
+        self._columns = ()
 
-    def execute(self, tup: Tuple) -> None:
-        if tup.fields is not self._taken_from:
-            self._prepare_to_take(tup.fields)
-        self.rows.append(self._take(tup.values))
-
-    def finish_batch(self) -> None:
-        self.ledger.apply(self.context, self.attempt, self._columns, self.rows)
-        self.collector.emit([self.attempt, len(self.rows)])
-
-    def foreach_batch(self, query_id: str, *, begin_at: int = 0) -> streaming.ForeachBatch:
-        """What ``writeStream.foreachBatch(…)`` takes: each micro-batch is one transaction of the
-        database, however it is partitioned.
-
-        :param query_id: names the query in the auxiliary rows, always the same for one query and
-            its checkpoint; like a topology's id.
-        :param begin_at: the first batch id this sink is given, if the query ran without it before.
-        """
-        return streaming.ForeachBatch(queries.Writes(self.ledger, self.fields), query_id, begin_at)
-
-    def foreach_writer(self, query_id: str, *, partitions: int, begin_at: int = 0) -> streaming.ForeachWriter:
-        """What ``writeStream.foreach(…)`` takes: each partition of a micro-batch is one
-        transaction, written by the executor that has it.
-
-        :param partitions: the number of partitions of a micro-batch, and your promise that they
-            hold the same rows at every replay: ``stream.repartition(8,
-            "key").writeStream.foreach(sink.foreach_writer("q", partitions=8))``. If you cannot
-            promise it, use :meth:`foreach_batch`. So do if a task may fail in the middle: Spark
-            then hands over a part of a partition as if it were the whole, and the partition that
-            comes again is refused.
-        """
-        return streaming.ForeachWriter(queries.Writes(self.ledger, self.fields), query_id, partitions, begin_at)
-
-    def _prepare_to_take(self, fields: Fields) -> None:
-        columns = self.ledger.target.columns or tuple(fields)[1:]
+    def taker(self, context: TopologyContext, fields: Sequence[str]) -> Callable[[Sequence[Any]], Any]:
+        columns = self._columns_of(fields)
         if self._columns and columns != self._columns:
             raise errors.UsageError(
-                f"the sink of component {self.context.component_id!r} gets tuples with the fields {', '.join(columns)} and others with "
+                f"the sink of component {context.component_id!r} gets tuples with the fields {', '.join(columns)} and others with "
                 f"{', '.join(self._columns)}\n  Name those to write by columns=."
             )
-        self._take = tuple_rows.taker(fields, self.fields or columns, self.context.component_id, self.ledger.target.statement is not None)
-        self._columns, self._taken_from = columns, fields
+        self._columns = columns
+        return tuple_rows.taker(fields, self.fields or columns, context.component_id, self.ledger.target.statement is not None)
+
+    def write(self, context: TopologyContext, attempt: TransactionAttempt, fields: Sequence[str], rows: Sequence[Any]) -> bool:
+        return self.ledger.apply(context, attempt, self._columns_of(fields), rows)
+
+    def write_batch(self, context: TopologyContext, txid: int, fields: Sequence[str], rows: Sequence[Any]) -> bool:
+        # The attempt of a transaction stands for the division of its rows among its writers.
+        ledger = copy.copy(self.ledger)
+        ledger.has_one_attempt = True
+        return ledger.apply(context, TransactionAttempt(txid, context.num_tasks), self._columns_of(fields), rows)
+
+    def _columns_of(self, fields: Sequence[str]) -> tuple[str, ...]:
+        return self.ledger.target.columns or tuple(fields)[1:]
 
     def __repr__(self) -> str:
         return f"<SqlSink {self.ledger.sink}{' opaque' if self.opaque else ''}>"

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors import tuple_rows
-from txtopo.connectors.sinks.sql import parameters
+from txtopo.connectors.sql import parameters
+from txtopo.sinks import tuple_rows
 from txtopo.stores import stamps
 
 UNDO_COLUMNS = ("sink_writer", "sink_mark", "sink_task", "sink_existed")

@@ -26,7 +26,8 @@ def described(columns: Sequence[str], row: object) -> str:
 
 
 def taker(fields: Iterable[str], wanted: Sequence[str], component: str, is_statement: bool = False) -> Callable[[Any], tuple[Any, ...]]:
-    """A function that makes the values of ``wanted`` of a tuple with ``fields``; survives pickling.
+    """A function that makes the values of ``wanted`` of a tuple with ``fields``, the first of which
+    is the attempt; survives pickling.
 
     :raises errors.UsageError: a field is not there.
     """
@@ -35,7 +36,7 @@ def taker(fields: Iterable[str], wanted: Sequence[str], component: str, is_state
     if missing:
         cure = "Name the columns like the fields, or say which is which: columns={'column': 'field'}."
         cure = "Name a field in the statement, as :name." if is_statement else cure
-        raise errors.UsageError(f"the sink of {component!r} gets no field {missing[0]!r}; there are {', '.join(names)}\n  {cure}")
+        raise errors.UsageError(f"the sink of {component!r} gets no field {missing[0]!r}; there are {', '.join(names[1:])}\n  {cure}")
     if not wanted:
         raise errors.UsageError(f"the sink of {component!r} gets tuples without a value\n  A row needs one at least, beside the attempt.")
     places = [names.index(name) for name in wanted]

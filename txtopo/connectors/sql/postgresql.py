@@ -22,9 +22,9 @@ from typing import Any
 import psycopg
 
 from txtopo import errors
-from txtopo.connectors.sinks.sql import target as sql_target
-from txtopo.connectors.sinks.sql import values
-from txtopo.connectors.sinks.sql.target import Target, Work, listed, quoted
+from txtopo.connectors.sql import target as sql_target
+from txtopo.connectors.sql import values
+from txtopo.connectors.sql.target import Target, Work, listed, quoted
 from txtopo.stores import conflicts
 
 COPY_ROWS = 100_000

@@ -1,1 +1,0 @@
-"""Sinks: committers that write to systems outside of txtopo, exactly once."""

@@ -1,1 +1,0 @@
-"""The sink for tables of a SQL database."""

@@ -1,0 +1,1 @@
+"""The parts that all sinks share, whichever system they write to."""
