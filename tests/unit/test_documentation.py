@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import txtopo
-from txtopo import config, errors, stores, testing
+from txtopo import config, errors, sinks, stores, testing
 from txtopo.command import cli
 from txtopo.command.output import READ_NO_LONGER
 from txtopo.connectors import files
@@ -106,7 +106,7 @@ def test_the_table_of_rules_and_tests_sees_every_way_to_mark(tmp_path: Path) -> 
 
 def test_the_api_page_has_every_public_name() -> None:
     shown = set(re.findall(r"^\.\. auto\w+:: ([\w.]+)$", text_of("api.md"), flags=re.MULTILINE))
-    public = {f"{module.__name__}.{name}" for module in (txtopo, stores, backend, testing) for name in module.__all__}
+    public = {f"{module.__name__}.{name}" for module in (txtopo, stores, backend, sinks, testing) for name in module.__all__}
     assert public - shown == set()
     assert {name for name in shown - public if not name.startswith("txtopo.connectors.")} == set()
 

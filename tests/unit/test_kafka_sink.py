@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder
-from txtopo.connectors.kafka import KafkaSink, auxiliary, judging, messages, producing, target
+from txtopo.connectors.kafka import KafkaSink, auxiliary, messages, producing, target
 from txtopo.connectors.kafka.auxiliary import Record, decoded
 from txtopo.connectors.kafka.client import Cluster
 from txtopo.connectors.kafka.messages import Convert, Shape
 from txtopo.connectors.kafka.producing import TaskProducer
 from txtopo.errors import ConfigError, FailedException, StateMismatchError, UsageError
+from txtopo.sinks import task_ledger
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.testing.contracts.worker_process import WorkerProcess
 
@@ -230,7 +231,7 @@ class TestOtherNumbersOfTasks:
         written = Record("words", "write", 1, "first", 21, 0, 4, 4, 1, "sales")
         context = WorkerProcess().task("write", 0, num_tasks=2)
         with pytest.raises(StateMismatchError, match="written by 4 tasks, and it now has 2") as refused:
-            judging.Judge(sink().ledger.place, "topic", context, own, None, {1: written}).is_written()
+            task_ledger.Judge(sink().ledger, context, own, None, {1: written}).is_written()
         assert (refused.value.exit_code, str(pickle.loads(pickle.dumps(refused.value)))) == (6, str(refused.value))
 
     def test_what_a_task_that_is_no_more_left_open_is_ended_before_the_end_is_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:

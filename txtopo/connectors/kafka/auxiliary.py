@@ -18,7 +18,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.connectors.kafka.log import OF_THE_GROUP, Log, UnknownTopicError
-from txtopo.stores import stamps
+from txtopo.sinks import task_ledger
 
 VERSION = 1
 """Of the form of a record."""
@@ -41,21 +41,10 @@ _POLL_S, _TICK_S = 0.5, 0.005
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Record:
-    """The last transaction of a task."""
+class Record(task_ledger.Record):
+    """The last transaction of a task, as it is kept."""
 
-    topology_id: str
-    component: str
-    task: int
-    generation: str
-    txid: int
-    attempt: int
-    tasks: int
-    """How many tasks the component had in this transaction."""
-    tasks_before: int
-    """How many it had in the transaction before; 0 if there was none."""
-    rows: int
-    target: str
+    target: str = ""
     """The topic that the rows went to, or the field that named it; for people."""
 
     @property
@@ -67,16 +56,6 @@ class Record:
     def value(self) -> bytes:
         """As it is kept."""
         return json.dumps({"version": VERSION, **dataclasses.asdict(self)}).encode()
-
-    @property
-    def fence(self) -> stamps.Fence:
-        """As the rules of stores take it."""
-        return stamps.Fence(self.topology_id, self.component, self.generation, self.txid, self.attempt, count=None)
-
-    @property
-    def position(self) -> tuple[int, int]:
-        """Transaction and attempt."""
-        return self.txid, self.attempt
 
 
 def topic_name(topology_id: str, component: str) -> str:

@@ -55,7 +55,7 @@ class Intake:
         except messages.RefusedError as error:
             row = messages.shown(self._convert.fields, values)
             raise errors.RowRefusedError(
-                self._ledger.address, self._owner, self._task, str(values[0]), self._taken, row, str(error)
+                self._ledger.sink, self._owner, self._task, str(values[0]), self._taken, row, str(error)
             ) from error
         return message
 
@@ -63,24 +63,22 @@ class Intake:
 def apply(
     ledger: ledgers.Ledger, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt, rows: Sequence[Message]
 ) -> bool:
-    """:meth:`ledger.Ledger.apply`, with the bound on a record that the topics have.
+    """:meth:`task_ledger.TaskLedger.apply`.
 
     :raises errors.RowRefusedError: the brokers do not take one of the rows.
     """
-    known = {topic: target.target_of(context.resource, ledger.cluster, topic).bytes_max for topic in {message.topic for message in rows}}
-    bytes_max = {topic: bound for topic, bound in known.items() if bound is not None and "message.max.bytes" not in ledger.cluster.settings}
-    sizes = producing.Sizes(max(bytes_max.values()), min(bytes_max.values())) if bytes_max else producing.OF_THE_LIBRARY
     try:
-        return ledger.apply(context, attempt, rows, sizes)
+        return ledger.apply(context, attempt, rows)
     except producing.MessageRefusedError as error:
         number, row = error.number, ""
         if not number and error.name == "MSG_SIZE_TOO_LARGE":
             # The brokers do not say which. The largest is, beside the bound of its topic.
+            bytes_max = target.bytes_max(context.resource, ledger.cluster, rows)
             shares = [len(message.value or b"") / bytes_max.get(message.topic, 1) for message in rows]
             number = shares.index(max(shares)) + 1
         if number:
             message = rows[number - 1]
             row = f"a record of {len(message.value or b'')} bytes, key={message.key!r}"[:300]
         raise errors.RowRefusedError(
-            ledger.address, context.component_id, context.task_index, str(attempt), number, row, f"{error.said} ({error.name})"
+            ledger.sink, context.component_id, context.task_index, str(attempt), number, row, f"{error.said} ({error.name})"
         ) from error

@@ -1,8 +1,8 @@
-"""The decision of a Kafka sink: are the rows of a task written already, may they be written, and in
-which order that is found out (R27 to R31).
+"""The ledger of a Kafka sink: rows of the user's topics and one auxiliary record of their task, in
+one transaction of Kafka (R27 to R31).
 
-A task writes its rows and one auxiliary record in one transaction of Kafka. The record is judged
-like the fence of a store (``judging``).
+The record is judged like the fence of a store (``sinks.task_ledger``). Here is the order in which
+it is read, and why nobody else writes meanwhile.
 
 **Why nothing is written twice.** A task that begins first becomes the only producer of its id, then
 waits until the end of its partition is settled, then reads the record, then writes. A task that has
@@ -37,29 +37,28 @@ rules are kept; the ids of those that are no more are begun once more all the sa
 transaction would hold up all readers. ``txtopo kafka abort`` does that for topologies that were
 given up in the middle.
 
-Apart from ``sink``, which users see, from ``judging``, which judges records, from ``producing``,
-which knows transactions and no rule, and from ``auxiliary``, which keeps records.
+Apart from ``sink``, which users see, from ``producing``, which knows transactions and no rule, and
+from ``auxiliary``, which keeps records.
 
 Runs on: executor; for a query of Structured Streaming also on the driver.
-
-Invariants:
-    - The record of a task is written in every transaction, also without rows.
-    - ``context.touched_stores`` changes only after the commit.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from txtopo import errors, faults
-from txtopo.connectors.kafka import auxiliary, client, judging, producing, target, upkeep
+from txtopo import errors
+from txtopo.connectors.kafka import auxiliary, client, producing, target, upkeep
 from txtopo.connectors.kafka.auxiliary import Record
 from txtopo.connectors.kafka.messages import FIELD
 from txtopo.connectors.kafka.producing import Message
-from txtopo.stores import begun, visible
+from txtopo.sinks import task_ledger
 from txtopo.stores import place as places
+from txtopo.stores import visible
 from txtopo.topology import context as contexts
 from txtopo.topology import destination, transaction
 
@@ -72,14 +71,14 @@ class Writer:
     """The producer of a task that has begun, and the task's record."""
 
     producer: producing.TaskProducer
-    record: Record | None
-    others: dict[int, Record] | None
+    record: task_ledger.Record | None
+    others: Mapping[int, task_ledger.Record] | None
     """The records of the other tasks when this one began; None once it has written."""
     end: int | None
     """Where the task's partition ended when this one began; None once it has written."""
     sizes: producing.Sizes
 
-    def serves(self, own: Record, sizes: producing.Sizes) -> bool:
+    def serves(self, own: task_ledger.Record, sizes: producing.Sizes) -> bool:
         """Whether it may write ``own``, in messages of ``sizes``. The topic is read again when the
         number of tasks changes; and unless ``own`` goes on from here: the topic may be another."""
         last = self.record or own
@@ -95,25 +94,23 @@ class Writers(dict[str, Writer]):
             self.popitem()[1].producer.close()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Ledger(destination.Destination):
-    """Writes to topics of the user's, beside an auxiliary topic. Connects to nothing when made."""
+class Ledger(task_ledger.TaskLedger):
+    """Writes to topics of the user's, beside an auxiliary topic. Connects to nothing when made.
 
-    cluster: client.Cluster
-    topic: str
-    """The user's topic, or ``field:name``."""
-    name: str
-    transactions_topic: str | None
-    """``None``: made of the names of topology and component."""
-    timeout_s: float
-    stamp_headers: bool
+    :param topic: the user's topic, or ``field:name``.
+    :param transactions_topic: the auxiliary topic; ``None``: made of the names of topology and
+        component.
+    """
+
+    def __init__(
+        self, cluster: client.Cluster, topic: str, name: str, transactions_topic: str | None, timeout_s: float, stamp_headers: bool
+    ) -> None:
+        super().__init__(name, f"kafka://{cluster.servers}#{topic}")
+        self.cluster, self.topic, self.transactions_topic = cluster, topic, transactions_topic
+        self.timeout_s, self.stamp_headers = timeout_s, stamp_headers
 
     def guarantee(self) -> destination.Guarantee:
-        """What was committed cannot be taken back, as one task commits before another."""
-        cure = "use a transactional spout; or a sink that takes back, such as SqlSink with opaque=True"
-        return destination.Guarantee(
-            f"KafkaSink {self.address}", "records, appended", takes_back=False, is_keyed=False, cure=cure, place=self.address, known_as=self.name
-        )
+        return dataclasses.replace(super().guarantee(), name=f"KafkaSink {self.sink}", holds="records, appended")
 
     def kept(self, topology_id: str, component: str) -> upkeep.AuxiliaryTopics:
         """The auxiliary topics of the topology, or the one that was given by name."""
@@ -124,61 +121,20 @@ class Ledger(destination.Destination):
         have named any."""
         kept = upkeep.AuxiliaryTopics(self.cluster, topology_id, self.transactions_topic, self.name)
         is_left = kept.exists() and (self.topic.startswith(FIELD) or kept.has_records(self.topic))
-        return self.address if is_left else ""
-
-    @property
-    def address(self) -> str:
-        """The target in messages."""
-        return f"kafka://{self.cluster.servers}#{self.topic}"
-
-    @property
-    def sink(self) -> str:
-        """Where the rows go, for messages."""
-        return self.address
+        return self.sink if is_left else ""
 
     def auxiliary_topic(self, topology_id: str, component: str) -> str:
         """The name of the auxiliary topic."""
         return self.transactions_topic or auxiliary.topic_name(topology_id, component)
 
-    def apply(
-        self, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt, messages: Sequence[Message],
-        sizes: producing.Sizes = producing.OF_THE_LIBRARY,
-    ) -> bool:
-        """Write the rows of one task, all of them or none, once; False if they were there already.
+    def record_of(self, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt, rows: Sequence[Any]) -> Record:
+        own = super().record_of(context, attempt, rows)
+        return Record(**dataclasses.asdict(own), target=self.topic)
 
-        :raises producing.MessageRefusedError: the brokers do not take one of the rows.
-        :raises errors.StaleAttemptError: a newer attempt has written (R29).
-        :raises errors.StateMismatchError: the auxiliary topic was emptied, restored from an older
-            copy, or belongs to another generation (R27).
-        :raises errors.SetupError: the user may not write, or the auxiliary topic is none.
-        :raises errors.FailedException: the brokers do not answer, or another producer has begun.
-        """
-        if context.phase != "commit":
-            raise errors.UsageError(
-                f"the sink {self.address} of component {context.component_id!r} is to write in the {context.phase} phase\n"
-                "  A sink writes in finish_batch of a committer. Use set_bolt with the KafkaSink itself."
-            )
-        known_name = self.place.known_name(context.component_id)
-        begun.check_room(known_name, self.address, context)
-        try:
-            applied = self._applied(context, attempt, messages, sizes)
-        except (errors.FailedException, errors.StateMismatchError) as error:
-            # The attempt has failed, whatever user code around the sink makes of the exception
-            # (R39).
-            context.on_failure(error)
-            raise
-        faults.reach("apply.inside", attempt.txid, context.topology_id)
-        context.touched_stores[known_name] = 1
-        return applied
-
-    def _applied(
-        self, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt, messages: Sequence[Message], sizes: producing.Sizes
-    ) -> bool:
-        own = Record(
-            context.topology_id, context.component_id, context.task_index, context.generation, attempt.txid, attempt.attempt_id,
-            context.num_tasks, 0, len(messages), self.topic,
-        )  # fmt: skip
-        topic = self.auxiliary_topic(own.topology_id, own.component)
+    @contextlib.contextmanager
+    def turn(self, context: contexts.TopologyContext, own: task_ledger.Record, rows: Sequence[Any]) -> Iterator[task_ledger.Turn]:
+        """The turn of a task, as the only producer of its id."""
+        topic, sizes = self.auxiliary_topic(own.topology_id, own.component), target.sizes_of(context.resource, self.cluster, rows)
         id = f"{topic}.{own.task}"
         # A child of fork has none of the threads that the producers of its parent need.
         writers: Writers = context.resource(f"kafka-writers:{self.cluster.key}:{self.timeout_s}:{os.getpid()}", Writers)
@@ -188,36 +144,33 @@ class Ledger(destination.Destination):
             # An older record is of a task that has run in another process since.
             writer.producer.close()
             writer = None
-        writer = writer or self._begun(context, own, topic, id, sizes)
-        try:
-            judge = judging.Judge(self.place, topic, context, own, writer.record, writer.others)
-            is_written = judge.is_written()
-            for task in judge.leftover[own.task :: own.tasks]:
-                self.abort(topic, task)
-            if writer.record is None or writer.record.position != own.position:
-                own = dataclasses.replace(own, tasks_before=judge.tasks_before or 0)
-                stamp: producing.Headers = [("txtopo-txid", b"%d" % own.txid), ("txtopo-task", b"%d" % own.task)] if self.stamp_headers else []
-                last = Message(topic, own.value, own.key, partition=own.task)
-                writer.producer.write([] if is_written else messages, stamp, last, writer.end)
-        except BaseException:
-            writer.producer.close()
-            raise
-        writer.record, writer.others, writer.end = own, None, None
-        writers[id] = writer
-        return not is_written
+        begun = writer or self._begun(context, own, topic, id, sizes)
 
-    def _is_older(self, record: Record | None, context: contexts.TopologyContext) -> bool:
+        def write(record: Any, rows: Sequence[Message]) -> None:
+            stamp: producing.Headers = [("txtopo-txid", b"%d" % own.txid), ("txtopo-task", b"%d" % own.task)] if self.stamp_headers else []
+            begun.producer.write(rows, stamp, Message(topic, record.value, record.key, partition=own.task), begun.end)
+            begun.record = record
+
+        try:
+            yield task_ledger.Turn(begun.record, begun.others, write, lambda task: self.abort(topic, task))
+        except BaseException:
+            begun.producer.close()
+            raise
+        begun.others = begun.end = None
+        writers[id] = begun
+
+    def _is_older(self, record: task_ledger.Record | None, context: contexts.TopologyContext) -> bool:
         """Whether ``record`` is of an earlier attempt than the last one that is recorded."""
         last = None if context.known_stores is None else visible.recorded(context.known_stores, self.name).get(context.component_id)
         return last is not None and record is not None and record.position < (last.txid, last.attempt_id)
 
-    def _begun(self, context: contexts.TopologyContext, own: Record, topic: str, id: str, sizes: producing.Sizes) -> Writer:
+    def _begun(self, context: contexts.TopologyContext, own: task_ledger.Record, topic: str, id: str, sizes: producing.Sizes) -> Writer:
         """A writer whose task is the only one, with the records as they are then."""
         kept = auxiliary.AuxiliaryTopic(target.log_of(context.resource, self.cluster), topic)
         before = kept.partitions(surely=self.place.known_name(own.component) in (context.known_stores or {}))
         if before == 0:
             # What was emptied is not made anew: that must be told.
-            judging.Judge(self.place, topic, context, own, None, None).is_written()
+            task_ledger.Judge(self, context, own, None, None).is_written()
         kept.make(own.tasks, before)
         kept.check_is_kept()
         producer = producing.TaskProducer(self.cluster, id, self.timeout_s, sizes)
@@ -249,4 +202,11 @@ class Ledger(destination.Destination):
     @property
     def place(self) -> places.Place:
         """The sink as a value, for errors."""
-        return places.Place(self.name, self.address, upkeep.address_of(self.cluster, self.transactions_topic), "", opaque=False)
+        return places.Place(self.name, self.sink, upkeep.address_of(self.cluster, self.transactions_topic), "", opaque=False)
+
+    def shared(self, record: task_ledger.Record, own: task_ledger.Record) -> errors.SetupError:
+        return errors.SetupError(
+            f"the auxiliary topic {self.auxiliary_topic(own.topology_id, own.component)} is that of component {record.component!r} of"
+            f" topology {record.topology_id!r}, and component {own.component!r} of topology {own.topology_id!r} cannot share it\n"
+            "  Give each sink a transactions_topic of its own, or none."
+        )

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.kafka import client
+from txtopo.connectors.kafka import client, producing
 from txtopo.connectors.kafka.log import Log, UnknownTopicError
 
 Resource = Callable[[str, Callable[[], Any]], Any]
@@ -69,6 +69,21 @@ def check_timeout(resource: Resource, cluster: client.Cluster, timeout_s: float)
     :raises errors.SetupError: it is above.
     """
     resource(f"kafka-timeout:{cluster.key}:{timeout_s}:{os.getpid()}", lambda: _check_timeout(log_of(resource, cluster), timeout_s))
+
+
+def bytes_max(resource: Resource, cluster: client.Cluster, rows: Sequence[producing.Message]) -> dict[str, int]:
+    """By topic of ``rows`` the bound on a record, as far as the brokers tell it, and the user has
+    not set another."""
+    if "message.max.bytes" in cluster.settings:
+        return {}
+    known = {topic: target_of(resource, cluster, topic).bytes_max for topic in {message.topic for message in rows}}
+    return {topic: bound for topic, bound in known.items() if bound is not None}
+
+
+def sizes_of(resource: Resource, cluster: client.Cluster, rows: Sequence[producing.Message]) -> producing.Sizes:
+    """The bounds of a producer for ``rows``."""
+    bounds = bytes_max(resource, cluster, rows).values()
+    return producing.Sizes(max(bounds), min(bounds)) if bounds else producing.OF_THE_LIBRARY
 
 
 def _described(log: Log, topic: str) -> Target:

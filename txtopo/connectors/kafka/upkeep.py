@@ -19,6 +19,7 @@ from txtopo.connectors.kafka import auxiliary, client, producing
 from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic, Record
 from txtopo.connectors.kafka.log import Log
 from txtopo.connectors.kafka.messages import FIELD
+from txtopo.sinks.task_ledger import fences_of
 from txtopo.stores import place as places
 from txtopo.topology import kept
 
@@ -157,12 +158,7 @@ class AuxiliaryTopics:
 
     def fences(self) -> list[kept.Fence]:
         """The newest record of each component."""
-        newest: dict[str, Record] = {}
-        for records in self.records().values():
-            for record in filter(None, records.values()):
-                if record.component not in newest or newest[record.component].position < record.position:
-                    newest[record.component] = record
-        return [newest[component].fence for component in sorted(newest)]
+        return fences_of(record for records in self.records().values() for record in records.values() if record is not None)
 
     @_asking()
     def adopt(

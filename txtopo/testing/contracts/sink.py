@@ -46,7 +46,7 @@ POINTS_MAX = 500
 """At how many lines of its code a sink is killed."""
 
 _COMPONENT, _TASKS = "write", 2
-_TESTED_ELSEWHERE = ("txtopo.topology.", "txtopo.stores.")
+_TESTED_ELSEWHERE = ("txtopo.sinks.", "txtopo.stores.", "txtopo.topology.")
 _WAIT_S, _TICK_S = 60.0, 0.002
 _KILLED = 86
 """The exit code of a process that was killed at a line."""
