@@ -24,13 +24,13 @@ from txtopo.connectors.kafka import KafkaSink
 from txtopo.connectors.kafka import ledger as kafka_ledger
 from txtopo.connectors.sql import SqlSink
 from txtopo.connectors.sql.ledger import Ledger, SqliteLedger, SqlLedger, open_ledger
+from txtopo.connectors.sql.simulated import SimulatedLedger
 from txtopo.connectors.sql.target import target_of
 from txtopo.dataplane.worker import Resources
 from txtopo.errors import FailedException, TxtopoError, UsageError
 from txtopo.stores import RedisStore, SqliteStore, SqlStore, StoreConflict
 from txtopo.testing import MemoryStore, MemoryTransactionalSpout, Simulation, simulate
 from txtopo.testing.simulator.simulated_store import SimulatedStore
-from txtopo.testing.simulator.sinks import SimulatedLedger
 from txtopo.topology import destination
 
 POSTGRESQL = "postgresql+psycopg://ann@nowhere/shop"
@@ -160,7 +160,7 @@ def test_the_simulated_sink_has_the_content_of_the_real_sink(tmp_path: Path, see
         assert applied(real, resources, late, task, rows) == applied(copy, resources, late, task, rows)
         kept = [dict(zip(("word", "number"), row, strict=True)) for row in shop.execute("SELECT word, number FROM lines")]
         assert sorted(repr(row) for row in kept) == sorted(repr(dict(zip(row.columns, row.values, strict=True))) for row in copy.rows())
-    copy.forget()
+    copy._store.forget()
     resources.close()
 
 
@@ -169,7 +169,7 @@ def ledgers(directory: Path, arguments: dict[str, Any]) -> tuple[Shop, Ledger, S
     shop = Shop(str(path), f"CREATE TABLE lines (word TEXT{' UNIQUE' if 'key' in arguments else ''}, number INTEGER, mark TEXT)")
     target = target_of("lines", **{"columns": ["word", "number"], "key": (), "statement": None, "mark": None, "opaque": False, **arguments})
     real = open_ledger(str(path), "sink_transactions", target, {})
-    return shop, real, SimulatedLedger(real, f"simulated {path}")
+    return shop, real, SimulatedLedger(real, SimulatedStore(real, f"simulated {path}"))
 
 
 def applied(ledger: Ledger, resources: Resources, attempt: TransactionAttempt, task: int, rows: list[tuple[Any, ...]]) -> Any:

@@ -54,7 +54,7 @@ class _Database:
     """The thread that has the turn."""
     commits: int = 0
     beside: dict[Any, Any] = field(default_factory=dict)
-    """Data of a subclass beside the values of a store."""
+    """Data of a sink beside the values of a store."""
 
 
 _databases: dict[str, _Database] = {}
@@ -94,6 +94,11 @@ class MemoryStore(backend.Backend):
         return [] if table is None else [fence for who in sorted(table.fences) if (fence := table.fence(who)) is not None]
 
     @property
+    def beside(self) -> dict[Any, Any]:
+        """What sinks have written in transactions of the database."""
+        return _databases[self.database].beside if self.database in _databases else {}
+
+    @property
     def commits(self) -> int:
         """How many transactions the whole database has committed."""
         return _databases[self.database].commits if self.database in _databases else 0
@@ -123,8 +128,9 @@ class MemoryStore(backend.Backend):
                 if table.rows:
                     layout.check_form(self.address, table.form, self.form)
                 table.form = self.form
-                yield _Session(table)
-                database.tables[self.name] = table
+                session = _Session(table, dict(database.beside))
+                yield session
+                database.tables[self.name], database.beside = table, session.beside
                 database.commits += 1
             finally:
                 database.owner = None
@@ -151,14 +157,12 @@ class MemoryStore(backend.Backend):
 
 
 class _Session(sessions.Session, sessions.Maintenance):
-    """One transaction, on the copy ``table``; ``beside`` are writes of a subclass in the same
+    """One transaction, on the copy ``table``; ``beside`` is what a sink writes in the same
     transaction."""
 
-    beside: Any = None
-
-    def __init__(self, table: _Table) -> None:
+    def __init__(self, table: _Table, beside: dict[Any, Any] | None = None) -> None:
         super().__init__()
-        self._table = table
+        self._table, self.beside = table, beside or {}
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
         return self._table.fence((topology_id, component))

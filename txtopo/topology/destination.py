@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import contextlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from txtopo.topology import kept, stream
 
@@ -47,6 +47,16 @@ class Guarantee:
     form. Empty if it does not say."""
 
 
+class World(Protocol):
+    """What the simulator gives a destination to be simulated on. Every schedule finds it empty."""
+
+    def store(self, original: Destination) -> Any:
+        """A store in memory with the rules and the form of the store ``original``."""
+
+    def directory(self) -> str:
+        """A directory for files."""
+
+
 class Destination(abc.ABC):
     """A store or a sink, found by ``build_topology`` wherever a component keeps it: in an
     attribute, in a list, in another object.
@@ -65,6 +75,11 @@ class Destination(abc.ABC):
     def kept(self, topology_id: str, component: str) -> kept.Kept | None:
         """The records about the writes of a component, which ``txtopo reset`` clears; None if there
         are none. Runs on: the command line."""
+        return None
+
+    def simulated(self, world: World) -> Destination | None:
+        """A destination in memory for ``txtopo test``, with the same name and guarantee; None if
+        there is none. Runs on: driver."""
         return None
 
     def rows_left(self, topology_id: str) -> str:

@@ -123,6 +123,12 @@ class Ledger(task_ledger.TaskLedger):
         is_left = kept.exists() and (self.topic.startswith(FIELD) or kept.has_records(self.topic))
         return self.sink if is_left else ""
 
+    def simulated(self, world: destination.World) -> destination.Destination | None:
+        raise errors.UsageError(
+            f"KafkaSink {self.sink} cannot be simulated: a schedule would write to the real topic\n"
+            "  Give the topology another sink where it is tested: a store, or SqlSink."
+        )
+
     def auxiliary_topic(self, topology_id: str, component: str) -> str:
         """The name of the auxiliary topic."""
         return self.transactions_topic or auxiliary.topic_name(topology_id, component)

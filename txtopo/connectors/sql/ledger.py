@@ -59,6 +59,10 @@ servers of stores (``txtopo.stores.servers.store``) and the quotes of statements
 """
 
 
+_SIMULATED = "txtopo.connectors.sql.simulated"
+"""The module of the database in memory."""
+
+
 class Ledger(base.Store):
     """A store of auxiliary rows, beside the table ``target``. Made by :func:`open_ledger`."""
 
@@ -161,6 +165,11 @@ class Ledger(base.Store):
 
         self._maintain(look, dry_run=True)
         return answers[0]
+
+    def simulated(self, world: destination.World) -> destination.Destination:
+        """The ledger's own code, on a store and a table in memory."""
+        simulated: destination.Destination = importlib.import_module(_SIMULATED).SimulatedLedger(self, world.store(self))
+        return simulated
 
     @property
     def sink(self) -> str:

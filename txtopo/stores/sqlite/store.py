@@ -15,7 +15,9 @@ Invariants: a table that is not in ``txtopo_schema`` is never written.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
+import hashlib
 import os
 import re
 import sqlite3
@@ -31,7 +33,7 @@ from txtopo.stores.sqlite import bulk
 from txtopo.stores.sqlite import connection as connections
 from txtopo.stores.sqlite import errors as faults
 from txtopo.stores.sqlite import layout as tables
-from txtopo.topology import merge
+from txtopo.topology import destination, merge
 
 LOOKUP_KEYS_MAX = 500
 """How many keys one SELECT looks up; SQLite may be built to allow no more than 999 variables."""
@@ -98,6 +100,16 @@ class SqliteStore(backend.Backend):
     @property
     def _place(self) -> places.Place:
         return dataclasses.replace(super()._place, url=self.path, limits={"busy_timeout_s": self.busy_timeout_s})
+
+    def simulated(self, world: destination.World) -> destination.Destination | None:
+        substitute = super().simulated(world)
+        if substitute is None:
+            # A class of the user's keeps its code, on a file of its own.
+            redirected = copy.copy(self)
+            redirected.path = os.path.join(world.directory(), f"{hashlib.sha256(self.path.encode()).hexdigest()[:16]}.db")
+            redirected.address = f"{redirected.path}#{redirected.name}"
+            substitute = redirected
+        return substitute
 
     def exists(self) -> bool:
         with self._reading() as connection:

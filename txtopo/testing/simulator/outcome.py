@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txtopo.dataplane import column_runs
+from txtopo.sinks.simulated import SimulatedSink
 from txtopo.stores import base
-from txtopo.testing.simulator import sinks
 from txtopo.testing.simulator.hooks import Emission
 
 _SHOWN_MAX = 200
@@ -64,7 +64,7 @@ class Outcome:
     def read_stores(self, stores: Iterable[base.Store]) -> None:
         """Take down what ``stores`` hold."""
         for store in stores:
-            if isinstance(store, sinks.SimulatedLedger):
+            if isinstance(store, SimulatedSink):
                 self._read_sink(store)
                 continue
             self.stores[store.address] = dict(store.items())
@@ -73,13 +73,13 @@ class Outcome:
                 if value is not None:
                     self.writers[store.address, key] = value.component
 
-    def _read_sink(self, ledger: sinks.SimulatedLedger) -> None:
+    def _read_sink(self, sink: SimulatedSink) -> None:
         """Take down the rows; not the auxiliary ones, of which an opaque batch may rightly leave
         others."""
-        rows = self.rows.setdefault(ledger.sink, {})
-        for row in ledger.rows():
+        rows = self.rows.setdefault(sink.sink, {})
+        for row in sink.rows():
             rows[str(row)] = rows.get(str(row), 0) + 1
-            self.row_writers[ledger.sink, str(row)] = row.component
+            self.row_writers[sink.sink, str(row)] = row.component
 
     def add_emissions(self, txid: int, emissions: Iterable[Emission], components: Iterable[str]) -> None:
         """Keep the tuples that ``components`` emitted for ``txid``, without their tasks."""

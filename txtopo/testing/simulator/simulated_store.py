@@ -1,8 +1,8 @@
 """A store of a schedule: the rules of every store, in memory, on a database that fails when the
 schedule says so.
 
-Apart from ``substitutes``, which replaces the stores of a topology, and from ``sinks``, whose
-ledgers are simulated stores.
+Apart from ``substitutes``, which replaces the destinations of a topology. The ledgers of sinks lie
+on such stores.
 """
 
 from __future__ import annotations

@@ -1,18 +1,16 @@
-"""The user's topology, with its stores replaced by ones that every schedule finds empty.
+"""The user's topology, with its destinations replaced by ones that every schedule finds empty.
 
-A schedule must begin with empty stores and must not touch the user's. Stores of txtopo are replaced
-by stores in memory with the same rules, wherever in the spout or a bolt they are, and so are the
-ledgers and tables of its sinks. A class of the user's that extends ``SqliteStore`` keeps its code,
-on a file in a temporary directory.
+A schedule must begin with empty stores and must not touch the user's. So each destination is asked
+for one that is simulated (``Destination.simulated``), wherever in the spout or a bolt it is. Their
+world is here: stores in memory that fail when the schedule says so, and a directory.
 
 Apart from the rest because here alone objects are taken apart.
 
-Invariants: a substitute has the name and the guarantee of the store for which it stands.
+Invariants: a substitute has the name and the guarantee of the destination for which it stands.
 """
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import io
 import itertools
@@ -22,12 +20,10 @@ import tempfile
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.sql import ledger
 from txtopo.dataplane import wire
 from txtopo.stores import base
-from txtopo.stores.sqlite import store as sqlite
 from txtopo.testing import stores
-from txtopo.testing.simulator import simulated_store, sinks
+from txtopo.testing.simulator import simulated_store
 from txtopo.topology import destination, pickling
 from txtopo.topology.graph import Component, TopologyGraph
 
@@ -42,36 +38,35 @@ class _SubstitutingPickler(wire.ReferencePickler):
         super().__init__(file, run)
         self._made = substitutes
         self.is_strange = False
-        """A destination was found that is no store."""
+        """A destination was found that has no substitute."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, base.Store):
-            return _given, (self._made.token, self._made.index_of(obj))
-        if isinstance(obj, destination.Destination) and type(obj).__module__.startswith("txtopo."):
-            raise errors.UsageError(
-                f"{obj.guarantee().name} cannot be simulated: a schedule would write to the real topic\n"
-                "  Give the topology another sink where it is tested: a store, or SqlSink."
-            )
-        self.is_strange = self.is_strange or isinstance(obj, destination.Destination)
+        if isinstance(obj, destination.Destination):
+            index = self._made.index_of(obj)
+            if index is not None:
+                return _given, (self._made.token, index)
+            self.is_strange = True
         return super().reducer_override(obj)
 
 
 _given_by: dict[str, Substitutes] = {}
 
 
-def _given(token: str, index: int) -> base.Store:
-    return _given_by[token].stores[index]
+def _given(token: str, index: int) -> destination.Destination:
+    substitute: destination.Destination = _given_by[token].stores[index]
+    return substitute
 
 
 class Substitutes:
-    """``graph`` with other stores. ``stores`` are the substitutes, ``close`` gives everything back.
-    """
+    """``graph`` with other destinations. ``stores`` are the substitutes, ``close`` gives everything
+    back."""
 
     def __init__(self, graph: TopologyGraph, has_reset: bool) -> None:
         self.token = f"substitutes-{next(_ids)}"
         self._has_reset = has_reset
-        self._originals: list[base.Store] = []
-        self.stores: list[base.Store] = []
+        self._originals: list[tuple[Any, ...]] = []
+        self.stores: list[Any] = []
+        self._in_memory: list[stores.MemoryStore] = []
         self.strange: frozenset[str] = frozenset()
         """Components with a destination of the user's own, which has no substitute."""
         self._directory: str | None = None
@@ -80,21 +75,43 @@ class Substitutes:
         components = {component.id: self._substituted(component) for component in graph.components.values()}
         self.graph = TopologyGraph(graph.id, components, graph.by_value)
 
-    def index_of(self, store: base.Store) -> int:
-        """The substitute of ``store``; copies of one store share a substitute."""
-        for index, known in enumerate(self._originals):
-            # Sinks of one database share a ledger's address, and write to tables of their own.
-            if all(_of(known, name) == _of(store, name) for name in ("__class__", "address", "target")):
-                return index
-        self._originals.append(store)
-        self.stores.append(self._substitute(store))
+    def index_of(self, original: destination.Destination) -> int | None:
+        """The substitute of ``original``, None if there is none; copies of one destination share a
+        substitute."""
+        # Sinks of one database share a ledger's address, and write to tables of their own.
+        identity = (type(original), original.guarantee(), getattr(original, "target", None))
+        if identity in self._originals:
+            return self._originals.index(identity)
+        substitute = original.simulated(self)
+        if substitute is None and isinstance(original, base.Store):
+            if not self._has_reset:
+                raise errors.UsageError(
+                    f"the simulator has nothing to put in the place of the store {original.address}, of class {type(original).__qualname__}\n"
+                    "  Define reset() beside the topology: it makes everything that the topology writes empty; and let the store be one for tests."
+                )
+            substitute = original
+        if substitute is None:
+            return None
+        self._originals.append(identity)
+        self.stores.append(substitute)
         return len(self.stores) - 1
+
+    def store(self, original: Any) -> stores.MemoryStore:
+        """A store in memory with the rules and the form of the store ``original``."""
+        # Tables of one SQLite file share its lock, so their substitutes share a database.
+        place = getattr(original, "path", original.address)
+        self._in_memory.append(simulated_store.SimulatedStore(original, f"{self.token} {place}"))
+        return self._in_memory[-1]
+
+    def directory(self) -> str:
+        """A directory for files."""
+        self._directory = self._directory or tempfile.mkdtemp(prefix="txtopo-simulator-")
+        return self._directory
 
     def empty(self) -> None:
         """Make every substitute empty."""
-        for store in self.stores:
-            if isinstance(store, stores.MemoryStore):
-                store.forget()
+        for store in self._in_memory:
+            store.forget()
         if self._directory is not None:
             for name in os.listdir(self._directory):
                 os.unlink(os.path.join(self._directory, name))
@@ -114,26 +131,3 @@ class Substitutes:
         if pickler.is_strange:
             self.strange = self.strange | {component.id}
         return dataclasses.replace(component, template=buffer.getvalue())
-
-    def _substitute(self, store: base.Store) -> base.Store:
-        # Tables of one SQLite file share its lock, so their substitutes share a database.
-        place = getattr(store, "path", store.address)
-        if type(store).__module__.partition(".")[0] == "txtopo":
-            simulated = sinks.SimulatedLedger if isinstance(store, ledger.Ledger) else simulated_store.SimulatedStore
-            return simulated(store, f"{self.token} {place}")
-        if isinstance(store, sqlite.SqliteStore):
-            self._directory = self._directory or tempfile.mkdtemp(prefix="txtopo-simulator-")
-            redirected = copy.copy(store)
-            redirected.path = os.path.join(self._directory, f"{len(self.stores)}.db")
-            redirected.address = f"{redirected.path}#{redirected.name}"
-            return redirected
-        if self._has_reset:
-            return store
-        raise errors.UsageError(
-            f"the simulator has nothing to put in the place of the store {store.address}, of class {type(store).__qualname__}\n"
-            "  Define reset() beside the topology: it makes everything that the topology writes empty; and let the store be one for tests."
-        )
-
-
-def _of(store: base.Store, name: str) -> Any:
-    return getattr(store, name, None)

@@ -1,13 +1,10 @@
-"""Simulated tables of the user's: the rows of a topology's sinks, beside the stores in memory and
-in the same transaction.
+"""Simulated tables of the user's: the rows of a topology's sinks, in a database in memory, and in
+the transaction of their auxiliary rows.
 
 A sink consists of a ledger and rows. The ledger's code is the real code, on a store in memory. This
 module does the database's work on rows: insert, upsert by a key, mark, keep replaced rows, take
 back. Constraints, defaults and triggers of the user's table are unknown. For a user's own statement
 the values of each run are kept: exactly once means that each set of values is run once.
-
-Apart from ``substitutes``, which puts this in the place of a ledger, because rows are no stored
-values.
 
 Invariants: rows change when the transaction of their auxiliary row commits, or not at all.
 """
@@ -15,30 +12,16 @@ Invariants: rows change when the transaction of their auxiliary row commits, or 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from txtopo.connectors.sql import ledger
 from txtopo.connectors.sql import target as sql_target
 from txtopo.connectors.sql.target import Target, Work
-from txtopo.sinks import tuple_rows
-from txtopo.stores import base, conflicts, sessions
-from txtopo.testing import stores
-from txtopo.testing.simulator.simulated_store import SimulatedStore
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """One row: its values, its writer's component, and the mark of its transaction."""
-
-    columns: tuple[str, ...]
-    values: tuple[Any, ...]
-    component: str
-    mark: str
-
-    def __str__(self) -> str:
-        return ", ".join(f"{column}={value!r}" for column, value in zip(self.columns, self.values, strict=True))
+from txtopo.sinks import simulated, tuple_rows
+from txtopo.sinks.simulated import Written
+from txtopo.stores import backend, base, conflicts, sessions, stamps
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +47,45 @@ class _Table:
         return _Table(list(self.inserted), dict(self.by_key), dict(self.undo))
 
 
-class SimulatedLedger(ledger.Ledger, SimulatedStore):
-    """Stands for the ledger of a sink of the user's, and for the table that the sink writes to."""
+class SimulatedLedger(ledger.Ledger, backend.Backend, simulated.SimulatedSink):
+    """Stands for the ledger ``original``, and for the table that the sink writes to; ``store`` is
+    in memory."""
+
+    def __init__(self, original: ledger.Ledger, store: Any) -> None:
+        vars(self).update(vars(original))
+        self._store = store
 
     @contextlib.contextmanager
     def open_session(self, resources: base.Resources) -> Iterator[sessions.Session]:
-        with super().open_session(resources) as session:
-            database = stores.database_of(self.database)
-            table = database.beside.get(self._table_key, _Table()).copy()
-            beside: Any = session
-            beside.beside, beside.connection, beside.translating = table, None, contextlib.nullcontext
+        with self._store.open_session(resources) as session:
+            session.beside[self._table_key] = session.table = session.beside.get(self._table_key, _Table()).copy()
+            session.connection, session.translating = None, contextlib.nullcontext
             yield session
-            database.beside[self._table_key] = table
+
+    def open_maintenance(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Maintenance]:
+        opened: contextlib.AbstractContextManager[sessions.Maintenance] = self._store.open_maintenance(resources)
+        return opened
+
+    def read_row(self, text: str) -> stamps.Row | None:
+        row: stamps.Row | None = self._store.read_row(text)
+        return row
+
+    def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+        yield from self._store.read_from(text)
+
+    def fences(self) -> list[stamps.Fence]:
+        fences: list[stamps.Fence] = self._store.fences()
+        return fences
+
+    def exists(self) -> bool:
+        return bool(self._store.exists())
+
+    def stored_form(self) -> str | None:
+        form: str | None = self._store.stored_form()
+        return form
 
     def rows(self) -> list[Written]:
-        """The committed rows."""
-        table = stores.database_of(self.database).beside.get(self._table_key, _Table())
+        table = self._store.beside.get(self._table_key, _Table())
         return [*table.inserted, *table.by_key.values()]
 
     @property
@@ -99,7 +105,7 @@ class _Writer:
     @staticmethod
     def write(session: Any, work: Work) -> None:
         """Insert or upsert the rows of ``work``."""
-        table: _Table = session.beside
+        table: _Table = session.table
         target, mark = work.target, sql_target.mark_of(work.stamp)
         rows = [Written(target.columns, tuple(row), work.stamp.component, mark) for row in work.rows]
         if not target.key:
@@ -114,7 +120,7 @@ class _Writer:
     @staticmethod
     def take_back(session: Any, target: Target, mark: str) -> None:
         """Undo what was written with ``mark``."""
-        table: _Table = session.beside
+        table: _Table = session.table
         table.inserted = [row for row in table.inserted if row.mark != mark]
         for place in [place for place in table.undo if place[0] == mark]:
             before = table.undo.pop(place).row
@@ -126,7 +132,7 @@ class _Writer:
     @staticmethod
     def forget(session: Any, target: Target, writer: str) -> None:
         """Forget the rows that the component ``writer`` has replaced."""
-        table: _Table = session.beside
+        table: _Table = session.table
         table.undo = {place: replaced for place, replaced in table.undo.items() if replaced.writer != writer}
 
 
