@@ -4,6 +4,7 @@ place of Spark. For tests of restarts."""
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from tests.servers.clusters import fast
@@ -13,7 +14,7 @@ from txtopo.dataplane.outcome import Tally
 from txtopo.dataplane.worker import WorkerRun
 from txtopo.engine.engine import Engine
 from txtopo.engine.jobs import JobResult, Source, result_of
-from txtopo.engine.status import RunStatus, StatusBoard
+from txtopo.engine.observer import Observer
 from txtopo.engine.surroundings import Surroundings
 from txtopo.faults import FaultPoint
 from txtopo.plan.compiler import Plan
@@ -74,7 +75,7 @@ class LocalJobs:
 
 
 def run_to_idle(
-    graph: TopologyGraph, store: MemoryStateStore, surroundings: Surroundings | None = None, board: StatusBoard | None = None, **settings: Any
+    graph: TopologyGraph, store: MemoryStateStore, surroundings: Surroundings | None = None, observers: Sequence[Observer] = (), **settings: Any
 ) -> int:
     """One run of ``graph`` until its input is exhausted; an error that ended the run is raised; the
     next txid."""
@@ -84,9 +85,8 @@ def run_to_idle(
         limits = Limits(inline_bytes_max=1 << 30, stores_max=conf.stores_max)
         run = Run(f"run-{random.random()}", graph, CORES, conf.as_mapping(), state.generation, limits=limits)
         jobs = LocalJobs(run)
-        board = board or StatusBoard(RunStatus(graph.id, "run"))
         try:
-            Engine(run, conf, jobs, state, board, random.Random(1), lambda: None, surroundings or Machine(graph.id)).run()
+            Engine(run, conf, jobs, state, observers, random.Random(1), lambda: None, surroundings or Machine(graph.id)).run()
         finally:
             wire.forget_classes(run.token)
         return state.current

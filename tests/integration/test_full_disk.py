@@ -23,6 +23,7 @@ from tests.servers.clusters import Journal, fast
 from tests.servers.zookeepers import client_of
 from tests.topologies.spouts import Keep, batches, keeping_topology
 from txtopo import Fields, LocalCluster, SetupError, TopologyRun, ZooKeeperUnavailableError
+from txtopo.engine.logged import LogLines
 from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.runtime.revival import Revival
 from txtopo.state import directory, embedded, recorded, server_process
@@ -127,7 +128,7 @@ def test_the_cause_of_an_absent_zookeeper_is_told_meanwhile_and_at_the_end() -> 
         if answer is not None:
             raise answer
 
-    revival = Revival(revive, board)
+    revival = Revival(revive, board, LogLines("words"))
     away = ZooKeeperUnavailableError("ZooKeeper has not answered for 10 s")
     assert revival.explained(away) is away
     for _ in range(2):

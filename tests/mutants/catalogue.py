@@ -637,6 +637,20 @@ MUTATIONS = (
         ("tests/unit/test_files_rotated.py",),
     ),
     Mutation(
+        "an observer that fails ends the run",
+        "txtopo/engine/observer.py",
+        "        except Exception:\n",
+        "        except ZeroDivisionError:\n",
+        ("tests/unit/test_observer.py",),
+    ),
+    Mutation(
+        "a task that has written its rows writes them again",
+        "txtopo/sinks/task_ledger.py",
+        "[] if is_written else rows",
+        "rows",
+        ("tests/starter/test_snippets.py", "-k", "your-own-sink"),
+    ),
+    Mutation(
         "a null key in columns routed as another one",
         "txtopo/dataplane/columns/routing.py",
         "        values.append(None)\n",

@@ -396,7 +396,7 @@ def test_the_memory_of_commits_does_not_grow_between_looks(monkeypatch: pytest.M
     monkeypatch.setattr("txtopo.engine.status.time.monotonic", lambda: float(next(seconds)))
     board = status.StatusBoard(status.RunStatus("id", "name"))
     for _ in range(1000):
-        board.count_commit(5, 0.1)
+        board.committed(TransactionAttempt(1, 0), 5, 0.1)
     assert len(board._recent) < 20
     assert board.snapshot().committed == 1000
 
@@ -404,18 +404,18 @@ def test_the_memory_of_commits_does_not_grow_between_looks(monkeypatch: pytest.M
 def test_the_rate_is_of_the_commits_in_the_window_and_of_no_others() -> None:
     now = 0.0
     board = status.StatusBoard(status.RunStatus("id", "name"), clock=lambda: now)
-    board.begin()
+    board.began("first", 1, 1, is_resumed=False)
     for second in range(1, 21):
         now = float(second)
-        board.count_commit(100 * second, 0.1)
+        board.committed(TransactionAttempt(1, 0), 100 * second, 0.1)
     # The window begins with the last commit that is older than ten seconds; its own tuples came
     # before.
     assert board.snapshot().tuples_per_s == sum(100 * second for second in range(10, 21)) / 11
     now = 25.5
     assert board.snapshot().tuples_per_s == sum(100 * second for second in range(16, 21)) / 10.5
-    board.begin()
+    board.began("first", 1, 1, is_resumed=False)
     now = 26.5
-    board.count_commit(7, 0.1)
+    board.committed(TransactionAttempt(1, 0), 7, 0.1)
     assert board.snapshot().tuples_per_s == 7
 
 

@@ -10,8 +10,10 @@ from dataclasses import replace
 
 import pytest
 
+from txtopo.engine import observer
 from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.runtime.progress import INTERVAL_S, Progress, ShownRun, Warnings, describe, wanted
+from txtopo.topology.transaction import TransactionAttempt
 
 RUNNING = RunStatus("words", "run", state="running", generation="0123456789abcdef", epoch=1, current=1)
 IN_FLIGHT = ((42, 0, "committing"), (43, 0, "processing"))
@@ -145,9 +147,13 @@ class Board(StatusBoard):
         self.clock = Clock()
         super().__init__(RUNNING, self.clock)
 
-    def after(self, seconds: float) -> Board:
-        self.clock.now += seconds
-        return self
+    def begin(self, after_s: float = 0.0) -> None:
+        self.clock.now += after_s
+        self.began("first", 1, 1, is_resumed=False)
+
+    def commit(self, after_s: float, tuples: int) -> None:
+        self.clock.now += after_s
+        self.committed(TransactionAttempt(1, 0), tuples, after_s)
 
     @property
     def rate(self) -> float:
@@ -156,11 +162,11 @@ class Board(StatusBoard):
 
 def test_the_first_rate_counts_from_the_beginning_of_the_run_and_not_from_the_first_commit() -> None:
     board = Board()
-    board.after(60.0).begin()
+    board.begin(60.0)
     assert board.rate == 0
-    board.after(4.0).count_commit(1000, 4.0)
+    board.commit(4.0, 1000)
     assert board.rate == 250
-    board.after(1.0).count_commit(1000, 1.0)
+    board.commit(1.0, 1000)
     assert board.rate == 400
 
 
@@ -168,10 +174,10 @@ def test_the_rate_is_that_of_the_last_ten_seconds() -> None:
     board = Board()
     board.begin()
     for _ in range(40):
-        board.after(1.0).count_commit(100, 1.0)
+        board.commit(1.0, 100)
     assert board.rate == pytest.approx(100, rel=0.1)
     for _ in range(40):
-        board.after(1.0).count_commit(500, 1.0)
+        board.commit(1.0, 500)
     assert board.rate == pytest.approx(500, rel=0.1)
 
 
@@ -179,9 +185,10 @@ def test_where_a_commit_takes_longer_than_the_window_the_rate_is_that_of_the_las
     board = Board()
     board.begin()
     for _ in range(3):
-        board.after(30.0).count_commit(600, 30.0)
+        board.commit(30.0, 600)
         assert board.rate == 20
-    assert 10 < board.after(20.0).rate < 20
+    board.clock.now += 20.0
+    assert 10 < board.rate < 20
 
 
 def test_an_error_that_the_run_has_got_past_leaves_the_line_and_is_told_at_the_end_with_its_time() -> None:
@@ -204,10 +211,10 @@ def test_an_error_that_the_run_has_got_past_leaves_the_line_and_is_told_at_the_e
 
 def test_a_spout_that_answers_again_has_got_past_its_error() -> None:
     board = Board()
-    board.failed("opening txid 3: no connection", 3)
-    board.opened(4)
+    board.open_failed(3, ConnectionError("no connection"))
+    board.answered(4, observer.Progress())
     assert board.snapshot().standing_error == "opening txid 3: no connection"
-    board.opened(3)
+    board.answered(3, observer.Progress())
     assert board.snapshot().standing_error is None
 
 

@@ -91,7 +91,7 @@ def run(tmp_path: Path, jobs: Jobs, spout: Any = None, machine: type[Machine] = 
     board = StatusBoard(RunStatus("topology", "run", generation=state.generation, epoch=state.epoch, current=state.current))
     conf = fast(max_transactions=TRANSACTIONS, message_timeout_s=3600.0, **settings)
     Engine(
-        Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, board, random.Random(1), lambda: None, machine(graph.id)
+        Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, [board], random.Random(1), lambda: None, machine(graph.id)
     ).run()
     assert state.current == TRANSACTIONS + 1
     state.close()

@@ -16,31 +16,34 @@ from tests.topologies.recording import NotingBolt, builder
 from txtopo import Config
 from txtopo.command import main, options
 from txtopo.engine import logged
-from txtopo.engine.status import RunStatus
+from txtopo.engine.attempts import AttemptFailedError
+from txtopo.errors import InputError, ZooKeeperUnavailableError
 from txtopo.runtime import cluster
 from txtopo.runtime.progress import Progress
 from txtopo.topology.graph import TopologyGraph
+from txtopo.topology.transaction import TransactionAttempt
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 
 
-def play(board: logged.LoggedBoard) -> None:
+def play(lines: logged.LogLines) -> None:
     """A run with every logged event."""
-    board.begin(current=1, epoch=2)
-    board.failed("FailedException: not now\n  in component 'a'", 1)
-    board.failed("a worker died\nTraceback", 1, is_unexpected=True)
-    board.failed("there is no room left in the data directory /data\n  Make room", None)
-    board.count_commit(7, 0.1)
-    board.failed("KeyError: 'x'\n  in component 'a'", None, state="failed")
+    attempt = TransactionAttempt(1, 0)
+    lines.began("first", 2, 1, is_resumed=False)
+    lines.attempt_ended(attempt, AttemptFailedError("failed", "FailedException: not now\n  in component 'a'"), is_replayed=True)
+    lines.attempt_ended(attempt, AttemptFailedError("crash", "a worker died\nTraceback"), is_replayed=True)
+    lines.away(ZooKeeperUnavailableError("there is no room left in the data directory /data\n  Make room"))
+    lines.committed(attempt, 7, 0.1)
+    lines.ended(InputError("KeyError: 'x'\n  in component 'a'"))
 
 
-def board() -> logged.LoggedBoard:
-    return logged.LoggedBoard(RunStatus("words", "run"))
+def lines() -> logged.LogLines:
+    return logged.LogLines("words")
 
 
 def test_each_event_of_a_run_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "txtopo"):
-        play(board())
+        play(lines())
     assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
         ("txtopo", "INFO", "topology 'words' begins at txid 1 (epoch 2)"),
         ("txtopo", "INFO", "topology 'words' replays txid 1: FailedException: not now"),
@@ -53,13 +56,13 @@ def test_each_event_of_a_run_is_logged_in_one_line(caplog: pytest.LogCaptureFixt
 
 def test_every_level_that_is_used_is_in_the_documentation(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "txtopo"):
-        play(board())
+        play(lines())
     section = PAGE.read_text(encoding="utf-8").partition("## Logging")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `([A-Z]+)` \|", section, flags=re.MULTILINE)) == {record.levelname for record in caplog.records}
 
 
 def test_a_program_that_configures_no_logging_sees_warnings_and_errors_only() -> None:
-    code = "from tests.unit.test_logging import board, play; play(board())"
+    code = "from tests.unit.test_logging import lines, play; play(lines())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PAGE.parents[1])
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
@@ -73,7 +76,7 @@ def test_a_command_shows_warnings_among_its_lines_and_errors_once(monkeypatch: p
     monkeypatch.setattr(logged.LOGGER, "propagate", False)
     stream = io.StringIO()
     with main._warnings_shown(Progress(stream)):
-        play(board())
+        play(lines())
     assert stream.getvalue().splitlines() == [
         "txtopo: topology 'words' replays txid 1: a worker died",
         "txtopo: topology 'words' waits for its ZooKeeper: there is no room left in the data directory /data",
@@ -84,7 +87,7 @@ def test_a_command_shows_warnings_among_its_lines_and_errors_once(monkeypatch: p
 def test_a_command_leaves_warnings_to_a_program_that_has_said_where_its_logs_go(caplog: pytest.LogCaptureFixture) -> None:
     stream = io.StringIO()
     with main._warnings_shown(Progress(stream)):
-        play(board())
+        play(lines())
     assert stream.getvalue() == ""
     assert "a worker died" in caplog.text
 

@@ -8,8 +8,7 @@ import pytest
 
 from tests.topologies.recording import NotingBolt, NotingCommitter, RowsSpout
 from txtopo import Fields, TopologyRun, TransactionalTopologyBuilder
-from txtopo.engine.logged import LoggedBoard
-from txtopo.engine.status import RunStatus
+from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.plan import compiler, explain
 from txtopo.topology.graph import TopologyGraph
 
@@ -40,5 +39,5 @@ def test_a_notebook_shows_the_plan_of_a_topology_as_explain_does(graph: Topology
 def test_the_repr_of_a_run_is_one_line_that_says_how_it_goes() -> None:
     run = TopologyRun.__new__(TopologyRun)
     run.name, run.topology_id = "nightly", "words"
-    run._board = LoggedBoard(RunStatus("words", "nightly", state="running", current=42, active=((42, 0, "processing"),), last_error="a\nb"))
+    run._board = StatusBoard(RunStatus("words", "nightly", state="running", current=42, active=((42, 0, "processing"),), last_error="a\nb"))
     assert repr(run) == "<run 'nightly' of topology 'words': running, next txid 42, 1 in flight>"

@@ -199,7 +199,8 @@ def test_every_job_of_every_attempt_is_told_and_the_seal_says_the_same(tmp_path:
     graph = topology.build_topology()
     board = StatusBoard(RunStatus("topology", "run"))
     conf = fast(max_transactions=5, max_spout_pending=pending, small_transaction_s=0)
-    Engine(Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, board, random.Random(1), lambda: None, Surroundings()).run()
+    run = Run("run", graph, 2, conf.as_mapping(), state.generation)
+    Engine(run, conf, jobs, state, [board], random.Random(1), lambda: None, Surroundings()).run()
     times = {txid: {job.opened_at for job in jobs.began if job.attempt.txid == txid} for txid in range(1, 6)}
     assert [len(seen) for seen in times.values()] == [1] * 5
     assert len({time for seen in times.values() for time in seen}) == 5
@@ -321,5 +322,5 @@ def test_a_transaction_that_an_earlier_run_sealed_is_counted_as_a_replay(tmp_pat
     graph = topology.build_topology()
     with pytest.raises(local_engine.Died, match=point):
         local_engine.run_to_idle(graph, state, Dying(point, 0), max_spout_pending=1)
-    local_engine.run_to_idle(graph, state, board=board, max_spout_pending=1)
+    local_engine.run_to_idle(graph, state, observers=[board], max_spout_pending=1)
     assert board.snapshot().replays == replays

@@ -14,6 +14,7 @@ from tests.topologies.spouts import Keep, Ranges, keeping_topology
 from txtopo import Config, TransactionAttempt
 from txtopo.dataplane.job import Job, Run
 from txtopo.dataplane.outcome import Tally
+from txtopo.engine import continuity
 from txtopo.engine.engine import Engine
 from txtopo.engine.jobs import JobResult
 from txtopo.engine.status import RunStatus, StatusBoard
@@ -50,6 +51,7 @@ def test_every_job_of_a_sealed_transaction_has_the_task_counts_of_its_seal(tmp_p
     sealed = {"numbers": 2, "pass": 1, "keep": 1}
     zookeeper = MemoryStateStore()
     before = TopologyState.open(zookeeper, "topology", Holder("host", 1, "then"))
+    continuity.resume(graph, before)
     before.seal(TransactionAttempt(1, 0), sealed, {"begin": 0, "end": 2})
     before.close()
 
@@ -58,7 +60,7 @@ def test_every_job_of_a_sealed_transaction_has_the_task_counts_of_its_seal(tmp_p
     board = StatusBoard(RunStatus("topology", "run", generation=state.generation, epoch=state.epoch, current=state.current))
     conf = Config(max_transactions=2, max_spout_pending=1)
     Engine(
-        Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, board, random.Random(1), lambda: None, Machine(graph.id)
+        Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, [board], random.Random(1), lambda: None, Machine(graph.id)
     ).run()
     state.close()
 

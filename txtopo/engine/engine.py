@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from txtopo import config, errors
 from txtopo.coordinator import messages
@@ -27,8 +27,8 @@ from txtopo.engine.attempts import Attempt, AttemptFailedError, AttemptRunner
 from txtopo.engine.batches import Batches
 from txtopo.engine.causes import Causes
 from txtopo.engine.jobs import Jobs
+from txtopo.engine.observer import Observer, Progress, tell
 from txtopo.engine.pace import Pace
-from txtopo.engine.status import StatusBoard
 from txtopo.engine.surroundings import Surroundings
 from txtopo.state.topology import TopologyState
 from txtopo.topology import transaction
@@ -52,15 +52,15 @@ class Engine:
         conf: config.Config,
         jobs: Jobs,
         state: TopologyState,
-        board: StatusBoard,
+        observers: Sequence[Observer],
         rng: random.Random,
         revive: Callable[[], None],
         surroundings: Surroundings,
     ) -> None:
         """``revive`` is called about once a second, on a thread of its own: the call may restart a
         server of the run."""
-        self._run, self._conf, self._state, self._board, self._rng, self._revive = run, conf, state, board, rng, revive
-        self._surroundings = surroundings
+        self._run, self._conf, self._state, self._rng, self._revive, self._surroundings = run, conf, state, rng, revive, surroundings
+        self._tell = functools.partial(tell, observers)
         expected_stores = continuity.resume(run.graph, state)
         self._batches = Batches(run.graph, run.conf, state, self._surroundings.time_of_opening)
         self._runner = AttemptRunner(run, jobs, self._batches, conf.on_error, self._job_submitted, self._surroundings, expected_stores)
@@ -70,7 +70,6 @@ class Engine:
         self._coordinator = TransactionCoordinator(policy, state.epoch, state.current, self._batches.known_txids())
         sealed = state.sealed()
         self._runner.resumed_txid = None if sealed is None else sealed.txid
-        board.update(replays=int(sealed is not None))
         self._sealed_tasks = {} if sealed is None or sealed.tasks is None else {sealed.txid: {**run.graph.task_counts, **sealed.tasks}}
         self._attempts: dict[TransactionAttempt, Attempt] = {}
         plan = self._runner.begin(TransactionAttempt(0, 0), run.graph.task_counts, run.cores).plan
@@ -131,7 +130,8 @@ class Engine:
     def begin(self) -> None:
         """The first commands; afterwards the loop takes events from its surroundings until
         :attr:`ended`, and then calls :meth:`close`."""
-        self._board.begin(generation=self._state.generation, epoch=self._state.epoch, current=self._state.current)
+        state, is_resumed = self._state, self._runner.resumed_txid is not None
+        self._tell(lambda each: each.began(state.generation, state.epoch, state.current, is_resumed))
         self._surroundings.after(_RENEW_INTERVAL_S, self._renew)
         self._do(self._coordinator.start())
 
@@ -141,19 +141,15 @@ class Engine:
     def _do(self, commands: list[Command]) -> None:
         for command in commands:
             self._execute(command)
-        active = self._coordinator.active
-        self._board.update(
-            current=self._coordinator.current,
-            active=tuple((attempt.txid, attempt.attempt_id, status.value) for attempt, status in active.values()),
-            waiting_to_commit=sum(status.value == "processed" for _, status in active.values()),
-            idle=self._coordinator.idle,
-        )
+        coordinator = self._coordinator
+        active = tuple((attempt.txid, attempt.attempt_id, status.value) for attempt, status in coordinator.active.values())
+        self._tell(lambda each: each.moved(coordinator.current, active, coordinator.idle))
 
     def _execute(self, command: Command) -> None:
         match command:
             case messages.Open(txid):
                 self._opens += 1
-                self._board.update(asked=self._opens)
+                self._tell(lambda each: each.asked(self._opens))
                 self._spout_thread.submit(functools.partial(self._open, txid, self._opens))
             case messages.Emit(attempt):
                 work = self._begin(attempt)
@@ -201,23 +197,22 @@ class Engine:
             self._surroundings.post(functools.partial(self._opened, txid, number, ready))
 
     def _opened(self, txid: int, number: int, ready: bool) -> None:
-        if self._open_failures:
-            self._open_failures = 0
-            self._board.opened(txid)
-        self._board.update(fraction_done=self._batches.fraction_done, lag=self._batches.lag, lost=self._batches.lost)
+        self._open_failures = 0
+        progress = Progress(self._batches.fraction_done, self._batches.lag, self._batches.lost)
+        self._tell(lambda each: each.answered(txid, progress))
         if ready:
             self._handle(messages.Opened(txid))
             return
         self._handle(messages.NotReady(txid))
         if self._coordinator.idle:
-            self._board.update(idle_at=number)
+            self._tell(lambda each: each.idle(number))
             if self._conf.until == "exhausted":
                 self._drain()
         self._surroundings.after(self._conf.poll_interval_s, functools.partial(self._handle, messages.Poll()))
 
     def _open_failed(self, txid: int, error: BaseException) -> None:
         self._open_failures += 1
-        self._board.failed(f"opening txid {txid}: {error}", txid)
+        self._tell(lambda each: each.open_failed(txid, error))
         self._handle(messages.NotReady(txid))
         self._surroundings.after(self._backoff_s(self._open_failures), functools.partial(self._handle, messages.Poll()))
 
@@ -377,7 +372,8 @@ class Engine:
         self._sealed_tasks.pop(work.attempt.txid, None)
         self._pace.committed(work.busy_s)
         self._surroundings.post(self._set_pace)
-        self._board.count_commit(work.tuples, self._surroundings.now() - work.opened_at)
+        latency_s = self._surroundings.now() - work.opened_at
+        self._tell(lambda each: each.committed(work.attempt, work.tuples, latency_s))
         if self._surroundings.now() - self._collected_at > _COLLECT_GARBAGE_EVERY_S:
             self._surroundings.collect_garbage()
             self._collected_at = self._surroundings.now()
@@ -389,12 +385,9 @@ class Engine:
             return
         if work.failure is not None:
             self._causes.add(attempt, work.failure)
-            self._board.failed(work.failure.text, attempt.txid, is_unexpected=work.failure.kind in ("crash", "timeout"))
         doomed = self._coordinator.doomed
-        if not self._coordinator.stopping and (doomed is None or attempt.txid < doomed):
-            status = self._board.snapshot()
-            outgrew = work.failure is not None and work.failure.kind == "outgrown"
-            self._board.update(replays=status.replays + 1, pinned_replays=status.pinned_replays + outgrew)
+        is_replayed = not self._coordinator.stopping and (doomed is None or attempt.txid < doomed)
+        self._tell(lambda each: each.attempt_ended(attempt, work.failure, is_replayed))
         self._batches.discard(attempt)
         self._runner.cancel(work)
 
@@ -402,7 +395,7 @@ class Engine:
 
     def _drain(self) -> None:
         if not self._coordinator.stopping:
-            self._board.update(state="draining")
+            self._tell(lambda each: each.draining())
             self._surroundings.after(self._conf.drain_timeout_s, functools.partial(self.kill, None))
         self._handle(messages.Drain())
 

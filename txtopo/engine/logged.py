@@ -1,20 +1,15 @@
 """The logger ``txtopo``: messages of a run to its program, beside its status.
 
-Apart from ``status``, which the simulator uses too: there attempts fail by the thousand.
-
 Runs on: driver. Levels: ``docs/configuration.md`` has the table.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
 
-from txtopo.engine.status import StatusBoard
-
-LOGGER = logging.getLogger("txtopo")
-"""Without a handler of the program's, Python writes warnings and errors to standard error, and
-nothing else."""
+from txtopo.engine.attempts import AttemptFailedError
+from txtopo.engine.observer import LOGGER, Observer
+from txtopo.topology.transaction import TransactionAttempt
 
 
 def first_line(text: str) -> str:
@@ -22,30 +17,35 @@ def first_line(text: str) -> str:
     return next(iter(text.splitlines()), "")
 
 
-class LoggedBoard(StatusBoard):
-    """A status whose changes are logged."""
+class LogLines(Observer):
+    """A line for each event of the run of ``topology_id``."""
 
-    def begin(self, **changes: Any) -> None:
-        super().begin(**changes)
-        status = self.snapshot()
-        LOGGER.info("topology %r begins at txid %d (epoch %d)", status.topology_id, status.current, status.epoch)
+    def __init__(self, topology_id: str) -> None:
+        self._id, self._committed = topology_id, 0
 
-    def failed(self, error: str, txid: int | None, is_unexpected: bool = False, **changes: Any) -> None:
-        super().failed(error, txid, is_unexpected, **changes)
-        status = self.snapshot()
-        id = status.topology_id
-        if status.state != "failed" and txid is None:
-            LOGGER.warning("topology %r waits for its ZooKeeper: %s", id, first_line(error))
-        elif txid is None:
-            LOGGER.error("topology %r ended with an error, which wait_* and join raise: %s", id, first_line(error))
-        else:
-            LOGGER.log(logging.WARNING if is_unexpected else logging.INFO, "topology %r replays txid %d: %s", id, txid, first_line(error))
+    def began(self, generation: str, epoch: int, current: int, is_resumed: bool) -> None:
+        LOGGER.info("topology %r begins at txid %d (epoch %d)", self._id, current, epoch)
 
-    def count_commit(self, tuples: int, latency_s: float | None) -> None:
-        super().count_commit(tuples, latency_s)
-        if LOGGER.isEnabledFor(logging.DEBUG):
-            status = self.snapshot()
-            LOGGER.debug("topology %r: %d transactions committed, the last with %d tuples", status.topology_id, status.committed, tuples)
+    def open_failed(self, txid: int, error: BaseException) -> None:
+        LOGGER.info("topology %r replays txid %d: opening txid %d: %s", self._id, txid, txid, first_line(str(error)))
+
+    def attempt_ended(self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool) -> None:
+        if failure is not None:
+            # Without user code: a worker died, or it took too long.
+            level = logging.WARNING if failure.kind in ("crash", "timeout") else logging.INFO
+            LOGGER.log(level, "topology %r replays txid %d: %s", self._id, attempt.txid, first_line(failure.text))
+
+    def committed(self, attempt: TransactionAttempt, tuples: int, latency_s: float) -> None:
+        self._committed += 1
+        LOGGER.debug("topology %r: %d transactions committed, the last with %d tuples", self._id, self._committed, tuples)
+
+    def away(self, error: BaseException) -> None:
+        """Its ZooKeeper cannot be started now."""
+        LOGGER.warning("topology %r waits for its ZooKeeper: %s", self._id, first_line(str(error)))
+
+    def ended(self, error: BaseException | None) -> None:
+        if error is not None:
+            LOGGER.error("topology %r ended with an error, which wait_* and join raise: %s", self._id, first_line(str(error)))
 
 
-__all__ = ["LOGGER", "LoggedBoard", "first_line"]
+__all__ = ["LOGGER", "LogLines", "first_line"]

@@ -6,9 +6,13 @@ import datetime
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from txtopo.engine.attempts import AttemptFailedError
+from txtopo.engine.observer import Observer, Progress
+from txtopo.topology.transaction import TransactionAttempt
 
 RunState = Literal["standby", "starting", "running", "draining", "stopped", "failed"]
 
@@ -75,8 +79,8 @@ class RunStatus:
         return None if self.is_error_over else self.last_error
 
 
-class StatusBoard:
-    """The live status: written by the engine, read and waited for by anyone."""
+class StatusBoard(Observer):
+    """The live status: read and waited for by anyone."""
 
     _RATE_WINDOW_S = 10.0
 
@@ -88,6 +92,8 @@ class StatusBoard:
         came before."""
         self._recent_tuples = 0
         """The tuples of all commits in the window: a frequent reader need not add them up."""
+        self._unanswered: int | None = None
+        """The transaction that the spout could not answer about."""
 
     def update(self, **changes: Any) -> None:
         """Change fields and wake all waiting threads."""
@@ -98,41 +104,67 @@ class StatusBoard:
                 self._status = replace(status, is_error_over=True)
             self._changed.notify_all()
 
-    def begin(self, **changes: Any) -> None:
-        """The run begins to work: from now on its tuples are counted. Change fields, too."""
-        with self._changed:
-            self._recent = deque([(self._clock(), 0)])
-            self._recent_tuples = 0
-        self.update(state="running", **changes)
-
-    def failed(self, error: str, txid: int | None, is_unexpected: bool = False, **changes: Any) -> None:
+    def failed(self, error: str, txid: int | None, **changes: Any) -> None:
         """Transaction ``txid`` could not be opened, or an attempt of it has failed; ``None``: the
         run has, or its ZooKeeper cannot be brought back now, which the run waits for. Change
-        fields, too.
-
-        ``is_unexpected``: the attempt has failed without user code: a worker died, or it took too
-        long.
-        """
+        fields, too."""
         now = datetime.datetime.now(datetime.UTC)
         self.update(last_error=error, last_error_txid=txid, last_error_at=now, is_error_over=False, **changes)
 
-    def opened(self, txid: int) -> None:
-        """The spout has answered for ``txid``: an error about a missing answer is over.
-        """
-        if self._status.last_error_txid == txid:
-            self.update(is_error_over=True)
+    # -- from the run -----------------------------------------------------------------------------
 
-    def count_commit(self, tuples: int, latency_s: float | None) -> None:
-        """One more transaction is committed."""
+    def began(self, generation: str, epoch: int, current: int, is_resumed: bool) -> None:
+        # From now on its tuples are counted.
+        with self._changed:
+            self._recent = deque([(self._clock(), 0)])
+            self._recent_tuples = 0
+        self.update(state="running", generation=generation, epoch=epoch, current=current, replays=int(is_resumed))
+
+    def asked(self, number: int) -> None:
+        self.update(asked=number)
+
+    def answered(self, txid: int, progress: Progress) -> None:
+        is_over = self._status.is_error_over or self._unanswered == self._status.last_error_txid == txid
+        self.update(fraction_done=progress.fraction_done, lag=progress.lag, lost=progress.lost, is_error_over=is_over)
+
+    def open_failed(self, txid: int, error: BaseException) -> None:
+        self._unanswered = txid
+        self.failed(f"opening txid {txid}: {error}", txid)
+
+    def idle(self, number: int) -> None:
+        self.update(idle_at=number)
+
+    def moved(self, current: int, active: Sequence[tuple[int, int, str]], is_idle: bool) -> None:
+        waiting = sum(status == "processed" for _, _, status in active)
+        self.update(current=current, active=tuple(active), waiting_to_commit=waiting, idle=is_idle)
+
+    def attempt_ended(self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool) -> None:
+        if failure is not None:
+            self.failed(failure.text, attempt.txid)
+        if is_replayed:
+            outgrew = failure is not None and failure.kind == "outgrown"
+            self.update(replays=self._status.replays + 1, pinned_replays=self._status.pinned_replays + outgrew)
+
+    def committed(self, attempt: TransactionAttempt, tuples: int, latency_s: float) -> None:
         now = self._clock()
         with self._changed:
             self._recent.append((now, tuples))
             self._recent_tuples += tuples
             self._forget_old(now)
             status = self._status
-            changed = replace(status, committed=status.committed + 1, tuples=status.tuples + tuples, last_commit_latency_s=latency_s)
-            self._status = changed
+            self._status = replace(status, committed=status.committed + 1, tuples=status.tuples + tuples, last_commit_latency_s=latency_s)
             self._changed.notify_all()
+
+    def draining(self) -> None:
+        self.update(state="draining")
+
+    def ended(self, error: BaseException | None) -> None:
+        if error is None:
+            self.update(state="stopped", active=())
+        else:
+            self.failed(str(error), None, state="failed", active=())
+
+    # -- for readers ------------------------------------------------------------------------------
 
     def snapshot(self) -> RunStatus:
         """The status now."""

@@ -13,15 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from txtopo import errors
+from txtopo.engine.logged import LogLines
 from txtopo.engine.status import StatusBoard
 from txtopo.state import retry
 
 
 class Revival:
-    """Each call is a call of ``revive``; while ``revive`` fails, ``board`` has the reason."""
+    """Each call is a call of ``revive``; while ``revive`` fails, ``board`` has the reason, and
+    ``log_lines`` have said so."""
 
-    def __init__(self, revive: Callable[[], None], board: StatusBoard) -> None:
-        self._revive, self._board = revive, board
+    def __init__(self, revive: Callable[[], None], board: StatusBoard, log_lines: LogLines) -> None:
+        self._revive, self._board, self._log_lines = revive, board, log_lines
         self._why: errors.ZooKeeperUnavailableError | None = None
 
     def __call__(self) -> None:
@@ -31,6 +33,7 @@ class Revival:
         except errors.ZooKeeperUnavailableError as error:
             if str(error) != str(self._why):
                 self._board.failed(str(error), None)
+                self._log_lines.away(error)
             self._why = error
             return
         if self._why is not None and self._board.snapshot().last_error == str(self._why):

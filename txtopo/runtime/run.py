@@ -18,9 +18,10 @@ from typing import Any
 from txtopo import config, errors
 from txtopo.dataplane import out_of_resources
 from txtopo.dataplane.job import Limits, Run
-from txtopo.engine import logged
+from txtopo.engine import observer
 from txtopo.engine.engine import Engine
-from txtopo.engine.status import RunStatus
+from txtopo.engine.logged import LogLines
+from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.runtime import progress
 from txtopo.runtime.revival import Revival
 from txtopo.spark import session, threads
@@ -83,9 +84,10 @@ class TopologyRun:
         """Set when the run is stopped before it has an engine: the wait for ZooKeeper then ends."""
         self._engine: Engine | None = None
         self._began: RunStatus | None = None
-        self._board = logged.LoggedBoard(RunStatus(graph.id, name, state="standby"))
+        self._board, log_lines = StatusBoard(RunStatus(graph.id, name, state="standby")), LogLines(graph.id)
+        self._observers = (self._board, log_lines)
         self._shown: progress.ShownRun | None = None
-        self._revive = Revival(revive, self._board)
+        self._revive = Revival(revive, self._board, log_lines)
         self._store = ZooKeeperStateStore(
             zookeeper, conf.zookeeper_root, conf.zookeeper_connect_timeout_s, conf.zookeeper_session_timeout_s, credentials.of(conf)
         )
@@ -132,7 +134,7 @@ class TopologyRun:
             is_local = session.local_cores(str(self._context.master)) is not None
             run = Run(uuid.uuid4().hex, graph, cores, mapping, state.generation, is_local, limits)
             jobs = SparkJobs(self._context, run)
-            engine = Engine(run, conf, jobs, state, self._board, random.Random(), self._revive, Machine(graph.id))
+            engine = Engine(run, conf, jobs, state, self._observers, random.Random(), self._revive, Machine(graph.id))
         except BaseException:
             state.close()
             if jobs is not None:
@@ -151,11 +153,11 @@ class TopologyRun:
             self._stand_by()
             if self._engine is not None:
                 self._engine.run()
-            self._board.update(state="stopped", active=())
         except BaseException as error:
+            self._error = error
             self._error = self._state_is_gone(self._revive.explained(out_of_resources.explained(error)))
-            self._board.failed(str(self._error), None, state="failed", active=())
         finally:
+            observer.tell(self._observers, lambda each: each.ended(self._error))
             try:
                 if self._engine is not None:
                     self._state.close()

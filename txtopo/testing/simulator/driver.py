@@ -23,7 +23,6 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.engine.engine import Engine
-from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.engine.surroundings import Action, Threads
 from txtopo.faults import FaultPoint
 from txtopo.state import base, layout, memory, records
@@ -201,8 +200,7 @@ class Driver:
         self.jobs = SimulatedJobs(
             self, subject.worker(self.settings), self._world.task_attempts, executors.launch, executors.cancel, executors.is_running
         )
-        board = StatusBoard(RunStatus(subject.graph.id, "simulated"))
-        self._engine = Engine(run, conf, self.jobs, self._state, board, random.Random(self.number), lambda: None, self)
+        self._engine = Engine(run, conf, self.jobs, self._state, (), random.Random(self.number), lambda: None, self)
         self._engine.begin()
 
     @property
