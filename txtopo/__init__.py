@@ -40,6 +40,7 @@ from txtopo.errors import (
     ZooKeeperAccessError,
     ZooKeeperUnavailableError,
 )
+from txtopo.topology import graph as _graph
 from txtopo.topology.aggregator import CombinerAggregator, Count, Max, Min, ReducerAggregator, Sum
 from txtopo.topology.arrow import BaseArrowBatchBolt
 from txtopo.topology.bolt import (
@@ -101,6 +102,21 @@ _LAZY = {
     "visible_txid": "txtopo.runtime.visibility",
     "wait_until_visible": "txtopo.runtime.visibility",
 }
+
+
+_NOTEBOOK_CORES = 2
+"""A notebook shows the plan for so many cores: those of ``LocalCluster()``, and of ``txtopo
+explain``."""
+
+
+def _explained(graph: _graph.TopologyGraph) -> str:
+    # Not imported before: executors need no plan.
+    from txtopo.plan import compiler, explain
+
+    return explain.explain(compiler.compile_plan(graph, _NOTEBOOK_CORES))
+
+
+_graph.TopologyGraph.explained = _explained
 
 
 def __getattr__(name: str) -> Any:

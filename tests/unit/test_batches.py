@@ -208,7 +208,7 @@ def test_fraction_done_is_asked_with_the_committed_positions(kind: str, state: T
         asked.append(last_metadata)
         return next(answers)
 
-    batches._coordinator.fraction_done = fraction_done
+    batches._hooks._coordinator.fraction_done = fraction_done
     assert batches.open(2)
     shown.append(batches.fraction_done)
     commit(state, batches, 1)
@@ -227,7 +227,7 @@ def test_a_fraction_that_is_no_number_is_not_shown_and_any_other_answer_is_refus
     run."""
     batches = batches_of(Ranges(journal, end=10, take=4), state)
     answers: Any = iter([float("nan"), "half"])
-    batches._coordinator.fraction_done = lambda last_metadata: next(answers)
+    batches._hooks._coordinator.fraction_done = lambda last_metadata: next(answers)
     assert batches.open(1)
     assert batches.fraction_done is None
     with pytest.raises(MetadataError, match="fraction_done: it returned 'half'; it returns a number from 0 to 1, or None"):
@@ -238,12 +238,12 @@ def test_lag_and_loss_are_asked_with_the_committed_positions_and_must_be_numbers
     batches = batches_of(Partitioned(journal, 2, 7, 3, planned=True), state)
     assert batches.open(1)
     assert (batches.lag, batches.lost) == ({}, {})
-    batches._coordinator.lag = lambda committed: {f"p{number}": 7 - end for number, (_, end) in committed.items()}
-    batches._coordinator.lost = lambda committed: {"p0": None}
+    batches._hooks._coordinator.lag = lambda committed: {f"p{number}": 7 - end for number, (_, end) in committed.items()}
+    batches._hooks._coordinator.lost = lambda committed: {"p0": None}
     commit(state, batches, 1)
     assert batches.open(2)
     assert (batches.lag, batches.lost) == ({"p0": 4, "p1": 4}, {"p0": None})
-    batches._coordinator.lag = lambda committed: ["p0"]
+    batches._hooks._coordinator.lag = lambda committed: ["p0"]
     with pytest.raises(MetadataError, match="lag: it returned \\['p0'\\]; it returns a dict from the name of a partition to a number"):
         batches.open(3)
 
@@ -255,7 +255,7 @@ def test_metadata_that_could_not_be_written_is_refused_with_component_and_hook(s
     ranges = Ranges(journal, 9, 3)
     spout = ranges if hook == "initialize_transaction" else Uneven(journal)
     batches = batches_of(spout, state)
-    coordinator: Any = batches._coordinator
+    coordinator: Any = batches._hooks._coordinator
     coordinator.initialize_transaction = lambda txid, last: value
     coordinator.plan_partition_batch = lambda txid, partition, last: value if partition == 1 else None
     with pytest.raises(MetadataError, match=r"its metadata would not come back as it was: at \$") as refused:

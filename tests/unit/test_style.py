@@ -8,6 +8,7 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -136,6 +137,26 @@ def test_nothing_is_imported_with_a_star() -> None:
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
     ]
     assert starred == []
+
+
+def test_nothing_above_is_imported_by_a_string() -> None:
+    """The contract "Imports only go down" does not see ``import_module("txtopo.…")``."""
+    contracts = tomllib.loads(text_of(ROOT / "pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    rank = {name.strip(" ()"): number for number, layer in enumerate(layers) for name in layer.split("|")}
+
+    def rank_of(module: str) -> int:
+        return rank.get(".".join(module.split(".")[:2]), 0)
+
+    climbing = []
+    for path in PACKAGE:
+        own = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for node in ast.walk(tree_of(path)):
+            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+            is_module = re.fullmatch(r"txtopo\.\w+(\.\w+)*", text) and (ROOT / text.replace(".", "/")).with_suffix(".py").exists()
+            if is_module and own.count(".") > 1 and rank_of(text) < rank_of(own):
+                climbing.append(f"{named(path)}: {text}")
+    assert climbing == []
 
 
 def test_pythons_own_hash_decides_nothing() -> None:

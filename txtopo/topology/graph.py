@@ -4,11 +4,10 @@ groupings. Immutable and valid by construction."""
 from __future__ import annotations
 
 import html
-import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from txtopo.topology.destination import Writes
 from txtopo.topology.grouping import Grouping
@@ -16,10 +15,6 @@ from txtopo.topology.stream import StreamSpec
 
 ComponentKind = Literal["spout", "batch", "basic"]
 SpoutKind = Literal["transactional", "partitioned", "opaque"]
-
-NOTEBOOK_CORES = 2
-"""A notebook shows the plan for so many cores: those of ``LocalCluster()``, and of ``txtopo
-explain``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +111,12 @@ class TopologyGraph:
         components = ", ".join(f"{component.id} x {component.parallelism}" for component in self.components.values())
         return f"<topology {self.id!r}: {components}>"
 
+    explained: ClassVar[Callable[[TopologyGraph], str] | None] = None
+    """Gives the text of ``txtopo explain``. Set by the package: a plan is a layer above."""
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """What a notebook shows: the text of ``txtopo explain``."""
-        # By name, since the plan is a layer above: executors need neither it nor an import of it.
-        plan = importlib.import_module("txtopo.plan.compiler").compile_plan(self, NOTEBOOK_CORES)
-        text: str = importlib.import_module("txtopo.plan.explain").explain(plan)
+        text = repr(self) if self.explained is None else self.explained()
         return {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
 
     def _repr_html_(self) -> str:
