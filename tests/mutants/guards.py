@@ -89,7 +89,7 @@ GUARDS = (
             Mutation(
                 "any spout may take over any positions",
                 "txtopo/state/components.py",
-                "    return before == now or \"transactional\" not in (before, now)\n",
+                "    return before == now or (SPOUT_TRAITS[before].is_partitioned and SPOUT_TRAITS[now].is_partitioned)\n",
                 "    return True\n",
                 ("tests/unit/test_continuity.py", "-k", "another_kind_of_spout_is_refused_and_nothing_counts_twice"),
             ),

@@ -29,6 +29,7 @@ from txtopo.spark import session
 from txtopo.spark import settings as spark_settings
 from txtopo.state import acceptance, administration, components, opening
 from txtopo.topology import pickling, redaction
+from txtopo.topology.graph import SPOUT_TRAITS
 
 TARGET_HELP = "package.module, file.py, either with :attribute, or module:factory('argument'); the default attribute is `topology`"
 
@@ -221,7 +222,7 @@ def _add_state_commands(commands: Any) -> None:
         help="the component may begin this store, although it has results in others; * stands for any text; may be repeated",
     )  # fmt: skip
     accept.add_argument("--spout", metavar="ID", help="this spout goes on from the positions that the one before has reached; with --kind")
-    accept.add_argument("--kind", choices=tuple(components.KINDS), help="which kind of spout that is")
+    accept.add_argument("--kind", choices=tuple(SPOUT_TRAITS), help="which kind of spout that is")
     accept.add_argument("--sealed", action="store_true", help="the sealed transaction is completed with other components than it was begun with")
     whereabouts.add_execute(accept)
     whereabouts.add_options(accept)

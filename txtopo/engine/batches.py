@@ -36,11 +36,11 @@ class Batches:
         """``time_of_opening(txid)`` is the clock (see ``surroundings``)."""
         self._state, self._time_of_opening = state, time_of_opening
         self._opened_at: dict[int, datetime.datetime] = {}
-        self._is_partitioned = graph.spout.spout_kind != "transactional"
-        self._is_opaque = graph.spout.spout_kind == "opaque"
+        self._is_partitioned, self._is_opaque = graph.spout_traits.is_partitioned, graph.spout_traits.is_opaque
         self._in_use: dict[int, tuple[TransactionAttempt, Any]] = {}
         context = CoordinatorContext(graph.id, state.generation, graph.spout.id, self._last_metadata)
-        self._hooks = SpoutHooks(graph.spout, conf, context, state.current)
+        self._hooks = SpoutHooks(graph)
+        self._hooks.begin(conf, context, state.current)
         self.fraction_done: float | None = None
         """How much of the source was committed when a transaction was last opened, from 0 to 1;
         ``None`` where the spout does not say."""

@@ -17,24 +17,29 @@ from txtopo.topology import metadata as metadata_of
 from txtopo.topology import pickling, spout
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext
-from txtopo.topology.graph import Component
+from txtopo.topology.graph import TopologyGraph
 
 Positions = Mapping[int, Any]
 """Metadata by partition, as it is stored."""
 
 
 class SpoutHooks:
-    """The coordinator of ``component``. Metadata comes and goes as it is stored; the coordinator
+    """The coordinator of the spout. Metadata comes and goes as it is stored; the coordinator
     gets it as the spout's ``metadata_type``."""
 
-    def __init__(self, component: Component, conf: Mapping[str, Any], context: CoordinatorContext, txid: int) -> None:
-        self._id = component.id
-        instance = pickling.loads(component.template)
-        self._metadata_type = instance.metadata_type
-        overlaid = TopologyConf(conf).overlaid(component.config)
-        self._coordinator = self._call(txid, "get_coordinator", instance.get_coordinator, overlaid, context)
-        self.plans = component.spout_kind != "transactional" and spout.plans(self._coordinator)
+    def __init__(self, graph: TopologyGraph) -> None:
+        self._id, self._config, self._is_partitioned = graph.spout.id, graph.spout.config, graph.spout_traits.is_partitioned
+        self._spout = pickling.loads(graph.spout.template)
+        self._metadata_type = self._spout.metadata_type
+        self._coordinator: Any = None
+        self.plans = False
         """Whether the coordinator decides about the batches of all partitions."""
+
+    def begin(self, conf: Mapping[str, Any], context: CoordinatorContext, txid: int) -> None:
+        """Get the coordinator, which may ask for the last metadata."""
+        overlaid = TopologyConf(conf).overlaid(self._config)
+        self._coordinator = self._call(txid, "get_coordinator", self._spout.get_coordinator, overlaid, context)
+        self.plans = self._is_partitioned and spout.plans(self._coordinator)
 
     def of_user(self, metadata: Any) -> Any:
         """Stored metadata, as the spout's type."""

@@ -27,7 +27,7 @@ def lines(graph: TopologyGraph) -> list[str]:
 
 
 def _batches(graph: TopologyGraph) -> str:
-    if graph.spout.spout_kind == "opaque":
+    if graph.spout_traits.is_opaque:
         return "batches that a replay may change (opaque spout)"
     return "batches that a replay repeats exactly (transactional spout)"
 
@@ -47,7 +47,7 @@ def writes_elsewhere(component: Component) -> bool:
 
 def _promise(graph: TopologyGraph, component: Component, written: Guarantee) -> str:
     parts = [written.promise]
-    if graph.spout.spout_kind == "opaque":
+    if graph.spout_traits.is_opaque:
         parts.append("what a failed attempt wrote is taken back")
     if written.is_keyed:
         parts.append(f"a key has one writer, {_one_writer(component)}")

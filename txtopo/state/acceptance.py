@@ -16,7 +16,8 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.state import base, layout, lease, records
-from txtopo.state.components import KINDS, Component, Components, Spout, can_keep_positions
+from txtopo.state.components import Component, Components, Spout, can_keep_positions
+from txtopo.topology.graph import SPOUT_TRAITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,9 @@ def _open(store: base.StateStore, paths: layout.Layout) -> tuple[list[base.Delet
 
 def _require_keeps(topology_id: str, before: Spout, now: Spout, sealed: records.TxidRecord | None) -> None:
     if not can_keep_positions(before.kind, now.kind):
+        decides = [SPOUT_TRAITS[spout.kind].decides for spout in (before, now)]
         raise errors.UsageError(
-            f"the spout {now} cannot go on from the positions of {before}: {KINDS[before.kind]} and {KINDS[now.kind]} have nothing in common\n"
+            f"the spout {now} cannot go on from the positions of {before}: {' and '.join(decides)} have nothing in common\n"
             f"  Begin with the first batch: `txtopo state reset {topology_id}`."
         )
     if sealed is not None:
@@ -137,7 +139,7 @@ def _listed(components: dict[str, Component]) -> str:
 def shown(made_of: dict[str, Any]) -> Sequence[str]:
     """The content of the record, for people, line by line; ``made_of`` is the record as JSON."""
     record = Components.model_validate({**made_of, "version": 1})
-    lines = [f"spout         {record.spout.id}: {KINDS[record.spout.kind]}"]
+    lines = [f"spout         {record.spout.id}: {SPOUT_TRAITS[record.spout.kind].decides}"]
     for id, component in record.components.items():
         former = " (not in it any more)" if component.is_former else ""
         names = ", ".join((*component.stores, *(f"{name} (accepted)" for name in component.accepted)))

@@ -11,10 +11,7 @@ import pydantic
 
 from txtopo import plain_json
 from txtopo.state import records
-from txtopo.topology.graph import SpoutKind
-
-KINDS: dict[SpoutKind, str] = {"transactional": "a whole batch", "partitioned": "partitions", "opaque": "partitions, opaque"}
-"""Descriptions of the metadata of each kind of spout, for people."""
+from txtopo.topology.graph import SPOUT_TRAITS, SpoutKind
 
 
 class _Entry(pydantic.BaseModel):
@@ -31,7 +28,7 @@ class Spout(_Entry):
     kind: SpoutKind
 
     def __str__(self) -> str:
-        return f"{self.id!r} ({KINDS[self.kind]})"
+        return f"{self.id!r} ({SPOUT_TRAITS[self.kind].decides})"
 
 
 class Component(_Entry):
@@ -69,7 +66,7 @@ def can_keep_positions(before: SpoutKind, now: SpoutKind) -> bool:
     Both kinds of partitioned spouts have metadata by partition, as of the last commit. A spout that
     decides batches as a whole has a chain of metadata instead, and no partitions.
     """
-    return before == now or "transactional" not in (before, now)
+    return before == now or (SPOUT_TRAITS[before].is_partitioned and SPOUT_TRAITS[now].is_partitioned)
 
 
-__all__ = ["KINDS", "Component", "Components", "Spout", "can_keep_positions"]
+__all__ = ["Component", "Components", "Spout", "can_keep_positions"]

@@ -18,6 +18,25 @@ SpoutKind = Literal["transactional", "partitioned", "opaque"]
 
 
 @dataclass(frozen=True, slots=True)
+class SpoutTraits:
+    """The differences between kinds of spouts that others go by."""
+
+    decides: str
+    """What its metadata decides about, for people."""
+    is_partitioned: bool
+    """Whether metadata and positions are those of partitions."""
+    is_opaque: bool
+    """Whether a replayed batch may have other tuples."""
+
+
+SPOUT_TRAITS: dict[SpoutKind, SpoutTraits] = {
+    "transactional": SpoutTraits("a whole batch", is_partitioned=False, is_opaque=False),
+    "partitioned": SpoutTraits("partitions", is_partitioned=True, is_opaque=False),
+    "opaque": SpoutTraits("partitions, opaque", is_partitioned=True, is_opaque=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Subscription:
     """The subscription of a receiver to a stream of a component."""
 
@@ -79,6 +98,13 @@ class TopologyGraph:
     def spout(self) -> Component:
         """The one spout."""
         return next(iter(self.components.values()))
+
+    @property
+    def spout_traits(self) -> SpoutTraits:
+        """Those of its kind."""
+        kind = self.spout.spout_kind
+        assert kind is not None, "a spout has a kind"
+        return SPOUT_TRAITS[kind]
 
     @property
     def task_counts(self) -> dict[str, int]:

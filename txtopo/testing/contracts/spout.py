@@ -140,9 +140,9 @@ def spout_graph(user_spout: Any) -> TopologyGraph:
 
 def _deciding_hook(graph: TopologyGraph) -> str:
     """The hook that says where a batch begins."""
-    if graph.spout.spout_kind == "transactional":
+    if not graph.spout_traits.is_partitioned:
         return "initialize_transaction and emit_batch"
-    learning = "emit_partition_batch_new" if graph.spout.spout_kind == "partitioned" else "emit_partition_batch"
+    learning = "emit_partition_batch" if graph.spout_traits.is_opaque else "emit_partition_batch_new"
     return f"plan_batch, plan_partition_batch or {learning}"
 
 

@@ -72,7 +72,7 @@ class Story:
 
     def __init__(self, graph: TopologyGraph, user_spout: Any, plot: Plot, conf: Mapping[str, Any] | None = None) -> None:
         self.graph, self.given, self.plot, self.conf = graph, user_spout, plot, conf
-        self.spout_id, self.kind = graph.spout.id, graph.spout.spout_kind
+        self.spout_id, self.traits = graph.spout.id, graph.spout_traits
         self.metadata_type = pickling.loads(graph.spout.template).metadata_type
         self.told = Told()
         self.server = memory.MemoryServer()
@@ -124,7 +124,7 @@ class Story:
             self.told.history.append(f"the source grew {when}")
             self.plot.grow(self.given)
             self.empties = -len(self.window)
-            if self.kind != "opaque":
+            if not self.traits.is_opaque:
                 # A batch that is open already stays, even if the batch was empty.
                 for txid, work in self.window.items():
                     self._check_same(txid, self._emit(txid, work.task_counts[self.spout_id]))
@@ -216,7 +216,7 @@ class Story:
         was."""
         tasks = self.plot.parallelisms[0] if self.plot.rng is None else random_of(self.plot.rng, self.plot.parallelisms)
         work = self._emit(txid, tasks)
-        if self.kind == "opaque":
+        if self.traits.is_opaque:
             return work
         text = json.dumps(work.metadata, sort_keys=True)
         if txid not in self.first or self.first[txid][0] != text:
@@ -252,9 +252,9 @@ class Story:
     @property
     def emit_hook(self) -> str:
         """The hook that emits a batch again."""
-        if self.kind == "transactional":
+        if not self.traits.is_partitioned:
             return "emit_batch"
-        return "emit_partition_batch" if self.run.batches.emits_metadata or self.kind == "partitioned" else "emit_planned_partition_batch"
+        return "emit_partition_batch" if self.run.batches.emits_metadata or not self.traits.is_opaque else "emit_planned_partition_batch"
 
     def _check_same(self, txid: int, work: Work) -> None:
         was = self.first[txid][1]
@@ -266,13 +266,13 @@ class Story:
         difference = equality.multiset_difference(work.emitted, was.emitted)
         if difference is not None:
             cure = "Emit from the metadata alone: not from what is there now, from memory, from the attempt, or differently for each number of tasks."
-            self._broken(19 if self.kind == "partitioned" and not has_same_tasks else 18, f"{case}: {difference}", cure)
+            self._broken(19 if self.traits.is_partitioned and not has_same_tasks else 18, f"{case}: {difference}", cure)
         if has_same_tasks:
             self._broken(17, f"{case}: the same tuples in another order, or in other tasks", "Emit in an order that depends on the metadata alone.")
 
     def _check_metadata(self, work: Work) -> None:
         """The spout gets back the metadata that it made."""
-        if self.kind == "transactional":
+        if not self.traits.is_partitioned:
             stored = [work.metadata]
         else:
             stored = [metadata for metadata in work.metadata.values() if metadata is not None]

@@ -149,7 +149,7 @@ def _compare(topology: TopologyGraph, first: Sequence[Recomputed], second: Seque
         culprit = next(_culprits(topology, ours, theirs), None)
         if culprit is not None:
             return [*_disorder(topology, ours, theirs), culprit]
-    if topology.spout.spout_kind == "opaque" or first[0].outcome.batches != second[0].outcome.batches:
+    if topology.spout_traits.is_opaque or first[0].outcome.batches != second[0].outcome.batches:
         return []
     differing = differences(second[0].outcome, first[0].outcome, compares_outputs=True)
     return [*(_disorder(topology, first[0], second[0]) if differing else ()), *differing]
@@ -168,7 +168,7 @@ def _culprits(topology: TopologyGraph, first: Recomputed, second: Recomputed) ->
     spout = topology.spout.id
     for txid in sorted(first.outcome.emitted.keys() & second.outcome.emitted.keys()):
         ours, theirs = first.outcome, second.outcome
-        is_other = topology.spout.spout_kind == "opaque" and ours.emitted[txid][spout] != theirs.emitted[txid][spout]
+        is_other = topology.spout_traits.is_opaque and ours.emitted[txid][spout] != theirs.emitted[txid][spout]
         if is_other or ours.batches.get(txid) != theirs.batches.get(txid):
             return
         for component in levels.order_of(topology):

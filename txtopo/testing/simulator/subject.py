@@ -88,7 +88,7 @@ class Subject:
         self.stores = self._substitutes.stores
         self.strange = self._substitutes.strange
         """Components whose destinations are no stores, and so have no substitute."""
-        self.is_opaque = topology.spout.spout_kind == "opaque"
+        self.is_opaque = topology.spout_traits.is_opaque
         self.transactions_max = transactions * (_OPAQUE_FACTOR if self.is_opaque else 1)
         """A schedule ends after so many transactions, even if the source has more."""
         self.goes_on: Callable[[], bool] = lambda: True
@@ -109,7 +109,7 @@ class Subject:
         """The same with ``graph`` in the place of the topology."""
         other = copy.copy(self)
         other.graph, other._workers, other._driver_graphs = graph, {}, {}
-        other.is_opaque = graph.spout.spout_kind == "opaque"
+        other.is_opaque = graph.spout_traits.is_opaque
         try:
             yield other
         finally:
