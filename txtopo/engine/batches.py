@@ -109,7 +109,7 @@ class Batches:
 
     def plan(self, txid: int) -> dict[str, Any]:
         """A plan for one attempt of an opaque batch; :meth:`learnt` puts it to use."""
-        return moved(*self._hooks.plan(txid, self._positions_before(txid)))
+        return moved(*self._hooks.plan(txid, lambda: self._positions_before(txid)))
 
     def learnt(self, attempt: TransactionAttempt, metadata: Any) -> None:
         """The live ``attempt`` consists of ``metadata``; for a txid with metadata made once, the

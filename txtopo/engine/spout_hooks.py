@@ -58,10 +58,10 @@ class SpoutHooks:
         hook = "initialize_transaction"
         return self._to_json(txid, hook, self._call(txid, hook, self._coordinator.initialize_transaction, txid, self.of_user(previous)))
 
-    def plan(self, txid: int, positions: Positions) -> tuple[int, dict[int, Any]]:
-        """The number of partitions, and the metadata of those that move."""
+    def plan(self, txid: int, positions: Callable[[], Positions]) -> tuple[int, dict[int, Any]]:
+        """The number of partitions, and the metadata of those that move from ``positions``."""
         n = self.num_partitions(txid)
-        last = self.by_partition({partition: metadata for partition, metadata in positions.items() if partition < n})
+        last = self.by_partition({partition: metadata for partition, metadata in positions().items() if partition < n})
         if hasattr(self._coordinator, "plan_batch"):
             planned = self._call(txid, "plan_batch", self._coordinator.plan_batch, txid, last)
             if not isinstance(planned, Mapping) or any(not isinstance(p, int) or not 0 <= p < n for p in planned):
