@@ -11,7 +11,8 @@ import pytest
 
 from tests.topologies.micro_batches import Frame, forget_resources, part
 from tests.topologies.sinks import BACKENDS, KINDS, LOOSE, SALES, Shop, cases, shop
-from txtopo.errors import RowRefusedError, StateMismatchError, UsageError
+from txtopo.connectors.sql import SqlSink
+from txtopo.errors import RowRefusedError, SetupError, StateMismatchError, UsageError
 from txtopo.sinks.streaming import ForeachBatch, ForeachWriter
 
 
@@ -46,6 +47,15 @@ class TestWholeBatches:
         with pytest.raises(StateMismatchError, match=r"(?s)wrote 2 rows .* now has 1\n.*mend the query.*begin_at=0\."):
             whole(sales)(Frame([(1, 10)]), 0)
         assert sales.sales == [(1, 10), (2, 20)]
+
+    @pytest.mark.in_gate("sqlite*")
+    def test_a_column_may_have_any_name_and_a_frame_that_was_mended_is_taken(self, sales: Shop) -> None:
+        sales.execute("CREATE TABLE lots (id INTEGER, batch TEXT)")
+        query = SqlSink(sales.address, "lots").foreach_batch("q")
+        with pytest.raises(SetupError, match="nowhere"):
+            query(Frame([(1, "a")], columns=["id", "nowhere"]), 0)
+        query(Frame([(1, "a"), (2, "b")], columns=["id", "batch"]), 0)
+        assert sorted(sales.execute("SELECT id, batch FROM lots")) == [(1, "a"), (2, "b")]
 
     @pytest.mark.in_gate("sqlite*")
     def test_columns_are_those_of_the_frame_or_those_that_were_named(self, sales: Shop) -> None:

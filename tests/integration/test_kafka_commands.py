@@ -102,6 +102,16 @@ def test_adopt_goes_on_from_what_the_topics_hold(kafka: KafkaServer, process: Wo
     topics.clear("words")
 
 
+def test_a_sink_of_another_name_is_left_alone(sales: Sales, process: WorkerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sales.write(process, 1, 0, ["a"], tasks=1, sink=sales.sink(name="orders"))
+    for name, fences in (("kafka", 0), ("orders", 1)):
+        address = f"kafka://{sales.kafka.servers}"
+        assert cli.main(["store", "clear", address, name, "--topology", sales.topology_id, "--data-dir", str(tmp_path)]) == 0
+        assert f"{fences} fence" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="Leave out --from-topology"):
+        upkeep.AuxiliaryTopics(client.Cluster("test", sales.kafka.servers, {}), "words").adopt("words", "first", 1, ["a"], from_topology="b")
+
+
 def test_a_topic_given_by_name_is_adopted_for_one_component(kafka: KafkaServer) -> None:
     topics = upkeep.AuxiliaryTopics(client.Cluster("test", kafka.servers, {}), "words", kafka.new_topic())
     with pytest.raises(UsageError, match=r"is the auxiliary topic of one component, and these have a sink 'kafka': a, b\n  Give --component ID"):
@@ -132,10 +142,12 @@ def test_brokers_out_of_reach_and_wrong_options_are_told(
     monkeypatch.setattr(client, "CALL_TIMEOUT_S", 0.5)
     for address, said in {
         "kafka://127.0.0.1:1": "Try again when the brokers can be reached",
-        "kafka://127.0.0.1:1?nonsense": "setting=value",
+        "kafka://127.0.0.1:1?sasl.password=hunter2&nonsense": "setting=value",
         "kafka://127.0.0.1:1?group.id=mine": "client['group.id']",
     }.items():
         assert cli.main(["store", "show", address, "kafka", "--topology", "words"]) == 2
-        assert said in capsys.readouterr().err
+        text = capsys.readouterr().err
+        assert said in text
+        assert "hunter2" not in text
     assert cli.main(["store", "show", f"kafka://{sales.kafka.servers}", "kafka"]) == 2
     assert "Give --topology ID" in capsys.readouterr().err

@@ -119,7 +119,7 @@ class TestWholeBatches:
         assert shop.rows == [(n, n) for n in (0, 1, 8, 9)]
 
     def test_a_row_that_is_refused_fails_the_query_and_nothing_of_its_batch_is_kept(self, shop: Shop) -> None:
-        with pytest.raises(RowRefusedError, match=r"row 2 of component 'foreach_batch', .*plain values are"):
+        with pytest.raises(RowRefusedError, match=f"row 2 of component '{shop.query}', .*plain values are"):
             shop.whole()(Frame([(1, 1), (2, {1})]), 0)
         with pytest.raises(UsageError, match="gets no field 'id'; there are"):
             shop.whole()(Frame([(1,)], columns=["cents"]), 0)

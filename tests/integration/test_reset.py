@@ -18,7 +18,7 @@ from tests.topologies import sinks
 from txtopo import Count, Fields, TransactionalTopologyBuilder, UsageError
 from txtopo.command.reset import places_of, reset
 from txtopo.connectors.kafka import KafkaSink
-from txtopo.connectors.sql.simulated import SimulatedLedger
+from txtopo.sinks.simulated import SimulatedSink
 from txtopo.state.memory import MemoryServer, MemoryStateStore
 from txtopo.state.opening import Opened
 from txtopo.stores import RedisStore, SqliteStore, SqlStore
@@ -117,7 +117,8 @@ def test_every_destination_of_the_library_is_reset_here(tmp_path: Path) -> None:
     while waiting:
         cls = waiting.pop()
         waiting.extend(cls.__subclasses__())
-        if cls.__module__.startswith(("txtopo.stores", "txtopo.connectors")) and not inspect.isabstract(cls) and cls is not SimulatedLedger:
+        is_for_tests = cls.__module__.startswith("txtopo.testing") or issubclass(cls, SimulatedSink)
+        if cls.__module__.startswith("txtopo.") and not is_for_tests and not inspect.isabstract(cls):
             known.add(f"{cls.__module__}.{cls.__name__}")
-    reset_here = [type(part) for make in MAKERS.values() for part in places_of(topology(make(tmp_path))).destinations.values()]
+    reset_here = [type(part) for make in MAKERS.values() for part in places_of(topology(make(tmp_path))).destinations]
     assert known == {f"{cls.__module__}.{cls.__name__}" for cls in reset_here}

@@ -433,12 +433,12 @@ class TestTables:
         self, database: Database, store: SqlStore, workers: list[Worker]
     ) -> None:
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
-        database.execute("UPDATE txtopo_schema SET version = 2")
+        database.execute("UPDATE txtopo_schema SET version = 3")
         actions: list[Callable[[], Any]] = [
             lambda: store.get("x"), lambda: contract.run(store, workers[1].process.task(), 2, 0, x=1), lambda: store.clear("words"),
         ]  # fmt: skip
         for action in actions:
-            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 2; this txtopo knows layout 4"):
+            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 3; this txtopo knows layout 4"):
                 action()
 
     def test_a_store_of_another_layout_blocks_no_other_store(self, database: Database, store: SqlStore, workers: list[Worker]) -> None:

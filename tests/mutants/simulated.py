@@ -86,7 +86,7 @@ SIMULATED = (
     Mutation(
         "a destination of a user's own passes for compared",
         "txtopo/testing/simulator/substitutes.py",
-        "            self.is_strange = True\n",
+        "            self.is_strange = self.is_strange or not is_compared\n",
         "",
         LOOKS,
     ),

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from txtopo import StateMismatchError, TopologyContext, TransactionAttempt, UsageError
+from txtopo import Fields, StateMismatchError, TopologyContext, TransactionalTopologyBuilder, TransactionAttempt, UsageError
 from txtopo.command import cli, show_state
+from txtopo.command.reset import places_of
 from txtopo.connectors.kafka import client
 from txtopo.connectors.sql import SqlSink
 from txtopo.state import opening
@@ -20,6 +21,8 @@ from txtopo.state.memory import MemoryServer, MemoryStateStore
 from txtopo.state.records import TxidRecord
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.stores import SqliteStore, Store
+from txtopo.testing import MemoryTransactionalSpout
+from txtopo.testing.contracts.worker_process import WorkerProcess
 
 ALICE = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00", "bank-run")
 COMPONENTS = {"payments": 1, "balances": 1, "totals": 1, "sales": 1}
@@ -266,6 +269,17 @@ def test_the_tables_of_two_sinks_are_told_and_emptied_once(bank: Bank, capsys: p
     bank.run(has_sink=True)
     assert reset("--execute", target=target) == 2
     assert capsys.readouterr().err.count(bank.sink.ledger.sink) == 1
+
+
+def test_sinks_that_differ_in_their_marks_alone_are_both_asked(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+        database.execute("CREATE TABLE sales(id INTEGER, one TEXT, other TEXT)")
+    sinks = [SqlSink(tmp_path / "shop.db", "sales", ["id"], mark=mark) for mark in ("one", "other")]
+    builder = TransactionalTopologyBuilder("words", "spout", MemoryTransactionalSpout({0: [(1,)]}, Fields("id"), 1))
+    for number, sink in enumerate(sinks):
+        builder.set_bolt(f"write-{number}", sink).global_grouping("spout")
+    sinks[0].ledger.apply(WorkerProcess().task("write-0"), TransactionAttempt(1, 0), (), [(1,)])
+    assert places_of(builder.build_topology()).rows_left("words") == [f"{tmp_path}/shop.db#sales"]
 
 
 def test_where_rows_are_marked_only_those_of_the_topology_count(bank: Bank, tmp_path: Path) -> None:

@@ -160,6 +160,7 @@ def test_the_simulated_sink_has_the_content_of_the_real_sink(tmp_path: Path, see
         assert applied(real, resources, late, task, rows) == applied(copy, resources, late, task, rows)
         kept = [dict(zip(("word", "number"), row, strict=True)) for row in shop.execute("SELECT word, number FROM lines")]
         assert sorted(repr(row) for row in kept) == sorted(repr(dict(zip(row.columns, row.values, strict=True))) for row in copy.rows())
+    assert copy.commits > 0, "by which the simulator tells writes outside of a store"
     copy._store.forget()
     resources.close()
 

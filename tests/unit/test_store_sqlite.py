@@ -165,9 +165,9 @@ class TestFile:
         contract.run(store, process.task(), 1, dog=1)
         process.close()
         with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
-            connection.execute("UPDATE txtopo_schema SET version = 5")
+            connection.execute("UPDATE txtopo_schema SET version = 3")
         for action in (lambda: store.get("dog"), lambda: contract.run(store, process.task(), 2, dog=1), lambda: store.clear("words")):
-            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 5; this txtopo knows layout 4"):
+            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 3; this txtopo knows layout 4"):
                 action()
         assert query(store, "SELECT txid FROM txtopo_fence") == [(1,)]
 

@@ -32,8 +32,8 @@ from txtopo.topology.kept import Kept
 class Places:
     """Where the components of a topology write."""
 
-    destinations: dict[destination.Guarantee, destination.Destination] = field(default_factory=dict)
-    """Stores and sinks, each once."""
+    destinations: list[destination.Destination] = field(default_factory=list)
+    """Stores and sinks; one that several components hold is there several times."""
     kept: dict[str, Kept] = field(default_factory=dict)
     """Their records, by address: sinks of one database share some."""
     names: set[str] = field(default_factory=set)
@@ -43,7 +43,7 @@ class Places:
 
     def rows_left(self, topology_id: str) -> list[str]:
         """Where rows of the user's are that the topology may have written."""
-        return list(dict.fromkeys(place for part in self.destinations.values() if (place := part.rows_left(topology_id))))
+        return list(dict.fromkeys(place for part in self.destinations if (place := part.rows_left(topology_id))))
 
 
 def places_of(graph: TopologyGraph) -> Places:
@@ -53,8 +53,8 @@ def places_of(graph: TopologyGraph) -> Places:
         instance, search = pickling.loads(component.template), destination.Search()
         pickling.dumps_with_classes(instance, search.visit)
         search.writes(instance)
-        places.destinations.update(search.destinations)
-        for guarantee, part in search.destinations.items():
+        for guarantee, part in search.destinations:
+            places.destinations.append(part)
             places.names.add(f"{component.id}/{guarantee.known_as}")
             kept = part.kept(graph.id, component.id)
             if kept is None:

@@ -124,8 +124,9 @@ class StatusBoard(Observer):
         self.update(asked=number)
 
     def answered(self, txid: int, progress: Progress) -> None:
-        is_over = self._status.is_error_over or self._unanswered == self._status.last_error_txid == txid
-        self.update(fraction_done=progress.fraction_done, lag=progress.lag, lost=progress.lost, is_error_over=is_over)
+        with self._changed:
+            is_over = {"is_error_over": True} if self._unanswered == self._status.last_error_txid == txid else {}
+            self.update(fraction_done=progress.fraction_done, lag=progress.lag, lost=progress.lost, **is_over)
 
     def open_failed(self, txid: int, error: BaseException) -> None:
         self._unanswered = txid

@@ -32,6 +32,8 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
     ledger: Any
     """The destination that writes rows and remembers whose. ``ledger.name`` is known to the state
     of the topology, ``ledger.sink`` names the place of the rows in messages."""
+    query_id = ""
+    """The query that it writes for; empty in a topology."""
     rows_are_in = "table"
     """What rows are written to, for messages."""
     begin_again = "Remove the rows of batch {batch_id} from the {rows_are_in},"
@@ -44,7 +46,11 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
 
         :raises errors.UsageError: a field is not there.
         """
-        return tuple_rows.taker(fields, fields[1:], context.component_id)
+        return tuple_rows.taker(fields, fields[1:], self.owner(context))
+
+    def owner(self, context: TopologyContext) -> str:
+        """The component that it is, or the query, for messages."""
+        return self.query_id or context.component_id
 
     def write(self, context: TopologyContext, attempt: TransactionAttempt, fields: Sequence[str], rows: Sequence[Any]) -> bool:
         """Write the rows of one task, all of them or none, once; False if they were there already.

@@ -41,8 +41,9 @@ SORTS_PROPERTY = "spark.sql.execution.sortBeforeRepartition"
 """Of a Spark job: "false" under a real-time trigger, to which StreamExecution gives no property of
 its own."""
 
-BATCH = "batch"
-"""The field of a row's batch id, in front of the row's columns, as the attempt of a tuple is."""
+BATCH = "\0batch"
+"""The field of a row's batch id, in front of the row's columns, as the attempt of a tuple is. No
+column has this name."""
 
 UNKNOWN_GENERATION = "unknown"
 """Where Spark does not tell it, as over Spark Connect."""
@@ -62,6 +63,7 @@ class Writes(Protocol):
     """The part of a ``sink.Sink`` that a query needs. Pickles."""
 
     ledger: Any
+    query_id: str
     rows_are_in: str
     begin_again: str
 
@@ -89,6 +91,7 @@ class _Query:
             raise errors.UsageError(f"a query's id neither begins nor ends with white space: {query_id!r}\n  Remove it: not all databases see.")
         # Apart from the sink in a topology, and from that of another query.
         self.sink, self.query_id, self.begin_at = copy.copy(sink), query_id, begin_at
+        self.sink.query_id = query_id
 
     def _context(self, batch_id: int, task: int, tasks: int, generation: str) -> contexts.TopologyContext:
         # A query with a checkpoint at this batch has finished all earlier batches: that is the

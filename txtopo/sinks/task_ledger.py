@@ -288,6 +288,7 @@ class _KeptRecords:
     def adopt(
         self, topology_id: str, generation: str, txid: int, components: Iterable[str], *, from_topology: str | None = None, dry_run: bool = False
     ) -> kept.StoreChange:
+        kept.refuse_from_topology(from_topology)
         chosen, tasks = sorted(set(components)), {record.component: record.tasks for record in self._ledger.records(topology_id)}
         rows = sum(tasks.get(component, 1) for component in chosen)
         for component in [] if dry_run else chosen:
@@ -310,8 +311,9 @@ class _OwnPlace(places.Place):
     """A place that the command line cannot open."""
 
     def command(self, action: str, topology_id: str) -> str:
-        arguments = f"{topology_id!r}, GENERATION, TXID, [COMPONENT]" if action == "adopt" else repr(topology_id)
-        return f"sink.ledger.kept({topology_id!r}, '').{action}({arguments})"
+        if action == "clear":
+            return "txtopo reset TARGET"
+        return f"sink.ledger.kept({topology_id!r}, '').{action}({topology_id!r}, GENERATION, TXID, [COMPONENT])"
 
 
 __all__ = ["Judge", "Record", "SimpleLedger", "TaskLedger", "Turn", "fences_of"]

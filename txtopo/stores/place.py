@@ -45,7 +45,7 @@ class Place:
 
     def command(self, action: str, topology_id: str) -> str:
         """The command line that does ``action``, such as ``adopt``, to this store."""
-        return f"txtopo store {action} {shlex.quote(self.location)} {self.name} --topology {shlex.quote(topology_id)}"
+        return f"txtopo store {action} {shlex.quote(self.location)} {shlex.quote(self.name)} --topology {shlex.quote(topology_id)}"
 
     def known_name(self, component: str) -> str:
         """The name under which the coordinator knows the store of ``component``."""

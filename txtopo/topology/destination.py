@@ -105,7 +105,7 @@ class Search:
     """Looks at the parts of a component while it is pickled: at every object in it, however deep.
     """
 
-    destinations: dict[Guarantee, Destination] = field(default_factory=dict)
+    destinations: list[tuple[Guarantee, Destination]] = field(default_factory=list)
     local_only: dict[str, None] = field(default_factory=dict)
     """Reasons why every executor must be on the driver's machine."""
     problems: dict[str, None] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Search:
                 self.local_only[reason] = None
         if isinstance(part, Destination):
             try:
-                self.destinations.setdefault(part.guarantee(), part)
+                self.destinations.append((part.guarantee(), part))
             except Exception as error:
                 self.problems[f"{type(part).__name__}.guarantee failed: {type(error).__name__}: {error}"] = None
 
@@ -134,4 +134,5 @@ class Search:
                     self.visit(value)
         key_fields = getattr(component, "key_fields", None)
         own = bool(getattr(component, "has_own_keys", False))
-        return Writes(tuple(self.destinations), own, key_fields if isinstance(key_fields, stream.Fields) else None)
+        guarantees = dict.fromkeys(guarantee for guarantee, _ in self.destinations)
+        return Writes(tuple(guarantees), own, key_fields if isinstance(key_fields, stream.Fields) else None)

@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from txtopo import errors
+
 UNKNOWN_ATTEMPT = -1
 """Attempt of a value that was taken back to or adopted: the attempt that made the value is no
 longer known. The transaction of the value is over for every attempt."""
@@ -51,6 +53,12 @@ class StoreChange:
 
     rows: int
     fences: int
+
+
+def refuse_from_topology(from_topology: str | None) -> None:
+    """:class:`~txtopo.errors.UsageError` where records cannot become another topology's."""
+    if from_topology is not None:
+        raise errors.UsageError("what a sink remembers cannot become another topology's\n  Leave out --from-topology.")
 
 
 class Kept(Protocol):

@@ -223,6 +223,11 @@ def checked_group(groups: tuple[file_groups.FileGroup, ...], partition: int, met
 
 def _check_group(group: file_groups.FileGroup, partition: int, metadata: Any) -> None:
     file = metadata["end_file"]
+    if not {"tails", "written"} & metadata.keys():
+        raise txtopo.errors.InputError(
+            f"partition {partition}: its position was written by a txtopo that was never released, without a look at what was read\n"
+            "  Start over with `txtopo reset TARGET`."
+        )
     if file >= len(group.paths) or group.identities[file] != metadata["group"]:
         raise _group_changed(partition)
 

@@ -46,6 +46,8 @@ class Record(task_ledger.Record):
 
     target: str = ""
     """The topic that the rows went to, or the field that named it; for people."""
+    sink: str = ""
+    """The name of the sink."""
 
     @property
     def key(self) -> bytes:

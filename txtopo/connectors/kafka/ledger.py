@@ -120,7 +120,7 @@ class Ledger(task_ledger.TaskLedger):
         """The topic, if it has records and the topology has written; a field that names topics may
         have named any."""
         kept = upkeep.AuxiliaryTopics(self.cluster, topology_id, self.transactions_topic, self.name)
-        is_left = kept.exists() and (self.topic.startswith(FIELD) or kept.has_records(self.topic))
+        is_left = bool(kept.fences()) and (self.topic.startswith(FIELD) or kept.has_records(self.topic))
         return self.sink if is_left else ""
 
     def simulated(self, world: destination.World) -> destination.Destination | None:
@@ -135,7 +135,7 @@ class Ledger(task_ledger.TaskLedger):
 
     def record_of(self, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt, rows: Sequence[Any]) -> Record:
         own = super().record_of(context, attempt, rows)
-        return Record(**dataclasses.asdict(own), target=self.topic)
+        return Record(**dataclasses.asdict(own), target=self.topic, sink=self.name)
 
     @contextlib.contextmanager
     def turn(self, context: contexts.TopologyContext, own: task_ledger.Record, rows: Sequence[Any]) -> Iterator[task_ledger.Turn]:

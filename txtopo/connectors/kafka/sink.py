@@ -128,7 +128,7 @@ class KafkaSink(sinks.Sink):
         target.check_timeout(resource, self.ledger.cluster, self.ledger.timeout_s)
 
     def taker(self, context: TopologyContext, fields: Sequence[str]) -> intake.Intake:
-        return intake.Intake(self.shape, self.ledger, context.resource, context.component_id, fields, context.task_index)
+        return intake.Intake(self.shape, self.ledger, context.resource, self.owner(context), fields, context.task_index)
 
     def write(self, context: TopologyContext, attempt: TransactionAttempt, fields: Sequence[str], rows: Sequence[Any]) -> bool:
         return intake.apply(self.ledger, context, attempt, rows)

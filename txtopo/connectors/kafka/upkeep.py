@@ -51,10 +51,13 @@ def open_topics(address: str, name: str, topology_id: str | None) -> AuxiliaryTo
     if not topology_id:
         raise errors.UsageError("the auxiliary topics of Kafka sinks are named after their topology\n  Give --topology ID.")
     servers, _, query = address.removeprefix(f"{SCHEME}://").partition("?")
-    try:
-        options = dict(urllib.parse.parse_qsl(query, strict_parsing=bool(query)))
-    except ValueError as error:
-        raise errors.UsageError(f"{address} cannot be read: {error}\n  Write {SCHEME}://host:port?setting=value&setting=value.") from None
+    options: dict[str, str] = {}
+    for setting in query.split("&") if query else []:
+        name_, separator, value = setting.partition("=")
+        if not separator:
+            # The text may be a password, so it is not in the message.
+            raise errors.UsageError(f"a setting behind the ? of the address has no =\n  Write {SCHEME}://host:port?setting=value&setting=value.")
+        options[urllib.parse.unquote(name_)] = urllib.parse.unquote(value)
     topic = options.pop(_TOPIC, None)
     return AuxiliaryTopics(client.Cluster("Kafka sink", servers, options), topology_id, topic, name)
 
@@ -70,7 +73,7 @@ def _asking() -> Iterator[None]:
 class AuxiliaryTopics:
     """The auxiliary topics of ``topology_id``; ``topic`` if its sink was given one by name.
 
-    ``name`` is the name of the sink in the topology's state.
+    ``name`` is the name of the sink in the topology's state; empty for all sinks.
     """
 
     def __init__(self, cluster: client.Cluster, topology_id: str, topic: str | None = None, name: str = "kafka") -> None:
@@ -91,6 +94,8 @@ class AuxiliaryTopics:
         for name in names:
             topic = AuxiliaryTopic(self._log, name)
             tasks = range(topic.partitions())
+            if not tasks:
+                continue
             try:
                 records = topic.last_records(topic.ends(tasks))
             except errors.StateMismatchError:
@@ -99,7 +104,7 @@ class AuxiliaryTopics:
                 continue  # another program's, whose name happens to begin so
             # The topics of "a.b" begin like those of "a".
             is_ours = records or self._topic or "." not in name.removeprefix(beginning)
-            if is_ours and all(record.topology_id == self._topology_id for record in records.values()):
+            if is_ours and all(record.topology_id == self._topology_id and self.name in ("", record.sink) for record in records.values()):
                 by_topic[name] = {task: records.get(task) for task in tasks}
         return by_topic
 
@@ -166,6 +171,7 @@ class AuxiliaryTopics:
     ) -> kept.StoreChange:
         """Accept what is in the topics as the result of transactions 1 to ``txid`` of this
         generation. Stop the topology first."""
+        kept.refuse_from_topology(from_topology)
         if self._topic and len(set(components)) > 1:
             raise errors.UsageError(
                 f"{self._topic} is the auxiliary topic of one component, and these have a sink {self.name!r}: {', '.join(sorted(set(components)))}\n"
@@ -182,7 +188,7 @@ class AuxiliaryTopics:
                 continue
             topic.make(tasks, before)
             for task in range(tasks):
-                record = Record(topology_id, component, task, generation, txid, kept.CLOSED_ATTEMPT, tasks, 0, 0, "")
+                record = Record(topology_id, component, task, generation, txid, kept.CLOSED_ATTEMPT, tasks, 0, 0, "", self.name)
                 producer = self._begun(name, task)
                 try:
                     producer.write([], [], producing.Message(name, record.value, record.key, partition=task))

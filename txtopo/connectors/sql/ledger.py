@@ -134,7 +134,7 @@ class Ledger(base.Store):
             raise errors.StateMismatchError(
                 f"the sink {self.sink} has rows of component {void.component!r} from attempt {void.position}, which was replayed without the sink\n"
                 "  These rows do not count, and nothing tells them from others. Nothing was written. Remove them by hand, then type\n"
-                f"    `txtopo store adopt {shlex.quote(self.location)} {self.name} --topology {shlex.quote(void.topology_id)}`\n"
+                f"    `txtopo store adopt {shlex.quote(self.location)} {shlex.quote(self.name)} --topology {shlex.quote(void.topology_id)}`\n"
                 "  With mark='column' a sink finds such rows by itself."
             )
         self._writer().take_back(session, self.target, sql_target.mark_of(void))

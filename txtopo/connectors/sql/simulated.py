@@ -84,6 +84,12 @@ class SimulatedLedger(ledger.Ledger, backend.Backend, simulated.SimulatedSink):
         form: str | None = self._store.stored_form()
         return form
 
+    @property
+    def commits(self) -> int:
+        """How many transactions the whole database has committed."""
+        commits: int = self._store.commits
+        return commits
+
     def rows(self) -> list[Written]:
         table = self._store.beside.get(self._table_key, _Table())
         return [*table.inserted, *table.by_key.values()]

@@ -23,10 +23,8 @@ from txtopo.connectors.sql import parameters
 from txtopo.connectors.sql import target as sql_target
 from txtopo.sinks import sink as sinks
 from txtopo.sinks import tuple_rows
-from txtopo.topology.bolt import BatchOutputCollector
-from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
-from txtopo.topology.stream import Fields
+from txtopo.topology.stream import Fields, Tuple
 from txtopo.topology.transaction import TransactionAttempt
 
 
@@ -64,7 +62,6 @@ class SqlSink(sinks.Sink):
     ledger: ledgers.Ledger
     """The store of the auxiliary rows: ``ledger.fences()``, ``ledger.adopt(…)`` and
     ``ledger.clear(…)`` as those of any store."""
-    _columns: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -97,19 +94,17 @@ class SqlSink(sinks.Sink):
         """Whether rows of a failed attempt are taken back."""
         return self.ledger.opaque
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
-        super().prepare(conf, context, collector, attempt)
-        self._columns = ()
+    def execute(self, tup: Tuple) -> None:
+        if self._fields and tup.fields is not self._taken_from and self._columns_of(tuple(tup.fields)) != self._columns_of(self._fields):
+            raise errors.UsageError(
+                f"the sink of component {self.context.component_id!r} gets tuples with the fields {', '.join(tuple(tup.fields)[1:])} and others with "
+                f"{', '.join(self._fields[1:])}\n  Name those to write by columns=."
+            )
+        super().execute(tup)
 
     def taker(self, context: TopologyContext, fields: Sequence[str]) -> Callable[[Sequence[Any]], Any]:
-        columns = self._columns_of(fields)
-        if self._columns and columns != self._columns:
-            raise errors.UsageError(
-                f"the sink of component {context.component_id!r} gets tuples with the fields {', '.join(columns)} and others with "
-                f"{', '.join(self._columns)}\n  Name those to write by columns=."
-            )
-        self._columns = columns
-        return tuple_rows.taker(fields, self.fields or columns, context.component_id, self.ledger.target.statement is not None)
+        wanted = self.fields or self._columns_of(fields)
+        return tuple_rows.taker(fields, wanted, self.owner(context), self.ledger.target.statement is not None)
 
     def write(self, context: TopologyContext, attempt: TransactionAttempt, fields: Sequence[str], rows: Sequence[Any]) -> bool:
         return self.ledger.apply(context, attempt, self._columns_of(fields), rows)

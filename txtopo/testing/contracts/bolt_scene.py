@@ -148,7 +148,7 @@ def _stores_of(graph: TopologyGraph) -> Iterator[tuple[str, base.Store]]:
         instance, search = pickling.loads(component.template), destination.Search()
         pickling.dumps_with_classes(instance, search.visit)
         search.writes(instance)  # looks at attributes of classes too
-        for store in search.destinations.values():
+        for _, store in search.destinations:
             if isinstance(store, base.Store) and store.address not in seen:
                 seen.add(store.address)
                 yield f"store {store.name!r} ({id})", store

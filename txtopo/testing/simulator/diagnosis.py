@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from txtopo.testing import stores
 from txtopo.testing.simulator import mistakes
 from txtopo.testing.simulator.blame import Blame
 from txtopo.testing.simulator.clues import Clue
@@ -92,7 +91,7 @@ class Probe:
             with processes.outside():
                 effects = self._effects()
             shown = {str(key): repr(value) for key, value in effects.items()} if isinstance(effects, Mapping) else {"": repr(effects)}
-        commits = sum(store.commits for store in world.stores if isinstance(store, stores.MemoryStore))
+        commits = sum(getattr(store, "commits", 0) for store in world.stores)
         return _Look(shown, variables, commits, world.store_reads)
 
 

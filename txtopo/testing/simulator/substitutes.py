@@ -21,6 +21,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.dataplane import wire
+from txtopo.sinks.simulated import SimulatedSink
 from txtopo.stores import base
 from txtopo.testing import stores
 from txtopo.testing.simulator import simulated_store
@@ -38,14 +39,15 @@ class _SubstitutingPickler(wire.ReferencePickler):
         super().__init__(file, run)
         self._made = substitutes
         self.is_strange = False
-        """A destination was found that has no substitute."""
+        """A destination was found whose rows cannot be compared."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, destination.Destination):
             index = self._made.index_of(obj)
+            is_compared = index is not None and isinstance(self._made.stores[index], base.Store | SimulatedSink)
+            self.is_strange = self.is_strange or not is_compared
             if index is not None:
                 return _given, (self._made.token, index)
-            self.is_strange = True
         return super().reducer_override(obj)
 
 
@@ -68,7 +70,7 @@ class Substitutes:
         self.stores: list[Any] = []
         self._in_memory: list[stores.MemoryStore] = []
         self.strange: frozenset[str] = frozenset()
-        """Components with a destination of the user's own, which has no substitute."""
+        """Components with a destination whose rows cannot be compared."""
         self._directory: str | None = None
         _given_by[self.token] = self
         wire.register_classes(self.token, graph.by_value)
@@ -113,8 +115,8 @@ class Substitutes:
         for store in self._in_memory:
             store.forget()
         if self._directory is not None:
-            for name in os.listdir(self._directory):
-                os.unlink(os.path.join(self._directory, name))
+            shutil.rmtree(self._directory)
+            os.mkdir(self._directory)
 
     def close(self) -> None:
         """Let go of everything."""
