@@ -59,7 +59,7 @@ def test_abort_ends_what_a_dead_task_left_open(sales: Sales, process: WorkerProc
     assert json.loads(text.splitlines()[-1]) == {"target": sales.topic, "partition": 0, "readers_wait_at": 2, "end": 3}
     code, text = run(capsys, sales, "abort")
     assert (code, sales.kafka.is_settled(sales.topic)) == (0, False)
-    assert f"would end whatever is open of 1 transactional ids:\n  {sales.auxiliary_topic}.0\n" in text
+    assert f"would end the open transactions of 1 transactional ids:\n  {sales.auxiliary_topic}.0\n" in text
     code, text = run(capsys, sales, "abort", "--execute")
     sales.kafka.wait_until_settled(sales.topic)
     assert (code, sales.values) == (0, ["a"])

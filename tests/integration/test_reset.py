@@ -92,9 +92,9 @@ def test_the_next_run_begins_anew(kind: str, tmp_path: Path) -> None:
     assert run_to_idle(graph, MemoryStateStore(server)) == 3
     first = contents(destination)
     assert len(first) == len(ROWS)
-    ((address, kept),) = places_of(graph).kept.items()
+    (kept,) = places_of(graph).kept.values()
     lines = reset(graph, opened, "memory", leave_rows=False, execute=False)
-    assert any(line.startswith(f"would remove from {address}: ") for line in lines)
+    assert any(line.startswith(f"would remove from {kept.address}: ") for line in lines)
     assert not [line for line in lines if "only you can empty" in line or "does not have" in line]
     is_sink = hasattr(destination, "finish_batch")
     if is_sink:
@@ -107,6 +107,23 @@ def test_the_next_run_begins_anew(kind: str, tmp_path: Path) -> None:
     assert run_to_idle(graph, MemoryStateStore(server)) == 3
     again = contents(destination)
     assert sorted(map(repr, again)) == sorted(map(repr, [*first, *first] if is_sink else first))
+
+
+def test_each_of_two_kafka_sinks_is_reset_and_a_topic_without_rows_of_the_topology_is_no_hindrance() -> None:
+    server, state = kafka.running_server(), MemoryServer()
+    own = server.new_topic()
+    server.produce(own, ["of another program"])
+    sinks = [KafkaSink(server.servers, own, format="json", name="a"), KafkaSink(server.servers, server.new_topic(), format="json", name="b")]
+    builder = TransactionalTopologyBuilder("reset-two", "numbers", MemoryTransactionalSpout({0: ROWS}, Fields("id", "cents"), take_per_partition=4))
+    for number, sink in enumerate(sinks):
+        builder.set_bolt(f"write-{number}", sink).global_grouping("numbers")
+    graph, opened = builder.build_topology(), Opened(MemoryStateStore(state), "memory", True)
+    assert places_of(graph).rows_left("reset-two") == []
+    assert run_to_idle(graph, MemoryStateStore(state)) == 3
+    assert len(places_of(graph).rows_left("reset-two")) == 2
+    reset(graph, opened, "memory", leave_rows=True, execute=True)
+    assert [kept.fences() for kept in places_of(graph).kept.values()] == [[], []]
+    assert run_to_idle(graph, MemoryStateStore(state)) == 3
 
 
 def test_every_destination_of_the_library_is_reset_here(tmp_path: Path) -> None:

@@ -1097,7 +1097,7 @@ GUARDS = (
             Mutation(
                 "the state removed before it is known that every store answers",
                 "txtopo/command/reset.py",
-                "    changes = {address: kept.clear(graph.id, dry_run=True) for address, kept in places.kept.items()}\n",
+                "    changes = {place: kept.clear(graph.id, dry_run=True) for place, kept in places.kept.items()}\n",
                 "    changes = {}\n",
                 RESET,
             ),

@@ -218,6 +218,14 @@ def test_a_spout_that_answers_again_has_got_past_its_error() -> None:
     assert board.snapshot().standing_error is None
 
 
+def test_an_answer_of_the_spout_leaves_an_error_of_another_cause_standing() -> None:
+    board = Board()
+    board.open_failed(3, ConnectionError("no connection"))
+    board.failed("there is no ZooKeeper", None)
+    board.answered(3, observer.Progress())
+    assert board.snapshot().standing_error == "there is no ZooKeeper"
+
+
 def test_the_error_that_ended_the_run_stays_after_any_commits() -> None:
     board = Board()
     board.failed("KeyError: y", 7)

@@ -59,7 +59,7 @@ try:
     while True:
         os.write(2, b"ERROR: the driver has gone")
 except BrokenPipeError:
-    os.write(1, b"nobody reads")
+    os.write(1, b"no reader")
 """
 """Linux closes the files of a killed process one after the other: the child's input may end a
 moment before the pipe has no reader any more."""
@@ -78,14 +78,14 @@ def test_all_that_a_child_said_has_been_passed_on_when_it_has_ended() -> None:
 def test_output_of_a_killed_process_child_reaches_no_terminal() -> None:
     """The child ends with its standard input, as Spark's JVM does, and complains before that."""
     done = run("os.kill(os.getpid(), signal.SIGKILL)", COMPLAINING)
-    assert (done.returncode, done.stdout, done.stderr) == (-9, "nobody reads", "")
+    assert (done.returncode, done.stdout, done.stderr) == (-9, "no reader", "")
 
 
 def test_a_fork_of_the_killed_process_does_not_keep_its_child_waiting_for_a_reader() -> None:
     """As a process of multiprocessing may live on; a JVM whose pipe is full would wait for it."""
     forks = "if os.fork() == 0:\n    child.stdin.close()\n    os.close(1), os.close(2)\n    signal.alarm(20)\n    signal.pause()\n"
     done = run(f"{forks}os.kill(os.getpid(), signal.SIGKILL)", COMPLAINING)
-    assert (done.returncode, done.stdout, done.stderr) == (-9, "nobody reads", "")
+    assert (done.returncode, done.stdout, done.stderr) == (-9, "no reader", "")
 
 
 def test_an_exception_in_the_block_comes_after_the_output_of_the_child() -> None:

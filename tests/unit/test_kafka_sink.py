@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import pickle
+import shlex
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder
-from txtopo.connectors.kafka import KafkaSink, auxiliary, messages, producing, target
+from txtopo.connectors.kafka import KafkaSink, auxiliary, messages, producing, target, upkeep
 from txtopo.connectors.kafka.auxiliary import Record, decoded
 from txtopo.connectors.kafka.client import Cluster
 from txtopo.connectors.kafka.messages import Convert, Shape
@@ -246,6 +247,20 @@ class TestOtherNumbersOfTasks:
         own = Record("words", "write", 0, "first", 21, 0, 2, 0, 1, "sales")
         sink().ledger._begun(WorkerProcess().task("write", 0, num_tasks=2), own, "topic", "topic.0", producing.OF_THE_LIBRARY)
         assert done == ["topic.0", "topic.3", "waited for [0, 2, 3]"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"client.id": "a+b c&d=e%2F#"}, {"debug": ""}, {"socket.keepalive.enable": True}, {"sasl.password_file": "/run/secrets/a b"}],
+)
+@pytest.mark.parametrize("topic", [None, "my-tx"])
+def test_the_command_of_an_error_opens_the_topics_of_the_sink(settings: dict[str, Any], topic: str | None) -> None:
+    sink = KafkaSink("one:9092,two:9092", "sales", name="my sink; x", transactions_topic=topic, client=settings)
+    words = shlex.split(sink.ledger.place.command("clear", "the topology"))
+    assert words[:3] + words[4:] == ["txtopo", "store", "clear", "my sink; x", "--topology", "the topology"]
+    opened = upkeep.open_topics(words[3], words[4], "the topology")
+    assert (opened._cluster.servers, opened._topic, opened.name) == ("one:9092,two:9092", topic, "my sink; x")
+    assert opened._cluster.settings == {name: "true" if value is True else value for name, value in settings.items()}
 
 
 def test_a_sink_asks_the_brokers_for_its_topic_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ class Heard(Observer):
 
 
 class Broken(Observer):
-    """Raises whatever it is told."""
+    """Raises at every call."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in vars(Observer) and not name.startswith("_"):

@@ -4,6 +4,7 @@ named.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from txtopo.connectors.sql import SqlSink
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout, simulate
 from txtopo.testing.simulator.looked_at import CURE
+from txtopo.testing.simulator.substitutes import Substitutes
+from txtopo.topology import pickling
 from txtopo.topology.destination import Destination, Guarantee
 
 WRITTEN: list[str] = []
@@ -50,6 +53,26 @@ class Mailing(Bolt, ICommitter):
         self.box = Mailbox()
 
 
+class FilingBox(Mailbox):
+    """Has a substitute of its own, on files of the simulator."""
+
+    def __init__(self, directory: str = "") -> None:
+        self.directory = directory
+
+    def simulated(self, world: Any) -> Any:
+        return FilingBox(world.directory())
+
+
+class FilesMail(Bolt, ICommitter):
+    """Files each mail in a folder."""
+
+    def __init__(self) -> None:
+        self.box = FilingBox()
+
+    def finish_batch(self) -> None:
+        Path(self.box.directory, "mail").mkdir(exist_ok=True)
+
+
 class Filing(Bolt, ICommitter):
     """Would write into a file. ``tests.topologies.recording`` has such a committer too, whose
     journals are globals: the more tests have filled them, the longer a simulation takes."""
@@ -61,7 +84,18 @@ def with_bolt(bolt: Any) -> Any:
     return declared.build_topology()
 
 
-@pytest.mark.parametrize("bolt", [Filing, Mailing])
+def test_a_destination_of_a_users_own_may_bring_a_substitute_that_every_schedule_finds_empty() -> None:
+    substitutes = Substitutes(with_bolt(FilesMail()), has_reset=False)
+    bolt = pickling.loads(substitutes.graph.components["report"].template)
+    assert (set(substitutes.strange), os.listdir(bolt.box.directory)) == ({"report"}, [])
+    bolt.finish_batch()
+    substitutes.empty()
+    assert os.listdir(bolt.box.directory) == []
+    substitutes.close()
+    assert not Path(bolt.box.directory).exists()
+
+
+@pytest.mark.parametrize("bolt", [Filing, Mailing, FilesMail])
 def test_a_committer_that_writes_elsewhere_is_named_and_nothing_is_said_of_it(bolt: Callable[[], Any]) -> None:
     report = simulate(with_bolt(bolt()), seeds=3, other_processes=False)
     assert [unseen.component for unseen in report.unseen] == ["report"]

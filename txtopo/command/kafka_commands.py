@@ -36,5 +36,6 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
 
 def _abort(parsed: argparse.Namespace) -> int:
     ids = upkeep.open_topics(parsed.address, "", parsed.topology).abort(dry_run=not parsed.execute)
-    print("\n".join([f"{'ended' if parsed.execute else 'would end'} whatever is open of {len(ids)} transactional ids:", *(f"  {id}" for id in ids)]))
+    done = "ended" if parsed.execute else "would end"
+    print("\n".join([f"{done} the open transactions of {len(ids)} transactional ids:", *(f"  {id}" for id in ids)]))
     return where.say_how_to_execute(parsed)

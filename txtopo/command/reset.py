@@ -34,8 +34,8 @@ class Places:
 
     destinations: list[destination.Destination] = field(default_factory=list)
     """Stores and sinks; one that several components hold is there several times."""
-    kept: dict[str, Kept] = field(default_factory=dict)
-    """Their records, by address: sinks of one database share some."""
+    kept: dict[tuple[str, str], Kept] = field(default_factory=dict)
+    """Their records, by address and name: sinks of one database share some."""
     names: set[str] = field(default_factory=set)
     """The names in the state: ``component/store``."""
     elsewhere: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ def places_of(graph: TopologyGraph) -> Places:
             if kept is None:
                 places.elsewhere.append(f"what component {component.id!r} wrote to {guarantee.name}, which only you can empty")
             else:
-                places.kept.setdefault(kept.address, kept)
+                places.kept.setdefault((kept.address, kept.name), kept)
         if guarantees.writes_elsewhere(component):
             places.elsewhere.append(f"what component {component.id!r} wrote: no store or sink is known in it")
     return places
@@ -80,16 +80,16 @@ def reset(graph: TopologyGraph, opened: opening.Opened | None, where: str, leave
     filled = places.rows_left(graph.id)
     if execute and filled and not leave_rows:
         raise errors.UsageError(_filled_text(graph.id, filled))
-    changes = {address: kept.clear(graph.id, dry_run=True) for address, kept in places.kept.items()}
+    changes = {place: kept.clear(graph.id, dry_run=True) for place, kept in places.kept.items()}
     removed, stays = ("removed", "stays") if execute else ("would remove", "would stay")
     committed, unknown = _state(graph.id, opened, places, execute)
     if committed is None:
         lines = [f"there is no state of topology {graph.id!r} in {where}"]
     else:
         lines = [f"{removed} from {where}: the state of topology {graph.id!r}, which has committed {committed} transactions"]
-    for address, kept in places.kept.items():
-        done = kept.clear(graph.id) if execute else changes[address]
-        lines.append(f"{removed} from {address}: {maintain.change_text(done)}")
+    for place, kept in places.kept.items():
+        done = kept.clear(graph.id) if execute else changes[place]
+        lines.append(f"{removed} from {kept.address}: {maintain.change_text(done)}")
     lines.extend(f"{stays}: the rows in {place}, which are yours; the next run writes them again" for place in filled)
     lines.extend(f"{stays}: {text}" for text in [*places.elsewhere, *unknown])
     if filled and not execute and not leave_rows:

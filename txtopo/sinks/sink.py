@@ -34,9 +34,9 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
     of the topology, ``ledger.sink`` names the place of the rows in messages."""
     query_id = ""
     """The query that it writes for; empty in a topology."""
-    rows_are_in = "table"
-    """What rows are written to, for messages."""
-    begin_again = "Remove the rows of batch {batch_id} from the {rows_are_in},"
+    kept_in = "destination"
+    """What belongs together with the checkpoint of a query, for messages: a table, a topic."""
+    begin_again = "Remove the rows of batch {batch_id} from the {kept_in},"
     """What to do before a micro-batch that was written otherwise can be written again, up to a
     command that follows."""
 
@@ -82,9 +82,12 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
 
     def execute(self, tup: Tuple) -> None:
         if tup.fields is not self._taken_from:
-            self._fields, self._taken_from = tuple(tup.fields), tup.fields
-            self._take = self.taker(self.context, self._fields)
+            self._begin_to_take(tup.fields)
         self.rows.append(self._take(tup.values))
+
+    def _begin_to_take(self, fields: Fields) -> None:
+        self._fields, self._taken_from = tuple(fields), fields
+        self._take = self.taker(self.context, self._fields)
 
     def finish_batch(self) -> None:
         self.write(self.context, self.attempt, self._fields, self.rows)

@@ -64,7 +64,7 @@ class Writes(Protocol):
 
     ledger: Any
     query_id: str
-    rows_are_in: str
+    kept_in: str
     begin_again: str
 
     def taker(self, context: contexts.TopologyContext, fields: Sequence[str]) -> Callable[[Sequence[Any]], Any]: ...
@@ -108,13 +108,13 @@ class _Query:
 
     @contextlib.contextmanager
     def _explaining(self, batch_id: int) -> Iterator[None]:
-        rows_are_in = self.sink.rows_are_in
+        kept_in = self.sink.kept_in
         mismatch = f"the sink {self.sink.ledger.sink} does not go with batch {batch_id} of query {self.query_id!r}"
         command = self.sink.ledger.kept(self.query_id, self.component).command("clear", self.query_id)
         clear = f"    `{command}`: forget the query; its batches are new then"
         hint = self.hint.format(batch_id=batch_id)
-        begin_again = self.sink.begin_again.format(batch_id=batch_id, rows_are_in=rows_are_in)
-        begin = f"    begin_at=N, after that if the checkpoint is another one: take the {rows_are_in} as it is, and batch N as the next"
+        begin_again = self.sink.begin_again.format(batch_id=batch_id, kept_in=kept_in)
+        begin = f"    begin_at=N, after that if the checkpoint is another one: take the {kept_in} as it is, and batch N as the next"
         try:
             yield
         except errors.StaleAttemptError as error:
@@ -132,7 +132,7 @@ class _Query:
             fact = str(error).splitlines()[0]
             raise errors.StateMismatchError(
                 f"{mismatch}: {fact}\n  (a transaction is a batch, counted from 1; ZooKeeper stands for the checkpoint)\n"
-                f"  Nothing was written. {hint}Restore {rows_are_in} and checkpoint of the same moment, or choose:\n{clear}\n{begin}"
+                f"  Nothing was written. {hint}Restore {kept_in} and checkpoint of the same moment, or choose:\n{clear}\n{begin}"
             ) from error
         except replays.OtherRowsError as error:
             fact = str(error).splitlines()[0]

@@ -7,6 +7,8 @@ here: a fence for each task instead of one for the component, and tasks that com
 
 Runs on: executor; for a query of Structured Streaming also on the driver.
 
+Apart from ``stores.fencing``, which knows one fence for a component.
+
 Invariants:
     - A task has a record of every transaction, also of one without rows.
     - ``context.touched_stores`` changes only after the rows are there.
@@ -124,8 +126,7 @@ class TaskLedger(destination.Destination):
             with self.turn(context, own, rows) as turn:
                 is_written = self._apply(context, own, rows, turn)
         except (errors.FailedException, errors.StateMismatchError) as error:
-            # The attempt has failed, whatever user code around the sink makes of the exception
-            # (R39).
+            # The attempt has failed, even if user code around the sink catches the exception (R39).
             context.on_failure(error)
             raise
         faults.reach("apply.inside", attempt.txid, context.topology_id)

@@ -40,8 +40,8 @@ def digest_of(administrator: credentials.Credentials) -> str:
 
 
 def protect(hosts: str, administrator: credentials.Credentials, done: bool) -> None:
-    """Close every znode on the server at ``hosts`` that is open to everybody, or to whoever learnt
-    a password of an earlier start. ``done``: an earlier call has run to its end.
+    """Close every znode on the server at ``hosts`` that is open to everybody, or to the holder of
+    an earlier start's password. ``done``: an earlier call has run to its end.
 
     Znodes that belong to other credentials of the user stay theirs, too.
 

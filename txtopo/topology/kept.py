@@ -71,7 +71,7 @@ class Kept(Protocol):
 
     @property
     def address(self) -> str:
-        """For messages; equal for handles of the same records."""
+        """For messages. Handles of the same records have the same address and name."""
 
     def exists(self) -> bool:
         """Whether there are any."""

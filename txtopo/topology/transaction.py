@@ -40,7 +40,8 @@ class RecordedAttempt(TransactionAttempt):
 
 
 def count_of(attempt: TransactionAttempt) -> int | None:
-    """How many store transactions were recorded with ``attempt``; None if nobody counted them."""
+    """How many store transactions were recorded with ``attempt``; None if they were not
+    counted."""
     return attempt.count if isinstance(attempt, RecordedAttempt) else None
 
 

@@ -2,7 +2,7 @@
 one transaction of Kafka (R27 to R31).
 
 The record is judged like the fence of a store (``sinks.task_ledger``). Here is the order in which
-it is read, and why nobody else writes meanwhile.
+it is read, and why no other process writes meanwhile.
 
 **Why nothing is written twice.** A task that begins first becomes the only producer of its id, then
 waits until the end of its partition is settled, then reads the record, then writes. A task that has
@@ -119,7 +119,7 @@ class Ledger(task_ledger.TaskLedger):
     def rows_left(self, topology_id: str) -> str:
         """The topic, if it has records and the topology has written; a field that names topics may
         have named any."""
-        kept = upkeep.AuxiliaryTopics(self.cluster, topology_id, self.transactions_topic, self.name)
+        kept = self.kept(topology_id, "")
         is_left = bool(kept.fences()) and (self.topic.startswith(FIELD) or kept.has_records(self.topic))
         return self.sink if is_left else ""
 

@@ -81,7 +81,7 @@ class KafkaSink(sinks.Sink):
     """
 
     ledger: ledgers.Ledger
-    rows_are_in = "auxiliary topic"
+    kept_in = "auxiliary topic"
     begin_again = "What was written of batch {batch_id} cannot be removed from a topic. To write the batch once more beside it,"
 
     def __init__(

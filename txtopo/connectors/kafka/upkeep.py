@@ -53,11 +53,11 @@ def open_topics(address: str, name: str, topology_id: str | None) -> AuxiliaryTo
     servers, _, query = address.removeprefix(f"{SCHEME}://").partition("?")
     options: dict[str, str] = {}
     for setting in query.split("&") if query else []:
-        name_, separator, value = setting.partition("=")
+        option, separator, value = setting.partition("=")
         if not separator:
             # The text may be a password, so it is not in the message.
             raise errors.UsageError(f"a setting behind the ? of the address has no =\n  Write {SCHEME}://host:port?setting=value&setting=value.")
-        options[urllib.parse.unquote(name_)] = urllib.parse.unquote(value)
+        options[urllib.parse.unquote(option)] = urllib.parse.unquote(value)
     topic = options.pop(_TOPIC, None)
     return AuxiliaryTopics(client.Cluster("Kafka sink", servers, options), topology_id, topic, name)
 
@@ -122,11 +122,11 @@ class AuxiliaryTopics:
                 if record is not None and not record.target.startswith(FIELD):
                     targets[record.target] = None
         for name, topic in self._log.describe(targets).items():
-            places = [(name, partition) for partition in range(topic.partitions)]
-            stable, ends = self._log.ends(places), self._log.ends(places, "read_uncommitted")
+            partitions = [(name, partition) for partition in range(topic.partitions)]
+            stable, ends = self._log.ends(partitions), self._log.ends(partitions, "read_uncommitted")
             lines.extend(
                 {"target": name, "partition": place[1], "readers_wait_at": stable[place].offset, "end": ends[place].offset}
-                for place in places
+                for place in partitions
                 if stable[place].offset < ends[place].offset
             )
         return lines
@@ -147,9 +147,9 @@ class AuxiliaryTopics:
     def has_records(self, topic: str) -> bool:
         """Whether there are records in ``topic``, which is the user's."""
         described = self._log.describe([topic])
-        places = [(name, partition) for name in described for partition in range(described[name].partitions)]
-        beginnings, ends = self._log.beginnings(places), self._log.ends(places)
-        return any(beginnings[place].offset < ends[place].offset for place in places)
+        partitions = [(name, partition) for name in described for partition in range(described[name].partitions)]
+        beginnings, ends = self._log.beginnings(partitions), self._log.ends(partitions)
+        return any(beginnings[place].offset < ends[place].offset for place in partitions)
 
     # -- as a store -------------------------------------------------------------------------------
 

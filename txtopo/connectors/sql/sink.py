@@ -24,7 +24,7 @@ from txtopo.connectors.sql import target as sql_target
 from txtopo.sinks import sink as sinks
 from txtopo.sinks import tuple_rows
 from txtopo.topology.context import TopologyContext
-from txtopo.topology.stream import Fields, Tuple
+from txtopo.topology.stream import Fields
 from txtopo.topology.transaction import TransactionAttempt
 
 
@@ -59,6 +59,7 @@ class SqlSink(sinks.Sink):
         attempt could not be taken back.
     """
 
+    kept_in = "table"
     ledger: ledgers.Ledger
     """The store of the auxiliary rows: ``ledger.fences()``, ``ledger.adopt(…)`` and
     ``ledger.clear(…)`` as those of any store."""
@@ -94,13 +95,14 @@ class SqlSink(sinks.Sink):
         """Whether rows of a failed attempt are taken back."""
         return self.ledger.opaque
 
-    def execute(self, tup: Tuple) -> None:
-        if self._fields and tup.fields is not self._taken_from and self._columns_of(tuple(tup.fields)) != self._columns_of(self._fields):
+    def _begin_to_take(self, fields: Fields) -> None:
+        before, now = self._columns_of(self._fields), self._columns_of(tuple(fields))
+        if self._fields and now != before:
             raise errors.UsageError(
-                f"the sink of component {self.context.component_id!r} gets tuples with the fields {', '.join(tuple(tup.fields)[1:])} and others with "
-                f"{', '.join(self._fields[1:])}\n  Name those to write by columns=."
+                f"the sink of component {self.context.component_id!r} gets tuples with the fields {', '.join(now)} and others with "
+                f"{', '.join(before)}\n  Name those to write by columns=."
             )
-        super().execute(tup)
+        super()._begin_to_take(fields)
 
     def taker(self, context: TopologyContext, fields: Sequence[str]) -> Callable[[Sequence[Any]], Any]:
         wanted = self.fields or self._columns_of(fields)
