@@ -13,8 +13,8 @@ from tests.servers.kafka import KafkaServer
 from tests.topologies.kafka_sinks import COMPONENT, Sales
 from tests.unit.test_cli_upkeep import Stored
 from txtopo.command import cli, maintain
-from txtopo.connectors.kafka import client, upkeep
-from txtopo.errors import StateMismatchError, UsageError
+from txtopo.connectors.kafka import auxiliary, client, log, upkeep
+from txtopo.errors import FailedException, StateMismatchError, UsageError
 from txtopo.testing.contracts.worker_process import WorkerProcess
 
 
@@ -110,6 +110,21 @@ def test_a_sink_of_another_name_is_left_alone(sales: Sales, process: WorkerProce
         assert f"{fences} fence" in capsys.readouterr().out
     with pytest.raises(UsageError, match="Leave out --from-topology"):
         upkeep.AuxiliaryTopics(client.Cluster("test", sales.kafka.servers, {}), "words").adopt("words", "first", 1, ["a"], from_topology="b")
+
+
+def test_clear_ends_when_the_brokers_no_longer_know_the_topic(sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    sales.write(process, 1, 0, ["a"], tasks=1)
+    topics = upkeep.AuxiliaryTopics(client.Cluster("test", sales.kafka.servers, {}), sales.topology_id)
+    # A broker hears of a deletion a moment after the controller's answer.
+    described = [{sales.auxiliary_topic: log.Topic("as before", 1)} for _ in range(3)]
+    describe = log.Log.describe
+    monkeypatch.setattr(log.Log, "describe", lambda self, names: described.pop() if described else describe(self, names))
+    assert topics.clear(sales.topology_id).fences == 1
+    assert (described, topics.records()) == ([], {})
+    monkeypatch.setattr(auxiliary, "_WAIT_S", 0.0)
+    monkeypatch.setattr(log.Log, "describe", lambda self, names: {names[0]: log.Topic("as before", 1)})
+    with pytest.raises(FailedException, match="is not ready after 0 s: it is deleted, and a broker still has it"):
+        auxiliary.AuxiliaryTopic(log.Log(client.Cluster("test", sales.kafka.servers, {})), sales.auxiliary_topic).delete()
 
 
 def test_a_topic_given_by_name_is_adopted_for_one_component(kafka: KafkaServer) -> None:

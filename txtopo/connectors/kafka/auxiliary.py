@@ -100,6 +100,12 @@ class AuxiliaryTopic:
         if before < tasks:
             self._wait_for("it lacks partitions", lambda: self.partitions() >= tasks and self._has_leaders(tasks))
 
+    def delete(self) -> None:
+        """Delete it, and wait until a broker that is asked no longer has it."""
+        before = self._log.describe([self.name])
+        self._log.delete_topic(self.name)
+        self._wait_for("it is deleted, and a broker still has it", lambda: not before or self._log.describe([self.name]) != before)
+
     def check_is_kept(self) -> None:
         """Refuse a topic that forgets.
 
@@ -194,7 +200,8 @@ class AuxiliaryTopic:
         except (errors.FailedException, UnknownTopicError):
             return False
 
-    def _wait_for(self, hindrance: str, condition: Callable[[], bool], wait_s: float = _WAIT_S) -> None:
+    def _wait_for(self, hindrance: str, condition: Callable[[], bool], wait_s: float | None = None) -> None:
+        wait_s = _WAIT_S if wait_s is None else wait_s
         deadline = time.monotonic() + wait_s
         while not condition():
             if time.monotonic() > deadline:

@@ -206,7 +206,7 @@ class AuxiliaryTopics:
             if known and (components is None or known[0].component in components):
                 rows, fences = rows + len(known), fences + 1
                 if not dry_run:
-                    self._log.delete_topic(name)
+                    AuxiliaryTopic(self._log, name).delete()
         return kept.StoreChange(rows, fences)
 
     def _begun(self, topic: str, task: int) -> producing.TaskProducer:
