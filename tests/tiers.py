@@ -32,7 +32,8 @@ def scheduler(config: pytest.Config, log: Any) -> Any:
 def process_of(nodeid: str) -> str:
     """The same for tests that must be in one process."""
     file = nodeid.partition("::")[0]
-    return "kafka" if "/test_kafka_" in file and not file.startswith("tests/unit/") else file
+    needs_kafka = "/test_kafka_" in file or file.endswith("/test_reset.py")
+    return "kafka" if needs_kafka and not file.startswith("tests/unit/") else file
 
 
 def unmatched(items: list[pytest.Item]) -> list[str]:

@@ -116,8 +116,8 @@ def test_clear_ends_when_the_brokers_no_longer_know_the_topic(sales: Sales, proc
     sales.write(process, 1, 0, ["a"], tasks=1)
     topics = upkeep.AuxiliaryTopics(client.Cluster("test", sales.kafka.servers, {}), sales.topology_id)
     # A broker hears of a deletion a moment after the controller's answer.
-    described = [{sales.auxiliary_topic: log.Topic("as before", 1)} for _ in range(3)]
     describe = log.Log.describe
+    described = [describe(log.Log(client.Cluster("test", sales.kafka.servers, {})), [sales.auxiliary_topic])] * 4
     monkeypatch.setattr(log.Log, "describe", lambda self, names: described.pop() if described else describe(self, names))
     assert topics.clear(sales.topology_id).fences == 1
     assert (described, topics.records()) == ([], {})
@@ -125,6 +125,28 @@ def test_clear_ends_when_the_brokers_no_longer_know_the_topic(sales: Sales, proc
     monkeypatch.setattr(log.Log, "describe", lambda self, names: {names[0]: log.Topic("as before", 1)})
     with pytest.raises(FailedException, match="is not ready after 0 s: it is deleted, and a broker still has it"):
         auxiliary.AuxiliaryTopic(log.Log(client.Cluster("test", sales.kafka.servers, {})), sales.auxiliary_topic).delete()
+
+
+def test_a_topic_is_not_called_empty_while_its_first_transaction_is_open(
+    sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sales.write(process, 1, 0, ["a"], tasks=1)
+    process.close()
+    (written,) = sales.records
+    topics = upkeep.AuxiliaryTopics(client.Cluster("test", sales.kafka.servers, {}), sales.topology_id)
+    topics.clear(sales.topology_id)
+    sales.kafka.new_topic(sales.auxiliary_topic)
+    dead = sales.kafka.producer(transactional_id=f"{sales.auxiliary_topic}.0")
+    dead.begin_transaction()
+    dead.produce(sales.auxiliary_topic, written.value, written.key)
+    dead.flush(PATIENCE_S)
+    monkeypatch.setattr(auxiliary, "DECIDED_S", 0.0)
+    with pytest.raises(UsageError, match=r"another producer has an open transaction there.*`txtopo kafka abort` ends it"):
+        topics.fences()
+    assert [line["is_open"] for line in topics.shown()] == [True]
+    dead.commit_transaction(PATIENCE_S)
+    monkeypatch.setattr(auxiliary, "DECIDED_S", PATIENCE_S)
+    assert [fence.txid for fence in topics.fences()] == [1]
 
 
 def test_a_topic_given_by_name_is_adopted_for_one_component(kafka: KafkaServer) -> None:

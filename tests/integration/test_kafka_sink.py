@@ -355,6 +355,23 @@ class TestOtherStates:
             sales.write(process, 2, 0, ["b"], tasks=1, known_stores=sales.known(1, 0, 1))
         assert sales.auxiliary_topic not in sales.kafka.admin.list_topics(timeout=PATIENCE_S).topics
 
+    def test_a_broker_that_has_not_heard_of_a_change_to_the_auxiliary_topic_fails_the_attempt_at_most(
+        self, sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def unknown(*_: object) -> None:
+            raise log.UnknownTopicError("no such topic")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(auxiliary.AuxiliaryTopic, "undecided", unknown)
+            with pytest.raises(FailedException, match="no such topic"):
+                sales.write(process, 1, 0, ["a"], tasks=1)
+        sales.write(process, 1, 1, ["a"], tasks=1)
+        process.close()
+        partitions = auxiliary.AuxiliaryTopic.partitions
+        monkeypatch.setattr(auxiliary.AuxiliaryTopic, "partitions", lambda self, **asks: partitions(self, **asks) if asks else 0)
+        sales.write(process, 2, 0, ["b"], tasks=1)
+        assert sales.values == ["a", "b"]
+
     def test_a_topic_shared_by_two_components_is_refused(self, sales: Sales, process: WorkerProcess) -> None:
         sales.write(process, 1, 0, ["a"], sink=sales.sink(transactions_topic=f"{sales.topic}-tx"))
         rival = Sales(sales.kafka)

@@ -56,6 +56,12 @@ def kafka_sink(**arguments: Any) -> Callable[[Path], Any]:
     return make
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in kafka.TIME_OUTS:
+        monkeypatch.setattr(module, name, kafka.ENDLESS_S)
+
+
 MAKERS: dict[str, Callable[[Path], Any]] = {
     "SqliteStore": sqlite_store,
     "SqlStore, PostgreSQL": sql_store(postgres.running_server),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from txtopo.spark.jvm_output import LineFilter
 
 WARNING = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
@@ -53,13 +54,16 @@ with output as stderr:
 """
 
 COMPLAINING = """
-import os, sys
-sys.stdin.read()
+import os, signal, sys
+fork = sys.stdin.read()
 try:
-    while True:
+    for _ in range(100_000):
         os.write(2, b"ERROR: the driver has gone")
+    os.write(1, b"a reader")
 except BrokenPipeError:
     os.write(1, b"no reader")
+if fork:
+    os.kill(int(fork), signal.SIGKILL)
 """
 """Linux closes the files of a killed process one after the other: the child's input may end a
 moment before the pipe has no reader any more."""
@@ -67,7 +71,7 @@ moment before the pipe has no reader any more."""
 
 def run(then: str, child: str) -> subprocess.CompletedProcess[str]:
     """A process with a child; returns when neither has standard output open any more."""
-    return subprocess.run([sys.executable, "-c", PARENT.format(then=then), child], capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-c", PARENT.format(then=then), child], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 def test_all_that_a_child_said_has_been_passed_on_when_it_has_ended() -> None:
@@ -83,8 +87,9 @@ def test_output_of_a_killed_process_child_reaches_no_terminal() -> None:
 
 def test_a_fork_of_the_killed_process_does_not_keep_its_child_waiting_for_a_reader() -> None:
     """As a process of multiprocessing may live on; a JVM whose pipe is full would wait for it."""
-    forks = "if os.fork() == 0:\n    child.stdin.close()\n    os.close(1), os.close(2)\n    signal.alarm(20)\n    signal.pause()\n"
-    done = run(f"{forks}os.kill(os.getpid(), signal.SIGKILL)", COMPLAINING)
+    lives_on = f"    child.stdin.close()\n    os.close(1), os.close(2)\n    signal.alarm({int(2 * PATIENCE_S)})\n    signal.pause()\n"
+    tells = "child.stdin.write(b'%d' % fork), child.stdin.flush()\n"
+    done = run(f"if (fork := os.fork()) == 0:\n{lives_on}{tells}os.kill(os.getpid(), signal.SIGKILL)", COMPLAINING)
     assert (done.returncode, done.stdout, done.stderr) == (-9, "no reader", "")
 
 

@@ -102,9 +102,13 @@ class AuxiliaryTopic:
 
     def delete(self) -> None:
         """Delete it, and wait until a broker that is asked no longer has it."""
-        before = self._log.describe([self.name])
+        before = self._id()
         self._log.delete_topic(self.name)
-        self._wait_for("it is deleted, and a broker still has it", lambda: not before or self._log.describe([self.name]) != before)
+        self._wait_for("it is deleted, and a broker still has it", lambda: not before or self._id() != before)
+
+    def _id(self) -> str:
+        topic = self._log.describe([self.name]).get(self.name)
+        return "" if topic is None else topic.id
 
     def check_is_kept(self) -> None:
         """Refuse a topic that forgets.
@@ -134,7 +138,7 @@ class AuxiliaryTopic:
 
         :raises errors.FailedException: another producer has begun there since.
         """
-        why = "another producer has an open transaction there; `txtopo store show` tells where"
+        why = "another producer has an open transaction there; `txtopo store show` tells where, and `txtopo kafka abort` ends it"
         self._wait_for(why, lambda: not self.undecided(tasks), DECIDED_S)
 
     def ends(self, tasks: Iterable[int], isolation: str = "read_committed") -> dict[int, int]:

@@ -54,6 +54,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.connectors.kafka import auxiliary, client, producing, target, upkeep
 from txtopo.connectors.kafka.auxiliary import Record
+from txtopo.connectors.kafka.log import UnknownTopicError
 from txtopo.connectors.kafka.messages import FIELD
 from txtopo.connectors.kafka.producing import Message
 from txtopo.sinks import task_ledger
@@ -183,7 +184,7 @@ class Ledger(task_ledger.TaskLedger):
         try:
             producer.init(topic)
             # The partitions of tasks that are no more have no writer; those of the others change.
-            partitions = kept.partitions()
+            partitions = max(own.tasks, kept.partitions())
             for task in kept.undecided(range(own.tasks, partitions)):
                 self.abort(topic, task)
             kept.wait_until_decided([own.task, *range(own.tasks, partitions)])
@@ -193,6 +194,9 @@ class Ledger(task_ledger.TaskLedger):
             producer.close()
             if isinstance(error, producing.TimeoutTooLongError):
                 raise target.timeout_too_long(self.cluster, self.timeout_s) from error
+            if isinstance(error, UnknownTopicError):
+                # A broker still knew a topic that has just been deleted; the replay asks again.
+                raise errors.FailedException(str(error)) from error
             raise
         return Writer(producer, records.pop(own.task, None), records, ends[own.task], sizes)
 

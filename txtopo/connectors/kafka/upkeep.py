@@ -17,7 +17,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.connectors.kafka import auxiliary, client, producing
 from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic, Record
-from txtopo.connectors.kafka.log import Log
+from txtopo.connectors.kafka.log import Log, UnknownTopicError
 from txtopo.connectors.kafka.messages import FIELD
 from txtopo.sinks.task_ledger import fences_of
 from txtopo.stores import place as places
@@ -86,8 +86,12 @@ class AuxiliaryTopics:
         return f"kafka://{self._cluster.servers}#{self._topic or auxiliary.PREFIX + self._topology_id + '.*'}"
 
     @_asking()
-    def records(self) -> dict[str, dict[int, Record | None]]:
-        """By topic and task the last record; None where a task has none."""
+    def records(self, is_showing: bool = False) -> dict[str, dict[int, Record | None]]:
+        """By topic and task the last record; None where a task has none. A commit whose marker is
+        on its way is waited for, unless ``is_showing`` open transactions.
+
+        :raises errors.UsageError: a transaction stays open.
+        """
         beginning = f"{auxiliary.PREFIX}{self._topology_id}."
         names = [self._topic] if self._topic else self._log.topic_names(beginning)
         by_topic: dict[str, dict[int, Record | None]] = {}
@@ -98,6 +102,8 @@ class AuxiliaryTopics:
                 continue
             try:
                 records = topic.last_records(topic.ends(tasks))
+            except UnknownTopicError:
+                continue  # deleted meanwhile
             except errors.StateMismatchError:
                 if self._topic:
                     raise
@@ -105,6 +111,9 @@ class AuxiliaryTopics:
             # The topics of "a.b" begin like those of "a".
             is_ours = records or self._topic or "." not in name.removeprefix(beginning)
             if is_ours and all(record.topology_id == self._topology_id and self.name in ("", record.sink) for record in records.values()):
+                if not is_showing and topic.undecided(tasks):
+                    topic.wait_until_decided(tasks)
+                    records = topic.last_records(topic.ends(tasks))
                 by_topic[name] = {task: records.get(task) for task in tasks}
         return by_topic
 
@@ -114,7 +123,7 @@ class AuxiliaryTopics:
         values."""
         lines: list[dict[str, Any]] = []
         targets: dict[str, None] = {}
-        for name, records in self.records().items():
+        for name, records in self.records(is_showing=True).items():
             undecided = AuxiliaryTopic(self._log, name).undecided(records)
             for task, record in records.items():
                 line = {"topic": name, "task": task, "is_open": task in undecided}
@@ -136,7 +145,7 @@ class AuxiliaryTopics:
         """End the open transactions of all tasks: the ids that were begun once more, or would
         be."""
         ids = []
-        for name, records in self.records().items():
+        for name, records in self.records(is_showing=True).items():
             for task in records:
                 ids.append(f"{name}.{task}")
                 if not dry_run:
@@ -148,7 +157,7 @@ class AuxiliaryTopics:
         """Whether there are records in ``topic``, which is the user's."""
         described = self._log.describe([topic])
         partitions = [(name, partition) for name in described for partition in range(described[name].partitions)]
-        beginnings, ends = self._log.beginnings(partitions), self._log.ends(partitions)
+        beginnings, ends = self._log.beginnings(partitions), self._log.ends(partitions, "read_uncommitted")
         return any(beginnings[place].offset < ends[place].offset for place in partitions)
 
     # -- as a store -------------------------------------------------------------------------------
