@@ -114,8 +114,8 @@ MUTATIONS = (
     Mutation(
         "an empty chunk is not sent",
         "txtopo/dataplane/outbox.py",
-        "            yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles),",
-        "            if handles or frames:\n                yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles),",
+        "            yield slot, last\n",
+        "            if handles or frames:\n                yield slot, last\n",
         EXECUTE,
     ),
     Mutation(

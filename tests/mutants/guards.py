@@ -96,8 +96,8 @@ GUARDS = (
             Mutation(
                 "another spout is accepted while a transaction is sealed",
                 "txtopo/state/acceptance.py",
-                "    if sealed is not None:\n        raise errors.UsageError(\n            f\"transaction {sealed.txid} of topology",
-                "    if False:\n        raise errors.UsageError(\n            f\"transaction {sealed.txid} of topology",
+                "    if sealed is not None:\n        raise errors.UsageError(f\"transaction {sealed.txid} of topology",
+                "    if False:\n        raise errors.UsageError(f\"transaction {sealed.txid} of topology",
                 ("tests/unit/test_continuity.py", "-k", "another_kind_of_spout_is_refused_while_a_transaction_is_sealed"),
             ),
             Mutation(
@@ -201,8 +201,8 @@ GUARDS = (
             Mutation(
                 "generation not checked when the topology is taken",
                 "txtopo/state/lease.py",
-                "                base.Check(paths.marker(generation), 0),\n",
-                "",
+                "[base.Check(paths.marker(generation), 0), base.Set(paths.epoch",
+                "[base.Set(paths.epoch",
                 STATE,
             ),
             Mutation(
@@ -439,8 +439,8 @@ GUARDS = (
             Mutation(
                 "in MariaDB the fence may be raised while a task stands at it",
                 "txtopo/stores/mysql/backend.py",
-                " LOCK IN SHARE MODE\"\n    )",
-                "\"\n    )",
+                " LOCK IN SHARE MODE\"))",
+                "\"))",
                 ("tests/integration/test_store_servers.py", "-k", "mariadb and TestFence"),
             ),
             Mutation(

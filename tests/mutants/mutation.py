@@ -4,13 +4,16 @@ trouble, each with the mutations that remove the guard."""
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """Replace ``old``, which occurs once in ``file``, by ``new``; one of ``tests`` must fail. They
-    are files or ids of tests, perhaps with ``-k`` and an expression at the end."""
+    """Replace ``old``, which occurs once in the unfolded ``file``, by ``new``; one of ``tests`` must
+    fail. They are files or ids of tests, perhaps with ``-k`` and an expression at the end."""
 
     name: str
     file: str
@@ -36,6 +39,13 @@ class Guard:
     prevents: str
     mutations: tuple[Mutation, ...]
     staged: tuple[str, ...] = ()
+
+
+def unfold(folder: Path) -> None:
+    """Write each statement of the Python files in ``folder`` into one line, up to 320 characters:
+    mutations name code, however it is wrapped."""
+    settings = ("--line-length", "320", "--config", "format.skip-magic-trailing-comma=true", "--config", "lint.isort.split-on-trailing-comma=false")
+    subprocess.run([sys.executable, "-m", "ruff", "format", "--isolated", "--quiet", *settings, str(folder)], check=True)
 
 
 COORDINATOR = ("tests/unit/test_coordinator_commits.py", "tests/unit/test_coordinator_failures.py", "tests/unit/test_coordinator_window.py")

@@ -32,7 +32,7 @@ from typing import Any
 from tests.mutants import baseline
 from tests.mutants.catalogue import MUTATIONS
 from tests.mutants.guards import GUARDS
-from tests.mutants.mutation import Mutation
+from tests.mutants.mutation import Mutation, unfold
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("txtopo", "tests", "starter", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
@@ -103,8 +103,8 @@ class WarmPython:
 
 
 def copy_to(original: Path) -> None:
-    """Copy the sources to ``original``, and compile them: most mutants change one file and read two
-    hundred."""
+    """Copy the sources to ``original``, unfold and compile them: most mutants change one file and
+    read two hundred."""
     ignored = shutil.ignore_patterns("__pycache__", "_build", ".txtopo", "*.pyc")
     for name in COPIED:
         source = ROOT / name
@@ -112,6 +112,7 @@ def copy_to(original: Path) -> None:
             shutil.copytree(source, original / name, ignore=ignored)
         elif source.exists():
             shutil.copy2(source, original / name)
+    unfold(original / "txtopo")
     command = [sys.executable, "-m", "compileall", "-q", "-j", str(SIDE_BY_SIDE), "txtopo", "tests"]
     subprocess.run(command, cwd=original, stdout=subprocess.DEVNULL, check=True)
 

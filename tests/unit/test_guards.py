@@ -4,18 +4,19 @@ should find a misfit first."""
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 from tests.mutants.catalogue import MUTATIONS
 from tests.mutants.guards import GUARDS
-from tests.mutants.mutation import Mutation
+from tests.mutants.mutation import Mutation, unfold
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def misfits(mutation: Mutation) -> list[str]:
+def misfits(mutation: Mutation, tree: Path) -> list[str]:
     """The reasons why ``mutation`` cannot be applied to the source as it is."""
-    text = (ROOT / mutation.file).read_text(encoding="utf-8")
+    text = (tree / mutation.file).read_text(encoding="utf-8")
     places = text.count(mutation.old)
     reasons = [] if places == 1 else [f"{mutation.file} has {places} places like its text"]
     try:
@@ -27,8 +28,9 @@ def misfits(mutation: Mutation) -> list[str]:
     return reasons + [f"there is no {file}" for file in absent] + ([] if files else ["it names no tests"])
 
 
-def test_a_mutation_changes_one_place_of_the_source_and_names_tests_that_are_there() -> None:
-    assert {mutation.name: misfits(mutation) for mutation in MUTATIONS if misfits(mutation)} == {}, "mend tests/mutants"
+def test_a_mutation_changes_one_place_of_the_source_and_names_tests_that_are_there(tmp_path: Path) -> None:
+    unfold(Path(shutil.copytree(ROOT / "txtopo", tmp_path / "txtopo", ignore=shutil.ignore_patterns("__pycache__"))))
+    assert {mutation.name: reasons for mutation in MUTATIONS if (reasons := misfits(mutation, tmp_path))} == {}, "mend tests/mutants"
 
 
 BACKENDS = {"mariadb", "memory", "postgresql", "redis", "sqlite"}

@@ -146,7 +146,8 @@ class Outbox:
             handles, frames = (self._chunks[slot], self._frames[slot]) if is_of_use else ([], [])
             for handle in handles:
                 yield slot, self._buffer.read(handle)
-            yield slot, wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles), total=len(handles) + 1, report=report), frames)
+            last = wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles), total=len(handles) + 1, report=report), frames)
+            yield slot, last
         self.close()
 
     def frames(self) -> Iterator[list[Frame]]:
