@@ -18,14 +18,35 @@ from bench import catalogue, machine, report, results, run
 
 def main(arguments: list[str] | None = None) -> int:
     """0 if every line was measured and every result was right."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("what", nargs="?", choices=["measure", "report"], default="measure")
-    parser.add_argument("--quick", action="store_true", help="lines in a reduced form, for their ratios; nothing is written down without --keep")
-    parser.add_argument("--only", nargs="+", metavar="LINE", help="only lines whose id begins so; nothing is written down without --keep")
-    parser.add_argument("--keep", action="store_true", help="put what --quick or --only measured into the results there are, all the same")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="lines in a reduced form, for their ratios; nothing is written down without --keep",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="LINE",
+        help="only lines whose id begins so; nothing is written down without --keep",
+    )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="put what --quick or --only measured into the results there are, all the same",
+    )
     parser.add_argument("--list", action="store_true", help="say which lines there are")
     options = parser.parse_args(arguments)
-    lines = [line for line in catalogue.LINES if options.only is None or any(line.id.startswith(each) for each in options.only)]
+    lines = [
+        line
+        for line in catalogue.LINES
+        if options.only is None or any(line.id.startswith(each) for each in options.only)
+    ]
     if not lines:
         parser.error(f"no line begins with {' or '.join(options.only)}; try --list")
     if options.quick and options.only is None:
@@ -50,7 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
         # From the file as written, with rounded figures: the page must not say more than the file.
         report.write(results.loads(text))
     failed = [result.id for result in fresh if result.error is not None]
-    print(f"{len(fresh) - len(failed)} lines measured, {len(failed)} failed{': ' if failed else ''}{', '.join(failed)}")
+    print(
+        f"{len(fresh) - len(failed)} lines measured, {len(failed)} failed{': ' if failed else ''}{', '.join(failed)}"
+    )
     return 1 if failed else 0
 
 

@@ -46,7 +46,9 @@ class SqliteByHand:
         self._connection = sqlite3.connect(address, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute("CREATE TABLE counts (key TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID")
+        self._connection.execute(
+            "CREATE TABLE counts (key TEXT PRIMARY KEY, value INTEGER) WITHOUT ROWID"
+        )
 
     def add(self, more: Mapping[str, int]) -> None:
         """One statement per key, prepared once."""
@@ -83,9 +85,13 @@ class PostgresByHand:
     def __init__(self, address: str) -> None:
         import psycopg
 
-        self._connection = psycopg.connect(address.replace("postgresql+psycopg://", "postgresql://"))
+        self._connection = psycopg.connect(
+            address.replace("postgresql+psycopg://", "postgresql://")
+        )
         self._connection.execute("DROP TABLE IF EXISTS counts")
-        self._connection.execute('CREATE TABLE counts (key text COLLATE "C" PRIMARY KEY, value bigint)')
+        self._connection.execute(
+            'CREATE TABLE counts (key text COLLATE "C" PRIMARY KEY, value bigint)'
+        )
         self._connection.commit()
 
     def add(self, more: Mapping[str, int]) -> None:
@@ -98,10 +104,17 @@ class PostgresByHand:
     def update(self, more: Mapping[str, int]) -> None:
         """A statement for the reads, a statement for the writes, and a commit."""
         names = list(more)
-        old: dict[str, int] = dict(self._connection.execute("SELECT key, value FROM counts WHERE key = ANY(%s)", [names]).fetchall())
+        old: dict[str, int] = dict(
+            self._connection.execute(
+                "SELECT key, value FROM counts WHERE key = ANY(%s)", [names]
+            ).fetchall()
+        )
         new = [old.get(key, 0) + count for key, count in more.items()]
         rows = "SELECT * FROM unnest(%s::text[], %s::bigint[])"
-        self._connection.execute(f"INSERT INTO counts {rows} ON CONFLICT (key) DO UPDATE SET value = excluded.value", [names, new])
+        self._connection.execute(
+            f"INSERT INTO counts {rows} ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            [names, new],
+        )
         self._connection.commit()
 
     def counts(self) -> dict[str, int]:
@@ -121,15 +134,25 @@ class MariaByHand:
         import pymysql
 
         at = urllib.parse.urlsplit(address)
-        self._connection = pymysql.connect(host=at.hostname, port=at.port or 3306, user=at.username or "", database=at.path.removeprefix("/"))
+        self._connection = pymysql.connect(
+            host=at.hostname,
+            port=at.port or 3306,
+            user=at.username or "",
+            database=at.path.removeprefix("/"),
+        )
         self._cursor = self._connection.cursor()
         self._cursor.execute("DROP TABLE IF EXISTS counts")
-        self._cursor.execute("CREATE TABLE counts (name varchar(100) COLLATE utf8mb4_bin PRIMARY KEY, value bigint) ENGINE = InnoDB")
+        self._cursor.execute(
+            "CREATE TABLE counts (name varchar(100) COLLATE utf8mb4_bin PRIMARY KEY, value bigint) ENGINE = InnoDB"
+        )
         self._connection.commit()
 
     def add(self, more: Mapping[str, int]) -> None:
         """One statement, one commit."""
-        self._cursor.executemany("INSERT INTO counts VALUES (%s, %s) ON DUPLICATE KEY UPDATE value = value + VALUES(value)", list(more.items()))
+        self._cursor.executemany(
+            "INSERT INTO counts VALUES (%s, %s) ON DUPLICATE KEY UPDATE value = value + VALUES(value)",
+            list(more.items()),
+        )
         self._connection.commit()
 
     def update(self, more: Mapping[str, int]) -> None:
@@ -137,7 +160,9 @@ class MariaByHand:
         self._cursor.execute("SELECT name, value FROM counts WHERE name IN %s", [list(more)])
         old: dict[str, int] = dict(self._cursor.fetchall())
         new = [(key, old.get(key, 0) + count) for key, count in more.items()]
-        self._cursor.executemany("INSERT INTO counts VALUES (%s, %s) ON DUPLICATE KEY UPDATE value = VALUES(value)", new)
+        self._cursor.executemany(
+            "INSERT INTO counts VALUES (%s, %s) ON DUPLICATE KEY UPDATE value = VALUES(value)", new
+        )
         self._connection.commit()
 
     def counts(self) -> dict[str, int]:
@@ -170,7 +195,10 @@ class RedisByHand:
         """One command for the reads, one for the writes."""
         names = list(more)
         old: Any = self._client.hmget("counts", names)
-        new: dict[Any, Any] = {key: int(before or 0) + count for (key, count), before in zip(more.items(), old, strict=True)}
+        new: dict[Any, Any] = {
+            key: int(before or 0) + count
+            for (key, count), before in zip(more.items(), old, strict=True)
+        }
         self._client.hset("counts", mapping=new)
 
     def counts(self) -> dict[str, int]:

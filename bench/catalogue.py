@@ -6,6 +6,13 @@ from bench.line import Line
 from bench.lines import columns, engine, floor, kafka, memory, start, stores, transactions, tuples
 
 LINES: tuple[Line, ...] = (
-    *floor.LINES, *start.LINES, *transactions.LINES, *tuples.LINES, *engine.LINES, *memory.LINES, *columns.LINES, *stores.LINES,
+    *floor.LINES,
+    *start.LINES,
+    *transactions.LINES,
+    *tuples.LINES,
+    *engine.LINES,
+    *memory.LINES,
+    *columns.LINES,
+    *stores.LINES,
     *kafka.LINES,
-)  # fmt: skip
+)

@@ -27,7 +27,9 @@ def write(directory: Path, count: int, links: int) -> list[str]:
     keys = pa.array((words * (count // len(words) + 1))[:count])
     numbers = pa.array(range(count), pa.int64())
     table = pa.table({"key": keys, "a": numbers, "b": pc.multiply(numbers, 7)})
-    pq.write_table(table, first, row_group_size=ROWS_PER_GROUP, use_dictionary=["key"], compression="none")
+    pq.write_table(
+        table, first, row_group_size=ROWS_PER_GROUP, use_dictionary=["key"], compression="none"
+    )
     paths = [str(directory / f"rows-{link:06}.parquet") for link in range(links)]
     for path in paths:
         os.link(first, path)

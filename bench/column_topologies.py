@@ -38,7 +38,13 @@ NUMBERS = ("a", "b")
 class PartialKeyCount(BaseBatchBolt):
     """Tuples per key in this task's input, by tuple."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.collector, self.attempt = collector, attempt
         self.counts: Counter[str] = Counter()
 
@@ -58,7 +64,13 @@ class ArrowPartialKeyCount(BaseArrowBatchBolt):
 
     emits_columns = True
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.collector = collector
         self.counts: Counter[str] = Counter()
 
@@ -66,7 +78,11 @@ class ArrowPartialKeyCount(BaseArrowBatchBolt):
         add_counts(self.counts, batch.column(0))
 
     def finish_batch(self) -> None:
-        self.collector.emit_batch(pa.RecordBatch.from_pydict({"key": list(self.counts), "count": list(self.counts.values())}, schema=COUNTS))
+        self.collector.emit_batch(
+            pa.RecordBatch.from_pydict(
+                {"key": list(self.counts), "count": list(self.counts.values())}, schema=COUNTS
+            )
+        )
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(Fields("tx", "key", "count"), schema=COUNTS)
@@ -78,7 +94,13 @@ class StoreCounts(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.counts: Counter[str] = Counter()
 
@@ -104,7 +126,13 @@ class ArrowStoreKeys(BaseArrowBatchBolt, ICommitter):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.counts: Counter[str] = Counter()
 
@@ -120,7 +148,13 @@ class ArrowStoreKeys(BaseArrowBatchBolt, ICommitter):
 class PartialSums(BaseBatchBolt):
     """The sums of two columns, by tuple."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.collector, self.attempt = collector, attempt
         self.a = self.b = 0
 
@@ -139,7 +173,13 @@ class PartialSums(BaseBatchBolt):
 class ArrowPartialSums(BaseArrowBatchBolt):
     """The same by column."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.collector, self.attempt = collector, attempt
         self.a = self.b = 0
 
@@ -178,13 +218,19 @@ PARTIAL: dict[tuple[str, str], Any] = {
 }
 
 
-def spout_of(paths: list[str], work: str, rows_per_batch: int, parallelism: int) -> ParquetTransactionalSpout:
+def spout_of(
+    paths: list[str], work: str, rows_per_batch: int, parallelism: int
+) -> ParquetTransactionalSpout:
     """The columns that ``work`` needs, of Parquet files. Keys stay dictionary-encoded, as they are
     in the files."""
     is_sums = work == "sums"
     return ParquetTransactionalSpout(
-        paths, list(NUMBERS) if is_sums else ["key"], rows_per_batch, parallelism, dictionaries=() if is_sums else ("key",)
-    )  # fmt: skip
+        paths,
+        list(NUMBERS) if is_sums else ["key"],
+        rows_per_batch,
+        parallelism,
+        dictionaries=() if is_sums else ("key",),
+    )
 
 
 def topology(id: str, spout: Any, work: str, by: str, store: SqliteStore, parallelism: int) -> Any:

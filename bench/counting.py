@@ -35,7 +35,12 @@ class CountingProxy:
         self._threads[0].start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for each in (self._listener, *self._sockets):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -62,7 +67,9 @@ class CountingProxy:
                 for pump in pumps:
                     pump.start()
 
-    def _pump(self, source: socket.socket, target: socket.socket, turn: _Turn, is_client: bool) -> None:
+    def _pump(
+        self, source: socket.socket, target: socket.socket, turn: _Turn, is_client: bool
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK):
                 with self._lock:

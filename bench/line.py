@@ -47,11 +47,15 @@ class Stage:
         self.directory, self.is_quick = directory, is_quick
         self._started: list[ContenderProcess] = []
 
-    def start(self, contender: str, block_s_max: float = BLOCK_S_MAX, **settings: Any) -> ContenderProcess:
+    def start(
+        self, contender: str, block_s_max: float = BLOCK_S_MAX, **settings: Any
+    ) -> ContenderProcess:
         """A contender (``module:Class`` below ``bench.contenders``) in a process of its own, with a
         directory of its own."""
         directory = self.directory / f"contender-{len(self._started)}"
-        process = ContenderProcess(f"bench.contenders.{contender}", settings, directory, block_s_max)
+        process = ContenderProcess(
+            f"bench.contenders.{contender}", settings, directory, block_s_max
+        )
         self._started.append(process)
         return process
 
@@ -62,7 +66,12 @@ class Stage:
     def __enter__(self) -> Stage:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         with contextlib.ExitStack() as closing:
             for process in self._started:
                 closing.callback(process.close)

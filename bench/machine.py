@@ -23,7 +23,11 @@ def described() -> dict[str, Any]:
         "memory_gib": round(int(_found(r"^MemTotal: +(\d+) kB$", "/proc/meminfo") or 0) / 2**20, 1),
         "system": f"{platform.system()} {platform.release()}",
         "load_before": round(os.getloadavg()[0], 2),
-        "versions": {"Python": platform.python_version(), "Java": _java(), **{name: _version(name) for name in _PACKAGES}},
+        "versions": {
+            "Python": platform.python_version(),
+            "Java": _java(),
+            **{name: _version(name) for name in _PACKAGES},
+        },
     }
 
 

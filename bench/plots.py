@@ -33,9 +33,19 @@ def write(results: Results, directory: Path) -> list[Path]:
 
     mpl.use("svg")
     settings = {
-        "svg.hashsalt": "txtopo", "svg.fonttype": "none", "font.size": 10, "font.family": "sans-serif", "axes.edgecolor": INK, "axes.labelcolor": INK,
-        "axes.spines.top": False, "axes.spines.right": False, "xtick.color": INK, "ytick.color": INK, "text.color": INK, "legend.frameon": False,
-    }  # fmt: skip
+        "svg.hashsalt": "txtopo",
+        "svg.fonttype": "none",
+        "font.size": 10,
+        "font.family": "sans-serif",
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "text.color": INK,
+        "legend.frameon": False,
+    }
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     with mpl.rc_context(settings):
@@ -69,12 +79,21 @@ def _drawn(draw: Callable[[Any], None], height: float, path: Path) -> Path:
 
 def _overview(results: Results, directory: Path) -> Path:
     """Every ratio that has a target, in units of its target: beyond the line is reached."""
-    targets = [(line.id, ratio) for line in results.lines for ratio in line.measured.ratios if ratio.target]
+    targets = [
+        (line.id, ratio) for line in results.lines for ratio in line.measured.ratios if ratio.target
+    ]
 
     def draw(axes: Any) -> None:
         scores = [_score(ratio) for _, ratio in targets]
-        axes.barh(range(len(targets)), scores, color=[GOOD if ratio.is_met else BAD for _, ratio in targets], height=0.7)
-        axes.set_yticks(range(len(targets)), [f"{id}: {ratio.what}" for id, ratio in targets], fontsize=7)
+        axes.barh(
+            range(len(targets)),
+            scores,
+            color=[GOOD if ratio.is_met else BAD for _, ratio in targets],
+            height=0.7,
+        )
+        axes.set_yticks(
+            range(len(targets)), [f"{id}: {ratio.what}" for id, ratio in targets], fontsize=7
+        )
         axes.invert_yaxis()
         axes.axvline(1.0, color=INK, linewidth=1)
         axes.set_xlim(0, 3)
@@ -85,12 +104,19 @@ def _overview(results: Results, directory: Path) -> Path:
 
 def _score(ratio: Ratio) -> float:
     assert ratio.target is not None
-    return min(3.0, ratio.value / ratio.target if ratio.better == "higher" else ratio.target / max(ratio.value, 1e-9))
+    return min(
+        3.0,
+        ratio.value / ratio.target
+        if ratio.better == "higher"
+        else ratio.target / max(ratio.value, 1e-9),
+    )
 
 
 def _bars(axes: Any, line: LineResult) -> None:
     """The absolute figures that share the unit of the first."""
-    figures = [figure for figure in line.measured.figures if figure.unit == line.measured.figures[0].unit]
+    figures = [
+        figure for figure in line.measured.figures if figure.unit == line.measured.figures[0].unit
+    ]
     colours = [OURS if _is_ours(figure.what) else THEIRS for figure in figures]
     axes.barh(range(len(figures)), [figure.value for figure in figures], color=colours, height=0.7)
     axes.set_yticks(range(len(figures)), [figure.what for figure in figures])
@@ -104,8 +130,12 @@ def _is_ours(name: str) -> bool:
 
 def _lines(axes: Any, line: LineResult) -> None:
     """The series of a line that has a logarithmic axis of sizes."""
-    for (name, points), colour in zip(line.measured.series.items(), (OURS, THEIRS, GOOD, BAD), strict=False):
-        axes.plot([x for x, _ in points], [y for _, y in points], marker="o", color=colour, label=name)
+    for (name, points), colour in zip(
+        line.measured.series.items(), (OURS, THEIRS, GOOD, BAD), strict=False
+    ):
+        axes.plot(
+            [x for x, _ in points], [y for _, y in points], marker="o", color=colour, label=name
+        )
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("rows per batch")
@@ -116,7 +146,11 @@ def _lines(axes: Any, line: LineResult) -> None:
 def _progress(axes: Any, line: LineResult) -> None:
     """How long every hundred transactions took."""
     for points in line.measured.series.values():
-        steps = [(after[0], (after[1] - before[1]) * 10) for before, after in itertools.pairwise(points) if after[1] > before[1]]
+        steps = [
+            (after[0], (after[1] - before[1]) * 10)
+            for before, after in itertools.pairwise(points)
+            if after[1] > before[1]
+        ]
         axes.plot([x for x, _ in steps], [y for _, y in steps], color=OURS)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("txid")

@@ -52,16 +52,34 @@ class BlockFailedError(Exception):
 class ContenderProcess:
     """The parent's side. ``contender`` is ``module:Class``."""
 
-    def __init__(self, contender: str, settings: Mapping[str, Any], directory: Path, block_s_max: float = BLOCK_S_MAX) -> None:
+    def __init__(
+        self,
+        contender: str,
+        settings: Mapping[str, Any],
+        directory: Path,
+        block_s_max: float = BLOCK_S_MAX,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._contender, self._block_s_max = contender, block_s_max
         self._log = directory / "log.txt"
-        command = [sys.executable, "-m", "bench.process", contender, json.dumps({**settings, "directory": str(directory)})]
+        command = [
+            sys.executable,
+            "-m",
+            "bench.process",
+            contender,
+            json.dumps({**settings, "directory": str(directory)}),
+        ]
         with self._log.open("ab") as log:
             self._child = subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                text=True, start_new_session=True,
-            )  # fmt: skip
+                command,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
 
     @property
     def pid(self) -> int:
@@ -84,7 +102,9 @@ class ContenderProcess:
         finally:
             watch.cancel()
         if not answer:
-            raise BlockFailedError(f"{self._contender} died, or did not answer for {self._block_s_max:.0f} s; its log ends with\n{self._said()}")
+            raise BlockFailedError(
+                f"{self._contender} died, or did not answer for {self._block_s_max:.0f} s; its log ends with\n{self._said()}"
+            )
         said: Sample = json.loads(answer)
         if "error" in said:
             raise BlockFailedError(f"{self._contender}: {said['error']}")
@@ -108,12 +128,19 @@ class ContenderProcess:
             os.killpg(self._child.pid, signal.SIGKILL)
 
     def _said(self) -> str:
-        return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_TAIL_LINES:])
+        return "\n".join(
+            self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        )
 
     def __enter__(self) -> ContenderProcess:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 

@@ -25,7 +25,9 @@ def below(pid: int) -> list[int]:
 def own_memory(pid: int) -> int:
     """The resident bytes of ``pid`` less its shared bytes; 0 if the process is gone."""
     with contextlib.suppress(OSError):
-        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split())
+        _, resident, shared, *_ = map(
+            int, Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+        )
         return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
@@ -34,7 +36,11 @@ def share_of_memory(pid: int) -> int:
     """The bytes of ``pid``, where a page that n processes share counts 1/n for each (the kernel's
     PSS); 0 if it is gone."""
     with contextlib.suppress(OSError):
-        match = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii"), flags=re.MULTILINE)
+        match = re.search(
+            r"^Pss: +(\d+) kB",
+            Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii"),
+            flags=re.MULTILINE,
+        )
         return 0 if match is None else int(match[1]) * 1024
     return 0
 
@@ -55,13 +61,21 @@ class PeakMemory:
         while not self._ended.wait(_LOOK_EVERY_S):
             sizes = {pid: share_of_memory(pid) for pid in below(self._pid)}
             self.bytes = max(self.bytes, sum(sizes.values()))
-            self.workers_bytes = max(self.workers_bytes, sum(size for pid, size in sizes.items() if "python" in _name(pid)))
+            self.workers_bytes = max(
+                self.workers_bytes,
+                sum(size for pid, size in sizes.items() if "python" in _name(pid)),
+            )
 
     def __enter__(self) -> PeakMemory:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._ended.set()
         self._thread.join()
 

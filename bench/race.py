@@ -37,7 +37,9 @@ class Ratio:
         return self.value >= self.target if self.better == "higher" else self.value <= self.target
 
 
-def interleaved(blocks: Mapping[str, Callable[[], Sample]], rounds: int, warm_up: int = 1) -> dict[str, list[Sample]]:
+def interleaved(
+    blocks: Mapping[str, Callable[[], Sample]], rounds: int, warm_up: int = 1
+) -> dict[str, list[Sample]]:
     """``rounds`` samples of each of ``blocks``, taken in turns, after ``warm_up`` turns that do not
     count."""
     for _ in range(warm_up):
@@ -60,9 +62,22 @@ def median(samples: Sequence[Sample], key: str) -> float:
     return statistics.median(values(samples, key))
 
 
-def ratio(name: str, ours: Sequence[float], theirs: Sequence[float], better: Better, target: float | None = None) -> Ratio:
+def ratio(
+    name: str,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    better: Better,
+    target: float | None = None,
+) -> Ratio:
     """``ours`` to ``theirs``: measured in the same rounds, in the same order."""
     if len(ours) != len(theirs) or not ours:
         raise ValueError(f"{name}: {len(ours)} rounds of ours and {len(theirs)} of theirs")
     single = [our / their for our, their in zip(ours, theirs, strict=True)]
-    return Ratio(name, statistics.median(ours) / statistics.median(theirs), min(single), max(single), better, target)
+    return Ratio(
+        name,
+        statistics.median(ours) / statistics.median(theirs),
+        min(single),
+        max(single),
+        better,
+        target,
+    )

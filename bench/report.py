@@ -24,10 +24,18 @@ def told(result: LineResult, with_figures: bool = True) -> str:
     """A line as plain text."""
     texts = [f"{result.id} ({result.seconds:.0f} s)"]
     if result.error is not None:
-        return "\n".join([f"{texts[0]}: FAILED", *(f"    {line}" for line in result.error.splitlines())])
+        return "\n".join(
+            [f"{texts[0]}: FAILED", *(f"    {line}" for line in result.error.splitlines())]
+        )
     if with_figures:
-        texts += [f"    {figure.what:68} {_number(figure.value):>10} {figure.unit}".rstrip() for figure in result.measured.figures]
-    texts += [f"    {ratio.what:68} {ratio.value:10.2f} {_target(ratio)}".rstrip() for ratio in result.measured.ratios]
+        texts += [
+            f"    {figure.what:68} {_number(figure.value):>10} {figure.unit}".rstrip()
+            for figure in result.measured.figures
+        ]
+    texts += [
+        f"    {ratio.what:68} {ratio.value:10.2f} {_target(ratio)}".rstrip()
+        for ratio in result.measured.ratios
+    ]
     return "\n".join(texts)
 
 
@@ -67,7 +75,10 @@ def overview(results: Results) -> str:
     for line in results.lines:
         if line.error is not None:
             rows.append(f"| `{line.id}` | | failed | | |")
-        rows += [f"| `{line.id}` | {ratio.what} | {ratio.value:.2f} | {_bound(ratio)} | {_verdict(ratio)} |" for ratio in _with_target(line)]
+        rows += [
+            f"| `{line.id}` | {ratio.what} | {ratio.value:.2f} | {_bound(ratio)} | {_verdict(ratio)} |"
+            for ratio in _with_target(line)
+        ]
     return "\n".join(rows)
 
 
@@ -78,10 +89,16 @@ def one(line: LineResult) -> str:
     parts = []
     if line.measured.ratios:
         parts.append(["| ratio | measured | single rounds | target | |", "|---|---|---|---|---|"])
-        parts[-1] += [f"| {r.what} | **{r.value:.2f}** | {r.low:.2f} to {r.high:.2f} | {_bound(r)} | {_verdict(r)} |" for r in line.measured.ratios]
+        parts[-1] += [
+            f"| {r.what} | **{r.value:.2f}** | {r.low:.2f} to {r.high:.2f} | {_bound(r)} | {_verdict(r)} |"
+            for r in line.measured.ratios
+        ]
     if line.measured.figures:
         parts.append(["| on this machine | |", "|---|---|"])
-        parts[-1] += [f"| {figure.what} | {_number(figure.value)} {figure.unit}".rstrip() + " |" for figure in line.measured.figures]
+        parts[-1] += [
+            f"| {figure.what} | {_number(figure.value)} {figure.unit}".rstrip() + " |"
+            for figure in line.measured.figures
+        ]
     if line.measured.settings:
         parts.append([f"- {who}: {how}" for who, how in line.measured.settings.items()])
     if line.is_quick:
@@ -104,7 +121,11 @@ def _with_target(line: LineResult) -> list[Ratio]:
 
 
 def _bound(ratio: Ratio) -> str:
-    return "" if ratio.target is None else f"{'≥' if ratio.better == 'higher' else '≤'} {ratio.target:g}"
+    return (
+        ""
+        if ratio.target is None
+        else f"{'≥' if ratio.better == 'higher' else '≤'} {ratio.target:g}"
+    )
 
 
 def _target(ratio: Ratio) -> str:

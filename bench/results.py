@@ -20,8 +20,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class LineResult:
-    """What came of one line. ``error`` is ``None`` if it was measured, and every result was right.
-    """
+    """What came of one line. ``error`` is ``None`` if it was measured, and every result was right."""
 
     id: str
     asks: str
@@ -59,12 +58,23 @@ def dumps(results: Results) -> str:
 def loads(text: str) -> Results:
     """What :func:`dumps` has written."""
     said = json.loads(text)
-    return Results(said["machine"], tuple(LineResult(**{**line, "measured": _measured(line["measured"])}) for line in said["lines"]))
+    return Results(
+        said["machine"],
+        tuple(
+            LineResult(**{**line, "measured": _measured(line["measured"])})
+            for line in said["lines"]
+        ),
+    )
 
 
 def _measured(said: dict[str, Any]) -> Measured:
     ratios = tuple(Ratio(**ratio) for ratio in said["ratios"])
-    return Measured(ratios, tuple(Figure(**figure) for figure in said["figures"]), said["settings"], said["series"])
+    return Measured(
+        ratios,
+        tuple(Figure(**figure) for figure in said["figures"]),
+        said["settings"],
+        said["series"],
+    )
 
 
 def _rounded(value: Any) -> Any:

@@ -22,7 +22,9 @@ def _vocabulary() -> list[str]:
     source = random.Random(_SEED)
     vocabulary: dict[str, None] = {}
     while len(vocabulary) < VOCABULARY:
-        vocabulary["".join(source.choices("etaoinshrdlucmfwypvbgkqjxz", k=source.randint(3, 10)))] = None
+        vocabulary[
+            "".join(source.choices("etaoinshrdlucmfwypvbgkqjxz", k=source.randint(3, 10)))
+        ] = None
     return list(vocabulary)
 
 
@@ -34,7 +36,9 @@ def words(count: int) -> list[str]:
     return [vocabulary[bisect.bisect(bounds, where)] for where in drawn]
 
 
-def write_batches(directory: Path, batches: int, rows_per_batch: int, files_per_batch: int) -> list[list[str]]:
+def write_batches(
+    directory: Path, batches: int, rows_per_batch: int, files_per_batch: int
+) -> list[list[str]]:
     """Text files for ``batches`` batches of equal contents: the paths of each batch. Every file has
     the same number of lines, and of bytes.
 
@@ -47,10 +51,15 @@ def write_batches(directory: Path, batches: int, rows_per_batch: int, files_per_
     if len({len(part) for part in parts}) != 1:
         raise ValueError(f"{rows_per_batch} rows do not make {files_per_batch} equal files")
     longest = max(sum(map(len, part[:-1])) for part in parts) + 10
-    texts = ["\n".join([*part[:-1], part[-1] + "=" * (longest - sum(map(len, part)))]) + "\n" for part in parts]
+    texts = [
+        "\n".join([*part[:-1], part[-1] + "=" * (longest - sum(map(len, part)))]) + "\n"
+        for part in parts
+    ]
     paths: list[list[str]] = []
     for batch in range(batches):
-        paths.append([str(directory / f"batch-{batch:06}-{part}.txt") for part in range(files_per_batch)])
+        paths.append(
+            [str(directory / f"batch-{batch:06}-{part}.txt") for part in range(files_per_batch)]
+        )
         for path, text in zip(paths[-1], texts, strict=True):
             Path(path).write_text(text, encoding="utf-8")
     return paths

@@ -15,7 +15,9 @@ from bench.line import Line, Stage
 from bench.results import LineResult
 
 
-def run(lines: Sequence[Line], is_quick: bool, say: Callable[[str], None]) -> tuple[LineResult, ...]:
+def run(
+    lines: Sequence[Line], is_quick: bool, say: Callable[[str], None]
+) -> tuple[LineResult, ...]:
     """What came of each of ``lines``; every result is said as soon as it is there."""
     results = []
     for line in lines:
@@ -33,8 +35,16 @@ def run_one(line: Line, is_quick: bool) -> LineResult:
     try:
         with Stage(directory, is_quick) as stage:
             measured = line.measure(stage)
-        return LineResult(line.id, line.asks, time.perf_counter() - began, measured, is_quick=is_quick)
+        return LineResult(
+            line.id, line.asks, time.perf_counter() - began, measured, is_quick=is_quick
+        )
     except Exception:
-        return LineResult(line.id, line.asks, time.perf_counter() - began, error=traceback.format_exc(), is_quick=is_quick)
+        return LineResult(
+            line.id,
+            line.asks,
+            time.perf_counter() - began,
+            error=traceback.format_exc(),
+            is_quick=is_quick,
+        )
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -30,10 +30,25 @@ class RateSpout(BasePartitionedTransactionalSpout):
     ``batches`` batches. With ``different``, the numbers begin again at 0 after so many. With
     ``gate``, a file, only for as many batches as are written there now: so a run can be halted."""
 
-    def __init__(self, rows_per_batch: int, batches: int, partitions: int = 1, different: int = 1 << 62, gate: str | None = None) -> None:
-        self.rows_per_batch, self.batches, self.partitions, self.different, self.gate = rows_per_batch, batches, partitions, different, gate
+    def __init__(
+        self,
+        rows_per_batch: int,
+        batches: int,
+        partitions: int = 1,
+        different: int = 1 << 62,
+        gate: str | None = None,
+    ) -> None:
+        self.rows_per_batch, self.batches, self.partitions, self.different, self.gate = (
+            rows_per_batch,
+            batches,
+            partitions,
+            different,
+            gate,
+        )
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> PartitionedSpoutCoordinator:
         return _RateCoordinator(self, context)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> PartitionedSpoutEmitter:
@@ -52,7 +67,11 @@ class _RateCoordinator(PartitionedSpoutCoordinator):
     def is_ready(self) -> bool:
         spout = self._spout
         last = (self._context.last_metadata or {}).get(spout.partitions - 1)
-        batches = spout.batches if spout.gate is None else int(Path(spout.gate).read_text(encoding="ascii"))
+        batches = (
+            spout.batches
+            if spout.gate is None
+            else int(Path(spout.gate).read_text(encoding="ascii"))
+        )
         return last is None or last["end"] < spout.rows_per_batch * batches
 
     def num_partitions(self) -> int:
@@ -62,13 +81,22 @@ class _RateCoordinator(PartitionedSpoutCoordinator):
         """Batch ``txid`` is the next run of numbers, after any batch."""
         rows, parts = self._spout.rows_per_batch, self._spout.partitions
         first = (txid - 1) * rows
-        return {part: {"start": first + rows * part // parts, "end": first + rows * (part + 1) // parts} for part in range(parts)}
+        return {
+            part: {"start": first + rows * part // parts, "end": first + rows * (part + 1) // parts}
+            for part in range(parts)
+        }
 
 
 class _RateEmitter(PartitionedSpoutEmitter):
     def __init__(self, different: int) -> None:
         self._different = different
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         for value in range(metadata["start"], metadata["end"]):
             collector.emit([attempt, value % self._different])

@@ -35,14 +35,23 @@ def store_of(path: str | Path) -> SqliteStore:
     return SqliteStore(path, TABLE)
 
 
-def global_count(id: str, spout: Any, store: SqliteStore, parallelism: int = 1, grouping: str = "none", wait_s: float = 0.0) -> Any:
+def global_count(
+    id: str,
+    spout: Any,
+    store: SqliteStore,
+    parallelism: int = 1,
+    grouping: str = "none",
+    wait_s: float = 0.0,
+) -> Any:
     """Count all tuples: partial counts beside the spout (grouping none), or behind a shuffle; one
     committer adds them up.
 
     With ``wait_s``, every partial count takes at least so long.
     """
     builder = TransactionalTopologyBuilder(id, "spout", spout, parallelism)
-    partial = builder.set_bolt("partial-count", WaitingCount(wait_s) if wait_s else BatchCount(), parallelism)
+    partial = builder.set_bolt(
+        "partial-count", WaitingCount(wait_s) if wait_s else BatchCount(), parallelism
+    )
     if grouping == "shuffle":
         partial.shuffle_grouping("spout")
     else:
@@ -52,10 +61,11 @@ def global_count(id: str, spout: Any, store: SqliteStore, parallelism: int = 1, 
 
 
 def words(id: str, spout: Any, field: str, store: SqliteStore, parallelism: int = 2) -> Any:
-    """Count every word: a fields grouping from the spout to committers that keep a count of each.
-    """
+    """Count every word: a fields grouping from the spout to committers that keep a count of each."""
     builder = TransactionalTopologyBuilder(id, "spout", spout, parallelism)
-    builder.set_bolt("count", KeyedCountUpdater(store), parallelism).fields_grouping("spout", Fields(field))
+    builder.set_bolt("count", KeyedCountUpdater(store), parallelism).fields_grouping(
+        "spout", Fields(field)
+    )
     return builder.build_topology()
 
 

@@ -15,4 +15,8 @@ def client(hosts: str | None) -> KazooClient:
     assert hosts is not None
     owner = credentials.owner_of_server(hosts)
     assert owner is not None
-    return KazooClient(hosts=hosts, auth_data=[("digest", f"{owner.user}:{owner.reveal()}")], default_acl=CREATOR_ALL_ACL)
+    return KazooClient(
+        hosts=hosts,
+        auth_data=[("digest", f"{owner.user}:{owner.reveal()}")],
+        default_acl=CREATOR_ALL_ACL,
+    )

@@ -31,7 +31,16 @@ from txtopo.stores.servers import layout as server_layout
 from txtopo.stores.sqlite import layout as sqlite_layout
 
 DOCS = Path(__file__).resolve().parent
-RULES = tuple(map(int, re.findall(r"^\*\*R(\d+)\.\*\*", (DOCS / "semantics.md").read_text(encoding="utf-8"), flags=re.MULTILINE)))
+RULES = tuple(
+    map(
+        int,
+        re.findall(
+            r"^\*\*R(\d+)\.\*\*",
+            (DOCS / "semantics.md").read_text(encoding="utf-8"),
+            flags=re.MULTILINE,
+        ),
+    )
+)
 """The rules of semantics.md."""
 
 
@@ -40,7 +49,9 @@ def settings() -> str:
     rows = ["| setting | default | may be | meaning |", "|---|---|---|---|"]
     texts = attribute_docstrings(config.Config)
     for name, field in config.Config.model_fields.items():
-        rows.append(f"| `{name}` | {_default(field)} | {_allowed(field)} | {_markdown(texts[name])} |")
+        rows.append(
+            f"| `{name}` | {_default(field)} | {_allowed(field)} | {_markdown(texts[name])} |"
+        )
     return "\n".join(rows)
 
 
@@ -51,7 +62,9 @@ def attribute_docstrings(cls: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for statement, after in itertools.pairwise(tree.body):
         match statement, after:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
+                value=ast.Constant(value=str(text))
+            ):
                 found[name] = " ".join(text.split())
     return found
 
@@ -60,9 +73,19 @@ def _default(field: Any) -> str:
     value = field.get_default(call_default_factory=True)
     if value is pydantic_core.PydanticUndefined:
         return "must be given"
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1 << 20 and value % (1 << 20) == 0:
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and value >= 1 << 20
+        and value % (1 << 20) == 0
+    ):
         return f"`{value}` ({value >> 20} MiB)"
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1 << 10 and value % (1 << 10) == 0:
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and value >= 1 << 10
+        and value % (1 << 10) == 0
+    ):
         return f"`{value}` ({value >> 10} KiB)"
     return f"`{value!r}`"
 
@@ -78,7 +101,9 @@ def _type(annotation: Any) -> str:
         return " or ".join(f"`{value!r}`" for value in typing.get_args(annotation))
     if typing.get_origin(annotation) in (types.UnionType, typing.Union):
         return " or ".join(map(_type, typing.get_args(annotation)))
-    return {types.NoneType: "`None`", Path: "path"}.get(annotation) or str((typing.get_origin(annotation) or annotation).__name__)
+    return {types.NoneType: "`None`", Path: "path"}.get(annotation) or str(
+        (typing.get_origin(annotation) or annotation).__name__
+    )
 
 
 def _bound(limit: Any) -> str:
@@ -93,8 +118,7 @@ def _markdown(text: str) -> str:
 
 
 def modules() -> str:
-    """For each package of txtopo, a table of its modules: the first paragraph of every docstring.
-    """
+    """For each package of txtopo, a table of its modules: the first paragraph of every docstring."""
     found: dict[str, list[str]] = {}
     for path in sorted((DOCS.parent / "txtopo").rglob("*.py")):
         package = ".".join(path.relative_to(DOCS.parent).parent.parts)
@@ -110,7 +134,11 @@ def _purpose(path: Path) -> str:
     """The first paragraph of the docstring of the module at ``path``, as Markdown."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     assert docstring is not None, f"{path} does not say what it is for"
-    return _markdown(re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"`\1`", " ".join(docstring.partition("\n\n")[0].split())))
+    return _markdown(
+        re.sub(
+            r":\w+:`~?(?:\w+\.)*(\w+)`", r"`\1`", " ".join(docstring.partition("\n\n")[0].split())
+        )
+    )
 
 
 def states() -> str:
@@ -150,14 +178,26 @@ def fault_points() -> str:
 
 def guards() -> str:
     """A table of the guards: the damage without each, its place, and the tests that need it."""
-    rows = ["| guard | without it … | where | what goes red without it | mutations |", "|---|---|---|---|---|"]
+    rows = [
+        "| guard | without it … | where | what goes red without it | mutations |",
+        "|---|---|---|---|---|",
+    ]
     for guard in _guards():
         rules = ", ".join(f"R{rule}" for rule in guard.rules)
-        where = "<br>".join(f"`{file}`" for file in dict.fromkeys(mutation.file for mutation in guard.mutations))
-        quick = [test for mutation in guard.mutations for test in mutation.tests if test.startswith("tests/")]
+        where = "<br>".join(
+            f"`{file}`" for file in dict.fromkeys(mutation.file for mutation in guard.mutations)
+        )
+        quick = [
+            test
+            for mutation in guard.mutations
+            for test in mutation.tests
+            if test.startswith("tests/")
+        ]
         tests = "<br>".join(f"`{test}`" for test in dict.fromkeys([*quick, *guard.staged]))
         mutations = "<br>".join(mutation.name for mutation in guard.mutations)
-        rows.append(f"| **{guard.name}** ({rules}) | {guard.prevents} | {where} | {tests} | {mutations} |")
+        rows.append(
+            f"| **{guard.name}** ({rules}) | {guard.prevents} | {where} | {tests} | {mutations} |"
+        )
     return "\n".join(rows)
 
 
@@ -202,7 +242,10 @@ def refreshed(text: str) -> str:
 
 def pages() -> list[Path]:
     """Every page, the README and its neighbours included."""
-    return [*sorted(DOCS.parent.glob("*.md")), *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)]
+    return [
+        *sorted(DOCS.parent.glob("*.md")),
+        *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts),
+    ]
 
 
 def rules_by_test(tests: Path) -> dict[int, dict[str, int]]:
@@ -221,14 +264,20 @@ def _marked(tree: ast.AST) -> Iterator[int]:
     """The numbers in every ``pytest.mark.rule(...)``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.rule":
-            yield from (argument.value for argument in node.args if isinstance(argument, ast.Constant) and isinstance(argument.value, int))
+            yield from (
+                argument.value
+                for argument in node.args
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, int)
+            )
 
 
 def rule_table(tests: Path) -> str:
     """Which test files check which rule, as a Markdown table."""
     rows = ["| rule | checked by |", "|---|---|"]
     for rule, files in sorted(rules_by_test(tests).items()):
-        shown = "<br>".join(f"`{name}`" + (f" ({count})" if count > 1 else "") for name, count in files.items())
+        shown = "<br>".join(
+            f"`{name}`" + (f" ({count})" if count > 1 else "") for name, count in files.items()
+        )
         rows.append(f"| R{rule} | {shown or 'no test yet'} |")
     return "\n".join(rows)
 

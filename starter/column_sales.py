@@ -56,11 +56,13 @@ STORE_PATH = ".txtopo/column-sales.db"
 def sales(first: int, count: int) -> pa.Table:
     """Sales number ``first`` to ``first + count - 1``: made up, but always the same."""
     numbers = range(first, first + count)
-    return pa.table({
-        "shop": pa.array([SHOPS[n * n % len(SHOPS)] for n in numbers]),
-        "day": pa.array([FIRST_DAY + datetime.timedelta(days=n % 7) for n in numbers]),
-        "cents": pa.array([100 + 37 * n % 900 for n in numbers], pa.int64()),
-    })
+    return pa.table(
+        {
+            "shop": pa.array([SHOPS[n * n % len(SHOPS)] for n in numbers]),
+            "day": pa.array([FIRST_DAY + datetime.timedelta(days=n % 7) for n in numbers]),
+            "cents": pa.array([100 + 37 * n % 900 for n in numbers], pa.int64()),
+        }
+    )
 
 
 DATA = {0: sales(0, 2000), 1: sales(2000, 1200)}
@@ -69,7 +71,13 @@ DATA = {0: sales(0, 2000), 1: sales(2000, 1200)}
 class AddUpPart(BaseArrowBatchBolt):
     """Sums by shop, and by day, of its part of the batch."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.collector = collector
         self.sums: dict[str, list[pa.Table]] = {key: [] for key in KEYS}
 
@@ -91,7 +99,12 @@ class AddUpPart(BaseArrowBatchBolt):
 def summed(table: pa.Table, key: str) -> pa.Table:
     """Columns ``key`` and ``cents``, with one row per key."""
     # One thread: Spark has given each task a core.
-    return table.group_by(key, use_threads=False).aggregate([("cents", "sum")]).rename_columns([key, "cents"]).combine_chunks()
+    return (
+        table.group_by(key, use_threads=False)
+        .aggregate([("cents", "sum")])
+        .rename_columns([key, "cents"])
+        .combine_chunks()
+    )
 
 
 class UpdateShops(BaseArrowBatchBolt, ICommitter):
@@ -100,7 +113,13 @@ class UpdateShops(BaseArrowBatchBolt, ICommitter):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.batches: list[pa.RecordBatch] = []
 
@@ -111,7 +130,9 @@ class UpdateShops(BaseArrowBatchBolt, ICommitter):
         if self.batches:
             totals = summed(pa.Table.from_batches(self.batches), "shop").to_pydict()
             with self.store.transaction(self.context, self.attempt) as transaction:
-                transaction.update_many(dict(zip(totals["shop"], totals["cents"], strict=True)), added)
+                transaction.update_many(
+                    dict(zip(totals["shop"], totals["cents"], strict=True)), added
+                )
 
 
 class UpdateDays(BaseTransactionalBolt, ICommitter):
@@ -120,7 +141,13 @@ class UpdateDays(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.totals: Counter[str] = Counter()
 
@@ -151,8 +178,12 @@ def make_topology(store_path: str | Path | None = None, spout: Any = None) -> An
     spout = spout or ArrowMemoryTransactionalSpout(DATA, rows_per_record_batch=SALES_PER_BATCH)
     builder = TransactionalTopologyBuilder("column-sales", "sales", spout, 2)
     builder.set_bolt("partial", AddUpPart(), 2).none_grouping("sales")
-    builder.set_bolt("totals", UpdateShops(shops), 2).fields_grouping("partial", Fields("shop"), "by shop")
-    builder.set_bolt("days", UpdateDays(days), 2).fields_grouping("partial", Fields("day"), "by day")
+    builder.set_bolt("totals", UpdateShops(shops), 2).fields_grouping(
+        "partial", Fields("shop"), "by shop"
+    )
+    builder.set_bolt("days", UpdateDays(days), 2).fields_grouping(
+        "partial", Fields("day"), "by day"
+    )
     return builder.build_topology()
 
 

@@ -22,7 +22,15 @@ import os
 from typing import Any
 
 import txtopo
-from txtopo import BaseBasicBolt, BasicOutputCollector, Config, Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, Tuple
+from txtopo import (
+    BaseBasicBolt,
+    BasicOutputCollector,
+    Config,
+    Fields,
+    OutputFieldsDeclarer,
+    TransactionalTopologyBuilder,
+    Tuple,
+)
 from txtopo.connectors.kafka import KafkaSink, KafkaTransactionalSpout
 
 SERVERS = os.environ.get("KAFKA_SERVERS") or "127.0.0.1:9092"
@@ -43,12 +51,18 @@ class Price(BaseBasicBolt):
         declarer.declare(Fields("tx", "order", "article", "count", "cents"))
 
 
-def make_topology(servers: str = SERVERS, orders: str = ORDERS, priced: str = PRICED, spout: Any = None) -> Any:
+def make_topology(
+    servers: str = SERVERS, orders: str = ORDERS, priced: str = PRICED, spout: Any = None
+) -> Any:
     """The topology, from topic ``orders`` (or another ``spout``) to topic ``priced``."""
-    spout = spout or KafkaTransactionalSpout(servers, orders, RECORDS_PER_BATCH, fields=("order", "article", "count"), format="json")
+    spout = spout or KafkaTransactionalSpout(
+        servers, orders, RECORDS_PER_BATCH, fields=("order", "article", "count"), format="json"
+    )
     builder = TransactionalTopologyBuilder("kafka-orders", "orders", spout, 2)
     builder.set_bolt("price", Price(), 2).none_grouping("orders")
-    builder.set_bolt("write", KafkaSink(servers, priced, key="article", format="json"), 2).fields_grouping("price", Fields("article"))
+    builder.set_bolt(
+        "write", KafkaSink(servers, priced, key="article", format="json"), 2
+    ).fields_grouping("price", Fields("article"))
     return builder.build_topology()
 
 

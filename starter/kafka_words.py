@@ -22,7 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import txtopo
-from txtopo import BaseBasicBolt, BasicOutputCollector, Config, Count, Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, Tuple
+from txtopo import (
+    BaseBasicBolt,
+    BasicOutputCollector,
+    Config,
+    Count,
+    Fields,
+    OutputFieldsDeclarer,
+    TransactionalTopologyBuilder,
+    Tuple,
+)
 from txtopo.connectors.kafka import KafkaTransactionalSpout
 from txtopo.stores import SqliteStore
 
@@ -50,12 +59,15 @@ def open_store(path: str | Path | None = None) -> SqliteStore:
 
 
 def make_topology(store_path: str | Path | None = None, spout: Any = None) -> Any:
-    """The topology, over ``spout`` (default: the topic), counting into the store at ``store_path``.
-    """
-    spout = spout or KafkaTransactionalSpout(SERVERS, TOPIC, RECORDS_PER_BATCH, format="text", errors="replace")
+    """The topology, over ``spout`` (default: the topic), counting into the store at ``store_path``."""
+    spout = spout or KafkaTransactionalSpout(
+        SERVERS, TOPIC, RECORDS_PER_BATCH, format="text", errors="replace"
+    )
     builder = TransactionalTopologyBuilder("kafka-words", "lines", spout, 2)
     builder.set_bolt("split", Split(), 2).shuffle_grouping("lines")
-    builder.set_aggregate("count", Count(), open_store(store_path), 2).group_by("split", Fields("word"))
+    builder.set_aggregate("count", Count(), open_store(store_path), 2).group_by(
+        "split", Fields("word")
+    )
     return builder.build_topology()
 
 

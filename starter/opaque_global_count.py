@@ -50,7 +50,20 @@ from txtopo.testing import OpaqueMemoryTransactionalSpout
 
 PARTITION_TAKE_PER_BATCH = 3
 DATA: dict[int, list[tuple[Any, ...]]] = {
-    0: [("cat",), ("dog",), ("chicken",), ("cat",), ("dog",), ("apple",), ("cat",), ("cat",), ("dog",), ("banana",), ("cat",), ("dog",)],
+    0: [
+        ("cat",),
+        ("dog",),
+        ("chicken",),
+        ("cat",),
+        ("dog",),
+        ("apple",),
+        ("cat",),
+        ("cat",),
+        ("dog",),
+        ("banana",),
+        ("cat",),
+        ("dog",),
+    ],
     1: [("cat",), ("dog",), ("apple",), ("banana",), ("dog",), ("dog",)],
     2: [("cat",), ("cat",), ("cat",), ("cat",), ("cat",), ("dog",), ("dog",), ("dog",), ("dog",)],
 }
@@ -64,7 +77,13 @@ STORE_PATH = ".txtopo/opaque-global-count.db"
 class BatchCount(BaseBatchBolt):
     """Counts the tuples of the batch in this task; one row per task, also for no tuples."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.collector, self.attempt = collector, attempt
         self.count = 0
 
@@ -85,7 +104,13 @@ class UpdateOpaqueGlobalCount(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.sum = 0
 
@@ -113,7 +138,9 @@ class LosesPartition(UpdateOpaqueGlobalCount):
         super().finish_batch()
         if self.attempt == LOST_IN:
             self.spout.set_disabled(LOST_PARTITION, True)
-            raise FailedException(f"partition {LOST_PARTITION} is lost; transaction {self.attempt.txid} is planned anew, without it")
+            raise FailedException(
+                f"partition {LOST_PARTITION} is lost; transaction {self.attempt.txid} is planned anew, without it"
+            )
         if self.attempt.txid == BACK_IN_TXID:
             self.spout.set_disabled(LOST_PARTITION, False)
 

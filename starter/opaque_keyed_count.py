@@ -46,7 +46,20 @@ from txtopo.testing import OpaqueMemoryTransactionalSpout
 
 PARTITION_TAKE_PER_BATCH = 3
 DATA: dict[int, list[tuple[Any, ...]]] = {
-    0: [("cat",), ("dog",), ("chicken",), ("cat",), ("dog",), ("apple",), ("cat",), ("cat",), ("dog",), ("banana",), ("cat",), ("dog",)],
+    0: [
+        ("cat",),
+        ("dog",),
+        ("chicken",),
+        ("cat",),
+        ("dog",),
+        ("apple",),
+        ("cat",),
+        ("cat",),
+        ("dog",),
+        ("banana",),
+        ("cat",),
+        ("dog",),
+    ],
     1: [("cat",), ("dog",), ("apple",), ("banana",), ("dog",), ("dog",)],
     2: [("cat",), ("cat",), ("cat",), ("cat",), ("zebra",), ("dog",), ("dog",), ("dog",), ("dog",)],
 }
@@ -64,7 +77,13 @@ class LosesPartition(BaseBatchBolt):
     def __init__(self, spout: OpaqueMemoryTransactionalSpout) -> None:
         self.spout = spout
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.attempt = attempt
         self.words: set[str] = set()
 
@@ -74,7 +93,9 @@ class LosesPartition(BaseBatchBolt):
     def finish_batch(self) -> None:
         if self.attempt == LOST_IN and LOST_WORD in self.words:
             self.spout.set_disabled(LOST_PARTITION, True)
-            raise FailedException(f"partition {LOST_PARTITION} is lost; transaction {self.attempt.txid} is planned anew, without it")
+            raise FailedException(
+                f"partition {LOST_PARTITION} is lost; transaction {self.attempt.txid} is planned anew, without it"
+            )
         if self.attempt.txid == BACK_IN_TXID:
             self.spout.set_disabled(LOST_PARTITION, False)
 
@@ -91,9 +112,13 @@ def make_topology(store_path: str | Path | None = None, spout: Any = None) -> An
     words of ``DATA``, with the accident."""
     words = OpaqueMemoryTransactionalSpout(DATA, Fields("word"), PARTITION_TAKE_PER_BATCH)
     builder = TransactionalTopologyBuilder("opaque-keyed-count", "spout", spout or words, 2)
-    builder.set_aggregate("count", Count(), open_store(store_path), 5).group_by("spout", Fields("word"))
+    builder.set_aggregate("count", Count(), open_store(store_path), 5).group_by(
+        "spout", Fields("word")
+    )
     if spout is None:
-        builder.set_bolt("accident", LosesPartition(words), 5).fields_grouping("count", Fields("word"))
+        builder.set_bolt("accident", LosesPartition(words), 5).fields_grouping(
+            "count", Fields("word")
+        )
     return builder.build_topology()
 
 

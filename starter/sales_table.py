@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import txtopo
-from txtopo import BaseBasicBolt, BasicOutputCollector, Config, Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, Tuple
+from txtopo import (
+    BaseBasicBolt,
+    BasicOutputCollector,
+    Config,
+    Fields,
+    OutputFieldsDeclarer,
+    TransactionalTopologyBuilder,
+    Tuple,
+)
 from txtopo.connectors.files import FileTransactionalSpout
 from txtopo.connectors.sql import SqlSink
 
@@ -47,7 +55,9 @@ def make_table(path: str | Path | None = None) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     database = sqlite3.connect(file)
     try:
-        database.execute("CREATE TABLE IF NOT EXISTS sales (id INTEGER PRIMARY KEY, article TEXT NOT NULL, cents INTEGER NOT NULL)")
+        database.execute(
+            "CREATE TABLE IF NOT EXISTS sales (id INTEGER PRIMARY KEY, article TEXT NOT NULL, cents INTEGER NOT NULL)"
+        )
         database.commit()
     finally:
         database.close()
@@ -61,7 +71,9 @@ def make_topology(store_path: str | Path | None = None, spout: Any = None) -> An
     spout = spout or FileTransactionalSpout(SALES, bytes_per_batch=20)
     builder = TransactionalTopologyBuilder("sales-table", "lines", spout)
     builder.set_bolt("parse", ParseSale(), 2).shuffle_grouping("lines")
-    builder.set_bolt("write", SqlSink(str(make_table(store_path)), "sales", ["id", "article", "cents"]), 2).none_grouping("parse")
+    builder.set_bolt(
+        "write", SqlSink(str(make_table(store_path)), "sales", ["id", "article", "cents"]), 2
+    ).none_grouping("parse")
     return builder.build_topology()
 
 

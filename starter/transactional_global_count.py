@@ -50,7 +50,13 @@ STORE_PATH = ".txtopo/global-count.db"
 class BatchCount(BaseBatchBolt):
     """Counts the tuples of the batch in this task; one row per task, also for no tuples."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.collector, self.attempt = collector, attempt
         self.count = 0
 
@@ -71,7 +77,13 @@ class UpdateGlobalCount(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.sum = 0
 
@@ -100,7 +112,9 @@ def make_topology(store_path: str | Path | None = None, spout: Any = None) -> An
     spout = spout or MemoryTransactionalSpout(DATA, Fields("word"), PARTITION_TAKE_PER_BATCH)
     builder = TransactionalTopologyBuilder("global-count", "spout", spout, 3)
     builder.set_bolt("partial-count", BatchCount(), 5).none_grouping("spout")
-    builder.set_bolt("sum", UpdateGlobalCount(open_store(store_path))).global_grouping("partial-count")
+    builder.set_bolt("sum", UpdateGlobalCount(open_store(store_path))).global_grouping(
+        "partial-count"
+    )
     return builder.build_topology()
 
 

@@ -58,7 +58,13 @@ class KeyedCountUpdater(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.counts: Counter[str] = Counter()
 
@@ -99,7 +105,13 @@ class BucketCountUpdater(BaseTransactionalBolt):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.deltas: Counter[int] = Counter()
 
@@ -136,7 +148,9 @@ def make_topology(store_path: str | Path | None = None, spout: Any = None) -> An
     builder = TransactionalTopologyBuilder("top-n-words", "spout", spout, 2)
     builder.set_bolt("count", KeyedCountUpdater(words), 5).fields_grouping("spout", Fields("word"))
     builder.set_bolt("bucketize", Bucketize()).none_grouping("count")
-    builder.set_bolt("buckets", BucketCountUpdater(buckets), 5).fields_grouping("bucketize", Fields("bucket"))
+    builder.set_bolt("buckets", BucketCountUpdater(buckets), 5).fields_grouping(
+        "bucketize", Fields("bucket")
+    )
     return builder.build_topology()
 
 

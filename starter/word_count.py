@@ -21,7 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import txtopo
-from txtopo import BaseBasicBolt, BasicOutputCollector, Config, Count, Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, Tuple
+from txtopo import (
+    BaseBasicBolt,
+    BasicOutputCollector,
+    Config,
+    Count,
+    Fields,
+    OutputFieldsDeclarer,
+    TransactionalTopologyBuilder,
+    Tuple,
+)
 from txtopo.connectors.files import FileTransactionalSpout
 from txtopo.stores import SqliteStore
 
@@ -53,7 +62,9 @@ def make_topology(store_path: str | Path | None = None, spout: Any = None) -> An
     spout = spout or FileTransactionalSpout(LINES, bytes_per_batch=24)
     builder = TransactionalTopologyBuilder("word-count", "lines", spout)
     builder.set_bolt("split", Split(), 2).shuffle_grouping("lines")
-    builder.set_aggregate("count", Count(), open_store(store_path), 2).group_by("split", Fields("word"))
+    builder.set_aggregate("count", Count(), open_store(store_path), 2).group_by(
+        "split", Fields("word")
+    )
     return builder.build_topology()
 
 

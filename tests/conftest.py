@@ -31,13 +31,28 @@ from txtopo.testing.contracts import sink, store_counts, store_fences, store_sub
 from txtopo.testing.contracts.worker_process import WorkerProcess
 from txtopo.testing.simulator import judge, parts
 
-__all__ = ["cluster", "kafka", "mariadb", "place", "postgres", "redis_server", "server_store", "shared_cluster", "sole_broker", "workers"]
+__all__ = [
+    "cluster",
+    "kafka",
+    "mariadb",
+    "place",
+    "postgres",
+    "redis_server",
+    "server_store",
+    "shared_cluster",
+    "sole_broker",
+    "workers",
+]
 
 NO_SKIPS = os.environ.get("TXTOPO_NO_SKIPS") == "1"
 
 # Settings of the user who runs the tests do not reach the tests, nor the processes that a test
 # starts.
-for _name in [name for name in os.environ if name.startswith(sources.ENVIRONMENT_PREFIX) and name not in sources.RESERVED]:
+for _name in [
+    name
+    for name in os.environ
+    if name.startswith(sources.ENVIRONMENT_PREFIX) and name not in sources.RESERVED
+]:
     del os.environ[_name]
 os.environ[sources.FILE_VARIABLE] = ""
 quick_java.be_quick()
@@ -90,14 +105,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    return f"to search the same examples again: --hypothesis-seed {config.option.hypothesis_seed}" if examples.PROFILE == "search" else None
+    return (
+        f"to search the same examples again: --hypothesis-seed {config.option.hypothesis_seed}"
+        if examples.PROFILE == "search"
+        else None
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # A test that is asked for by its id comes with some of its parameters only.
-    if not any("::" in argument for argument in config.args) and (unmatched := tiers.unmatched(items)):
-        raise pytest.UsageError("in_gate names parameters that there are not: " + "; ".join(unmatched))
+    if not any("::" in argument for argument in config.args) and (
+        unmatched := tiers.unmatched(items)
+    ):
+        raise pytest.UsageError(
+            "in_gate names parameters that there are not: " + "; ".join(unmatched)
+        )
     tiers.arrange(items)
 
 
@@ -117,12 +140,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """The time-out of a test comes once: its clean-up has the same time again, and no more."""
     seconds = float(item.config.getini("timeout") or 0)
-    if seconds and signal.getitimer(signal.ITIMER_REAL)[0] == 0 and callable(signal.getsignal(signal.SIGALRM)):
+    if (
+        seconds
+        and signal.getitimer(signal.ITIMER_REAL)[0] == 0
+        and callable(signal.getsignal(signal.SIGALRM))
+    ):
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if NO_SKIPS and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"

@@ -19,7 +19,9 @@ def attempt(txid: int, n: int = 0) -> TransactionAttempt:
 class Played:
     """A started coordinator. ``commands`` are those of the last event."""
 
-    def __init__(self, epoch: int = 1, current: int = 1, known: tuple[int, ...] = (), **policy: Any) -> None:
+    def __init__(
+        self, epoch: int = 1, current: int = 1, known: tuple[int, ...] = (), **policy: Any
+    ) -> None:
         self.coordinator = TransactionCoordinator(Policy(**policy), epoch, current, known)
         self.commands: list[Command] = self.coordinator.start()
 

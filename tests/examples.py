@@ -16,14 +16,29 @@ from hypothesis import HealthCheck, Phase, settings
 PROFILE = os.environ.get("TEST_HYPOTHESIS", "gate")
 TIMES = 20 if PROFILE == "search" else 1
 
-SLOWNESS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+SLOWNESS = [
+    HealthCheck.too_slow,
+    HealthCheck.data_too_large,
+    HealthCheck.function_scoped_fixture,
+    HealthCheck.differing_executors,
+]
 """Checks of Hypothesis that a slow machine would fail, or that have no meaning here."""
 
 settings.register_profile(
-    "gate", max_examples=100, derandomize=True, database=None, deadline=None, suppress_health_check=SLOWNESS, print_blob=True
+    "gate",
+    max_examples=100,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=SLOWNESS,
+    print_blob=True,
 )
-settings.register_profile("search", settings.get_profile("gate"), derandomize=False, max_examples=100 * TIMES)
-settings.register_profile("unshrunk", settings.get_profile("gate"), phases=[Phase.explicit, Phase.generate])
+settings.register_profile(
+    "search", settings.get_profile("gate"), derandomize=False, max_examples=100 * TIMES
+)
+settings.register_profile(
+    "unshrunk", settings.get_profile("gate"), phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile(PROFILE)
 
 

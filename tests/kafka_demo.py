@@ -37,12 +37,17 @@ def killed(command: list[str], environment: dict[str, str], kafka: KafkaServer, 
     """Start ``command``, which does not end by itself, and kill it once the target has ``until``
     offsets, markers of transactions included."""
     consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": "demo"})
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
     def is_in_the_middle() -> bool:
         if process.poll() is not None:
             raise RuntimeError(f"the topology ended by itself, with exit code {process.returncode}")
-        ends = [consumer.get_watermark_offsets(TopicPartition(TARGET, partition), PATIENCE_S)[1] for partition in range(PARTITIONS)]
+        ends = [
+            consumer.get_watermark_offsets(TopicPartition(TARGET, partition), PATIENCE_S)[1]
+            for partition in range(PARTITIONS)
+        ]
         return bool(sum(ends) >= until)
 
     try:
@@ -55,7 +60,9 @@ def killed(command: list[str], environment: dict[str, str], kafka: KafkaServer, 
 
 def is_each_there_once(lines: list[list[bytes]], records: Sequence[Sequence[bytes | None]]) -> bool:
     """Whether ``records`` are the ``lines``, numbered, partition by partition."""
-    return records == [[b"%d %s" % (offset, line) for offset, line in enumerate(some)] for some in lines]
+    return records == [
+        [b"%d %s" % (offset, line) for offset, line in enumerate(some)] for some in lines
+    ]
 
 
 def main(files: int | None = None) -> int:
@@ -67,18 +74,45 @@ def main(files: int | None = None) -> int:
         kafka.new_topic(TARGET, PARTITIONS)
         for partition, some in enumerate(lines):
             kafka.produce("lines", some, partition)
-        print(f"topic lines: {total:,} lines of the standard library in {PARTITIONS} partitions, at {kafka.servers}", flush=True)
-        command = [sys.executable, "-m", "txtopo", "run", str(TOPOLOGY), "--master", "local[2]", "--data-dir", place]
-        environment = {**os.environ, "KAFKA_SERVERS": kafka.servers, "LINES_FROM": "lines", "LINES_TO": TARGET}
+        print(
+            f"topic lines: {total:,} lines of the standard library in {PARTITIONS} partitions, at {kafka.servers}",
+            flush=True,
+        )
+        command = [
+            sys.executable,
+            "-m",
+            "txtopo",
+            "run",
+            str(TOPOLOGY),
+            "--master",
+            "local[2]",
+            "--data-dir",
+            place,
+        ]
+        environment = {
+            **os.environ,
+            "KAFKA_SERVERS": kafka.servers,
+            "LINES_FROM": "lines",
+            "LINES_TO": TARGET,
+        }
         killed(command, environment, kafka, total // 3)
-        print(f"kill -9 of the running topology: topic {TARGET} has {len(kafka.read(TARGET)):,} committed lines", flush=True)
+        print(
+            f"kill -9 of the running topology: topic {TARGET} has {len(kafka.read(TARGET)):,} committed lines",
+            flush=True,
+        )
         subprocess.run([*command, "--until-exhausted"], env=environment, check=True)
         records: list[list[bytes | None]] = [[] for _ in range(PARTITIONS)]
         for record in kafka.read(TARGET):
             records[record.partition].append(record.value)
-        print(f"topic {TARGET}: {sum(map(len, records)):,} committed lines, as a read_committed consumer sees them")
+        print(
+            f"topic {TARGET}: {sum(map(len, records)):,} committed lines, as a read_committed consumer sees them"
+        )
     is_equal = is_each_there_once(lines, records)
-    print("equal: every line is there once, and in order" if is_equal else "NOT EQUAL: lines are missing, there twice, or out of order")
+    print(
+        "equal: every line is there once, and in order"
+        if is_equal
+        else "NOT EQUAL: lines are missing, there twice, or out of order"
+    )
     return 0 if is_equal else 1
 
 

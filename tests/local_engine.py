@@ -27,7 +27,11 @@ from txtopo.topology.graph import TopologyGraph
 CORES = 2
 
 
-POINTS = [f"{step}.{when}" for step in ("seal", "apply", "record", "forget") for when in ("before", "after")]
+POINTS = [
+    f"{step}.{when}"
+    for step in ("seal", "apply", "record", "forget")
+    for when in ("before", "after")
+]
 """The fault points between the steps of a commit."""
 
 
@@ -75,7 +79,11 @@ class LocalJobs:
 
 
 def run_to_idle(
-    graph: TopologyGraph, store: MemoryStateStore, surroundings: Surroundings | None = None, observers: Sequence[Observer] = (), **settings: Any
+    graph: TopologyGraph,
+    store: MemoryStateStore,
+    surroundings: Surroundings | None = None,
+    observers: Sequence[Observer] = (),
+    **settings: Any,
 ) -> int:
     """One run of ``graph`` until its input is exhausted; an error that ended the run is raised; the
     next txid."""
@@ -83,10 +91,26 @@ def run_to_idle(
     try:
         conf = fast(**{"until": "exhausted", "message_timeout_s": 3600.0, **settings})
         limits = Limits(inline_bytes_max=1 << 30, stores_max=conf.stores_max)
-        run = Run(f"run-{random.random()}", graph, CORES, conf.as_mapping(), state.generation, limits=limits)
+        run = Run(
+            f"run-{random.random()}",
+            graph,
+            CORES,
+            conf.as_mapping(),
+            state.generation,
+            limits=limits,
+        )
         jobs = LocalJobs(run)
         try:
-            Engine(run, conf, jobs, state, observers, random.Random(1), lambda: None, surroundings or Machine(graph.id)).run()
+            Engine(
+                run,
+                conf,
+                jobs,
+                state,
+                observers,
+                random.Random(1),
+                lambda: None,
+                surroundings or Machine(graph.id),
+            ).run()
         finally:
             wire.forget_classes(run.token)
         return state.current

@@ -21,7 +21,9 @@ class OutOfPatience(AssertionError):
     """An event did not come: the product is broken, or the machine stood still."""
 
 
-def wait_until(condition: Callable[[], object], event: str = "", patience_s: float | None = None) -> None:
+def wait_until(
+    condition: Callable[[], object], event: str = "", patience_s: float | None = None
+) -> None:
     """Return as soon as ``condition()`` is true.
 
     :raises OutOfPatience: it was not for ``patience_s`` seconds; the message names the ``event``.

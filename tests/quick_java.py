@@ -25,7 +25,9 @@ OF_LAUNCHER = "SPARK_LAUNCHER_OPTS"
 
 def of_spark() -> str:
     """Options for the JVM of a driver."""
-    shared = f" -Xshare:auto -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds*=off" if ARCHIVE.exists() else ""
+    shared = (
+        f" -Xshare:auto -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds*=off" if ARCHIVE.exists() else ""
+    )
     return QUICK_JAVA + shared
 
 
@@ -43,7 +45,12 @@ def write_archive() -> None:
     from txtopo.spark import session
 
     context = session.spark_context("local[2]")
-    assert dict(context.parallelize(range(100), 2).map(lambda number: (number % 3, number)).reduceByKey(max, 2).collect()) == {0: 99, 1: 97, 2: 98}
+    assert dict(
+        context.parallelize(range(100), 2)
+        .map(lambda number: (number % 3, number))
+        .reduceByKey(max, 2)
+        .collect()
+    ) == {0: 99, 1: 97, 2: 98}
     session.stop_ours()
     gateway = context._gateway
     gateway.shutdown()

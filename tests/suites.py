@@ -32,7 +32,14 @@ THOROUGH: dict[str, tuple[str, ...]] = {
     "unit": (*PYTEST, "-m", "thorough", "tests/unit"),
     "schedules": (*PYTEST, "-m", "thorough", "tests/property"),
     "search": (*PYTEST, "-m", "", "tests/property"),
-    "matrix": (*PYTEST, "-m", "thorough", "tests/conformance", "tests/integration", "tests/starter"),
+    "matrix": (
+        *PYTEST,
+        "-m",
+        "thorough",
+        "tests/conformance",
+        "tests/integration",
+        "tests/starter",
+    ),
     "fault": (*PYTEST, "-m", "", "tests/fault"),
     "mutants": (sys.executable, "-m", "tests.mutants.runner"),
     "soak": (sys.executable, "-m", "tests.soak", "--matrix", "--seed", "1"),
@@ -50,7 +57,9 @@ _COUNTED = re.compile(r"of (\d+) mutations were noticed|^ *trials +(\d+)")
 _HIDES = "During handling of the above exception, another exception occurred"
 """In a report: the last exception is that of a clean-up, and another one came before."""
 _ENDED_BADLY = re.compile(r"(\d+) (?:failed|error)")
-_IN_VAIN = re.compile(r'(failed on setup with ")?(tests\.patience\.OutOfPatience: |Failed: Timeout \(>)')
+_IN_VAIN = re.compile(
+    r'(failed on setup with ")?(tests\.patience\.OutOfPatience: |Failed: Timeout \(>)'
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,9 @@ class Result:
     def is_good(self) -> bool:
         """Nothing failed but what was forgiven, and the suite ran to its end."""
         ended_badly = sum(map(int, _ENDED_BADLY.findall(self.closing)))
-        return self.code == 0 or (bool(self.forgiven) and not self.failures and ended_badly == len(self.forgiven))
+        return self.code == 0 or (
+            bool(self.forgiven) and not self.failures and ended_badly == len(self.forgiven)
+        )
 
 
 def run(name: str, command: Sequence[str], environment: dict[str, str]) -> Result:
@@ -93,7 +104,12 @@ def run(name: str, command: Sequence[str], environment: dict[str, str]) -> Resul
         report = Path(directory) / "report.xml"
         options = f"--durations=25 -o junit_family=xunit1 --junitxml={report} {os.environ.get('PYTEST_ADDOPTS', '')}"
         process = subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, **environment, "PYTEST_ADDOPTS": options}, stdout=subprocess.PIPE, text=True, errors="replace"
+            command,
+            cwd=ROOT,
+            env={**os.environ, **environment, "PYTEST_ADDOPTS": options},
+            stdout=subprocess.PIPE,
+            text=True,
+            errors="replace",
         )
         assert process.stdout is not None
         closing, counted = "", 0
@@ -116,19 +132,30 @@ def read_report(report: Path) -> tuple[int, list[Failure]]:
     except ElementTree.ParseError:  # pytest was killed while it wrote
         return 0, []
     ends = [(case, child) for case in cases for child in case if child.tag in ("failure", "error")]
-    return len(cases), [Failure(test_id(case), f"{end.get('message', '')}\n{end.text}") for case, end in ends]
+    return len(cases), [
+        Failure(test_id(case), f"{end.get('message', '')}\n{end.text}") for case, end in ends
+    ]
 
 
 def test_id(case: ElementTree.Element) -> str:
     """The id by which pytest selects the test of ``case``."""
     file = case.get("file", "")
-    classes = case.get("classname", "").removeprefix(file.removesuffix(".py").replace("/", ".")).strip(".").split(".")
+    classes = (
+        case.get("classname", "")
+        .removeprefix(file.removesuffix(".py").replace("/", "."))
+        .strip(".")
+        .split(".")
+    )
     return "::".join([file, *filter(None, classes), case.get("name", "")])
 
 
 def try_again(result: Result, may_be_forgiven: Callable[[Failure], bool]) -> None:
     """Run each failed test alone, if all of them may be forgiven."""
-    if not result.failures or len(result.failures) > FORGIVEN_MAX or not all(map(may_be_forgiven, result.failures)):
+    if (
+        not result.failures
+        or len(result.failures) > FORGIVEN_MAX
+        or not all(map(may_be_forgiven, result.failures))
+    ):
         return
     wait_until_quiet()
     for failure in list(result.failures):
@@ -137,7 +164,9 @@ def try_again(result: Result, may_be_forgiven: Callable[[Failure], bool]) -> Non
         print(alone.stdout, flush=True)
         if alone.returncode == 0:
             result.failures.remove(failure)
-            result.forgiven.append(Failure(failure.test, f"{failure.report}\n--- alone:\n{alone.stdout}"))
+            result.forgiven.append(
+                Failure(failure.test, f"{failure.report}\n--- alone:\n{alone.stdout}")
+            )
 
 
 def wait_until_quiet(seconds: float = 10.0) -> None:
@@ -174,7 +203,10 @@ def thorough(only: Sequence[str]) -> int:
     """All parts of `make thorough`, or those named; the exit status."""
     unknown = set(only) - THOROUGH.keys()
     if unknown:
-        print(f"no such part: {', '.join(sorted(unknown))}\n  The parts are {', '.join(THOROUGH)}.", file=sys.stderr)
+        print(
+            f"no such part: {', '.join(sorted(unknown))}\n  The parts are {', '.join(THOROUGH)}.",
+            file=sys.stderr,
+        )
         return 2
     tree = commit()
     results = []
@@ -192,14 +224,21 @@ def thorough(only: Sequence[str]) -> int:
             done.parent.mkdir(parents=True, exist_ok=True)
             done.write_text(json.dumps({"commit": tree, "result": asdict(result)}))
     unsteady = sum(len(result.forgiven) for result in results)
-    return finish(results, "unsteady", all(result.is_good for result in results) and unsteady <= UNSTEADY_MAX)
+    return finish(
+        results, "unsteady", all(result.is_good for result in results) and unsteady <= UNSTEADY_MAX
+    )
 
 
 def commit() -> str:
     """The commit that is checked out, and whether files were changed or added since."""
     looks = [["git", "rev-parse", "HEAD"], ["git", "status", "--porcelain"]]
-    head, changed = (subprocess.run(look, cwd=ROOT, capture_output=True, text=True, check=False) for look in looks)
-    return head.stdout.strip() + (DIRTY if head.returncode or changed.returncode or changed.stdout else "")
+    head, changed = (
+        subprocess.run(look, cwd=ROOT, capture_output=True, text=True, check=False)
+        for look in looks
+    )
+    return head.stdout.strip() + (
+        DIRTY if head.returncode or changed.returncode or changed.stdout else ""
+    )
 
 
 def restored(done: Path, tree: str) -> Result | None:
@@ -224,7 +263,9 @@ def finish(results: Sequence[Result], word: str, is_good: bool) -> int:
     print(f"\n{'suite':<12}{'tests':>8}{'seconds':>9}{'failed':>8}{word:>10}")
     for result in results:
         failed = len(result.failures) or (0 if result.is_good else 1)
-        print(f"{result.name:<12}{result.tests:>8}{result.seconds:>9.0f}{failed:>8}{len(result.forgiven):>10}")
+        print(
+            f"{result.name:<12}{result.tests:>8}{result.seconds:>9.0f}{failed:>8}{len(result.forgiven):>10}"
+        )
     of_red = [result.closing for result in results if result.closing and not result.is_good]
     of_all = [result.closing for result in results if result.closing]
     print((of_red or of_all or [""])[-1], flush=True)

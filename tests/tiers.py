@@ -43,7 +43,9 @@ def unmatched(items: list[pytest.Item]) -> list[str]:
         for marker in item.iter_markers("in_gate"):
             for pattern in marker.args:
                 key = f"{item.nodeid.partition('[')[0]}: {pattern}"
-                hits[key] = hits.get(key, False) or fnmatch.fnmatchcase(parameters_of(item), pattern)
+                hits[key] = hits.get(key, False) or fnmatch.fnmatchcase(
+                    parameters_of(item), pattern
+                )
     return sorted(key for key, is_hit in hits.items() if not is_hit)
 
 
@@ -53,9 +55,15 @@ def arrange(items: list[pytest.Item]) -> None:
         if folder_of(item) in FOLDERS:
             item.add_marker(folder_of(item))
         for marker in item.iter_markers("in_gate"):
-            if not any(fnmatch.fnmatchcase(parameters_of(item), pattern) for pattern in marker.args):
+            if not any(
+                fnmatch.fnmatchcase(parameters_of(item), pattern) for pattern in marker.args
+            ):
                 item.add_marker("thorough")
-    items.sort(key=lambda item: FOLDERS.index(folder_of(item)) if folder_of(item) in FOLDERS else len(FOLDERS))
+    items.sort(
+        key=lambda item: (
+            FOLDERS.index(folder_of(item)) if folder_of(item) in FOLDERS else len(FOLDERS)
+        )
+    )
 
 
 def folder_of(item: pytest.Item) -> str:

@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from tests.patience import wait_until
-from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, planning, reading
+from txtopo.connectors.kafka import (
+    KafkaTransactionalSpout,
+    OpaqueKafkaTransactionalSpout,
+    planning,
+    reading,
+)
 from txtopo.errors import FailedException
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -49,7 +54,9 @@ class Drive:
         self.planner = self._new_planner()
 
     def _new_planner(self) -> planning.Planner:
-        return planning.Planner(self.spout.source, lambda: dict(self.positions), clock=lambda: self.now)
+        return planning.Planner(
+            self.spout.source, lambda: dict(self.positions), clock=lambda: self.now
+        )
 
     def restart(self) -> None:
         """The driver and the workers begin anew; the positions are what they were."""
@@ -75,9 +82,15 @@ class Drive:
         """A batch, planned for a new transaction or, if it was planned before, once more."""
         count = self.planner.num_partitions()
         plan = self.planner.plan_batch(self.txid, dict(self.positions))
-        assert all(0 <= index < count for index in plan), f"{plan} has partitions beyond the {count} that were told"
+        assert all(0 <= index < count for index in plan), (
+            f"{plan} has partitions beyond the {count} that were told"
+        )
         # As in ZooKeeper.
-        return {index: json.loads(json.dumps(metadata)) for index, metadata in plan.items() if metadata is not None}
+        return {
+            index: json.loads(json.dumps(metadata))
+            for index, metadata in plan.items()
+            if metadata is not None
+        }
 
     def read(self, plan: Mapping[int, Mapping[str, Any]]) -> list[Any]:
         """The tuples of a batch, partition by partition, without the attempt; with one field alone
@@ -86,7 +99,9 @@ class Drive:
         spout: Any = self.spout
         emitter = spout.get_emitter(None, self._context)
         for index in sorted(plan):
-            emitter.emit_partition_batch(TransactionAttempt(self.txid, 0), collector, index, plan[index])
+            emitter.emit_partition_batch(
+                TransactionAttempt(self.txid, 0), collector, index, plan[index]
+            )
         return [row[0] if len(row) == 1 else row for row in collector.rows]
 
     def commit(self, plan: Plan) -> None:
@@ -108,7 +123,9 @@ class Drive:
             if not self.is_ready:
                 return rows
             rows += self.next()
-        raise AssertionError(f"200 transactions were not enough; the positions are {self.positions}")
+        raise AssertionError(
+            f"200 transactions were not enough; the positions are {self.positions}"
+        )
 
     def tried(self, step: Callable[[], T]) -> T:
         """The outcome of ``step``, tried again after each ``FailedException`` as an engine does."""

@@ -24,7 +24,21 @@ _NOBODY = "who whom whose whoever whatever whichever somebody someone anybody no
 REFERRING = frozenset(f"{_PRONOUNS} {_NOBODY}".split(" "))
 """Words that stand for a thing named elsewhere."""
 
-FREE_RELATIVES = frozenset(["who", "whom", "whoever", "what", "whatever", "whichever", "nobody", "somebody", "someone", "anybody", "everybody"])
+FREE_RELATIVES = frozenset(
+    [
+        "who",
+        "whom",
+        "whoever",
+        "what",
+        "whatever",
+        "whichever",
+        "nobody",
+        "somebody",
+        "someone",
+        "anybody",
+        "everybody",
+    ]
+)
 """Words in the place of a noun that the reader must supply."""
 
 WORDS_MIN = 6
@@ -98,8 +112,16 @@ def prose_of_source(text: str) -> Iterator[tuple[int, str]]:
     """Docstrings, also those of attributes, and runs of comments, each with its line."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
-        for statement in getattr(node, "body", None) or [] if not isinstance(node, ast.Lambda | ast.IfExp) else []:
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str):
+        for statement in (
+            getattr(node, "body", None) or []
+            if not isinstance(node, ast.Lambda | ast.IfExp)
+            else []
+        ):
+            if (
+                isinstance(statement, ast.Expr)
+                and isinstance(statement.value, ast.Constant)
+                and isinstance(statement.value.value, str)
+            ):
                 yield statement.lineno, statement.value.value
     block: list[str] = []
     first = last = 0
@@ -118,8 +140,18 @@ def prose_of_source(text: str) -> Iterator[tuple[int, str]]:
 
 def prose_of_page(text: str) -> Iterator[tuple[int, str]]:
     """Paragraphs and list items of a Markdown page, without code, tables, headings and comments."""
-    text = re.sub(r"^(```|~~~)[^\n]*\n.*?^\1", lambda match: "\n" * match.group(0).count("\n"), text, flags=re.S | re.M)
-    text = re.sub(r"<!-- begin .*?<!-- end [^\n]*-->|<!--.*?-->", lambda match: "\n" * match.group(0).count("\n"), text, flags=re.S)
+    text = re.sub(
+        r"^(```|~~~)[^\n]*\n.*?^\1",
+        lambda match: "\n" * match.group(0).count("\n"),
+        text,
+        flags=re.S | re.M,
+    )
+    text = re.sub(
+        r"<!-- begin .*?<!-- end [^\n]*-->|<!--.*?-->",
+        lambda match: "\n" * match.group(0).count("\n"),
+        text,
+        flags=re.S,
+    )
     block: list[str] = []
     first = 0
     for number, line in enumerate([*text.split("\n"), ""], 1):
@@ -149,7 +181,9 @@ def files_under(*folders: str | Path) -> list[Path]:
     for folder in folders:
         path = ROOT / folder
         below = [path] if path.is_file() else sorted(path.rglob("*"))
-        chosen += [each for each in below if each.suffix in (".py", ".md") and "_build" not in each.parts]
+        chosen += [
+            each for each in below if each.suffix in (".py", ".md") and "_build" not in each.parts
+        ]
     return chosen
 
 
@@ -166,8 +200,12 @@ def main() -> None:
     """Print the table, and the densest sentences if asked."""
     parser = argparse.ArgumentParser(prog="python -m tests.words", description=__doc__)
     parser.add_argument("paths", nargs="*", default=FOLDERS)
-    parser.add_argument("--show", type=int, default=0, metavar="N", help="show the N densest sentences")
-    parser.add_argument("--free", action="store_true", help="show each sentence with a free relative")
+    parser.add_argument(
+        "--show", type=int, default=0, metavar="N", help="show the N densest sentences"
+    )
+    parser.add_argument(
+        "--free", action="store_true", help="show each sentence with a free relative"
+    )
     options = parser.parse_args()
     print(f"{'':32} sentences  referring   free   dense")
     for folder in options.paths:

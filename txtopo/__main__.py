@@ -17,7 +17,11 @@ def prefer_installed(entries: list[str], here: Path) -> list[str]:
     """``entries`` of ``sys.path`` without ``here``, this file's directory, and without zips of ours
     if txtopo is found elsewhere too."""
     outside = [entry for entry in entries if entry != str(here)]
-    unpacked = [entry for entry in outside if not (entry.endswith(".zip") and Path(entry).name.startswith("txtopo-"))]
+    unpacked = [
+        entry
+        for entry in outside
+        if not (entry.endswith(".zip") and Path(entry).name.startswith("txtopo-"))
+    ]
     return unpacked if PathFinder.find_spec("txtopo", unpacked) is not None else outside
 
 

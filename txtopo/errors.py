@@ -74,13 +74,26 @@ class UserCodeError(TxtopoError):
     ``task`` is -1 for a spout coordinator, which runs on the driver.
     """
 
-    def __init__(self, component: str, task: int, attempt: str, phase: str, hook: str, error: str, traceback: str) -> None:
+    def __init__(
+        self,
+        component: str,
+        task: int,
+        attempt: str,
+        phase: str,
+        hook: str,
+        error: str,
+        traceback: str,
+    ) -> None:
         super().__init__(component, task, attempt, phase, hook, error, traceback)
         self.component, self.task, self.attempt, self.phase = component, task, attempt, phase
         self.hook, self.error, self.traceback = hook, error, traceback
 
     def __str__(self) -> str:
-        task = f"task {self.task}, attempt {self.attempt}, {self.phase} phase" if self.task >= 0 else f"on the driver, txid {self.attempt}"
+        task = (
+            f"task {self.task}, attempt {self.attempt}, {self.phase} phase"
+            if self.task >= 0
+            else f"on the driver, txid {self.attempt}"
+        )
         where = f"component {self.component!r}, {task}, {self.hook}"
         return f"{self.error}\n  in {where}\n{self.traceback}".rstrip()
 
@@ -116,9 +129,19 @@ class RowRefusedError(TxtopoError):
     ``number`` counts from 1 in the task, 0 if unknown.
     """
 
-    def __init__(self, sink: str, component: str, task: int, attempt: str, number: int, row: str, why: str) -> None:
+    def __init__(
+        self, sink: str, component: str, task: int, attempt: str, number: int, row: str, why: str
+    ) -> None:
         super().__init__(sink, component, task, attempt, number, row, why)
-        self.sink, self.component, self.task, self.attempt, self.number, self.row, self.why = sink, component, task, attempt, number, row, why
+        self.sink, self.component, self.task, self.attempt, self.number, self.row, self.why = (
+            sink,
+            component,
+            task,
+            attempt,
+            number,
+            row,
+            why,
+        )
 
     def __str__(self) -> str:
         row = f"row {self.number} of" if self.number else "a row of"
@@ -149,7 +172,13 @@ class BatchTooLargeError(TxtopoError):
 
     def __init__(self, subject: str, size: int, bound: int, setting: str, cure: str = "") -> None:
         super().__init__(subject, size, bound, setting, cure)
-        self.what, self.size, self.bound, self.setting, self.cure = subject, size, bound, setting, cure
+        self.what, self.size, self.bound, self.setting, self.cure = (
+            subject,
+            size,
+            bound,
+            setting,
+            cure,
+        )
 
     def __str__(self) -> str:
         cure = self.cure or f"Make the batches smaller, or raise {self.setting}."
@@ -218,7 +247,9 @@ class InvalidTopologyError(UsageError):
         self.topology, self.problems = topology, problems
 
     def __str__(self) -> str:
-        return f"topology {self.topology!r} is not valid:" + "".join(f"\n  - {problem}" for problem in self.problems)
+        return f"topology {self.topology!r} is not valid:" + "".join(
+            f"\n  - {problem}" for problem in self.problems
+        )
 
 
 class ConfigError(UsageError):
@@ -267,8 +298,7 @@ class ZooKeeperUnavailableError(TxtopoError):
 
 
 class ZooKeeperAccessError(ZooKeeperUnavailableError):
-    """ZooKeeper does not let us in, or denies a needed right: a wrong or missing name or password.
-    """
+    """ZooKeeper does not let us in, or denies a needed right: a wrong or missing name or password."""
 
 
 class StateMismatchError(TxtopoError):

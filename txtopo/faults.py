@@ -68,9 +68,13 @@ def _armed() -> dict[tuple[str, str, int], tuple[str, str]]:
         topology_id, _, txid = victim.rpartition(":")
         if point not in get_args(FaultPoint) or not txid.isdigit() or action not in ACTIONS:
             points, actions = ", ".join(get_args(FaultPoint)), ", ".join(ACTIONS)
-            raise ValueError(f"{VARIABLE}: {spec!r} is not POINT@TXID=ACTION with POINT one of {points} and ACTION one of {actions}")
+            raise ValueError(
+                f"{VARIABLE}: {spec!r} is not POINT@TXID=ACTION with POINT one of {points} and ACTION one of {actions}"
+            )
         if action == "lose" and point not in _ANSWERED:
-            raise ValueError(f"{VARIABLE}: {spec!r}: an answer can be lost only at {' and '.join(_ANSWERED)}")
+            raise ValueError(
+                f"{VARIABLE}: {spec!r}: an answer can be lost only at {' and '.join(_ANSWERED)}"
+            )
         armed[point, topology_id, int(txid)] = (action, spec)
     return armed
 
@@ -105,7 +109,9 @@ def _claim(spec: str) -> bool:
 
 
 def _strike(point: str, topology: str, txid: int, action: str) -> None:
-    os.write(2, f"fault: {point} at {f'{topology} ' if topology else ''}txid {txid}: {action}\n".encode())
+    os.write(
+        2, f"fault: {point} at {f'{topology} ' if topology else ''}txid {txid}: {action}\n".encode()
+    )
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if action == "hold":

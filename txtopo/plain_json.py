@@ -101,7 +101,7 @@ def _require(value: Any, path: str, levels: int) -> None:
         case float():
             if not math.isfinite(value):
                 raise NotJsonError(path, f"{float.__repr__(value)} has no form in JSON")
-        case (list() | tuple() | dict()) if levels == 0:
+        case list() | tuple() | dict() if levels == 0:
             raise _too_deep()
         case list() | tuple():
             for index, item in enumerate(value):
@@ -111,12 +111,16 @@ def _require(value: Any, path: str, levels: int) -> None:
                 _require_key(key, path)
                 _require(item, f"{path}.{key}", levels - 1)
         case _:
-            raise NotJsonError(path, f"a value of type {type(value).__name__} would not come back as it was")
+            raise NotJsonError(
+                path, f"a value of type {type(value).__name__} would not come back as it was"
+            )
 
 
 def _require_key(key: Any, path: str) -> None:
     if not isinstance(key, str):
-        raise NotJsonError(path, f"the key {key!r} is a {type(key).__name__} and would come back as a string")
+        raise NotJsonError(
+            path, f"the key {key!r} is a {type(key).__name__} and would come back as a string"
+        )
     _require_text(key, path)
 
 
@@ -131,7 +135,9 @@ def _has_text_keys(value: Any) -> bool:
 
 def _require_text(text: str, path: str) -> None:
     if not _has_utf8(text) and json.loads(json.dumps(text)) != str.__str__(text):
-        raise NotJsonError(path, "text with two surrogates in a row, which would come back as one character")
+        raise NotJsonError(
+            path, "text with two surrogates in a row, which would come back as one character"
+        )
 
 
 def _has_utf8(text: str) -> bool:

@@ -24,7 +24,14 @@ from bench.contenders.txtopo_runs import check_counts
 from bench.process import ROOT
 from starter.transactional_global_count import BatchCount, UpdateGlobalCount
 from starter.transactional_words import KeyedCountUpdater
-from txtopo import BatchOutputCollector, Fields, TopologyConf, TopologyContext, TransactionAttempt, Tuple
+from txtopo import (
+    BatchOutputCollector,
+    Fields,
+    TopologyConf,
+    TopologyContext,
+    TransactionAttempt,
+    Tuple,
+)
 from txtopo.topology.stream import TupleSource
 
 _CONF = TopologyConf({})
@@ -87,7 +94,12 @@ class BareLoop:
     def __init__(self, directory: str, processes: int = 2) -> None:
         self._directory = Path(directory)
         command = [sys.executable, "-m", "bench.contenders.bare_loop"]
-        self._workers = [subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
+        self._workers = [
+            subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            for _ in range(processes)
+        ]
         self._made = 0
 
     def block(self, batches: list[list[str]], shape: str = "none") -> dict[str, Any]:
@@ -106,12 +118,20 @@ class BareLoop:
         check_counts(store, batches, is_words)
         return {"seconds": seconds, "transactions": len(batches)}
 
-    def _batch(self, batch: list[str], txid: int, is_words: bool, store: Any, resources: dict[str, Any]) -> None:
+    def _batch(
+        self, batch: list[str], txid: int, is_words: bool, store: Any, resources: dict[str, Any]
+    ) -> None:
         for number, worker in enumerate(self._workers):
             assert worker.stdin is not None
-            worker.stdin.write(json.dumps([batch[number :: len(self._workers)], txid, is_words]) + "\n")
+            worker.stdin.write(
+                json.dumps([batch[number :: len(self._workers)], txid, is_words]) + "\n"
+            )
             worker.stdin.flush()
-        answers = [json.loads(worker.stdout.readline()) for worker in self._workers if worker.stdout is not None]
+        answers = [
+            json.loads(worker.stdout.readline())
+            for worker in self._workers
+            if worker.stdout is not None
+        ]
         attempt = TransactionAttempt(txid, 0)
         committer: Any = KeyedCountUpdater(store) if is_words else UpdateGlobalCount(store)
         committer.prepare(_CONF, context("committer", "commit", resources), Collected(), attempt)
@@ -119,7 +139,12 @@ class BareLoop:
             if is_words:
                 committer.counts.update(Counter(part))
             else:
-                committer.execute(Tuple((attempt, part), TupleSource("partial-count", 0, "default", Fields("tx", "count"))))
+                committer.execute(
+                    Tuple(
+                        (attempt, part),
+                        TupleSource("partial-count", 0, "default", Fields("tx", "count")),
+                    )
+                )
         committer.finish_batch()
 
     def close(self) -> None:

@@ -29,7 +29,14 @@ class Columns(Runs):
     """Blocks of transactions over Parquet files."""
 
     def block(
-        self, paths: list[str], rows_per_file: int, files_per_batch: int, work: str, by: str, parallelism: int = 2, pending: int = 2
+        self,
+        paths: list[str],
+        rows_per_file: int,
+        files_per_batch: int,
+        work: str,
+        by: str,
+        parallelism: int = 2,
+        pending: int = 2,
     ) -> dict[str, Any]:
         """All of ``paths``, ``files_per_batch`` of them to a transaction."""
         id, store = self.fresh()
@@ -37,7 +44,9 @@ class Columns(Runs):
         spout = column_topologies.spout_of(paths, work, rows_per_batch, parallelism)
         topology = column_topologies.topology(id, spout, work, by, store, parallelism)
         count = len(paths) // files_per_batch
-        sample = self.timed(topology, Config(max_spout_pending=pending, message_timeout_s=200.0), count, 0, 0)
+        sample = self.timed(
+            topology, Config(max_spout_pending=pending, message_timeout_s=200.0), count, 0, 0
+        )
         check(sample["tuples"], count * files_per_batch * rows_per_file)
         check_counts(store, paths, work)
         return {**sample, "rows_per_second": sample["tuples"] / sample["seconds"]}
@@ -50,32 +59,53 @@ class ByHand:
     def __init__(self, directory: str, processes: int = 2) -> None:
         self._directory = Path(directory)
         command = [sys.executable, "-m", "bench.contenders.columns"]
-        self._workers = [subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
+        self._workers = [
+            subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            for _ in range(processes)
+        ]
         self._made = 0
 
-    def block(self, paths: list[str], rows_per_file: int, files_per_batch: int, work: str) -> dict[str, Any]:
+    def block(
+        self, paths: list[str], rows_per_file: int, files_per_batch: int, work: str
+    ) -> dict[str, Any]:
         """All of ``paths``, ``files_per_batch`` of them at a time."""
         self._made += 1
         store = topologies.store_of(self._directory / f"store-{self._made}.db")
         resources: dict[str, Any] = {}
         began = time.perf_counter()
         for start in range(0, len(paths), files_per_batch):
-            self._batch(paths[start : start + files_per_batch], start // files_per_batch + 1, work, store, resources)
+            self._batch(
+                paths[start : start + files_per_batch],
+                start // files_per_batch + 1,
+                work,
+                store,
+                resources,
+            )
         seconds = time.perf_counter() - began
         for resource in resources.values():
             resource.close()
         check_counts(store, paths, work)
         return {"seconds": seconds, "rows_per_second": len(paths) * rows_per_file / seconds}
 
-    def _batch(self, paths: list[str], txid: int, work: str, store: Any, resources: dict[str, Any]) -> None:
+    def _batch(
+        self, paths: list[str], txid: int, work: str, store: Any, resources: dict[str, Any]
+    ) -> None:
         for number, worker in enumerate(self._workers):
             assert worker.stdin is not None
             worker.stdin.write(json.dumps([paths[number :: len(self._workers)], work]) + "\n")
             worker.stdin.flush()
-        answers = [json.loads(worker.stdout.readline()) for worker in self._workers if worker.stdout is not None]
+        answers = [
+            json.loads(worker.stdout.readline())
+            for worker in self._workers
+            if worker.stdout is not None
+        ]
         committer = column_topologies.StoreCounts(store)
         context = bare_loop.context("store", "commit", resources)
-        committer.prepare(TopologyConf({}), context, bare_loop.Collected(), TransactionAttempt(txid, 0))
+        committer.prepare(
+            TopologyConf({}), context, bare_loop.Collected(), TransactionAttempt(txid, 0)
+        )
         for part in answers:
             committer.counts.update(part)
         committer.finish_batch()
@@ -94,7 +124,9 @@ def by_hand(paths: list[str], work: str) -> Counter[str]:
     names = list(column_topologies.NUMBERS) if is_sums else ["key"]
     counts: Counter[str] = Counter()
     for path in paths:
-        with pq.ParquetFile(path, read_dictionary=[] if is_sums else names, pre_buffer=False) as file:
+        with pq.ParquetFile(
+            path, read_dictionary=[] if is_sums else names, pre_buffer=False
+        ) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=names, use_threads=False):
                 if is_sums:
                     counts["a"] += column_topologies.sum_of(batch.column(0))
@@ -107,7 +139,10 @@ def by_hand(paths: list[str], work: str) -> Counter[str]:
 def check_counts(store: Any, paths: list[str], work: str) -> None:
     """Refuse a store that does not hold the truth about ``paths``, which all have the same
     contents."""
-    check(dict(store.items()), {key: count * len(paths) for key, count in _truth(paths[0], work).items()})
+    check(
+        dict(store.items()),
+        {key: count * len(paths) for key, count in _truth(paths[0], work).items()},
+    )
 
 
 if __name__ == "__main__":

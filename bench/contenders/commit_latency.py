@@ -26,11 +26,18 @@ class CommitLatency(Runs):
         count = pending + transactions + pending
         topology = topologies.global_count(id, spouts.RateSpout(1, count), store, wait_s=wait_s)
         began = time.perf_counter()
-        run = self.cluster.submit_topology(id, Config(max_spout_pending=pending, max_transactions=count), topology)
+        run = self.cluster.submit_topology(
+            id, Config(max_spout_pending=pending, max_transactions=count), topology
+        )
         latencies = turns(run, pending + 1, pending + transactions)
         run.join(_TIMEOUT_S)
         check(topologies.total(store), count)
-        return {"seconds": time.perf_counter() - began, "latencies": latencies, "median": statistics.median(latencies), "worst": max(latencies)}
+        return {
+            "seconds": time.perf_counter() - began,
+            "latencies": latencies,
+            "median": statistics.median(latencies),
+            "worst": max(latencies),
+        }
 
 
 def turns(run: TopologyRun, first: int, last: int) -> list[float]:

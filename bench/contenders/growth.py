@@ -23,19 +23,36 @@ class Growth(Runs):
     """GlobalCount behind a gate: a block lets it go on to a txid and waits until it is idle, so
     that nothing in flight is counted."""
 
-    def __init__(self, directory: str, last: int, rows_per_batch: int, pending: int, more: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        directory: str,
+        last: int,
+        rows_per_batch: int,
+        pending: int,
+        more: dict[str, Any] | None = None,
+    ) -> None:
         self._local = Path(directory) / "local"
         self._local.mkdir()
         # A collection on request is then a full collection: objects left on the heap are alive.
-        options = session.our_settings("local[2]")["spark.driver.extraJavaOptions"].replace("-XX:+ExplicitGCInvokesConcurrent", "")
-        super().__init__(directory, spark_conf={"spark.local.dir": str(self._local), "spark.driver.extraJavaOptions": options})
+        options = session.our_settings("local[2]")["spark.driver.extraJavaOptions"].replace(
+            "-XX:+ExplicitGCInvokesConcurrent", ""
+        )
+        super().__init__(
+            directory,
+            spark_conf={
+                "spark.local.dir": str(self._local),
+                "spark.driver.extraJavaOptions": options,
+            },
+        )
         self._rows, self._last, self._reached = rows_per_batch, last, 0
         self._gate = Path(directory) / "gate"
         self._id, self._store = self.fresh()
         self._allow(0)
         spout = spouts.RateSpout(rows_per_batch, last, 2, gate=str(self._gate))
         conf = Config(max_spout_pending=pending, poll_interval_s=0.02, **(more or {}))
-        self._run: TopologyRun = self.cluster.submit_topology(self._id, conf, topologies.global_count(self._id, spout, self._store, 2))
+        self._run: TopologyRun = self.cluster.submit_topology(
+            self._id, conf, topologies.global_count(self._id, spout, self._store, 2)
+        )
 
     def block(self, timed_from: int, to: int) -> dict[str, Any]:
         """Go on to txid ``to``. ``seconds`` count from the commit of ``timed_from``; then the
@@ -78,9 +95,12 @@ class Growth(Runs):
         runtime = jvm.java.lang.Runtime.getRuntime()
         return {
             "driver memory, Python (MiB)": processes.own_memory(os.getpid()) / 2**20,
-            "driver memory, live JVM heap (MiB)": (runtime.totalMemory() - runtime.freeMemory()) / 2**20,
+            "driver memory, live JVM heap (MiB)": (runtime.totalMemory() - runtime.freeMemory())
+            / 2**20,
             "znodes": self._znodes(),
-            "shuffle files": sum("shuffle" in name for _, _, names in os.walk(self._local) for name in names),
+            "shuffle files": sum(
+                "shuffle" in name for _, _, names in os.walk(self._local) for name in names
+            ),
             "JVM threads": jvm.java.lang.management.ManagementFactory.getThreadMXBean().getThreadCount(),
             "Python threads": threading.active_count(),
             "cached blocks": context._jsc.sc().getPersistentRDDs().size(),

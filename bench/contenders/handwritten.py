@@ -31,7 +31,13 @@ class HandWritten:
 
     def __init__(self, directory: str, partitions: int = 2) -> None:
         self._directory, self._partitions = Path(directory), partitions
-        self._session = peer_session({**PEER_SETTINGS, "spark.sql.shuffle.partitions": str(partitions), "spark.sql.adaptive.enabled": "false"})
+        self._session = peer_session(
+            {
+                **PEER_SETTINGS,
+                "spark.sql.shuffle.partitions": str(partitions),
+                "spark.sql.adaptive.enabled": "false",
+            }
+        )
         self._made = 0
 
     def block(self, batches: list[list[str]], shape: str) -> dict[str, Any]:
@@ -46,7 +52,12 @@ class HandWritten:
             attempt = TransactionAttempt(txid, 0)
             result = getattr(self, "_" + shape.replace("-", "_"))(batch, attempt)
             committer: Any = KeyedCountUpdater(store) if is_words else UpdateGlobalCount(store)
-            committer.prepare(_CONF, bare_loop.context("committer", "commit", resources), bare_loop.Collected(), attempt)
+            committer.prepare(
+                _CONF,
+                bare_loop.context("committer", "commit", resources),
+                bare_loop.Collected(),
+                attempt,
+            )
             if is_words:
                 committer.counts = Counter(dict(result))
             else:
@@ -65,16 +76,30 @@ class HandWritten:
         return self._lines(batch).mapPartitions(Counting(attempt)).collect()
 
     def _shuffle(self, batch: list[str], attempt: TransactionAttempt) -> Any:
-        return self._lines(batch).repartition(self._partitions).mapPartitions(Counting(attempt)).collect()
+        return (
+            self._lines(batch)
+            .repartition(self._partitions)
+            .mapPartitions(Counting(attempt))
+            .collect()
+        )
 
     def _words(self, batch: list[str], attempt: TransactionAttempt) -> Any:
-        return self._lines(batch).map(keyed).partitionBy(self._partitions).mapPartitions(CountingWords(attempt)).collect()
+        return (
+            self._lines(batch)
+            .map(keyed)
+            .partitionBy(self._partitions)
+            .mapPartitions(CountingWords(attempt))
+            .collect()
+        )
 
     def _reduce_by_key(self, batch: list[str], attempt: TransactionAttempt) -> Any:
         return self._lines(batch).map(keyed_one).reduceByKey(added, self._partitions).collect()
 
     def _data_frame(self, batch: list[str], attempt: TransactionAttempt) -> Any:
-        return [(row[0], row[1]) for row in self._session.read.text(batch).groupBy("value").count().collect()]
+        return [
+            (row[0], row[1])
+            for row in self._session.read.text(batch).groupBy("value").count().collect()
+        ]
 
     def close(self) -> None:
         """End the session."""
@@ -111,7 +136,9 @@ class Counting:
 
     def __call__(self, lines: Iterable[str]) -> Iterator[int]:
         bolt, collector, attempt = BatchCount(), bare_loop.Collected(), self._attempt
-        bolt.prepare(_CONF, bare_loop.context("partial-count", "processing", {}), collector, attempt)
+        bolt.prepare(
+            _CONF, bare_loop.context("partial-count", "processing", {}), collector, attempt
+        )
         source = TupleSource("spout", 0, "default", Fields("tx", "line"))
         execute = bolt.execute
         for line in lines:
@@ -128,7 +155,9 @@ class CountingWords:
 
     def __call__(self, pairs: Iterable[tuple[str, None]]) -> Iterator[tuple[str, int]]:
         bolt, attempt = KeyedCountUpdater(cast(Any, None)), self._attempt  # No commit here.
-        bolt.prepare(_CONF, bare_loop.context("count", "processing", {}), bare_loop.Collected(), attempt)
+        bolt.prepare(
+            _CONF, bare_loop.context("count", "processing", {}), bare_loop.Collected(), attempt
+        )
         source = TupleSource("spout", 0, "default", Fields("tx", "line"))
         execute = bolt.execute
         for word, _ in pairs:

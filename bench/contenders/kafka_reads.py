@@ -35,7 +35,9 @@ _ANSWER_S = 20.0
 
 def value(number: int) -> bytes:
     """The record at offset ``number``."""
-    return json.dumps({"id": number, "cents": number % 1000, "name": f"an article with a long name {number:09d}"}).encode()
+    return json.dumps(
+        {"id": number, "cents": number % 1000, "name": f"an article with a long name {number:09d}"}
+    ).encode()
 
 
 class Summed(BatchOutputCollector):
@@ -62,7 +64,9 @@ class Summed(BatchOutputCollector):
 
 def total_of(column: pa.Array) -> int:
     """The bytes of values; of numbers the numbers themselves."""
-    total: int = pc.sum(column if pa.types.is_integer(column.type) else pc.binary_length(column)).as_py()
+    total: int = pc.sum(
+        column if pa.types.is_integer(column.type) else pc.binary_length(column)
+    ).as_py()
     return total
 
 
@@ -94,11 +98,22 @@ class Reads:
         }
         log = spouts["tuples"].source.log()
         (described,), (end,) = log.describe([TOPIC]).values(), log.ends([(TOPIC, 0)]).values()
-        self._metadata = {"topic": TOPIC, "partition": 0, "id": described.id, "epoch": end.epoch, "start_epoch": end.epoch}
+        self._metadata = {
+            "topic": TOPIC,
+            "partition": 0,
+            "id": described.id,
+            "epoch": end.epoch,
+            "start_epoch": end.epoch,
+        }
         self._spouts = spouts
         # The library's own settings read at a quarter of the rate: they wait a second for small
         # queues.
-        settings = {**CONSUMER, "bootstrap.servers": servers, "group.id": "by-hand", "isolation.level": "read_committed"}
+        settings = {
+            **CONSUMER,
+            "bootstrap.servers": servers,
+            "group.id": "by-hand",
+            "isolation.level": "read_committed",
+        }
         self._consumer = confluent_kafka.Consumer(settings)
 
     def _make_topic(self) -> None:
@@ -121,21 +136,37 @@ class Reads:
         expected = [(rows, sum(truth[start : start + rows])) for start in starts]
         if sums != expected:
             raise WrongResultError(f"{way}: {sums[:3]} instead of {expected[:3]}")
-        return {"seconds": seconds, "rows_per_second": rows * batches / seconds, "ms_per_batch": 1000 * seconds / batches}
+        return {
+            "seconds": seconds,
+            "rows_per_second": rows * batches / seconds,
+            "ms_per_batch": 1000 * seconds / batches,
+        }
 
     def _by_spout(self, way: str) -> Callable[[int, int], tuple[int, int]]:
-        context, spout = bare_loop.context("spout", "processing", self._resources), self._spouts[way]
+        context, spout = (
+            bare_loop.context("spout", "processing", self._resources),
+            self._spouts[way],
+        )
 
         def read(start: int, end: int) -> tuple[int, int]:
             collector = Summed()
             emitter = spout.get_emitter(TopologyConf({}), context)
-            emitter.emit_planned_partition_batch(TransactionAttempt(1, 0), collector, 0, {**self._metadata, "start": start, "end": end})
+            emitter.emit_planned_partition_batch(
+                TransactionAttempt(1, 0),
+                collector,
+                0,
+                {**self._metadata, "start": start, "end": end},
+            )
             return collector.rows, collector.total
 
         return read
 
     def _by_hand(self, way: str) -> Callable[[int, int], tuple[int, int]]:
-        sums = {"by hand": _sums_of_values, "by hand, columns": _sums_of_arrays, "by hand, json columns": _sums_of_objects}[way]
+        sums = {
+            "by hand": _sums_of_values,
+            "by hand, columns": _sums_of_arrays,
+            "by hand, json columns": _sums_of_objects,
+        }[way]
 
         def read(start: int, end: int) -> tuple[int, int]:
             self._consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, start)])
@@ -149,7 +180,11 @@ class Reads:
 
     def _consumed(self, start: int, end: int) -> Iterator[list[Any]]:
         while start < end:
-            messages = [message for message in self._consumer.consume(min(_AT_ONCE, end - start), _ANSWER_S) if message.error() is None]
+            messages = [
+                message
+                for message in self._consumer.consume(min(_AT_ONCE, end - start), _ANSWER_S)
+                if message.error() is None
+            ]
             start += len(messages)
             if messages:
                 yield messages
@@ -172,5 +207,7 @@ def _sums_of_arrays(messages: list[Any]) -> int:
 def _sums_of_objects(messages: list[Any]) -> int:
     lines = b"\n".join([message.value() for message in messages])
     options = pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-    table = pa.json.read_json(pa.BufferReader(lines), options, pa.json.ParseOptions(explicit_schema=SCHEMA))
+    table = pa.json.read_json(
+        pa.BufferReader(lines), options, pa.json.ParseOptions(explicit_schema=SCHEMA)
+    )
     return sum(map(total_of, table.column("id").chunks))

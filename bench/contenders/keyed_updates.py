@@ -23,7 +23,9 @@ class Server:
 
     def __init__(self, directory: str, name: str) -> None:
         command = [sys.executable, "-m", "tests.servers.serve", name]
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert self._child.stdout is not None
         self._address = self._child.stdout.readline().strip()
 
@@ -44,7 +46,12 @@ class Updates:
     """Either kind, over one database."""
 
     def __init__(self, directory: str, backend: str, address: str = "") -> None:
-        self._directory, self._backend, self._address, self._made = Path(directory), backends.BACKENDS[backend], address, 0
+        self._directory, self._backend, self._address, self._made = (
+            Path(directory),
+            backends.BACKENDS[backend],
+            address,
+            0,
+        )
 
     def block(self, how: str, batches: int, keys: int, of: int) -> Sample:
         """Updates per second; ``how`` is add or update (by hand), or of a store, merge or update,
@@ -59,10 +66,14 @@ class Updates:
         else:
             counts, seconds = self._by_store(address, how, prepared, first)
         if counts != backends.expected(batches, keys, of):
-            raise WrongResultError(f"{self._backend.name}, {how}: {len(counts)} keys, not what a plain loop counts")
+            raise WrongResultError(
+                f"{self._backend.name}, {how}: {len(counts)} keys, not what a plain loop counts"
+            )
         return {"seconds": seconds, "updates_per_second": keys * (batches - first) / seconds}
 
-    def _by_hand(self, address: str, how: str, prepared: list[dict[str, Any]], first: int) -> tuple[dict[Any, Any], float]:
+    def _by_hand(
+        self, address: str, how: str, prepared: list[dict[str, Any]], first: int
+    ) -> tuple[dict[Any, Any], float]:
         table = self._backend.by_hand(address)
         change = getattr(table, how)
         try:
@@ -76,7 +87,9 @@ class Updates:
         finally:
             table.close()
 
-    def _by_store(self, address: str, how: str, prepared: list[dict[str, Any]], first: int) -> tuple[dict[Any, Any], float]:
+    def _by_store(
+        self, address: str, how: str, prepared: list[dict[str, Any]], first: int
+    ) -> tuple[dict[Any, Any], float]:
         call, kind = how.split()
         store = self._backend.store(address, f"{backends.TABLE}_{self._made}", kind == "opaque")
         resources: dict[str, Any] = {}
@@ -121,7 +134,9 @@ class RoundTrips:
                     before = proxy.round_trips
                     context = bare_loop.context("committer", "commit", resources)
                     more = backends.batch(number % 2, keys, 2 * keys)
-                    with store.transaction(context, TransactionAttempt(number + 1, 0)) as transaction:
+                    with store.transaction(
+                        context, TransactionAttempt(number + 1, 0)
+                    ) as transaction:
                         if call == "merge":
                             transaction.merge_many(more, ADD)
                         else:

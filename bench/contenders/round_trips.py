@@ -30,7 +30,9 @@ class RoundTrips(Runs):
         count = warm + transactions + pending
         spout = spouts.RateSpout(partitions, count, partitions)
         topology = topologies.global_count(id, spout, store)
-        run = self.cluster.submit_topology(id, Config(max_spout_pending=pending, max_transactions=count), topology)
+        run = self.cluster.submit_topology(
+            id, Config(max_spout_pending=pending, max_transactions=count), topology
+        )
         counts = _counting_by_thread(run._store)
         run.wait_for_txid(warm, _TIMEOUT_S)
         before = dict(counts)
@@ -40,7 +42,11 @@ class RoundTrips(Runs):
         check(topologies.total(store), count * partitions)
         gained = {name: total - before.get(name, 0) for name, total in after.items()}
         renewing = sum(gain for name, gain in gained.items() if name.startswith(_RENEWING))
-        return {"seconds": 0.0, "per_transaction": (sum(gained.values()) - renewing) / transactions, "renewing": renewing}
+        return {
+            "seconds": 0.0,
+            "per_transaction": (sum(gained.values()) - renewing) / transactions,
+            "renewing": renewing,
+        }
 
 
 def _counting_by_thread(session: Any) -> collections.Counter[str]:

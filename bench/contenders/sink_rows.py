@@ -39,12 +39,23 @@ class Rows:
         import psycopg
 
         self._made += 1
-        prepared = [[(number * rows + i, f"name-{i:07d}", i % 1000) for i in range(rows)] for number in range(batches + 1)]
-        with psycopg.connect(self._address.replace("postgresql+psycopg://", "postgresql://")) as connection:
+        prepared = [
+            [(number * rows + i, f"name-{i:07d}", i % 1000) for i in range(rows)]
+            for number in range(batches + 1)
+        ]
+        with psycopg.connect(
+            self._address.replace("postgresql+psycopg://", "postgresql://")
+        ) as connection:
             connection.execute("DROP TABLE IF EXISTS sales")
-            connection.execute("CREATE TABLE sales (id bigint PRIMARY KEY, name text, cents integer)")
+            connection.execute(
+                "CREATE TABLE sales (id bigint PRIMARY KEY, name text, cents integer)"
+            )
             connection.commit()
-            writing = self._by_sink(prepared, how) if by == "sink" else _by_hand(connection, prepared, how)
+            writing = (
+                self._by_sink(prepared, how)
+                if by == "sink"
+                else _by_hand(connection, prepared, how)
+            )
             next(writing)
             began = time.perf_counter()
             for _ in writing:

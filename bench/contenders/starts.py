@@ -35,16 +35,26 @@ class Starts:
         place = tempfile.mkdtemp(dir=self._directory)
         began = time.perf_counter()
         child = subprocess.Popen(
-            [sys.executable, "-c", f"from bench.contenders import starts; starts.{program}()", place],
-            cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-c",
+                f"from bench.contenders import starts; starts.{program}()",
+                place,
+            ],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert child.stdout is not None
         with child.stdout as output:
             line = output.readline().strip()
             seconds = time.perf_counter() - began
             output.read()
         if child.wait(_TIMEOUT_S) or line != ANSWER:
-            raise WrongResultError(f"{program} ended with exit code {child.returncode} and wrote {line!r}")
+            raise WrongResultError(
+                f"{program} ended with exit code {child.returncode} and wrote {line!r}"
+            )
         return {"seconds": seconds}
 
     def close(self) -> None:
@@ -61,7 +71,9 @@ def run_topology() -> None:
     store = topologies.store_of(place / "store.db")
     topology = topologies.global_count("start", spouts.RateSpout(10, 1), store)
     with LocalCluster(data_dir=place / "zookeeper") as cluster:
-        cluster.submit_topology("start", Config(max_transactions=1), topology).wait_for_txid(1, _TIMEOUT_S)
+        cluster.submit_topology("start", Config(max_transactions=1), topology).wait_for_txid(
+            1, _TIMEOUT_S
+        )
         print(ANSWER, flush=True)
         if store.get(GLOBAL_COUNT_KEY) != 10:
             raise WrongResultError(f"counted {store.get(GLOBAL_COUNT_KEY)} of 10")
@@ -75,7 +87,12 @@ def run_empty_job() -> None:
 
     from bench.spark import PEER_SETTINGS
 
-    context = SparkContext(conf=SparkConf().setMaster("local[2]").setAppName("peer").setAll(list(PEER_SETTINGS.items())))
+    context = SparkContext(
+        conf=SparkConf()
+        .setMaster("local[2]")
+        .setAppName("peer")
+        .setAll(list(PEER_SETTINGS.items()))
+    )
     counted = context.parallelize([0], 1).mapPartitions(list).count()
     print(ANSWER, flush=True)
     if counted != 1:

@@ -44,13 +44,21 @@ class Streaming:
     """Queries, each a block, in one session. ``kind`` is count-jvm, count-python, words-jvm or
     words-python."""
 
-    def __init__(self, directory: str, checkpoints: str, more: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: str, checkpoints: str, more: dict[str, str] | None = None
+    ) -> None:
         self._directory, self._checkpoints = Path(directory), Path(checkpoints)
         self._session = peer_session({**SETTINGS, **(more or {})})
         self._made = 0
 
     def block(
-        self, kind: str, transactions: int, warm: int = 5, rows_per_batch: int = 0, files: str | None = None, partitions: int = 1
+        self,
+        kind: str,
+        transactions: int,
+        warm: int = 5,
+        rows_per_batch: int = 0,
+        files: str | None = None,
+        partitions: int = 1,
     ) -> dict[str, Any]:
         """So many micro-batches of ``rate-micro-batch``, or one for each file in the directory
         ``files``."""
@@ -59,15 +67,24 @@ class Streaming:
         sink = Sink(self._directory / f"sink-{self._made}.db", count)
         reader = self._session.readStream
         if files is None:
-            source = reader.format("rate-micro-batch").option("rowsPerBatch", rows_per_batch).option("numPartitions", partitions).load()
+            source = (
+                reader.format("rate-micro-batch")
+                .option("rowsPerBatch", rows_per_batch)
+                .option("numPartitions", partitions)
+                .load()
+            )
         else:
             source = reader.schema("value string").option("maxFilesPerTrigger", 1).text(files)
         checkpoint = self._checkpoints / f"{self._directory.name}-{self._made}"
-        writer = source.writeStream.foreachBatch(sink.taking(KINDS[kind])).trigger(processingTime="0 seconds")
+        writer = source.writeStream.foreachBatch(sink.taking(KINDS[kind])).trigger(
+            processingTime="0 seconds"
+        )
         query = writer.option("checkpointLocation", str(checkpoint)).start()
         try:
             if not sink.done.wait(_TIMEOUT_S):
-                raise TimeoutError(f"{sink.batches} micro-batches in {_TIMEOUT_S} s: {query.exception()}")
+                raise TimeoutError(
+                    f"{sink.batches} micro-batches in {_TIMEOUT_S} s: {query.exception()}"
+                )
         finally:
             query.stop()
             shutil.rmtree(checkpoint, ignore_errors=True)
@@ -112,7 +129,9 @@ class Sink:
         """The rows in the file, once the file is closed."""
         self.done = threading.Event()
 
-    def taking(self, count: Callable[[DataFrame], Iterable[tuple[str, int]]]) -> Callable[[DataFrame, int], None]:
+    def taking(
+        self, count: Callable[[DataFrame], Iterable[tuple[str, int]]]
+    ) -> Callable[[DataFrame, int], None]:
         """The function for ``foreachBatch``."""
 
         def take(frame: DataFrame, batch: int) -> None:
@@ -163,7 +182,12 @@ def _words_in_python(frame: DataFrame) -> list[tuple[str, int]]:
     return list(merged.items())
 
 
-KINDS = {"count-jvm": _count_in_jvm, "count-python": _count_in_python, "words-jvm": _words_in_jvm, "words-python": _words_in_python}
+KINDS = {
+    "count-jvm": _count_in_jvm,
+    "count-python": _count_in_python,
+    "words-jvm": _words_in_jvm,
+    "words-python": _words_in_python,
+}
 
 
 def count_rows(records: Iterable[Any]) -> Iterator[int]:

@@ -30,9 +30,13 @@ class Runs:
     """Blocks on one cluster. A contender (see :class:`bench.process.Contender`), and the base of
     more special contenders."""
 
-    def __init__(self, directory: str, master: str = "local[2]", spark_conf: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: str, master: str = "local[2]", spark_conf: dict[str, str] | None = None
+    ) -> None:
         self.directory = Path(directory)
-        self.cluster = LocalCluster(master=master, data_dir=self.directory / "zookeeper", spark_conf=spark_conf)
+        self.cluster = LocalCluster(
+            master=master, data_dir=self.directory / "zookeeper", spark_conf=spark_conf
+        )
         self._made = 0
 
     def fresh(self) -> tuple[str, SqliteStore]:
@@ -40,13 +44,17 @@ class Runs:
         self._made += 1
         return f"block-{self._made}", topologies.store_of(self.directory / f"store-{self._made}.db")
 
-    def timed(self, topology: Any, conf: Config, transactions: int, warm: int, tail: int) -> dict[str, Any]:
+    def timed(
+        self, topology: Any, conf: Config, transactions: int, warm: int, tail: int
+    ) -> dict[str, Any]:
         """Run ``topology`` and take the time of ``transactions`` transactions, after ``warm`` and
         before ``tail`` others.
 
         Where ``warm`` is 0, the time begins when the first one is opened.
         """
-        run = self.cluster.submit_topology(topology.id, conf.replaced(max_transactions=warm + transactions + tail), topology)
+        run = self.cluster.submit_topology(
+            topology.id, conf.replaced(max_transactions=warm + transactions + tail), topology
+        )
         if warm:
             run.wait_for_txid(warm, _TIMEOUT_S)
         else:
@@ -57,7 +65,11 @@ class Runs:
         status = run.join(_TIMEOUT_S)
         if status.replays:
             raise WrongResultError(f"{status.replays} attempts failed: {status.last_error}")
-        return {"seconds": seconds, "tuples": status.tuples // status.committed * transactions, "transactions": transactions}
+        return {
+            "seconds": seconds,
+            "tuples": status.tuples // status.committed * transactions,
+            "transactions": transactions,
+        }
 
     def close(self) -> None:
         """End the cluster."""
@@ -75,13 +87,26 @@ def _wait_until_opened(run: TopologyRun) -> None:
 class Rate(Runs):
     """GlobalCount of small batches that are made up where they are emitted."""
 
-    def block(self, transactions: int, rows_per_batch: int, pending: int, parallelism: int = 1, wait_s: float = 0.0) -> dict[str, Any]:
+    def block(
+        self,
+        transactions: int,
+        rows_per_batch: int,
+        pending: int,
+        parallelism: int = 1,
+        wait_s: float = 0.0,
+    ) -> dict[str, Any]:
         """``transactions`` transactions, ``pending`` of them in flight; the processing of each
         takes at least ``wait_s``."""
         id, store = self.fresh()
         warm, tail = (pending, pending) if wait_s else (2 * pending + 5, pending)
         count = warm + transactions + tail
-        topology = topologies.global_count(id, spouts.RateSpout(rows_per_batch, count, parallelism), store, parallelism, wait_s=wait_s)
+        topology = topologies.global_count(
+            id,
+            spouts.RateSpout(rows_per_batch, count, parallelism),
+            store,
+            parallelism,
+            wait_s=wait_s,
+        )
         sample = self.timed(topology, Config(max_spout_pending=pending), transactions, warm, tail)
         check(topologies.total(store), count * rows_per_batch)
         return sample
@@ -91,20 +116,34 @@ class Files(Runs):
     """Counting the lines of text files, of any size."""
 
     def block(
-        self, batches: list[list[str]], shape: str = "none", pending: int = 1, warm: int = 0, tail: int = 0, parallelism: int = 2
+        self,
+        batches: list[list[str]],
+        shape: str = "none",
+        pending: int = 1,
+        warm: int = 0,
+        tail: int = 0,
+        parallelism: int = 2,
     ) -> dict[str, Any]:
         """All of ``batches``; each has as many files for every spout task, and all files have the
         same size. ``shape``: none, shuffle, words."""
         id, store = self.fresh()
         paths = [path for batch in batches for path in batch]
         bytes_per_batch = len(batches[0]) // parallelism * Path(paths[0]).stat().st_size
-        spout = FileTransactionalSpout(paths, bytes_per_batch=bytes_per_batch, partitions=parallelism)
+        spout = FileTransactionalSpout(
+            paths, bytes_per_batch=bytes_per_batch, partitions=parallelism
+        )
         is_words = shape == "words"
         if is_words:
             topology = topologies.words(id, spout, "line", store, parallelism)
         else:
             topology = topologies.global_count(id, spout, store, parallelism, shape)
-        sample = self.timed(topology, Config(max_spout_pending=pending, message_timeout_s=120.0), len(batches) - warm - tail, warm, tail)
+        sample = self.timed(
+            topology,
+            Config(max_spout_pending=pending, message_timeout_s=120.0),
+            len(batches) - warm - tail,
+            warm,
+            tail,
+        )
         check_counts(store, batches, is_words)
         return sample
 
@@ -137,11 +176,22 @@ class Latency(Runs):
         super().__init__(directory)
         self._source = self.cluster.context.parallelize([0], 1)
 
-    def block(self, transactions: int, rows_per_batch: int, shape: str, parallelism: int, more: dict[str, Any] | None = None) -> dict[str, Any]:
+    def block(
+        self,
+        transactions: int,
+        rows_per_batch: int,
+        shape: str,
+        parallelism: int,
+        more: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """``shape``: empty-job, global-count, words. ``more`` are settings of the run."""
         if shape == "empty-job":
             latencies = [self._empty_job() for _ in range(transactions)]
-            return {"seconds": sum(latencies), "latencies": latencies, "period": sum(latencies) / transactions}
+            return {
+                "seconds": sum(latencies),
+                "latencies": latencies,
+                "period": sum(latencies) / transactions,
+            }
         id, store = self.fresh()
         warm = 5
         spout = spouts.RateSpout(rows_per_batch, warm + transactions, different=DIFFERENT_WORDS)
@@ -149,7 +199,9 @@ class Latency(Runs):
             topology = topologies.words(id, spout, "value", store, parallelism)
         else:
             topology = topologies.global_count(id, spout, store, parallelism)
-        run = self.cluster.submit_topology(id, Config(max_transactions=warm + transactions, **(more or {})), topology)
+        run = self.cluster.submit_topology(
+            id, Config(max_transactions=warm + transactions, **(more or {})), topology
+        )
         run.wait_for_txid(warm, _TIMEOUT_S)
         began = time.perf_counter()
         latencies = [_latency(run, txid) for txid in range(warm + 1, warm + transactions + 1)]
@@ -172,8 +224,7 @@ def _latency(run: TopologyRun, txid: int) -> float:
 
 
 def drained(records: Any) -> list[Any]:
-    """An empty task: reads its input, as a Python task of Spark must, and returns nothing.
-    """
+    """An empty task: reads its input, as a Python task of Spark must, and returns nothing."""
     for _ in records:
         pass
     return []

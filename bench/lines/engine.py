@@ -1,5 +1,4 @@
-"""Promises of the engine besides speed: overlap, commits that do not wait, costs that do not grow.
-"""
+"""Promises of the engine besides speed: overlap, commits that do not wait, costs that do not grow."""
 
 from __future__ import annotations
 
@@ -24,13 +23,24 @@ def _pipelining(stage: Stage) -> Measured:
     """Pending 8 against pending 1 on eight cores' worth of slots."""
     runs = stage.start("txtopo_runs:Rate", master="local[8]")
     counts = {1: stage.pick(6, 3), 8: stage.pick(32, 16)}
-    blocks = {str(n): partial(runs.block, transactions=count, rows_per_batch=10, pending=n, wait_s=WAIT_S) for n, count in counts.items()}
+    blocks = {
+        str(n): partial(runs.block, transactions=count, rows_per_batch=10, pending=n, wait_s=WAIT_S)
+        for n, count in counts.items()
+    }
     by_window = interleaved(blocks, stage.pick(3, 1), 0)
-    rates = {name: [counts[int(name)] / seconds for seconds in values(samples, "seconds")] for name, samples in by_window.items()}
+    rates = {
+        name: [counts[int(name)] / seconds for seconds in values(samples, "seconds")]
+        for name, samples in by_window.items()
+    }
     return Measured(
         (ratio("transactions/s, pending 8 : pending 1", rates["8"], rates["1"], "higher", 6.0),),
-        tuple(Figure(f"max_spout_pending {name}", statistics.median(rate), "transactions/s") for name, rate in rates.items()),
-        {"txtopo": f"local[8], parallelism 1, processing waits {1000 * WAIT_S:.0f} ms without using a core"},
+        tuple(
+            Figure(f"max_spout_pending {name}", statistics.median(rate), "transactions/s")
+            for name, rate in rates.items()
+        ),
+        {
+            "txtopo": f"local[8], parallelism 1, processing waits {1000 * WAIT_S:.0f} ms without using a core"
+        },
     )
 
 
@@ -48,16 +58,39 @@ def _commit_under_load(stage: Stage) -> Measured:
     allowed = [TASK_S + alone for alone in own]
     return Measured(
         (
-            ratio("under load, median : one processing task + its own time", values(samples["under load"], "median"), allowed, "lower", 1.0),
-            ratio("under load, worst : one processing task + its own time", values(samples["under load"], "worst"), allowed, "lower"),
+            ratio(
+                "under load, median : one processing task + its own time",
+                values(samples["under load"], "median"),
+                allowed,
+                "lower",
+                1.0,
+            ),
+            ratio(
+                "under load, worst : one processing task + its own time",
+                values(samples["under load"], "worst"),
+                allowed,
+                "lower",
+            ),
         ),
         (
-            Figure("its own time: a commit with nothing else to do, median", 1000 * statistics.median(own), "ms"),
+            Figure(
+                "its own time: a commit with nothing else to do, median",
+                1000 * statistics.median(own),
+                "ms",
+            ),
             Figure("one processing task", 1000 * TASK_S, "ms"),
-            Figure("a commit under load, median", 1000 * median(samples["under load"], "median"), "ms"),
-            Figure("a commit under load, worst", 1000 * max(values(samples["under load"], "worst")), "ms"),
+            Figure(
+                "a commit under load, median", 1000 * median(samples["under load"], "median"), "ms"
+            ),
+            Figure(
+                "a commit under load, worst",
+                1000 * max(values(samples["under load"], "worst")),
+                "ms",
+            ),
         ),
-        {"txtopo": f"local[2], parallelism 1, max_spout_pending 8, a processing task takes {1000 * TASK_S:.0f} ms"},
+        {
+            "txtopo": f"local[2], parallelism 1, max_spout_pending 8, a processing task takes {1000 * TASK_S:.0f} ms"
+        },
     )
 
 
@@ -74,26 +107,55 @@ def _growth_shuffled(stage: Stage) -> Measured:
 
 def _grown(stage: Stage, txids: tuple[int, int, int, int], more: dict[str, float]) -> Measured:
     early, first, late, last = txids
-    run = stage.start("growth:Growth", block_s_max=900.0, last=last, rows_per_batch=10, pending=GROWTH_PENDING, more=more)
+    run = stage.start(
+        "growth:Growth",
+        block_s_max=900.0,
+        last=last,
+        rows_per_batch=10,
+        pending=GROWTH_PENDING,
+        more=more,
+    )
     before = run.block(timed_from=early, to=first)
     after = run.block(timed_from=late, to=last)
-    ratios = [ratio(f"time of transactions {late}–{last} : {early}–{first}", [after["seconds"]], [before["seconds"]], "lower", 1.1)]
+    ratios = [
+        ratio(
+            f"time of transactions {late}–{last} : {early}–{first}",
+            [after["seconds"]],
+            [before["seconds"]],
+            "lower",
+            1.1,
+        )
+    ]
     figures = [
         Figure(f"transactions {early}–{first}", before["seconds"], "s"),
         Figure(f"transactions {late}–{last}", after["seconds"], "s"),
     ]
     for name, count in before["left"].items():
-        figures += [Figure(f"{name}, after {first}", count, ""), Figure(f"{name}, after {last}", after["left"][name], "")]
+        figures += [
+            Figure(f"{name}, after {first}", count, ""),
+            Figure(f"{name}, after {last}", after["left"][name], ""),
+        ]
         # Both counts get one more, so that none against none is 1. Threads come and go with Spark's
         # pools.
         target = 1.1 if "memory" in name or "threads" in name else 1.0
-        ratios.append(ratio(f"{name}, after {last} : after {first}", [after["left"][name] + 1], [count + 1], "lower", target))
+        ratios.append(
+            ratio(
+                f"{name}, after {last} : after {first}",
+                [after["left"][name] + 1],
+                [count + 1],
+                "lower",
+                target,
+            )
+        )
     offset = before["marks"][-1][1]
     marks = before["marks"] + [[txid, offset + seconds] for txid, seconds in after["marks"]]
     return Measured(
         tuple(ratios),
         tuple(figures),
-        {"txtopo": f"GlobalCount, 10 tuples, parallelism 2, max_spout_pending {GROWTH_PENDING}", **more},
+        {
+            "txtopo": f"GlobalCount, 10 tuples, parallelism 2, max_spout_pending {GROWTH_PENDING}",
+            **more,
+        },
         {"elapsed seconds by txid": marks},
     )
 
@@ -108,15 +170,47 @@ def _round_trips(stage: Stage) -> Measured:
             sample = runs.block(transactions=transactions, partitions=partitions, pending=pending)
             count = sample["per_transaction"]
             described = f"max_spout_pending {pending}, {partitions:,} partition{'s' if partitions > 1 else ''}"
-            ratios.append(Ratio(f"round trips per transaction, {described}", count, count, count, "lower", allowed))
+            ratios.append(
+                Ratio(
+                    f"round trips per transaction, {described}",
+                    count,
+                    count,
+                    count,
+                    "lower",
+                    allowed,
+                )
+            )
             figures.append(Figure(f"round trips per transaction, {described}", count, ""))
-    return Measured(tuple(ratios), tuple(figures), {"txtopo": "GlobalCount, every partition moves in every transaction"})
+    return Measured(
+        tuple(ratios),
+        tuple(figures),
+        {"txtopo": "GlobalCount, every partition moves in every transaction"},
+    )
 
 
 LINES = (
     Line("pipelining", "Does processing that waits overlap?", _pipelining, in_quick=False),
-    Line("commit.latency-under-load", "Does a commit wait behind the processing of later transactions?", _commit_under_load, in_quick=False),
-    Line("zookeeper.round-trips", "How often does a transaction ask ZooKeeper something?", _round_trips),
-    Line("growth", "Does the five-thousandth transaction cost what the thousandth did?", _growth, in_quick=False),
-    Line("growth.shuffled", "And where every transaction makes a shuffle?", _growth_shuffled, in_quick=False),
+    Line(
+        "commit.latency-under-load",
+        "Does a commit wait behind the processing of later transactions?",
+        _commit_under_load,
+        in_quick=False,
+    ),
+    Line(
+        "zookeeper.round-trips",
+        "How often does a transaction ask ZooKeeper something?",
+        _round_trips,
+    ),
+    Line(
+        "growth",
+        "Does the five-thousandth transaction cost what the thousandth did?",
+        _growth,
+        in_quick=False,
+    ),
+    Line(
+        "growth.shuffled",
+        "And where every transaction makes a shuffle?",
+        _growth_shuffled,
+        in_quick=False,
+    ),
 )

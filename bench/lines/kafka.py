@@ -17,16 +17,48 @@ def _rows(stage: Stage) -> Measured:
     """One batch of many records."""
     rows = stage.pick(ROWS, ROWS // 5)
     contender = stage.start("kafka_reads:Reads", servers=_server(stage), rows=rows)
-    ways = ("tuples", "by hand", "columns", "by hand, columns", "json columns", "by hand, json columns")
-    samples = interleaved({way: partial(contender.block, way=way, rows=rows) for way in ways}, stage.pick(5, 3))
+    ways = (
+        "tuples",
+        "by hand",
+        "columns",
+        "by hand, columns",
+        "json columns",
+        "by hand, json columns",
+    )
+    samples = interleaved(
+        {way: partial(contender.block, way=way, rows=rows) for way in ways}, stage.pick(5, 3)
+    )
     rates = {way: values(samples[way], "rows_per_second") for way in ways}
     ratios = (
-        ratio("records/s, spout of tuples : consume(1000) by hand", rates["tuples"], rates["by hand"], "higher", 0.8),
-        ratio("records/s, spout of columns : consume(1000) into Arrow by hand", rates["columns"], rates["by hand, columns"], "higher", 0.8),
-        ratio("records/s, JSON in columns : read_json by hand", rates["json columns"], rates["by hand, json columns"], "higher"),
+        ratio(
+            "records/s, spout of tuples : consume(1000) by hand",
+            rates["tuples"],
+            rates["by hand"],
+            "higher",
+            0.8,
+        ),
+        ratio(
+            "records/s, spout of columns : consume(1000) into Arrow by hand",
+            rates["columns"],
+            rates["by hand, columns"],
+            "higher",
+            0.8,
+        ),
+        ratio(
+            "records/s, JSON in columns : read_json by hand",
+            rates["json columns"],
+            rates["by hand, json columns"],
+            "higher",
+        ),
     )
-    figures = tuple(Figure(way, statistics.median(rate), "records/s") for way, rate in rates.items())
-    return Measured(ratios, figures, {"records": f"{rows:,} {_RECORD}", "by hand": "with the spout's settings of the consumer"})
+    figures = tuple(
+        Figure(way, statistics.median(rate), "records/s") for way, rate in rates.items()
+    )
+    return Measured(
+        ratios,
+        figures,
+        {"records": f"{rows:,} {_RECORD}", "by hand": "with the spout's settings of the consumer"},
+    )
 
 
 def _small(stage: Stage) -> Measured:
@@ -42,11 +74,29 @@ def _small(stage: Stage) -> Measured:
     samples = interleaved(blocks, stage.pick(5, 3))
     times = {name: values(sample, "ms_per_batch") for name, sample in samples.items()}
     ratios = (
-        ratio("time per batch, spout where the last batch ended : assign and consume by hand", times["going on"], times["by hand"], "lower", 2.0),
-        ratio("time per batch, spout elsewhere each time : assign and consume by hand", times["elsewhere"], times["by hand"], "lower", 2.0),
+        ratio(
+            "time per batch, spout where the last batch ended : assign and consume by hand",
+            times["going on"],
+            times["by hand"],
+            "lower",
+            2.0,
+        ),
+        ratio(
+            "time per batch, spout elsewhere each time : assign and consume by hand",
+            times["elsewhere"],
+            times["by hand"],
+            "lower",
+            2.0,
+        ),
     )
-    figures = tuple(Figure(name, statistics.median(time), "ms per batch") for name, time in times.items())
-    return Measured(ratios, figures, {"batch": f"{OF_BATCH} {_RECORD}", "by hand": "with the spout's settings of the consumer"})
+    figures = tuple(
+        Figure(name, statistics.median(time), "ms per batch") for name, time in times.items()
+    )
+    return Measured(
+        ratios,
+        figures,
+        {"batch": f"{OF_BATCH} {_RECORD}", "by hand": "with the spout's settings of the consumer"},
+    )
 
 
 def _server(stage: Stage) -> str:

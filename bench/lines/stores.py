@@ -33,8 +33,14 @@ def _updates(stage: Stage, name: str) -> Measured:
     address = "" if backend.server is None else _server(stage, backend.server)
     contender = stage.start("keyed_updates:Updates", backend=name, address=address)
     batches = 2 * OF // KEYS + stage.pick(60, 10)
-    blocks = {contestant: partial(contender.block, how=how, batches=batches, keys=KEYS, of=OF) for contestant, how in WAYS.items()}
-    rates_of = {contestant: values(samples, "updates_per_second") for contestant, samples in interleaved(blocks, stage.pick(5, 1)).items()}
+    blocks = {
+        contestant: partial(contender.block, how=how, batches=batches, keys=KEYS, of=OF)
+        for contestant, how in WAYS.items()
+    }
+    rates_of = {
+        contestant: values(samples, "updates_per_second")
+        for contestant, samples in interleaved(blocks, stage.pick(5, 1)).items()
+    }
     pairs = [
         ("transactional store", "bulk upsert by hand", TARGET),
         ("opaque store", "bulk upsert by hand", TARGET),
@@ -42,28 +48,58 @@ def _updates(stage: Stage, name: str) -> Measured:
         ("transactional store, any function", "read, add, write by hand", None),
         ("opaque store, any function", "read, add, write by hand", None),
     ]
-    ratios = [ratio(f"updates/s, {ours} : {theirs}", rates_of[ours], rates_of[theirs], "higher", target) for ours, theirs, target in pairs]
-    figures = tuple(Figure(contestant, statistics.median(rates), "updates/s") for contestant, rates in rates_of.items())
-    return Measured(tuple(ratios), figures, {"batch": f"{KEYS:,} keys of {OF:,}, one process", "database": name})
+    ratios = [
+        ratio(f"updates/s, {ours} : {theirs}", rates_of[ours], rates_of[theirs], "higher", target)
+        for ours, theirs, target in pairs
+    ]
+    figures = tuple(
+        Figure(contestant, statistics.median(rates), "updates/s")
+        for contestant, rates in rates_of.items()
+    )
+    return Measured(
+        tuple(ratios), figures, {"batch": f"{KEYS:,} keys of {OF:,}, one process", "database": name}
+    )
 
 
 def _round_trips(stage: Stage) -> Measured:
     """Figures that must not grow with the number of keys, nor with the number of transactions."""
     ratios, figures = [], []
     for name in SERVERS:
-        contender = stage.start("keyed_updates:RoundTrips", backend=name, address=_server(stage, name))
+        contender = stage.start(
+            "keyed_updates:RoundTrips", backend=name, address=_server(stage, name)
+        )
         for call, shown in (("merge", "sums"), ("update", "any function")):
             for kind in ("transactional", "opaque"):
-                one, many = ([contender.block(call=call, kind=kind, keys=keys, transactions=10)] for keys in (1, KEYS))
+                one, many = (
+                    [contender.block(call=call, kind=kind, keys=keys, transactions=10)]
+                    for keys in (1, KEYS)
+                )
                 described = f"{name}, {kind}, {shown}"
                 trips = values(many, "round_trips"), values(one, "round_trips")
-                ratios.append(ratio(f"round trips per transaction, {KEYS:,} keys : 1 key; {described}", *trips, "lower", 1.0))
+                ratios.append(
+                    ratio(
+                        f"round trips per transaction, {KEYS:,} keys : 1 key; {described}",
+                        *trips,
+                        "lower",
+                        1.0,
+                    )
+                )
                 figures.append(Figure(f"round trips per transaction, {described}", trips[0][0], ""))
-        few, more = ([contender.block(call="merge", kind="opaque", keys=KEYS, transactions=count)] for count in (2, 50))
+        few, more = (
+            [contender.block(call="merge", kind="opaque", keys=KEYS, transactions=count)]
+            for count in (2, 50)
+        )
         connections = values(more, "connections"), values(few, "connections")
-        ratios.append(ratio(f"connections, after 50 transactions : after 2; {name}", *connections, "lower", 1.0))
+        ratios.append(
+            ratio(
+                f"connections, after 50 transactions : after 2; {name}", *connections, "lower", 1.0
+            )
+        )
         figures.append(Figure(f"connections of a worker, {name}", connections[0][0], ""))
-    settings = {"counted": "between the store and its server, on the wire", "task": "the only one of its component"}
+    settings = {
+        "counted": "between the store and its server, on the wire",
+        "task": "the only one of its component",
+    }
     return Measured(tuple(ratios), tuple(figures), settings)
 
 
@@ -81,20 +117,47 @@ def _rows(stage: Stage) -> Measured:
         for how in ("insert", "upsert")
         for who, by in (("SqlSink", "sink"), ("COPY by hand", "hand"))
     }
-    rates_of = {contestant: values(samples, "rows_per_second") for contestant, samples in interleaved(blocks, stage.pick(5, 1)).items()}
+    rates_of = {
+        contestant: values(samples, "rows_per_second")
+        for contestant, samples in interleaved(blocks, stage.pick(5, 1)).items()
+    }
     ratios = [
-        ratio(f"rows/s, {how}: SqlSink : COPY by hand", rates_of[f"{how}, SqlSink"], rates_of[f"{how}, COPY by hand"], "higher", None)
+        ratio(
+            f"rows/s, {how}: SqlSink : COPY by hand",
+            rates_of[f"{how}, SqlSink"],
+            rates_of[f"{how}, COPY by hand"],
+            "higher",
+            None,
+        )
         for how in ("insert", "upsert")
     ]
-    figures = tuple(Figure(contestant, statistics.median(rates), "rows/s") for contestant, rates in rates_of.items())
-    return Measured(tuple(ratios), figures, {"batch": f"{rows:,} rows of three columns, one process", "table": "has a primary key"})
+    figures = tuple(
+        Figure(contestant, statistics.median(rates), "rows/s")
+        for contestant, rates in rates_of.items()
+    )
+    return Measured(
+        tuple(ratios),
+        figures,
+        {"batch": f"{rows:,} rows of three columns, one process", "table": "has a primary key"},
+    )
 
 
 LINES = (
     *(
-        Line(f"stores.{name}", f"What does exactly once cost in {shown}?", partial(_updates, name=name))
-        for name, shown in (("sqlite", "SQLite"), ("postgresql", "PostgreSQL"), ("mariadb", "MariaDB"), ("redis", "Redis"))
+        Line(
+            f"stores.{name}",
+            f"What does exactly once cost in {shown}?",
+            partial(_updates, name=name),
+        )
+        for name, shown in (
+            ("sqlite", "SQLite"),
+            ("postgresql", "PostgreSQL"),
+            ("mariadb", "MariaDB"),
+            ("redis", "Redis"),
+        )
     ),
-    Line("stores.round-trips", "Does a store ask its server more often for more keys?", _round_trips),
+    Line(
+        "stores.round-trips", "Does a store ask its server more often for more keys?", _round_trips
+    ),
     Line("sinks.postgresql", "And for rows of a table of the user's own, in PostgreSQL?", _rows),
 )

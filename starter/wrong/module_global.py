@@ -41,7 +41,13 @@ class WrongTotal(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.sum = 0
 
@@ -68,7 +74,9 @@ def make_topology(total: type[WrongTotal]) -> Any:
     """The topology with a ``total`` as its committer."""
     file = Path(os.environ.get("TXTOPO_STARTER_STORE") or ".txtopo/wrong.db").absolute()
     file.parent.mkdir(parents=True, exist_ok=True)
-    builder = TransactionalTopologyBuilder("module-global", "numbers", MemoryTransactionalSpout(DATA, Fields("number"), 1), 2)
+    builder = TransactionalTopologyBuilder(
+        "module-global", "numbers", MemoryTransactionalSpout(DATA, Fields("number"), 1), 2
+    )
     builder.set_bolt("total", total(SqliteStore(file, "total"))).global_grouping("numbers")
     return builder.build_topology()
 

@@ -35,7 +35,10 @@ from txtopo import (
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
 
-DATA: dict[int, list[tuple[Any, ...]]] = {0: [("cat",), ("dog",), ("apple",)], 1: [("banana",), ("chicken",), ("cat",)]}
+DATA: dict[int, list[tuple[Any, ...]]] = {
+    0: [("cat",), ("dog",), ("apple",)],
+    1: [("banana",), ("chicken",), ("cat",)],
+}
 BUCKETS = 8
 
 
@@ -66,7 +69,13 @@ class Count(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.counts: Counter[int] = Counter()
 
@@ -82,9 +91,13 @@ def make_topology(deal: WrongDeal) -> Any:
     """The topology with ``deal`` between words and counts."""
     file = Path(os.environ.get("TXTOPO_STARTER_STORE") or ".txtopo/wrong.db").absolute()
     file.parent.mkdir(parents=True, exist_ok=True)
-    builder = TransactionalTopologyBuilder("routing-by-hash", "words", MemoryTransactionalSpout(DATA, Fields("word"), 1), 2)
+    builder = TransactionalTopologyBuilder(
+        "routing-by-hash", "words", MemoryTransactionalSpout(DATA, Fields("word"), 1), 2
+    )
     builder.set_bolt("deal", deal, 2).shuffle_grouping("words")
-    builder.set_bolt("count", Count(SqliteStore(file, "buckets")), 2).fields_grouping("deal", Fields("bucket"))
+    builder.set_bolt("count", Count(SqliteStore(file, "buckets")), 2).fields_grouping(
+        "deal", Fields("bucket")
+    )
     return builder.build_topology()
 
 

@@ -42,7 +42,13 @@ DATA: dict[int, list[tuple[Any, ...]]] = {0: [(1,), (2,), (3,)], 1: [(10,), (20,
 class WrongTotal(BaseTransactionalBolt, ICommitter):
     """Adds the batch to the total, unless the total is stamped with this transaction."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.sum = 0
 
@@ -55,7 +61,9 @@ class WrongTotal(BaseTransactionalBolt, ICommitter):
         try:
             total, stored_txid = database.execute("SELECT total, txid FROM total").fetchone()
             if self.is_new(stored_txid):
-                database.execute("UPDATE total SET total = ?, txid = ?", [total + self.sum, self.attempt.txid])
+                database.execute(
+                    "UPDATE total SET total = ?, txid = ?", [total + self.sum, self.attempt.txid]
+                )
             database.execute("COMMIT")
         except BaseException:
             database.execute("ROLLBACK")
@@ -103,7 +111,9 @@ def reset() -> None:
 
 def make_topology(total: WrongTotal) -> Any:
     """The topology with ``total`` as its committer."""
-    builder = TransactionalTopologyBuilder("stamped-equality", "numbers", MemoryTransactionalSpout(DATA, Fields("number"), 1), 2)
+    builder = TransactionalTopologyBuilder(
+        "stamped-equality", "numbers", MemoryTransactionalSpout(DATA, Fields("number"), 1), 2
+    )
     builder.set_bolt("total", total).global_grouping("numbers")
     return builder.build_topology()
 

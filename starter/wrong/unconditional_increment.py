@@ -38,7 +38,13 @@ DATA: dict[int, list[tuple[Any, ...]]] = {0: [(1,), (2,), (3,)], 1: [(10,), (20,
 class WrongTotal(BaseTransactionalBolt, ICommitter):
     """Adds the batch to the number in a file."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.sum = 0
 
@@ -86,7 +92,9 @@ def reset() -> None:
 
 def make_topology(total: WrongTotal) -> Any:
     """The topology with ``total`` as its committer."""
-    builder = TransactionalTopologyBuilder("unconditional-increment", "numbers", MemoryTransactionalSpout(DATA, Fields("number"), 1), 2)
+    builder = TransactionalTopologyBuilder(
+        "unconditional-increment", "numbers", MemoryTransactionalSpout(DATA, Fields("number"), 1), 2
+    )
     builder.set_bolt("total", total).global_grouping("numbers")
     return builder.build_topology()
 

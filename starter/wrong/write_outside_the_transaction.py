@@ -43,7 +43,13 @@ class WrongTotal(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.sum = 0
 
@@ -64,7 +70,9 @@ class CorrectedTotal(WrongTotal):
     def finish_batch(self) -> None:
         with self.store.transaction(self.context, self.attempt) as transaction:
             total = transaction.update("total", lambda total: (total or 0) + self.sum).curr
-            transaction.update(("line", self.attempt.txid), lambda _: f"{self.sum} added, {total} in all")
+            transaction.update(
+                ("line", self.attempt.txid), lambda _: f"{self.sum} added, {total} in all"
+            )
 
 
 def path() -> Path:
@@ -87,8 +95,12 @@ def reset() -> None:
 
 def make_topology(total: type[WrongTotal]) -> Any:
     """The topology with a ``total`` as its committer."""
-    builder = TransactionalTopologyBuilder("write-outside", "numbers", MemoryTransactionalSpout(DATA, Fields("number"), 1), 2)
-    builder.set_bolt("total", total(SqliteStore(path().with_suffix(".db"), "total"))).global_grouping("numbers")
+    builder = TransactionalTopologyBuilder(
+        "write-outside", "numbers", MemoryTransactionalSpout(DATA, Fields("number"), 1), 2
+    )
+    builder.set_bolt(
+        "total", total(SqliteStore(path().with_suffix(".db"), "total"))
+    ).global_grouping("numbers")
     return builder.build_topology()
 
 

@@ -38,7 +38,13 @@ DATA: dict[int, list[tuple[Any, ...]]] = {0: [(1,), (2,), (3,)], 1: [(10,), (20,
 class WrongCount(BaseBatchBolt):
     """Counts tuples in a file."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.count = 0
 
@@ -86,7 +92,9 @@ def reset() -> None:
 
 def make_topology(count: WrongCount) -> Any:
     """The topology with ``count`` as its bolt."""
-    builder = TransactionalTopologyBuilder("write-while-processing", "numbers", MemoryTransactionalSpout(DATA, Fields("number"), 1), 2)
+    builder = TransactionalTopologyBuilder(
+        "write-while-processing", "numbers", MemoryTransactionalSpout(DATA, Fields("number"), 1), 2
+    )
     builder.set_bolt("count", count).global_grouping("numbers")
     return builder.build_topology()
 

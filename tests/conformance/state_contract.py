@@ -12,7 +12,16 @@ from typing import Protocol
 from tests.patience import PATIENCE_S
 from txtopo import errors
 from txtopo.state import base
-from txtopo.state.base import Check, Create, Delete, Node, Operation, Set, StateConflictError, StateStore
+from txtopo.state.base import (
+    Check,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Set,
+    StateConflictError,
+    StateStore,
+)
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
 
@@ -65,7 +74,8 @@ def _eventually(condition: Callable[[], bool], expected: str) -> None:
 
 
 @CONTRACT.clause(
-    "what was created is read, and its version counts the sets", 25,
+    "what was created is read, and its version counts the sets",
+    25,
     cure="A version is 0 when a node is created and grows by one with every Set.",
 )
 def _versions(subject: Subject) -> None:
@@ -76,23 +86,44 @@ def _versions(subject: Subject) -> None:
     equal(store.get("/a"), Node(b"", 2), "the node after two sets")
 
 
-@CONTRACT.clause("an absent node is None and has no children", 25, cure="Absence is an answer, not an error.")
+@CONTRACT.clause(
+    "an absent node is None and has no children", 25, cure="Absence is an answer, not an error."
+)
 def _absent(subject: Subject) -> None:
     store = subject.connect()
-    equal((store.get("/absent"), store.children("/absent"), store.children("/")), (None, [], []), "get and children of nothing")
+    equal(
+        (store.get("/absent"), store.children("/absent"), store.children("/")),
+        (None, [], []),
+        "get and children of nothing",
+    )
 
 
-@CONTRACT.clause("children are names, sorted, and only of the next level", 25, cure="Return names, not paths.")
+@CONTRACT.clause(
+    "children are names, sorted, and only of the next level", 25, cure="Return names, not paths."
+)
 def _children(subject: Subject) -> None:
     store = subject.connect()
     store.multi([Create("/a"), Create("/a/c"), Create("/a/b"), Create("/a/b/d"), Create("/ab")])
-    equal((store.children("/a"), store.children("/")), (["b", "c"], ["a", "ab"]), "the children of /a and of /")
+    equal(
+        (store.children("/a"), store.children("/")),
+        (["b", "c"], ["a", "ab"]),
+        "the children of /a and of /",
+    )
 
 
 @CONTRACT.clause("a multi may build on its own operations", 25, cure=_MULTI)
 def _building(subject: Subject) -> None:
     store = subject.connect()
-    store.multi([Create("/a"), Create("/a/b", b"x"), Set("/a/b", b"y", version=0), Delete("/a/b", version=1), Create("/a/b", b"z"), Check("/a/b", 0)])
+    store.multi(
+        [
+            Create("/a"),
+            Create("/a/b", b"x"),
+            Set("/a/b", b"y", version=0),
+            Delete("/a/b", version=1),
+            Create("/a/b", b"z"),
+            Check("/a/b", 0),
+        ]
+    )
     equal(store.get("/a/b"), Node(b"z", 0), "the node in the end")
 
 
@@ -107,7 +138,11 @@ _REFUSED: list[tuple[list[Operation], int, base.ConflictReason]] = [
     ([Check("/absent", 0)], 0, "missing"),
     ([Check("/a", 1)], 0, "version"),
     ([Create("/b", ephemeral=True), Create("/b/c")], 1, "ephemeral parent"),
-    ([Set("/a", b"changed"), Delete("/a/x"), Create("/new"), Check("/a", 0), Delete("/a")], 3, "version"),
+    (
+        [Set("/a", b"changed"), Delete("/a/x"), Create("/new"), Check("/a", 0), Delete("/a")],
+        3,
+        "version",
+    ),
 ]
 
 
@@ -118,9 +153,21 @@ def _refused(subject: Subject) -> None:
     for operations, culprit, reason in _REFUSED:
         multi = functools.partial(store.multi, operations)
         conflict = refused(StateConflictError, multi, f"{operations}", operations[culprit].path)
-        equal((conflict.operation, conflict.reason), (operations[culprit], reason), f"operation and reason when {operations} is refused")
-        equal((store.children("/"), store.children("/a")), (["a"], ["x"]), f"the nodes after {operations} was refused")
-        equal((store.get("/a"), store.get("/a/x")), (Node(b"a", 0), Node(b"x", 0)), f"their data after {operations} was refused")
+        equal(
+            (conflict.operation, conflict.reason),
+            (operations[culprit], reason),
+            f"operation and reason when {operations} is refused",
+        )
+        equal(
+            (store.children("/"), store.children("/a")),
+            (["a"], ["x"]),
+            f"the nodes after {operations} was refused",
+        )
+        equal(
+            (store.get("/a"), store.get("/a/x")),
+            (Node(b"a", 0), Node(b"x", 0)),
+            f"their data after {operations} was refused",
+        )
 
 
 @CONTRACT.clause("an ephemeral node goes when its session is closed", 26, cure=_SESSION)
@@ -132,20 +179,30 @@ def _closed_session(subject: Subject) -> None:
     true(store.get("/stays") is not None, "the other node has gone, too")
 
 
-@CONTRACT.clause("an ephemeral node goes when its session expires, and the client goes on with a new one", 26, cure=_SESSION, only="expiring")
+@CONTRACT.clause(
+    "an ephemeral node goes when its session expires, and the client goes on with a new one",
+    26,
+    cure=_SESSION,
+    only="expiring",
+)
 def _expired_session(subject: Subject) -> None:
     store = subject.connect()
     assert subject.expire is not None
     store.multi([Create("/gone", ephemeral=True), Create("/stays")])
     before = store.session
     subject.expire(store)
-    _eventually(lambda: store.wait_until_connected(1) and store.get("/gone") is None, "the ephemeral node goes")
+    _eventually(
+        lambda: store.wait_until_connected(1) and store.get("/gone") is None,
+        "the ephemeral node goes",
+    )
     true(store.session not in (0, before), f"the session is still {store.session}")
     store.multi([Create("/gone", ephemeral=True)])
     true(store.get("/stays") is not None, "the other node has gone, too")
 
 
-@CONTRACT.clause("a node made again by another session survives the end of the first", 26, cure=_SESSION)
+@CONTRACT.clause(
+    "a node made again by another session survives the end of the first", 26, cure=_SESSION
+)
 def _made_again(subject: Subject) -> None:
     store, other = subject.connect(), subject.connect()
     other.multi([Create("/lease", b"theirs", ephemeral=True)])
@@ -154,7 +211,11 @@ def _made_again(subject: Subject) -> None:
     equal(store.get("/lease"), Node(b"ours", 0), "the node that was made again")
 
 
-@CONTRACT.clause("every request counts as one round trip", 25, cure="Count a request when it is sent, also if it is refused.")
+@CONTRACT.clause(
+    "every request counts as one round trip",
+    25,
+    cure="Count a request when it is sent, also if it is refused.",
+)
 def _round_trips(subject: Subject) -> None:
     store = subject.connect()
     before = store.round_trips
@@ -165,17 +226,25 @@ def _round_trips(subject: Subject) -> None:
     equal(store.round_trips - before, 4, "the round trips of four requests")
 
 
-@CONTRACT.clause("ensure makes parents, and leaves what is there", cure="Inherit ensure from StateStore.")
+@CONTRACT.clause(
+    "ensure makes parents, and leaves what is there", cure="Inherit ensure from StateStore."
+)
 def _ensure(subject: Subject) -> None:
     store = subject.connect()
     store.multi([Create("/a", b"kept")])
     for _ in range(2):
         store.ensure("/a/b/c")
         store.ensure("/")
-    equal((store.get("/a"), store.get("/a/b/c")), (Node(b"kept", 0), Node(b"", 0)), "the nodes /a and /a/b/c")
+    equal(
+        (store.get("/a"), store.get("/a/b/c")),
+        (Node(b"kept", 0), Node(b"", 0)),
+        "the nodes /a and /a/b/c",
+    )
 
 
-@CONTRACT.clause("sessions that ensure the same path at once do not disturb each other", 26, cure=_MULTI)
+@CONTRACT.clause(
+    "sessions that ensure the same path at once do not disturb each other", 26, cure=_MULTI
+)
 def _ensure_at_once(subject: Subject) -> None:
     stores = [subject.connect() for _ in range(_SESSIONS_AT_ONCE)]
     barrier, failures = threading.Barrier(len(stores)), list[BaseException]()
@@ -196,7 +265,9 @@ def _ensure_at_once(subject: Subject) -> None:
     true(stores[0].get("/deep/er/still") is not None, "the path is not there")
 
 
-@CONTRACT.clause("a path that ZooKeeper would refuse is refused", cure="Use check_path of txtopo.state.base.")
+@CONTRACT.clause(
+    "a path that ZooKeeper would refuse is refused", cure="Use check_path of txtopo.state.base."
+)
 def _paths(subject: Subject) -> None:
     store = subject.connect()
     for path in _BAD_PATHS:
@@ -205,14 +276,23 @@ def _paths(subject: Subject) -> None:
             refused(ValueError, call, f"the path {path!r}", "path of a znode")
 
 
-@CONTRACT.clause("a closed session answers nothing, at once", 26, cure="Remember that it was closed; close() may be called again.")
+@CONTRACT.clause(
+    "a closed session answers nothing, at once",
+    26,
+    cure="Remember that it was closed; close() may be called again.",
+)
 def _closed(subject: Subject) -> None:
     store = subject.connect()
     store.close()
     store.close()
     equal(store.session, 0, "the id of a closed session")
     refused(errors.ZooKeeperUnavailableError, lambda: store.get("/"), "reading from it", "closed")
-    refused(errors.ZooKeeperUnavailableError, lambda: store.multi([Create("/a")]), "writing to it", "closed")
+    refused(
+        errors.ZooKeeperUnavailableError,
+        lambda: store.multi([Create("/a")]),
+        "writing to it",
+        "closed",
+    )
 
 
 @CONTRACT.clause("large data comes back whole", 25, cure="Keep up to 512 KiB in a node.")
@@ -229,7 +309,9 @@ STATE_CLAUSES: tuple[StateClause, ...] = tuple(CONTRACT.clauses)
 """
 
 
-def check_state(make_store: MakeStateStore, *, expire: Expire | None = None, prefix: str = "contract") -> int:
+def check_state(
+    make_store: MakeStateStore, *, expire: Expire | None = None, prefix: str = "contract"
+) -> int:
     """Run a store of znodes through its whole contract; returns how many clauses were checked.
 
     ``make_store(place)`` opens a session with the store at ``place``: empty the first time,
@@ -246,7 +328,9 @@ def check_state(make_store: MakeStateStore, *, expire: Expire | None = None, pre
     return len(chosen)
 
 
-def check_clause(clause: StateClause, make_store: MakeStateStore, *, expire: Expire | None, place: str) -> None:
+def check_clause(
+    clause: StateClause, make_store: MakeStateStore, *, expire: Expire | None, place: str
+) -> None:
     """Check one clause, for suites that make a test of each."""
     subject = Subject(make_store, expire, place)
     try:

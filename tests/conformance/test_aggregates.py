@@ -24,7 +24,9 @@ def checked(aggregator: Any, keys: tuple[str, ...] = ("word",), late_tasks: bool
         return seen[-1]
 
     make = functools.partial(aggregated, aggregator=aggregator, keys=keys)
-    report = check_bolt_idempotence(make, effects=noted, other_processes=False, late_tasks=late_tasks)
+    report = check_bolt_idempotence(
+        make, effects=noted, other_processes=False, late_tasks=late_tasks
+    )
     assert report.components == ("kept", "changes")
     assert report.points > 2
     assert in_a_plain_loop(aggregator, keys) in seen
@@ -40,7 +42,9 @@ def test_an_aggregate_equals_a_plain_loop_and_emits_its_changes(name: str) -> No
 @pytest.mark.thorough
 @pytest.mark.rule(17, 28)
 @pytest.mark.parametrize("name", ["sum", "longest"])
-def test_combining_in_portions_gives_the_same_aggregate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_combining_in_portions_gives_the_same_aggregate(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(aggregate, "COMBINED_KEYS_MAX", 1)
     checked(BY_NAME[name])
 
@@ -48,16 +52,24 @@ def test_combining_in_portions_gives_the_same_aggregate(name: str, monkeypatch: 
 @pytest.mark.in_gate("two fields-balance", "no key-balance")
 @pytest.mark.rule(28, 32)
 @pytest.mark.parametrize("name", ["sum", "balance"])
-@pytest.mark.parametrize("keys", [("word", "day"), ("day",), ()], ids=["two fields", "a number", "no key"])
-def test_the_key_may_be_of_several_fields_of_one_or_of_none(keys: tuple[str, ...], name: str) -> None:
+@pytest.mark.parametrize(
+    "keys", [("word", "day"), ("day",), ()], ids=["two fields", "a number", "no key"]
+)
+def test_the_key_may_be_of_several_fields_of_one_or_of_none(
+    keys: tuple[str, ...], name: str
+) -> None:
     checked(BY_NAME[name], keys, late_tasks=False)
 
 
 @pytest.mark.in_gate("mean")
 @pytest.mark.rule(28, 30, 31)
 @pytest.mark.parametrize("name", ["sum", "max", "mean", "longest", "balance"])
-def test_over_an_opaque_spout_every_tuple_counts_once_under_any_failure(name: str, tmp_path: Path) -> None:
-    report = simulate(aggregated(tmp_path, BY_NAME[name], opaque=True, history=False).build_topology(), seeds=25)
+def test_over_an_opaque_spout_every_tuple_counts_once_under_any_failure(
+    name: str, tmp_path: Path
+) -> None:
+    report = simulate(
+        aggregated(tmp_path, BY_NAME[name], opaque=True, history=False).build_topology(), seeds=25
+    )
     assert report.violation is None, report.violation
     assert report.schedules == 25
 
@@ -65,6 +77,12 @@ def test_over_an_opaque_spout_every_tuple_counts_once_under_any_failure(name: st
 @pytest.mark.in_gate("opaque")
 @pytest.mark.rule(17, 28, 29)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
-def test_counting_the_emissions_of_an_aggregate_is_right_under_any_failure(opaque: bool, tmp_path: Path) -> None:
-    report = simulate(aggregated(tmp_path, Count(), opaque=opaque).build_topology(), {"max_spout_pending": 3}, seeds=40)
+def test_counting_the_emissions_of_an_aggregate_is_right_under_any_failure(
+    opaque: bool, tmp_path: Path
+) -> None:
+    report = simulate(
+        aggregated(tmp_path, Count(), opaque=opaque).build_topology(),
+        {"max_spout_pending": 3},
+        seeds=40,
+    )
     assert report.violation is None, report.violation

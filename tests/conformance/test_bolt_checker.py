@@ -1,5 +1,4 @@
-"""``check_bolt_idempotence`` finds the classic mistakes, and names component, difference and rule.
-"""
+"""``check_bolt_idempotence`` finds the classic mistakes, and names component, difference and rule."""
 
 from __future__ import annotations
 
@@ -12,8 +11,20 @@ import pytest
 
 from tests.wrong import bolts
 from tests.wrong.bolts import BATCHES, FIELDS, ledger
-from txtopo import BaseBasicBolt, FailedException, Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, UsageError
-from txtopo.testing import BoltReport, ContractError, MemoryTransactionalSpout, check_bolt_idempotence
+from txtopo import (
+    BaseBasicBolt,
+    FailedException,
+    Fields,
+    OutputFieldsDeclarer,
+    TransactionalTopologyBuilder,
+    UsageError,
+)
+from txtopo.testing import (
+    BoltReport,
+    ContractError,
+    MemoryTransactionalSpout,
+    check_bolt_idempotence,
+)
 
 
 def check(make: Any, **options: Any) -> BoltReport:
@@ -37,44 +48,80 @@ def broken(make: Any, rule: int | None, *naming: str, **options: Any) -> Contrac
 
 @pytest.mark.rule(29)
 def test_the_classic_comparison_with_the_stored_txid_is_found() -> None:
-    naming = ("component 'bolt'", "a late task of attempt 1:0 ran", "'dog' is 5, it should be 3", "stored.txid != txid")
+    naming = (
+        "component 'bolt'",
+        "a late task of attempt 1:0 ran",
+        "'dog' is 5, it should be 3",
+        "stored.txid != txid",
+    )
     broken(bolts.ClassicNotEqual, 29, *naming, effects=ledger)
 
 
 def test_the_check_of_late_tasks_can_be_left_out() -> None:
-    assert check(bolts.ClassicNotEqual, effects=ledger, late_tasks=False, other_processes=False).transactions == 4
+    assert (
+        check(
+            bolts.ClassicNotEqual, effects=ledger, late_tasks=False, other_processes=False
+        ).transactions
+        == 4
+    )
 
 
 @pytest.mark.rule(28)
 def test_an_unconditional_increment() -> None:
-    naming = ("component 'bolt'", "after attempt 1:0 was committed and replayed as 1:1", "'cat' is 8, it should be 4")
+    naming = (
+        "component 'bolt'",
+        "after attempt 1:0 was committed and replayed as 1:1",
+        "'cat' is 8, it should be 4",
+    )
     broken(bolts.UnconditionalIncrement, 28, *naming, effects=ledger)
 
 
 @pytest.mark.rule(28)
 def test_a_write_outside_the_transaction() -> None:
-    naming = ("failed (told to fail after a transaction of the store 'bolt/counts'", "'cat' is missing, it should be 4")
+    naming = (
+        "failed (told to fail after a transaction of the store 'bolt/counts'",
+        "'cat' is missing, it should be 4",
+    )
     broken(bolts.OutsideTheTransaction, 28, *naming, effects=ledger)
 
 
 @pytest.mark.rule(10)
 def test_state_in_a_module_global() -> None:
-    naming = ("store 'counts' (bolt)", "a second time in one process", "'cat' is 9, it should be 4", "module globals")
+    naming = (
+        "store 'counts' (bolt)",
+        "a second time in one process",
+        "'cat' is 9, it should be 4",
+        "module globals",
+    )
     bolts.forget()
     broken(bolts.StateInAGlobal, 10, *naming)
 
 
 @pytest.mark.rule(28)
 def test_a_module_global_that_another_process_does_not_have() -> None:
-    naming = ("was committed in one process and replayed as 1:1 in another", "'cat' is 8, it should be 4")
+    naming = (
+        "was committed in one process and replayed as 1:1 in another",
+        "'cat' is 8, it should be 4",
+    )
     broken(bolts.AppliedInAGlobal, 28, *naming, effects=ledger)
     assert check(bolts.AppliedInAGlobal, effects=ledger, other_processes=False).transactions == 4
 
 
 @pytest.mark.rule(32)
 def test_a_write_in_the_processing_phase() -> None:
-    broken(bolts.WritesWhileProcessing, 32, "in the processing phase of attempt 1:0", "'cat' is 4, it should not be there", effects=ledger)
-    broken(bolts.StoreWhileProcessing, 32, "execute of attempt 1:0 in the processing phase", "Make the bolt an ICommitter")
+    broken(
+        bolts.WritesWhileProcessing,
+        32,
+        "in the processing phase of attempt 1:0",
+        "'cat' is 4, it should not be there",
+        effects=ledger,
+    )
+    broken(
+        bolts.StoreWhileProcessing,
+        32,
+        "execute of attempt 1:0 in the processing phase",
+        "Make the bolt an ICommitter",
+    )
 
 
 @pytest.mark.rule(16, 17)
@@ -88,7 +135,12 @@ def test_routing_by_hash() -> None:
 
 @pytest.mark.rule(28)
 def test_emitting_only_what_was_applied_now() -> None:
-    broken(bolts.EmitsWhatItApplied, 28, "emits other tuples", "2 missing, namely ('default', None, ('cat', 4))")
+    broken(
+        bolts.EmitsWhatItApplied,
+        28,
+        "emits other tuples",
+        "2 missing, namely ('default', None, ('cat', 4))",
+    )
 
 
 @pytest.mark.rule(28)
@@ -98,12 +150,20 @@ def test_an_answer_that_names_the_attempt() -> None:
 
 @pytest.mark.rule(12)
 def test_a_member_that_cannot_be_held() -> None:
-    broken(bolts.CannotBeHeld, 12, "component 'bolt'", "one of its attributes cannot be pickled", "context.resource")
+    broken(
+        bolts.CannotBeHeld,
+        12,
+        "component 'bolt'",
+        "one of its attributes cannot be pickled",
+        "context.resource",
+    )
 
 
 @pytest.mark.rule(32)
 def test_two_tasks_that_write_one_key() -> None:
-    broken(bolts.Right, 32, "fields_grouping on the key", batches=[[("cat", 1), ("cat", 2)]], tasks=2)
+    broken(
+        bolts.Right, 32, "fields_grouping on the key", batches=[[("cat", 1), ("cat", 2)]], tasks=2
+    )
 
 
 def test_a_bug_is_shown_with_its_traceback() -> None:
@@ -122,9 +182,13 @@ def test_an_unplanned_failure_is_shown() -> None:
 
 def test_a_topology_names_the_component_that_is_wrong() -> None:
     def make(directory: Path) -> Any:
-        builder = TransactionalTopologyBuilder("counts", "spout", MemoryTransactionalSpout({0: [("cat", 1), ("dog", 2)]}, FIELDS, 2))
+        builder = TransactionalTopologyBuilder(
+            "counts", "spout", MemoryTransactionalSpout({0: [("cat", 1), ("dog", 2)]}, FIELDS, 2)
+        )
         builder.set_bolt("right", bolts.Right(directory)).global_grouping("spout")
-        builder.set_bolt("wrong", bolts.EmitsWhatItApplied(directory / "wrong")).global_grouping("right")
+        builder.set_bolt("wrong", bolts.EmitsWhatItApplied(directory / "wrong")).global_grouping(
+            "right"
+        )
         (directory / "wrong").mkdir()
         return builder.build_topology()
 
@@ -148,7 +212,9 @@ numbered: list[int] = []
 @pytest.mark.rule(15, 28)
 def test_a_basic_bolt_downstream_of_a_committer_is_checked_too() -> None:
     def make(directory: Path) -> Any:
-        builder = TransactionalTopologyBuilder("counts", "spout", MemoryTransactionalSpout({0: [("cat", 1), ("dog", 2)]}, FIELDS, 2))
+        builder = TransactionalTopologyBuilder(
+            "counts", "spout", MemoryTransactionalSpout({0: [("cat", 1), ("dog", 2)]}, FIELDS, 2)
+        )
         builder.set_bolt("right", bolts.Right(directory)).global_grouping("spout")
         builder.set_bolt("wrong", Numbers()).global_grouping("right")
         return builder.build_topology()
@@ -184,12 +250,16 @@ def _without_store(directory: Path) -> Any:
 
 
 def _without_committer() -> Any:
-    builder = TransactionalTopologyBuilder("basic", "spout", MemoryTransactionalSpout({}, ["word"], 1))
+    builder = TransactionalTopologyBuilder(
+        "basic", "spout", MemoryTransactionalSpout({}, ["word"], 1)
+    )
     builder.set_bolt("basic", Basic()).global_grouping("spout")
     return builder
 
 
-def test_a_bolt_that_cannot_be_made_in_another_process_is_refused_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bolt_that_cannot_be_made_in_another_process_is_refused_with_the_cure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     here_only = types.ModuleType("here_only")
     exec("def help(): pass", vars(here_only))
     monkeypatch.setitem(sys.modules, "here_only", here_only)

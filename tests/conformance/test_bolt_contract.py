@@ -20,7 +20,9 @@ RULES = pytest.mark.rule(10, 12, 28, 29, 32)
 @RULES
 @pytest.mark.parametrize("module", [transactional_global_count, transactional_words])
 def test_the_topologies_of_storms_documentation_keep_the_contract(module: Any) -> None:
-    report = check_bolt_idempotence(lambda directory: module.make_topology(directory / "store.db"), transactions=3)
+    report = check_bolt_idempotence(
+        lambda directory: module.make_topology(directory / "store.db"), transactions=3
+    )
     expected = {transactional_global_count: ("sum",), transactional_words: ("count", "buckets")}
     assert (report.components, report.transactions) == (expected[module], 3)
     assert report.points > 2
@@ -30,15 +32,21 @@ def test_the_topologies_of_storms_documentation_keep_the_contract(module: Any) -
 @pytest.mark.thorough
 @RULES
 def test_a_topology_of_our_own_tests_keeps_the_contract() -> None:
-    report = check_bolt_idempotence(lambda directory: FaultyCount("faulty", directory).topology, other_processes=False)
+    report = check_bolt_idempotence(
+        lambda directory: FaultyCount("faulty", directory).topology, other_processes=False
+    )
     assert (report.components, report.transactions) == (("count", "after"), len(WORDS) // 4)
 
 
 @pytest.mark.in_gate("three tasks")
 @RULES
-@pytest.mark.parametrize(("tasks", "group_by"), [(1, []), (3, ["word"])], ids=["one task", "three tasks"])
+@pytest.mark.parametrize(
+    ("tasks", "group_by"), [(1, []), (3, ["word"])], ids=["one task", "three tasks"]
+)
 def test_a_bolt_that_writes_to_a_store_keeps_the_contract(tasks: int, group_by: list[str]) -> None:
-    report = check_bolt_idempotence(bolts.Right, bolts.BATCHES, fields=bolts.FIELDS, tasks=tasks, group_by=group_by)
+    report = check_bolt_idempotence(
+        bolts.Right, bolts.BATCHES, fields=bolts.FIELDS, tasks=tasks, group_by=group_by
+    )
     assert (report.components, report.transactions) == (("bolt",), len(bolts.BATCHES))
 
 

@@ -51,7 +51,11 @@ class Forgetful(Mean):
         return None if left[1] + right[1] == 3 else super().combine(left, right)
 
 
-@pytest.mark.parametrize("combiner", [Count(), Sum("cents"), Min("cents"), Max("cents"), Mean()], ids=lambda combiner: type(combiner).__name__)
+@pytest.mark.parametrize(
+    "combiner",
+    [Count(), Sum("cents"), Min("cents"), Max("cents"), Mean()],
+    ids=lambda combiner: type(combiner).__name__,
+)
 def test_a_combiner_with_one_result_for_every_cut_passes(combiner: CombinerAggregator) -> None:
     assert check_combiner(combiner, ROWS, fields=["cents"]) == 7
 
@@ -59,14 +63,28 @@ def test_a_combiner_with_one_result_for_every_cut_passes(combiner: CombinerAggre
 @pytest.mark.parametrize(
     ("combiner", "rows", "message"),
     [
-        (MeanOfMeans(), ROWS, r"MeanOfMeans\.combine makes .* of all tuples one by one, and .* of \[3\.1\] and \[0\.2, 5\.7, 4\.4\]\n.*associative"),
-        (Last(), ROWS, r"Last\.combine makes 4\.4 of all tuples one by one, and 3\.1 of \[0\.2, 5\.7, 4\.4\] and \[3\.1\]"),
+        (
+            MeanOfMeans(),
+            ROWS,
+            r"MeanOfMeans\.combine makes .* of all tuples one by one, and .* of \[3\.1\] and \[0\.2, 5\.7, 4\.4\]\n.*associative",
+        ),
+        (
+            Last(),
+            ROWS,
+            r"Last\.combine makes 4\.4 of all tuples one by one, and 3\.1 of \[0\.2, 5\.7, 4\.4\] and \[3\.1\]",
+        ),
         (Mean(), [(1.0,), (float("inf"),)], r"Mean\.init makes \[inf, 1\] of \(inf,\)"),
         (InPlace(), ROWS, r"InPlace\.combine changed .*\n.*Make a new value"),
         (Forgetful(), ROWS, r"Forgetful\.combine makes None of \[3\.3.*, 2\] and \[5\.7, 1\]"),
-        (Sum("cents"), [(1.0,), (float("nan"),)], r"Sum\.init makes nan of \(nan,\)\n.*drop such tuples"),
+        (
+            Sum("cents"),
+            [(1.0,), (float("nan"),)],
+            r"Sum\.init makes nan of \(nan,\)\n.*drop such tuples",
+        ),
     ],
 )
-def test_a_combiner_that_depends_on_the_cut_is_found(combiner: CombinerAggregator, rows: list[tuple[float]], message: str) -> None:
+def test_a_combiner_that_depends_on_the_cut_is_found(
+    combiner: CombinerAggregator, rows: list[tuple[float]], message: str
+) -> None:
     with pytest.raises(ContractError, match=message):
         check_combiner(combiner, rows, fields=["cents"])

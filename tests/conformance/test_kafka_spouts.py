@@ -21,5 +21,9 @@ def test_the_kafka_spouts_keep_the_contract(kafka: KafkaServer, kind: Any) -> No
         values = [f"{partition}-{n}" for n in range(count)]
         kafka.produce(topic, values, partition)
         rows += [(value,) for value in values]
-    report = check_spout(lambda: kind(kafka.servers, topic, records_per_batch=4, format="text"), expected=rows, stories=8)
+    report = check_spout(
+        lambda: kind(kafka.servers, topic, records_per_batch=4, format="text"),
+        expected=rows,
+        stories=8,
+    )
     assert (report.is_exhausted, report.tuples, report.partitions) == (True, len(rows), 3)

@@ -24,9 +24,13 @@ def process() -> Iterator[WorkerProcess]:
     process.close()
 
 
-def write(process: WorkerProcess, store: Store, txid: int, tasks: int = 2, attempt: int = 0) -> None:
+def write(
+    process: WorkerProcess, store: Store, txid: int, tasks: int = 2, attempt: int = 0
+) -> None:
     for task in range(tasks):
-        with store.transaction(process.task("ledger", task, num_tasks=2), TransactionAttempt(txid, attempt)) as opened:
+        with store.transaction(
+            process.task("ledger", task, num_tasks=2), TransactionAttempt(txid, attempt)
+        ) as opened:
             opened.put(f"task {task}", txid)
 
 
@@ -37,7 +41,9 @@ def stands(store: Store) -> list[tuple[int, int | None]]:
 @pytest.mark.thorough
 @pytest.mark.rule(34)
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_a_fail_over_lands_between_two_store_transactions_of_one_attempt_and_a_second_one_follows(kind: str, process: WorkerProcess) -> None:
+def test_a_fail_over_lands_between_two_store_transactions_of_one_attempt_and_a_second_one_follows(
+    kind: str, process: WorkerProcess
+) -> None:
     with Replicated(kind) as servers:
         first = servers.primary
         world = World("", 1, (), store=servers.new_url())
@@ -46,7 +52,12 @@ def test_a_fail_over_lands_between_two_store_transactions_of_one_attempt_and_a_s
         write(process, store, 2, tasks=1)
 
         def elsewhere(server: Server) -> Store:
-            opened: Store = open_store(dataclasses.replace(world, store=world.store.replace(f":{first_port}/", f":{server.port}/")), "lost")
+            opened: Store = open_store(
+                dataclasses.replace(
+                    world, store=world.store.replace(f":{first_port}/", f":{server.port}/")
+                ),
+                "lost",
+            )
             return opened
 
         first_port = first.port

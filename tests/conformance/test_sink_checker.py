@@ -44,11 +44,17 @@ def test_a_sink_that_breaks_a_promise_is_told_the_promise(sink: Any) -> None:
 
 @pytest.mark.in_gate("undoes")
 @pytest.mark.rule(28, 29, 31, 32)
-@pytest.mark.parametrize("form", [{}, {"opaque": True, "mark": "written_by"}, {"opaque": True, "key": ["name"]}], ids=["inserts", "marks", "undoes"])
+@pytest.mark.parametrize(
+    "form",
+    [{}, {"opaque": True, "mark": "written_by"}, {"opaque": True, "key": ["name"]}],
+    ids=["inserts", "marks", "undoes"],
+)
 def test_the_sink_of_txtopo_keeps_the_contract(form: dict[str, Any]) -> None:
     def make(directory: Path) -> SqlSink:
         with contextlib.closing(sqlite3.connect(directory / "shop.db")) as shop:
-            shop.execute("CREATE TABLE IF NOT EXISTS sales (name TEXT PRIMARY KEY, cents INTEGER, written_by TEXT)")
+            shop.execute(
+                "CREATE TABLE IF NOT EXISTS sales (name TEXT PRIMARY KEY, cents INTEGER, written_by TEXT)"
+            )
         return SqlSink(directory / "shop.db", "sales", ["name", "cents"], **form)
 
     def contents(directory: Path) -> list[tuple[Any, ...]]:

@@ -22,7 +22,9 @@ class Shopping(Topology):
         super().__init__(sink.ledger, backend)
         self.sales, self.sink = sales, sink
 
-    def attempt(self, txid: int, attempt: int, ends_after: int | None = None) -> list[TopologyContext]:
+    def attempt(
+        self, txid: int, attempt: int, ends_after: int | None = None
+    ) -> list[TopologyContext]:
         contexts = self.contexts()
         for context in contexts:
             write(self.sink, context, txid, attempt, [rows_of(txid)[context.task_index]])
@@ -45,7 +47,9 @@ def topology(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shoppin
 
 @pytest.mark.in_gate("sqlite-*")
 @pytest.mark.rule(27, 34)
-def test_a_copy_taken_between_the_tasks_of_a_recorded_transaction_is_refused(topology: Shopping) -> None:
+def test_a_copy_taken_between_the_tasks_of_a_recorded_transaction_is_refused(
+    topology: Shopping,
+) -> None:
     for txid in (1, 2):
         topology.copies.clear()
         topology.record(topology.attempt(txid, 0), txid, 0)
@@ -53,7 +57,9 @@ def test_a_copy_taken_between_the_tasks_of_a_recorded_transaction_is_refused(top
     topology.fail_over(lagging)
     assert topology.sales.sales == [*rows_of(1), rows_of(2)[0]], "a row that was recorded is lost"
     for context in topology.contexts():
-        with pytest.raises(StateMismatchError, match=r"is behind: .*, but ZooKeeper has recorded 2\b") as caught:
+        with pytest.raises(
+            StateMismatchError, match=r"is behind: .*, but ZooKeeper has recorded 2\b"
+        ) as caught:
             write(topology.sink, context, 3, 0, [rows_of(3)[context.task_index]])
         assert caught.value.exit_code == 6
     assert topology.sales.sales == [*rows_of(1), rows_of(2)[0]], "nothing was written"

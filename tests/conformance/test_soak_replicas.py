@@ -13,8 +13,13 @@ from tests.soak import replicas
 
 @pytest.mark.rule(34)
 @pytest.mark.parametrize("backend", sorted(FACTORIES.keys() - {"memory"}))
-def test_a_copy_takes_the_place_of_one_store_with_its_fence_and_its_count(backend: str, tmp_path: Path, process: Process) -> None:
-    lost, neighbour = FACTORIES[backend](tmp_path / "a", "lost"), FACTORIES[backend](tmp_path / "a", "neighbour")
+def test_a_copy_takes_the_place_of_one_store_with_its_fence_and_its_count(
+    backend: str, tmp_path: Path, process: Process
+) -> None:
+    lost, neighbour = (
+        FACTORIES[backend](tmp_path / "a", "lost"),
+        FACTORIES[backend](tmp_path / "a", "neighbour"),
+    )
     (tmp_path / "a").mkdir(exist_ok=True)
     task = process.task(num_tasks=2)
     run(lost, task, 1, 0, x=1)
@@ -27,7 +32,9 @@ def test_a_copy_takes_the_place_of_one_store_with_its_fence_and_its_count(backen
     put_back()
     assert dict(lost.items()) == {"x": 1}
     assert [(fence.txid, fence.attempt, fence.count) for fence in lost.fences()] == [(1, 0, 1)]
-    assert dict(neighbour.items()) == ({} if backend == "sqlite" else {"x": 7}), "SQLite's stores have a file each in a soak"
+    assert dict(neighbour.items()) == ({} if backend == "sqlite" else {"x": 7}), (
+        "SQLite's stores have a file each in a soak"
+    )
     run(lost, process.task(num_tasks=2), 2, 0, x=1)
     assert dict(lost.items()) == {"x": 2}
 

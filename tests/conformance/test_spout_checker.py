@@ -9,7 +9,17 @@ import pydantic
 import pytest
 
 from tests.wrong import spouts
-from tests.wrong.spouts import Asking, Committing, Opaque, Plain, Planned, PlannedOpaque, emit_range, expected, following
+from tests.wrong.spouts import (
+    Asking,
+    Committing,
+    Opaque,
+    Plain,
+    Planned,
+    PlannedOpaque,
+    emit_range,
+    expected,
+    following,
+)
 from txtopo import FailedException, Fields, OutputFieldsDeclarer, UsageError
 from txtopo.testing import ContractError, check_spout
 
@@ -47,10 +57,22 @@ def test_a_batch_that_depends_on_the_present_source_is_found() -> None:
         spouts.SHARED["size"] = 5
         return Planned(emit_partition_batch=emit_partition_batch)
 
-    def emit_partition_batch(emitter: Any, attempt: Any, collector: Any, partition: int, metadata: Any) -> None:
-        emit_range(collector, attempt, partition, [metadata[0], min(metadata[0] + 4, spouts.SHARED["size"])])
+    def emit_partition_batch(
+        emitter: Any, attempt: Any, collector: Any, partition: int, metadata: Any
+    ) -> None:
+        emit_range(
+            collector,
+            attempt,
+            partition,
+            [metadata[0], min(metadata[0] + 4, spouts.SHARED["size"])],
+        )
 
-    broken(make, 18, "emit_partition_batch of attempt 2:", grow=lambda spout: spouts.SHARED.update(size=9))
+    broken(
+        make,
+        18,
+        "emit_partition_batch of attempt 2:",
+        grow=lambda spout: spouts.SHARED.update(size=9),
+    )
 
 
 @pytest.mark.rule(18, 23)
@@ -58,11 +80,17 @@ def test_an_empty_batch_that_does_not_stay_empty_is_found() -> None:
     def make() -> Plain:
         spouts.SHARED["grown"] = 0
         initialize = lambda c, txid, last: following(c.spout, last) or [c.spout.size] * 2  # noqa: E731
-        return Plain(emit_batch=emit_batch, is_ready=lambda c: True, initialize_transaction=initialize)
+        return Plain(
+            emit_batch=emit_batch, is_ready=lambda c: True, initialize_transaction=initialize
+        )
 
     def emit_batch(emitter: Any, attempt: Any, metadata: Any, collector: Any) -> None:
         emitter.dealt(attempt, metadata, collector)
-        if metadata[0] == metadata[1] and spouts.SHARED["grown"] == 2 and emitter.context.task_index == 0:
+        if (
+            metadata[0] == metadata[1]
+            and spouts.SHARED["grown"] == 2
+            and emitter.context.task_index == 0
+        ):
             collector.emit([attempt, 99])
 
     def grow(spout: Any) -> None:
@@ -72,32 +100,50 @@ def test_an_empty_batch_that_does_not_stay_empty_is_found() -> None:
 
 
 @pytest.mark.rule(18, 19)
-@pytest.mark.parametrize(("make", "rule", "hook"), [(Plain, 18, "emit_batch"), (Planned, 19, "emit_partition_batch")], ids=["plain", "partitioned"])
-def test_tuples_that_depend_on_the_number_of_tasks_are_found(make: Any, rule: int, hook: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "rule", "hook"),
+    [(Plain, 18, "emit_batch"), (Planned, 19, "emit_partition_batch")],
+    ids=["plain", "partitioned"],
+)
+def test_tuples_that_depend_on_the_number_of_tasks_are_found(
+    make: Any, rule: int, hook: str
+) -> None:
     def emit_batch(emitter: Any, attempt: Any, metadata: Any, collector: Any) -> None:
         for n in range(*metadata):
             if n % 2 == emitter.context.task_index:  # whatever the number of tasks
                 collector.emit([attempt, n])
 
-    def emit_partition_batch(emitter: Any, attempt: Any, collector: Any, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        emitter: Any, attempt: Any, collector: Any, partition: int, metadata: Any
+    ) -> None:
         emit_range(collector, attempt, partition % emitter.context.num_tasks, metadata)
 
     naming = f"{hook} of attempt 1:2 with 2 tasks, against 1:0 with 1"
-    broken(lambda: make(emit_batch=emit_batch, emit_partition_batch=emit_partition_batch), rule, naming)
+    broken(
+        lambda: make(emit_batch=emit_batch, emit_partition_batch=emit_partition_batch), rule, naming
+    )
 
 
 @pytest.mark.rule(17, 18)
 def test_another_order_in_another_attempt_is_found() -> None:
-    def emit_partition_batch(emitter: Any, attempt: Any, collector: Any, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        emitter: Any, attempt: Any, collector: Any, partition: int, metadata: Any
+    ) -> None:
         for n in sorted(range(*metadata), reverse=bool(attempt.attempt_id % 2)):
             collector.emit([attempt, partition * 1000 + n])
 
-    broken(lambda: Planned(emit_partition_batch=emit_partition_batch), 17, "the same tuples in another order")
+    broken(
+        lambda: Planned(emit_partition_batch=emit_partition_batch),
+        17,
+        "the same tuples in another order",
+    )
 
 
 @pytest.mark.rule(18)
 def test_storm_style_emission_that_differs_from_its_replay_is_found() -> None:
-    again = lambda emitter, attempt, collector, partition, metadata: emit_range(collector, attempt, partition, [metadata[0], metadata[1] + 1])  # noqa: E731
+    again = lambda emitter, attempt, collector, partition, metadata: emit_range(  # noqa: E731
+        collector, attempt, partition, [metadata[0], metadata[1] + 1]
+    )
     broken(lambda: Asking(emit_partition_batch=again), 18, "emit_partition_batch of attempt 1:1")
 
 
@@ -109,7 +155,11 @@ def test_a_commit_that_deletes_input_of_a_replay_is_found() -> None:
 
     def emit_batch(emitter: Any, attempt: Any, metadata: Any, collector: Any) -> None:
         emitter.emitted = list(range(*metadata))
-        emitter.dealt(attempt, metadata if spouts.SHARED["deleted"].isdisjoint(range(*metadata)) else [0, 0], collector)
+        emitter.dealt(
+            attempt,
+            metadata if spouts.SHARED["deleted"].isdisjoint(range(*metadata)) else [0, 0],
+            collector,
+        )
 
     def commit(emitter: Any, attempt: Any) -> None:
         spouts.SHARED["deleted"].update(emitter.emitted)
@@ -121,10 +171,15 @@ def test_a_commit_that_deletes_input_of_a_replay_is_found() -> None:
 def test_a_clean_up_that_goes_too_far_is_found() -> None:
     def make() -> Plain:
         spouts.SHARED["deleted"] = set()
-        return Plain(emit_batch=emit_batch, cleanup_before=lambda emitter, txid: spouts.SHARED["deleted"].update(range(txid + 2)))
+        return Plain(
+            emit_batch=emit_batch,
+            cleanup_before=lambda emitter, txid: spouts.SHARED["deleted"].update(range(txid + 2)),
+        )
 
     def emit_batch(emitter: Any, attempt: Any, metadata: Any, collector: Any) -> None:
-        emitter.dealt(attempt, [0, 0] if attempt.txid in spouts.SHARED["deleted"] else metadata, collector)
+        emitter.dealt(
+            attempt, [0, 0] if attempt.txid in spouts.SHARED["deleted"] else metadata, collector
+        )
 
     broken(make, 18, "emit_batch of attempt")
 
@@ -133,11 +188,18 @@ def test_a_clean_up_that_goes_too_far_is_found() -> None:
 
 
 @pytest.mark.rule(20)
-@pytest.mark.parametrize(("shift", "violation"), [(1, "missing"), (-1, "too many")], ids=["a gap", "an overlap"])
+@pytest.mark.parametrize(
+    ("shift", "violation"), [(1, "missing"), (-1, "too many")], ids=["a gap", "an overlap"]
+)
 @pytest.mark.parametrize("kind", ["plain", "planned", "asking", "opaque", "planned opaque"])
-def test_gaps_between_batches_are_found_when_the_content_of_the_source_is_given(kind: str, shift: int, violation: str) -> None:
+def test_gaps_between_batches_are_found_when_the_content_of_the_source_is_given(
+    kind: str, shift: int, violation: str
+) -> None:
     def shifted(half: Any, last: Any) -> Any:
-        return following(half.spout, None if last is None else [0, last[1] + (shift if last[1] < half.spout.size else 0)])
+        return following(
+            half.spout,
+            None if last is None else [0, last[1] + (shift if last[1] < half.spout.size else 0)],
+        )
 
     def emit_shifted(emitter: Any, attempt: Any, collector: Any, partition: int, last: Any) -> Any:
         metadata = shifted(emitter, last)
@@ -146,10 +208,14 @@ def test_gaps_between_batches_are_found_when_the_content_of_the_source_is_given(
 
     makes = {
         "plain": lambda: Plain(initialize_transaction=lambda c, txid, last: shifted(c, last)),
-        "planned": lambda: Planned(plan_partition_batch=lambda c, txid, partition, last: shifted(c, last)),
+        "planned": lambda: Planned(
+            plan_partition_batch=lambda c, txid, partition, last: shifted(c, last)
+        ),
         "asking": lambda: Asking(emit_partition_batch_new=emit_shifted),
         "opaque": lambda: Opaque(emit_partition_batch=emit_shifted),
-        "planned opaque": lambda: PlannedOpaque(plan_batch=lambda c, txid, last: {p: shifted(c, last.get(p)) for p in range(3)}),
+        "planned opaque": lambda: PlannedOpaque(
+            plan_batch=lambda c, txid, last: {p: shifted(c, last.get(p)) for p in range(3)}
+        ),
     }
     error = broken(makes[kind], 20, violation, expected=WHOLE if kind == "plain" else ALL)
     assert "against what the source holds" in error.what
@@ -161,15 +227,23 @@ def test_a_position_kept_in_the_coordinator_is_found_by_a_restart() -> None:
         coordinator.last = following(coordinator.spout, getattr(coordinator, "last", None))
         return coordinator.last or [0, 0]
 
-    broken(lambda: Plain(initialize_transaction=initialize, size=30), 20, "initialize_transaction and emit_batch: against a run without failures")
+    broken(
+        lambda: Plain(initialize_transaction=initialize, size=30),
+        20,
+        "initialize_transaction and emit_batch: against a run without failures",
+    )
 
 
 @pytest.mark.rule(20, 22)
-@pytest.mark.parametrize(("kind", "hook"), [(Asking, "emit_partition_batch_new"), (Opaque, "emit_partition_batch")])
+@pytest.mark.parametrize(
+    ("kind", "hook"), [(Asking, "emit_partition_batch_new"), (Opaque, "emit_partition_batch")]
+)
 def test_a_position_kept_in_a_resource_is_found_by_another_process(kind: Any, hook: str) -> None:
     def emit(emitter: Any, attempt: Any, collector: Any, partition: int, last: Any) -> Any:
         positions = emitter.context.resource("positions", dict)
-        positions[partition] = following(emitter.spout, positions.get(partition)) or positions.get(partition)
+        positions[partition] = following(emitter.spout, positions.get(partition)) or positions.get(
+            partition
+        )
         emit_range(collector, attempt, partition, positions[partition])
         return positions[partition]
 
@@ -197,7 +271,11 @@ def test_a_position_that_a_failed_attempt_moves_on_is_found_without_knowing_the_
 def test_no_progress_that_is_said_with_a_fresh_position_instead_of_none_is_found() -> None:
     def plan(coordinator: Any, txid: int, partition: int, last: Any) -> Any:
         nothing_in_every_other = [0, 0] if txid % 2 else None
-        return following(coordinator.spout, last) if txid % 2 == partition % 2 else nothing_in_every_other
+        return (
+            following(coordinator.spout, last)
+            if txid % 2 == partition % 2
+            else nothing_in_every_other
+        )
 
     broken(lambda: Planned(plan_partition_batch=plan), 20, "too many", expected=ALL)
 
@@ -208,7 +286,11 @@ def test_tuples_without_metadata_are_found(kind: Any) -> None:
     def emit(emitter: Any, attempt: Any, collector: Any, partition: int, last: Any) -> None:
         emit_range(collector, attempt, partition, [0, 2])
 
-    broken(lambda: kind(emit_partition_batch_new=emit, emit_partition_batch=emit), 21, "emitted 2 tuples but returned None as metadata")
+    broken(
+        lambda: kind(emit_partition_batch_new=emit, emit_partition_batch=emit),
+        21,
+        "emitted 2 tuples but returned None as metadata",
+    )
 
 
 def test_a_source_that_make_spout_does_not_bring_back_is_told_apart_from_a_loss() -> None:
@@ -227,14 +309,24 @@ def test_a_spout_that_is_ready_right_after_every_restart_is_found() -> None:
         return first or following(coordinator.spout, coordinator.context.last_metadata) is not None
 
     initialize = lambda c, txid, last: following(c.spout, last) or last  # noqa: E731
-    broken(lambda: Plain(is_ready=is_ready, initialize_transaction=initialize), 5, "is_ready said False before transaction", stories=0)
+    broken(
+        lambda: Plain(is_ready=is_ready, initialize_transaction=initialize),
+        5,
+        "is_ready said False before transaction",
+        stories=0,
+    )
 
 
 @pytest.mark.rule(5, 23)
 def test_a_spout_that_ends_early_after_a_restart_is_found() -> None:
     def is_ready(coordinator: Any) -> bool:
-        coordinator.left = getattr(coordinator, "left", None if coordinator.context.last_metadata is None else 0)
-        return coordinator.left is None and following(coordinator.spout, coordinator.context.last_metadata) is not None
+        coordinator.left = getattr(
+            coordinator, "left", None if coordinator.context.last_metadata is None else 0
+        )
+        return (
+            coordinator.left is None
+            and following(coordinator.spout, coordinator.context.last_metadata) is not None
+        )
 
     error = broken(lambda: Plain(is_ready=is_ready, size=40), 20, "missing")
     assert "right after a restart, is_ready said that there is no transaction" in error.what
@@ -262,7 +354,11 @@ class Turning(pydantic.BaseModel):
 
 
 @pytest.mark.rule(4)
-@pytest.mark.parametrize("value", [{1, 2}, b"x", {1: "a"}, float("nan"), object()], ids=["set", "bytes", "int key", "nan", "object"])
+@pytest.mark.parametrize(
+    "value",
+    [{1, 2}, b"x", {1: "a"}, float("nan"), object()],
+    ids=["set", "bytes", "int key", "nan", "object"],
+)
 @pytest.mark.parametrize("kind", ["plain", "planned", "asking", "opaque", "planned opaque"])
 def test_metadata_that_is_not_json_is_found(kind: str, value: Any) -> None:
     makes = {
@@ -277,7 +373,11 @@ def test_metadata_that_is_not_json_is_found(kind: str, value: Any) -> None:
 
 @pytest.mark.rule(4)
 def test_a_model_that_changes_in_json_is_found() -> None:
-    make = lambda: Plain(initialize_transaction=lambda c, txid, last: Turning(begin=0, end=9), emit_batch=lambda *_: None, metadata_type=Turning)  # noqa: E731
+    make = lambda: Plain(  # noqa: E731
+        initialize_transaction=lambda c, txid, last: Turning(begin=0, end=9),
+        emit_batch=lambda *_: None,
+        metadata_type=Turning,
+    )
     broken(make, 4, "comes back from its model as {'begin': 0, 'end': 7}")
 
 
@@ -288,8 +388,17 @@ def test_a_model_that_forgets_is_found_by_the_missing_tuples() -> None:
         return Range(begin=begin, end=end)
 
     ready = lambda c: (c.context.last_metadata or Range(begin=-1)).begin < 8  # noqa: E731
-    emit = lambda emitter, attempt, metadata, collector: emitter.dealt(attempt, [metadata.begin, metadata.end], collector)  # noqa: E731
-    broken(lambda: Plain(is_ready=ready, initialize_transaction=initialize, emit_batch=emit, metadata_type=Range), 20, "14 missing", expected=WHOLE)
+    emit = lambda emitter, attempt, metadata, collector: emitter.dealt(  # noqa: E731
+        attempt, [metadata.begin, metadata.end], collector
+    )
+    broken(
+        lambda: Plain(
+            is_ready=ready, initialize_transaction=initialize, emit_batch=emit, metadata_type=Range
+        ),
+        20,
+        "14 missing",
+        expected=WHOLE,
+    )
 
 
 # -- tasks and hooks -------------------------------------------------------------------------------
@@ -297,16 +406,26 @@ def test_a_model_that_forgets_is_found_by_the_missing_tuples() -> None:
 
 @pytest.mark.rule(19)
 def test_tasks_that_see_different_numbers_of_partitions_are_found() -> None:
-    broken(lambda: Opaque(num_partitions=lambda emitter: 2 + emitter.context.task_index % 2), 19, "num_partitions answered [2, 3]")
+    broken(
+        lambda: Opaque(num_partitions=lambda emitter: 2 + emitter.context.task_index % 2),
+        19,
+        "num_partitions answered [2, 3]",
+    )
 
 
 @pytest.mark.rule(14)
 @pytest.mark.parametrize(
     ("values", "stream", "violation"),
-    [([7], "default", "1 values for the 2 fields"), (["x", 7], "default", "as first value"), ([None, 7], "other", "which it does not declare")],
+    [
+        ([7], "default", "1 values for the 2 fields"),
+        (["x", 7], "default", "as first value"),
+        ([None, 7], "other", "which it does not declare"),
+    ],
     ids=["arity", "attempt", "stream"],
 )
-def test_emits_that_were_not_declared_are_found(values: list[Any], stream: str, violation: str) -> None:
+def test_emits_that_were_not_declared_are_found(
+    values: list[Any], stream: str, violation: str
+) -> None:
     def emit_batch(emitter: Any, attempt: Any, metadata: Any, collector: Any) -> None:
         collector.emit([value or attempt for value in values], stream)
 
@@ -339,8 +458,16 @@ def test_a_hook_that_never_stops_failing_is_found() -> None:
     def fail(*args: Any) -> None:
         raise FailedException("again")
 
-    broken(lambda: Plain(is_ready=fail), 7, "opening transaction 1 raised FailedException 20 times in a row")
-    broken(lambda: Plain(emit_batch=fail), 7, "emitting transaction 1 raised FailedException 20 times in a row")
+    broken(
+        lambda: Plain(is_ready=fail),
+        7,
+        "opening transaction 1 raised FailedException 20 times in a row",
+    )
+    broken(
+        lambda: Plain(emit_batch=fail),
+        7,
+        "emitting transaction 1 raised FailedException 20 times in a row",
+    )
 
 
 @pytest.mark.rule(7)
@@ -354,7 +481,9 @@ def test_a_hook_that_fails_now_and_then_is_none_of_the_contracts_business() -> N
 
 
 @pytest.mark.parametrize(
-    "hook", ["is_ready", "initialize_transaction", "emit_batch", "cleanup_before", "commit", "close"], ids=lambda hook: hook
+    "hook",
+    ["is_ready", "initialize_transaction", "emit_batch", "cleanup_before", "commit", "close"],
+    ids=lambda hook: hook,
 )
 def test_a_hook_that_raises_is_named_with_its_traceback(hook: str) -> None:
     def bug(*args: Any) -> None:
@@ -374,7 +503,12 @@ def test_an_object_that_is_no_spout_is_refused() -> None:
 
 
 def test_numbers_that_make_no_sense_are_refused() -> None:
-    for options in ({"transactions": 0}, {"stories": -1}, {"parallelisms": ()}, {"parallelisms": (0,)}):
+    for options in (
+        {"transactions": 0},
+        {"stories": -1},
+        {"parallelisms": ()},
+        {"parallelisms": (0,)},
+    ):
         with pytest.raises(UsageError, match="at least 1"):
             check_spout(Plain, **options)
 
@@ -391,9 +525,13 @@ def test_several_streams_and_direct_ones_are_compared_too() -> None:
         emitter.dealt(attempt, metadata, collector)
         if emitter.context.task_index == 0:
             collector.emit([attempt], "even")
-            collector.emit_direct(7 if wrong and attempt.attempt_id == 4 else 3, [attempt, 1], "direct")
+            collector.emit_direct(
+                7 if wrong and attempt.attempt_id == 4 else 3, [attempt, 1], "direct"
+            )
 
     wrong = False
-    assert check_spout(lambda: Streams(emit_batch=emit_batch), stories=2).tuples == spouts.SIZE + 4 * 2
+    assert (
+        check_spout(lambda: Streams(emit_batch=emit_batch), stories=2).tuples == spouts.SIZE + 4 * 2
+    )
     wrong = True
     broken(lambda: Streams(emit_batch=emit_batch), 18, "direct")

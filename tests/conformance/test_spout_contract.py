@@ -15,11 +15,25 @@ import pytest
 from tests.servers.clusters import Journal
 from tests.topologies.spouts import Partitioned, Ranges
 from tests.wrong import spouts
-from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout, ParquetTransactionalSpout
-from txtopo.testing import ArrowMemoryTransactionalSpout, MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, check_spout
+from txtopo.connectors.files import (
+    CsvTransactionalSpout,
+    FileTransactionalSpout,
+    JsonLinesTransactionalSpout,
+    ParquetTransactionalSpout,
+)
+from txtopo.testing import (
+    ArrowMemoryTransactionalSpout,
+    MemoryTransactionalSpout,
+    OpaqueMemoryTransactionalSpout,
+    check_spout,
+)
 
 RULES = pytest.mark.rule(4, 5, 9, 17, 18, 19, 20, 21, 22, 23)
-ROWS: dict[int, list[tuple[str]]] = {0: [(f"a{n}",) for n in range(20)], 1: [(f"b{n}",) for n in range(7)], 3: [(f"c{n}",) for n in range(12)]}
+ROWS: dict[int, list[tuple[str]]] = {
+    0: [(f"a{n}",) for n in range(20)],
+    1: [(f"b{n}",) for n in range(7)],
+    3: [(f"c{n}",) for n in range(12)],
+}
 """Partition 2 is empty."""
 
 
@@ -27,7 +41,9 @@ ROWS: dict[int, list[tuple[str]]] = {0: [(f"a{n}",) for n in range(20)], 1: [(f"
 @RULES
 @pytest.mark.parametrize("always_ready", [False, True], ids=["ready with data", "always ready"])
 @pytest.mark.parametrize("kind", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
-def test_the_memory_spouts_keep_the_contract_while_rows_and_partitions_are_added(kind: Any, always_ready: bool) -> None:
+def test_the_memory_spouts_keep_the_contract_while_rows_and_partitions_are_added(
+    kind: Any, always_ready: bool
+) -> None:
     instances: list[Any] = []
     numbers = itertools.count()
 
@@ -55,7 +71,9 @@ def test_the_opaque_memory_spout_keeps_the_contract_while_a_partition_is_away_fo
         return instances[-1]
 
     rows = itertools.chain.from_iterable(ROWS.values())
-    report = check_spout(make, expected=rows, grow=lambda spout: spout.set_disabled(1, next(turns)), stories=20)
+    report = check_spout(
+        make, expected=rows, grow=lambda spout: spout.set_disabled(1, next(turns)), stories=20
+    )
     assert report.is_exhausted
     for spout in instances:
         spout.close()
@@ -72,7 +90,11 @@ class Files:
         """Five files: an empty file, and a file without an end of its last line, are among them."""
         self.numbers = itertools.count()
         for file, lines in enumerate([3, 0, 11, 1, 4]):
-            self.path(file).write_text("".join(self.line(next(self.numbers)) + "\n" for _ in range(lines)).rstrip("\n" if file == 2 else ""))
+            self.path(file).write_text(
+                "".join(self.line(next(self.numbers)) + "\n" for _ in range(lines)).rstrip(
+                    "\n" if file == 2 else ""
+                )
+            )
 
     def path(self, file: int) -> Path:
         return self.directory / f"{file}.txt"
@@ -87,14 +109,26 @@ class Files:
 @RULES
 @pytest.mark.parametrize("partitions", [1, 2, 7])
 @pytest.mark.parametrize("format", ["lines", "json"])
-def test_the_file_spout_keeps_the_contract_while_the_last_file_grows(tmp_path: Path, format: Any, partitions: int) -> None:
-    line: Callable[[int], str] = (lambda n: f"line {n} žluťoučký") if format == "lines" else (lambda n: json.dumps({"n": n, "text": "x" * (n % 5)}))
+def test_the_file_spout_keeps_the_contract_while_the_last_file_grows(
+    tmp_path: Path, format: Any, partitions: int
+) -> None:
+    line: Callable[[int], str] = (
+        (lambda n: f"line {n} žluťoučký")
+        if format == "lines"
+        else (lambda n: json.dumps({"n": n, "text": "x" * (n % 5)}))
+    )
     files = Files(tmp_path, line)
 
     def make() -> FileTransactionalSpout:
         files.write()
         fields = ("line",) if format == "lines" else ("n", "text")
-        return FileTransactionalSpout(str(tmp_path / "*.txt"), bytes_per_batch=40, partitions=partitions, fields=fields, format=format)
+        return FileTransactionalSpout(
+            str(tmp_path / "*.txt"),
+            bytes_per_batch=40,
+            partitions=partitions,
+            fields=fields,
+            format=format,
+        )
 
     expected = [(line(n),) if format == "lines" else (n, "x" * (n % 5)) for n in range(23)]
     report = check_spout(make, expected=expected, grow=lambda spout: files.append())
@@ -108,16 +142,29 @@ NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
 @RULES
 @pytest.mark.parametrize("partitions", [1, 2, 7])
 @pytest.mark.parametrize("kind", [CsvTransactionalSpout, JsonLinesTransactionalSpout])
-def test_the_spouts_over_files_in_columns_keep_the_contract_while_the_last_file_grows(tmp_path: Path, kind: Any, partitions: int) -> None:
+def test_the_spouts_over_files_in_columns_keep_the_contract_while_the_last_file_grows(
+    tmp_path: Path, kind: Any, partitions: int
+) -> None:
     is_csv = kind is CsvTransactionalSpout
-    files = Files(tmp_path, lambda n: f"{n},{'x' * (n % 5)}" if is_csv else json.dumps({"n": n, "text": "x" * (n % 5)}))
+    files = Files(
+        tmp_path,
+        lambda n: f"{n},{'x' * (n % 5)}" if is_csv else json.dumps({"n": n, "text": "x" * (n % 5)}),
+    )
 
     def make() -> Any:
         files.write()
         without_header = {"header": False} if is_csv else {}
-        return kind(str(tmp_path / "*.txt"), NUMBERS, bytes_per_batch=40, partitions=partitions, **without_header)
+        return kind(
+            str(tmp_path / "*.txt"),
+            NUMBERS,
+            bytes_per_batch=40,
+            partitions=partitions,
+            **without_header,
+        )
 
-    report = check_spout(make, expected=[(n, "x" * (n % 5)) for n in range(23)], grow=lambda spout: files.append())
+    report = check_spout(
+        make, expected=[(n, "x" * (n % 5)) for n in range(23)], grow=lambda spout: files.append()
+    )
     assert (report.is_exhausted, report.tuples, report.partitions) == (True, 23, partitions)
 
 
@@ -128,10 +175,17 @@ def test_the_parquet_spout_keeps_the_contract(tmp_path: Path, partitions: int) -
     numbers = itertools.count()
     for file, rows in enumerate([5, 0, 12, 1]):
         of_file = list(itertools.islice(numbers, rows))
-        table = pa.table({"n": pa.array(of_file, pa.int64()), "text": pa.array(["x" * (n % 5) for n in of_file], pa.string())})
+        table = pa.table(
+            {
+                "n": pa.array(of_file, pa.int64()),
+                "text": pa.array(["x" * (n % 5) for n in of_file], pa.string()),
+            }
+        )
         pq.write_table(table, tmp_path / f"{file}.parquet", row_group_size=3)
     report = check_spout(
-        lambda: ParquetTransactionalSpout(str(tmp_path / "*.parquet"), rows_per_batch=4, partitions=partitions),
+        lambda: ParquetTransactionalSpout(
+            str(tmp_path / "*.parquet"), rows_per_batch=4, partitions=partitions
+        ),
         expected=[(n, "x" * (n % 5)) for n in range(18)],
     )
     assert (report.is_exhausted, report.tuples, report.partitions) == (True, 18, partitions)
@@ -140,13 +194,19 @@ def test_the_parquet_spout_keeps_the_contract(tmp_path: Path, partitions: int) -
 @pytest.mark.in_gate("ready with data")
 @RULES
 @pytest.mark.parametrize("always_ready", [False, True], ids=["ready with data", "always ready"])
-def test_the_memory_spout_of_columns_keeps_the_contract_while_batches_and_partitions_are_added(always_ready: bool) -> None:
+def test_the_memory_spout_of_columns_keeps_the_contract_while_batches_and_partitions_are_added(
+    always_ready: bool,
+) -> None:
     instances: list[Any] = []
     turns = itertools.count()
 
     def make() -> Any:
-        of_partition = {p: pa.table({"word": [word for (word,) in rows]}) for p, rows in ROWS.items()}
-        instances.append(ArrowMemoryTransactionalSpout(of_partition, 2, always_ready, rows_per_record_batch=3))
+        of_partition = {
+            p: pa.table({"word": [word for (word,) in rows]}) for p, rows in ROWS.items()
+        }
+        instances.append(
+            ArrowMemoryTransactionalSpout(of_partition, 2, always_ready, rows_per_record_batch=3)
+        )
         return instances[-1]
 
     def grow(spout: Any) -> None:
@@ -165,7 +225,11 @@ def test_the_spouts_of_our_own_tests_keep_the_contract(tmp_path: Path, kind: str
     journal = Journal(tmp_path / "journal")
 
     def make() -> Any:
-        return Ranges(journal, 23, 4) if kind == "plain" else Partitioned(journal, 3, 23, 4, planned=kind == "planned")
+        return (
+            Ranges(journal, 23, 4)
+            if kind == "plain"
+            else Partitioned(journal, 3, 23, 4, planned=kind == "planned")
+        )
 
     expected = [(p * 1000 + n,) for p in range(1 if kind == "plain" else 3) for n in range(23)]
     report = check_spout(make, expected=expected)
@@ -173,12 +237,23 @@ def test_the_spouts_of_our_own_tests_keep_the_contract(tmp_path: Path, kind: str
 
 
 @RULES
-@pytest.mark.parametrize("kind", ["Plain", "Committing", "Asking", "Planned", "Opaque", "PlannedOpaque"])
+@pytest.mark.parametrize(
+    "kind", ["Plain", "Committing", "Asking", "Planned", "Opaque", "PlannedOpaque"]
+)
 def test_a_spout_of_every_kind_keeps_the_contract(kind: str) -> None:
     expected = spouts.expected(1 if kind in ("Plain", "Committing") else spouts.PARTITIONS)
     report = check_spout(getattr(spouts, kind), expected=expected)
-    kinds = {"Plain": "transactional", "Committing": "committer", "Asking": "partitioned", "Planned": "partitioned"}
-    assert (report.kind, report.is_exhausted, report.tuples) == (kinds.get(kind, "opaque"), True, len(expected))
+    kinds = {
+        "Plain": "transactional",
+        "Committing": "committer",
+        "Asking": "partitioned",
+        "Planned": "partitioned",
+    }
+    assert (report.kind, report.is_exhausted, report.tuples) == (
+        kinds.get(kind, "opaque"),
+        True,
+        len(expected),
+    )
     assert report.restarts > 20
     assert report.attempts > 100
 

@@ -10,7 +10,19 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S, wait_until
-from tests.topologies.sinks import BACKENDS, KINDS, LOOSE, OPAQUE, TRANSACTIONAL, UNDOING, Shop, WorkerProcess, cases, shop, write
+from tests.topologies.sinks import (
+    BACKENDS,
+    KINDS,
+    LOOSE,
+    OPAQUE,
+    TRANSACTIONAL,
+    UNDOING,
+    Shop,
+    WorkerProcess,
+    cases,
+    shop,
+    write,
+)
 from txtopo.connectors.sql import ledger as sql_ledger
 from txtopo.connectors.sql import target as sql_target
 from txtopo.errors import SetupError, StaleAttemptError, StateMismatchError, TxtopoError
@@ -46,8 +58,13 @@ CROWDED = {
 
 CASELESS = {
     "a column": ("CREATE TABLE sales (id TEXT COLLATE NOCASE PRIMARY KEY, cents INTEGER)",),
-    "a table without row ids": ("CREATE TABLE sales (id TEXT COLLATE NOCASE, cents INTEGER, PRIMARY KEY (id)) WITHOUT ROWID",),
-    "an index": ("CREATE TABLE sales (id TEXT, cents INTEGER)", "CREATE UNIQUE INDEX sales_key ON sales(id COLLATE NOCASE)"),
+    "a table without row ids": (
+        "CREATE TABLE sales (id TEXT COLLATE NOCASE, cents INTEGER, PRIMARY KEY (id)) WITHOUT ROWID",
+    ),
+    "an index": (
+        "CREATE TABLE sales (id TEXT, cents INTEGER)",
+        "CREATE UNIQUE INDEX sales_key ON sales(id COLLATE NOCASE)",
+    ),
 }
 """By database: column types and options for a table whose keys are equal in upper and lower
 case.
@@ -67,7 +84,9 @@ class TestTheLedgerIsAStore:
     @pytest.mark.in_gate("sqlite, opaque*")
     @pytest.mark.rule(27, 28, 29, 30, 31)
     @pytest.mark.parametrize(("backend", "kind", "clause"), CLAUSES)
-    def test_it_keeps_the_contract_of_stores(self, backend: str, kind: stamps.Kind, clause: Any, tmp_path: Path) -> None:
+    def test_it_keeps_the_contract_of_stores(
+        self, backend: str, kind: stamps.Kind, clause: Any, tmp_path: Path
+    ) -> None:
         address = shop(backend, tmp_path).address
         limit = {"busy_timeout_s" if backend == "sqlite" else "lock_timeout_s": PATIENCE_S}
 
@@ -94,10 +113,11 @@ class TestRowsThatAResetMeets:
         sales.execute("DELETE FROM sales")
         assert not sink.ledger.rows_left(topology)
 
-
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.parametrize(("sales", "kind"), cases(("inserts", "marks")), indirect=["sales"])
-    def test_a_table_that_was_dropped_holds_none(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+    def test_a_table_that_was_dropped_holds_none(
+        self, sales: Shop, process: WorkerProcess, kind: str
+    ) -> None:
         sink = sales.sink(kind)
         write(sink, process.task(), 1, 0, [(1, 10)])
         sales.execute("DROP TABLE sales")
@@ -107,7 +127,9 @@ class TestRowsThatAResetMeets:
 class TestReplays:
     @pytest.mark.rule(28)
     @pytest.mark.parametrize("kind", TRANSACTIONAL)
-    def test_rows_of_a_transaction_that_is_replayed_are_there_once(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+    def test_rows_of_a_transaction_that_is_replayed_are_there_once(
+        self, sales: Shop, process: WorkerProcess, kind: str
+    ) -> None:
         sink = sales.sink(kind)
         for attempt in range(3):
             assert write(sink, process.task(), 1, attempt, [(1, 10), (2, 20)]) == (attempt == 0)
@@ -117,7 +139,9 @@ class TestReplays:
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(28)
     @pytest.mark.parametrize("kind", TRANSACTIONAL)
-    def test_a_transaction_of_which_one_task_was_written_is_completed_by_the_others(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+    def test_a_transaction_of_which_one_task_was_written_is_completed_by_the_others(
+        self, sales: Shop, process: WorkerProcess, kind: str
+    ) -> None:
         sink = sales.sink(kind)
         write(sink, process.task(), 1, 0, [(1, 10)])
         assert not write(sink, process.task(), 1, 1, [(1, 10)])
@@ -126,7 +150,9 @@ class TestReplays:
 
     @pytest.mark.rule(28, 31)
     @pytest.mark.parametrize(("sales", "kind"), cases(OPAQUE), indirect=["sales"])
-    def test_rows_of_a_failed_attempt_of_an_opaque_batch_are_taken_back(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+    def test_rows_of_a_failed_attempt_of_an_opaque_batch_are_taken_back(
+        self, sales: Shop, process: WorkerProcess, kind: str
+    ) -> None:
         sink = sales.sink(kind)
         write(sink, process.task(), 1, 0, [(1, 10)])
         write(sink, process.task(), 2, 0, [(2, 20), (3, 30)])
@@ -142,7 +168,9 @@ class TestReplays:
 
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
-    def test_rows_replaced_by_an_upsert_of_a_failed_attempt_are_restored(self, sales: Shop, process: WorkerProcess) -> None:
+    def test_rows_replaced_by_an_upsert_of_a_failed_attempt_are_restored(
+        self, sales: Shop, process: WorkerProcess
+    ) -> None:
         sink = sales.sink("undo log")
         sales.execute("INSERT INTO sales VALUES (7, 70, 'somebody else')")
         write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
@@ -155,7 +183,9 @@ class TestReplays:
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(29, 31)
     @pytest.mark.parametrize(("sales", "kind"), cases(OPAQUE), indirect=["sales"])
-    def test_a_task_that_has_nothing_to_write_takes_back_as_well(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+    def test_a_task_that_has_nothing_to_write_takes_back_as_well(
+        self, sales: Shop, process: WorkerProcess, kind: str
+    ) -> None:
         sink = sales.sink(kind)
         write(sink, process.task(), 1, 0, [(1, 10)])
         write(sink, process.task(task=3), 1, 1)
@@ -163,10 +193,15 @@ class TestReplays:
 
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(28)
-    def test_a_batch_that_changes_on_replay_is_refused_without_an_undo_log(self, sales: Shop, process: WorkerProcess) -> None:
+    def test_a_batch_that_changes_on_replay_is_refused_without_an_undo_log(
+        self, sales: Shop, process: WorkerProcess
+    ) -> None:
         sink = sales.sink()
         write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
-        with pytest.raises(TxtopoError, match=r"wrote 2 rows of component 'count', task 0, for transaction 1, whose replay now has 1\n.*opaque=True"):
+        with pytest.raises(
+            TxtopoError,
+            match=r"wrote 2 rows of component 'count', task 0, for transaction 1, whose replay now has 1\n.*opaque=True",
+        ):
             write(sink, process.task(), 1, 1, [(1, 10)])
         assert sales.sales == [(1, 10), (2, 20)]
 
@@ -175,8 +210,12 @@ class TestLateTasks:
     @pytest.mark.in_gate("*-sqlite-*", "of an older attempt-postgresql-inserts")
     @pytest.mark.rule(29)
     @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
-    @pytest.mark.parametrize("late", [(2, 0), (1, 5)], ids=["of an older attempt", "of an older transaction"])
-    def test_a_late_task_fails_and_changes_nothing(self, sales: Shop, process: WorkerProcess, kind: str, late: tuple[int, int]) -> None:
+    @pytest.mark.parametrize(
+        "late", [(2, 0), (1, 5)], ids=["of an older attempt", "of an older transaction"]
+    )
+    def test_a_late_task_fails_and_changes_nothing(
+        self, sales: Shop, process: WorkerProcess, kind: str, late: tuple[int, int]
+    ) -> None:
         sink = sales.sink(kind)
         write(sink, process.task(), 1, 5, [(1, 10)])
         write(sink, process.task(), 2, 1, [(2, 20)])
@@ -203,10 +242,14 @@ class TestLateTasks:
 
         with monkeypatch.context() as patch:
             patch.setattr(writer, "write", slow)
-            late = threading.Thread(target=write, args=(sink, zombie.task(task=1), 2, 0, [(2, 20)]), daemon=True)
+            late = threading.Thread(
+                target=write, args=(sink, zombie.task(task=1), 2, 0, [(2, 20)]), daemon=True
+            )
             late.start()
             assert is_writing.wait(PATIENCE_S)
-        next_one = threading.Thread(target=write, args=(sink, process.task(), 2, 1, [(3, 30)]), daemon=True)
+        next_one = threading.Thread(
+            target=write, args=(sink, process.task(), 2, 1, [(3, 30)]), daemon=True
+        )
         next_one.start()
         next_one.join(0.2)
         assert next_one.is_alive(), "the fence was raised under a transaction of an older attempt"
@@ -269,7 +312,9 @@ class TestOtherNumbersOfTasks:
         sink = sales.sink(kind)
         expected: list[tuple[int, int]] = []
         for txid, tasks in enumerate((1, 4, 2, 3, 1, 5), start=1):
-            parts = [[(100 * txid + task, txid), (100 * txid + task + 50, txid)] for task in range(tasks)]
+            parts = [
+                [(100 * txid + task, txid), (100 * txid + task + 50, txid)] for task in range(tasks)
+            ]
             # The first attempt dies when half of the tasks have written; the driver begins again,
             # and its replay has as many.
             for task, rows in list(enumerate(parts))[: (tasks + 1) // 2]:
@@ -282,7 +327,9 @@ class TestOtherNumbersOfTasks:
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
-    def test_the_undo_log_keeps_one_transaction_of_the_tasks_there_are(self, sales: Shop, process: WorkerProcess) -> None:
+    def test_the_undo_log_keeps_one_transaction_of_the_tasks_there_are(
+        self, sales: Shop, process: WorkerProcess
+    ) -> None:
         sink = sales.sink("undo log")
         for task in range(4):
             write(sink, process.task(task=task), 1, 0, [(task, 1)])
@@ -293,7 +340,9 @@ class TestOtherNumbersOfTasks:
     @pytest.mark.rule(27, 31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
     @pytest.mark.parametrize("tasks", [2, 1])
-    def test_after_an_adoption_rows_are_taken_back_to_the_adopted_content(self, sales: Shop, process: WorkerProcess, tasks: int) -> None:
+    def test_after_an_adoption_rows_are_taken_back_to_the_adopted_content(
+        self, sales: Shop, process: WorkerProcess, tasks: int
+    ) -> None:
         sink = sales.sink("undo log")
         for task, row in enumerate([(1, 10), (2, 20)]):
             write(sink, process.task(task=task, num_tasks=2), 9, 0, [row])
@@ -310,28 +359,50 @@ class TestOtherNumbersOfTasks:
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("loose", UNDOING, indirect=True)
-    def test_restored_values_go_into_their_own_columns_in_any_order_of_columns(self, loose: Shop, process: WorkerProcess) -> None:
+    def test_restored_values_go_into_their_own_columns_in_any_order_of_columns(
+        self, loose: Shop, process: WorkerProcess
+    ) -> None:
         loose.execute("CREATE UNIQUE INDEX sales_key ON sales(id)")
-        for txid, columns in ((1, ["id", "cents", "written_by"]), (2, ["written_by", "id", "cents"])):
+        for txid, columns in (
+            (1, ["id", "cents", "written_by"]),
+            (2, ["written_by", "id", "cents"]),
+        ):
             row = {"id": 1, "cents": 10 * txid, "written_by": f"somebody {txid}"}
             sink = loose.sink("undo log", columns=columns)
-            sink.ledger.apply(process.task(), TransactionAttempt(txid, 0), tuple(columns), [[row[column] for column in columns]])
+            sink.ledger.apply(
+                process.task(),
+                TransactionAttempt(txid, 0),
+                tuple(columns),
+                [[row[column] for column in columns]],
+            )
         sink.ledger.apply(process.task(), TransactionAttempt(2, 1), tuple(columns), [])
         assert loose.execute("SELECT id, cents, written_by FROM sales") == [(1, 10, "somebody 1")]
 
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
-    def test_an_undo_log_of_other_columns_is_refused_before_anything_is_written(self, sales: Shop, process: WorkerProcess) -> None:
+    def test_an_undo_log_of_other_columns_is_refused_before_anything_is_written(
+        self, sales: Shop, process: WorkerProcess
+    ) -> None:
         write(sales.sink("undo log"), process.task(), 1, 0, [(1, 10)])
         other = sales.sink("undo log", columns=["id", "cents", "written_by"])
         for component, txid, attempt in (("count", 1, 1), ("other", 1, 0)):
-            with pytest.raises(SetupError, match=r'(?s)made for .* id, cents, and this one writes id, cents, written_by.*DROP TABLE "sales_undo"'):
-                other.ledger.apply(process.task(component), TransactionAttempt(txid, attempt), ("id", "cents", "written_by"), [(2, 20, "x")])
+            with pytest.raises(
+                SetupError,
+                match=r'(?s)made for .* id, cents, and this one writes id, cents, written_by.*DROP TABLE "sales_undo"',
+            ):
+                other.ledger.apply(
+                    process.task(component),
+                    TransactionAttempt(txid, attempt),
+                    ("id", "cents", "written_by"),
+                    [(2, 20, "x")],
+                )
         assert sales.sales == [(1, 10)]
         write(sales.sink("undo log"), process.task(), 2, 0)
         sales.execute("DROP TABLE sales_undo")
-        assert other.ledger.apply(process.task(), TransactionAttempt(3, 0), ("id", "cents", "written_by"), [(2, 20, "x")])
+        assert other.ledger.apply(
+            process.task(), TransactionAttempt(3, 0), ("id", "cents", "written_by"), [(2, 20, "x")]
+        )
 
     @pytest.mark.rule(31)
     def test_unique_values_that_moved_between_rows_and_columns_beyond_the_sink_are_restored(
@@ -345,13 +416,18 @@ class TestOtherNumbersOfTasks:
         before = crowded.execute("SELECT number, id FROM sales WHERE id < 4 ORDER BY id")
         assert write(sink, process.task(), 2, 1, [(5, 40)])
         assert crowded.execute("SELECT id, cents, twice, written_by FROM sales ORDER BY id") == [
-            (1, 10, 20, "nobody"), (2, 20, 40, "somebody else"), (3, 30, 60, "later"), (5, 40, 80, "nobody"),
-        ]  # fmt: skip
+            (1, 10, 20, "nobody"),
+            (2, 20, 40, "somebody else"),
+            (3, 30, 60, "later"),
+            (5, 40, 80, "nobody"),
+        ]
         assert crowded.execute("SELECT number, id FROM sales WHERE id < 4 ORDER BY id") == before
         assert crowded.execute("SELECT id FROM sales_undo") == [(5,)]
 
     @pytest.mark.rule(31)
-    def test_two_rows_that_have_changed_places_are_restored(self, tmp_path: Path, process: WorkerProcess) -> None:
+    def test_two_rows_that_have_changed_places_are_restored(
+        self, tmp_path: Path, process: WorkerProcess
+    ) -> None:
         crowded = shop("sqlite", tmp_path, CROWDED["sqlite"])
         sink = crowded.sink("undo log")
         write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
@@ -369,7 +445,10 @@ class TestOtherNumbersOfTasks:
         write(sink, process.task(), 1, 0, [(1, 10)])
         write(sink, process.task(), 2, 0, [(1, 11)])
         crowded.execute("INSERT INTO sales(id, cents) VALUES (7, 10)")
-        with pytest.raises(StateMismatchError, match=r"(?is)cannot be taken back: .*unique.*somebody else has changed") as caught:
+        with pytest.raises(
+            StateMismatchError,
+            match=r"(?is)cannot be taken back: .*unique.*somebody else has changed",
+        ) as caught:
             write(sink, process.task(), 2, 1)
         assert caught.value.exit_code == 6
         assert crowded.sales == [(1, 11), (7, 10)], "nothing was changed"
@@ -378,7 +457,9 @@ class TestOtherNumbersOfTasks:
         assert crowded.sales == [(1, 10)]
 
     @pytest.mark.rule(31)
-    def test_rows_that_others_go_with_are_not_removed_to_be_restored(self, tmp_path: Path, process: WorkerProcess) -> None:
+    def test_rows_that_others_go_with_are_not_removed_to_be_restored(
+        self, tmp_path: Path, process: WorkerProcess
+    ) -> None:
         crowded = shop("postgresql", tmp_path, CROWDED["postgresql"])
         crowded.execute("CREATE TABLE parts (sale INTEGER REFERENCES sales(id) ON DELETE CASCADE)")
         sink = crowded.sink("undo log")
@@ -388,14 +469,22 @@ class TestOtherNumbersOfTasks:
         with pytest.raises(StateMismatchError, match=r"(?s)the table parts\b.* DEFERRABLE"):
             write(sink, process.task(), 2, 1)
         assert crowded.sales == [(1, 40), (2, 10)]
-        crowded.execute("ALTER TABLE sales DROP CONSTRAINT sales_cents_key, ADD UNIQUE (cents) DEFERRABLE")
+        crowded.execute(
+            "ALTER TABLE sales DROP CONSTRAINT sales_cents_key, ADD UNIQUE (cents) DEFERRABLE"
+        )
         write(sink, process.task(), 2, 1)
         assert crowded.sales == [(1, 10), (2, 20)]
         assert crowded.execute("SELECT sale FROM parts ORDER BY sale") == [(1,), (2,)]
 
     @pytest.mark.rule(31)
-    def test_keys_are_found_again_as_the_table_compares_them(self, tmp_path: Path, process: WorkerProcess) -> None:
-        sales = shop("sqlite", tmp_path, "CREATE TABLE sales (id TEXT COLLATE NOCASE PRIMARY KEY, cents INTEGER)")
+    def test_keys_are_found_again_as_the_table_compares_them(
+        self, tmp_path: Path, process: WorkerProcess
+    ) -> None:
+        sales = shop(
+            "sqlite",
+            tmp_path,
+            "CREATE TABLE sales (id TEXT COLLATE NOCASE PRIMARY KEY, cents INTEGER)",
+        )
         sink = sales.sink("undo log")
         write(sink, process.task(), 1, 0, [("Tea", 10)])
         write(sink, process.task(), 2, 0, [("tea", 20), ("Milk", 20), ("milk", 21)])
@@ -410,10 +499,14 @@ class TestRecordedAttempts:
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(27)
     @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
-    def test_a_database_that_was_emptied_is_refused_and_can_be_adopted(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+    def test_a_database_that_was_emptied_is_refused_and_can_be_adopted(
+        self, sales: Shop, process: WorkerProcess, kind: str
+    ) -> None:
         sink = sales.sink(kind)
         known = {"count/sink_transactions": A(7, 0)}
-        with pytest.raises(StateMismatchError, match=r"txtopo store adopt .* sink_transactions --topology words") as caught:
+        with pytest.raises(
+            StateMismatchError, match=r"txtopo store adopt .* sink_transactions --topology words"
+        ) as caught:
             write(sink, process.task(known_stores=known), 8, 0, [(1, 10)])
         assert caught.value.exit_code == 6
         assert sales.sales == []
@@ -422,11 +515,19 @@ class TestRecordedAttempts:
 
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(27, 29)
-    def test_an_older_copy_of_the_database_and_another_generation_are_refused(self, sales: Shop, process: WorkerProcess) -> None:
+    def test_an_older_copy_of_the_database_and_another_generation_are_refused(
+        self, sales: Shop, process: WorkerProcess
+    ) -> None:
         sink = sales.sink()
         write(sink, process.task(), 3, 0, [(1, 10)])
         with pytest.raises(StateMismatchError, match="is behind"):
-            write(sink, process.task(known_stores={"count/sink_transactions": A(7, 0)}), 8, 0, [(2, 20)])
+            write(
+                sink,
+                process.task(known_stores={"count/sink_transactions": A(7, 0)}),
+                8,
+                0,
+                [(2, 20)],
+            )
         with pytest.raises(StateMismatchError, match="belongs to generation first"):
             write(sink, process.task(generation="second"), 1, 0, [(2, 20)])
         assert sales.sales == [(1, 10)]
@@ -435,7 +536,9 @@ class TestRecordedAttempts:
 
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
-    def test_rows_of_an_attempt_that_does_not_count_are_taken_back_by_the_next_transaction(self, sales: Shop, process: WorkerProcess) -> None:
+    def test_rows_of_an_attempt_that_does_not_count_are_taken_back_by_the_next_transaction(
+        self, sales: Shop, process: WorkerProcess
+    ) -> None:
         sink = sales.sink(mark="written_by")
         write(sink, process.task(known_stores={}), 1, 0, [(1, 10)])
         # 1 was replayed by code that had no such component.
@@ -445,7 +548,9 @@ class TestRecordedAttempts:
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("kind", TRANSACTIONAL)
-    def test_indistinguishable_rows_end_the_run_with_the_command_to_type(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+    def test_indistinguishable_rows_end_the_run_with_the_command_to_type(
+        self, sales: Shop, process: WorkerProcess, kind: str
+    ) -> None:
         sink = sales.sink(kind)
         write(sink, process.task(known_stores={}), 1, 0, [(1, 10)])
         said = r"attempt 1:0, which was replayed without the sink\n.*Remove them by hand.*\n.*txtopo store adopt"
@@ -461,25 +566,36 @@ class TestWriters:
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(32)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
-    def test_two_tasks_that_write_one_key_are_refused_with_an_undo_log(self, sales: Shop, process: WorkerProcess) -> None:
+    def test_two_tasks_that_write_one_key_are_refused_with_an_undo_log(
+        self, sales: Shop, process: WorkerProcess
+    ) -> None:
         sink = sales.sink("undo log")
         write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
-        with pytest.raises(StoreConflict, match=r"(?s)1.*task 1 of topology 'words'.*fields_grouping"):
+        with pytest.raises(
+            StoreConflict, match=r"(?s)1.*task 1 of topology 'words'.*fields_grouping"
+        ):
             write(sink, process.task(task=1), 1, 0, [(3, 30), (1, 11)])
         assert sales.sales == [(1, 10), (2, 20)]
 
     @pytest.mark.rule(32)
     @pytest.mark.parametrize("case", CASELESS)
-    def test_keys_that_the_table_takes_for_the_same_are_one_key_also_of_two_tasks(self, case: str, tmp_path: Path, process: WorkerProcess) -> None:
+    def test_keys_that_the_table_takes_for_the_same_are_one_key_also_of_two_tasks(
+        self, case: str, tmp_path: Path, process: WorkerProcess
+    ) -> None:
         sales = shop("sqlite", tmp_path, None)
         for statement in CASELESS[case]:
             sales.execute(statement)
         sink = sales.sink("undo log")
         write(sink, process.task(), 1, 0, [("Tea", 10)])
         write(sink, process.task(), 2, 0, [("tea", 20), ("Milk", 20), ("milk", 21)])
-        with pytest.raises(StoreConflict, match=r"(?s)(?i)milk.*task 1 of topology 'words'.*fields_grouping"):
+        with pytest.raises(
+            StoreConflict, match=r"(?s)(?i)milk.*task 1 of topology 'words'.*fields_grouping"
+        ):
             write(sink, process.task(task=1), 2, 0, [("MILK", 30)])
-        assert sales.execute("SELECT id, cents FROM sales ORDER BY cents") == [("Tea", 20), ("Milk", 21)]
+        assert sales.execute("SELECT id, cents FROM sales ORDER BY cents") == [
+            ("Tea", 20),
+            ("Milk", 21),
+        ]
         write(sink, process.task(), 2, 1)
         assert sales.execute("SELECT id, cents FROM sales") == [("Tea", 10)]
 
@@ -499,7 +615,10 @@ class TestWriters:
             except Exception as error:
                 outcomes.append(error)
 
-        threads = [threading.Thread(target=run, args=pair, daemon=True) for pair in zip(processes, tasks, strict=True)]
+        threads = [
+            threading.Thread(target=run, args=pair, daemon=True)
+            for pair in zip(processes, tasks, strict=True)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -507,21 +626,30 @@ class TestWriters:
         for process in processes:
             process.close()
         assert outcomes == [True] * len(processes)
-        assert sorted(sales.execute("SELECT sink_task FROM sales_undo")) == [(task,) for task in tasks]
+        assert sorted(sales.execute("SELECT sink_task FROM sales_undo")) == [
+            (task,) for task in tasks
+        ]
 
     @pytest.mark.in_gate("sqlite*")
-    def test_components_and_topologies_share_a_table_of_auxiliary_rows(self, loose: Shop, process: WorkerProcess) -> None:
+    def test_components_and_topologies_share_a_table_of_auxiliary_rows(
+        self, loose: Shop, process: WorkerProcess
+    ) -> None:
         sink = loose.sink("marks")
         write(sink, process.task("a"), 1, 0, [(1, 1)])
         write(sink, process.task("b"), 1, 0, [(1, 1)])
         write(sink, process.task("a", topology_id="other"), 1, 0, [(1, 1)])
         write(sink, process.task("b"), 1, 1)
         assert loose.sales == [(1, 1), (1, 1)]
-        assert sorted(loose.execute("SELECT written_by FROM sales")) == [("other/a/first/1",), ("words/a/first/1",)]
+        assert sorted(loose.execute("SELECT written_by FROM sales")) == [
+            ("other/a/first/1",),
+            ("words/a/first/1",),
+        ]
 
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.parametrize(("sales", "kind"), cases(["upserts", "undo log"]), indirect=["sales"])
-    def test_the_last_row_of_a_key_wins(self, sales: Shop, process: WorkerProcess, kind: str) -> None:
+    def test_the_last_row_of_a_key_wins(
+        self, sales: Shop, process: WorkerProcess, kind: str
+    ) -> None:
         write(sales.sink(kind), process.task(), 1, 0, [(1, 10), (2, 20), (1, 11), (1, 12)])
         assert sales.sales == [(1, 12), (2, 20)]
 
@@ -533,11 +661,19 @@ class TestTwoTopologies:
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
-    def test_a_row_that_one_topology_may_take_back_is_refused_to_another_until_it_has_gone_on(self, sales: Shop, process: WorkerProcess) -> None:
+    def test_a_row_that_one_topology_may_take_back_is_refused_to_another_until_it_has_gone_on(
+        self, sales: Shop, process: WorkerProcess
+    ) -> None:
         sink = sales.sink("undo log")
 
         def write_other(attempt: int) -> bool:
-            return write(sink, process.task("write", topology_id="shop's"), 1, attempt, [(3, 30 + attempt), (2, 20 + attempt)])
+            return write(
+                sink,
+                process.task("write", topology_id="shop's"),
+                1,
+                attempt,
+                [(3, 30 + attempt), (2, 20 + attempt)],
+            )
 
         write(sink, process.task(), 1, 0, [(1, 10), (2, 20)])
         who = r"id=2 .*'sales'.* words/count \(words/count/first/1\).*shop's/write"
@@ -557,7 +693,9 @@ class TestTwoTopologies:
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
-    def test_the_command_in_the_refusal_removes_leftovers_of_a_vanished_topology(self, sales: Shop, process: WorkerProcess) -> None:
+    def test_the_command_in_the_refusal_removes_leftovers_of_a_vanished_topology(
+        self, sales: Shop, process: WorkerProcess
+    ) -> None:
         sink, heir = sales.sink("undo log"), process.task("write", topology_id="heir")
         write(sink, process.task(topology_id="o'ld"), 7, 0, [(1, 10)])
         with pytest.raises(StateMismatchError) as caught:
@@ -569,7 +707,9 @@ class TestTwoTopologies:
     @pytest.mark.in_gate("sqlite*")
     @pytest.mark.rule(31)
     @pytest.mark.parametrize("sales", UNDOING, indirect=True)
-    def test_a_component_that_was_renamed_and_a_state_that_began_anew_are_no_other_topology(self, sales: Shop, process: WorkerProcess) -> None:
+    def test_a_component_that_was_renamed_and_a_state_that_began_anew_are_no_other_topology(
+        self, sales: Shop, process: WorkerProcess
+    ) -> None:
         sink = sales.sink("undo log")
         write(sink, process.task("a"), 1, 0, [(1, 10)])
         assert write(sink, process.task("b"), 2, 0, [(1, 20)])
@@ -578,17 +718,32 @@ class TestTwoTopologies:
         assert sales.sales == [(1, 30)]
 
     @pytest.mark.thorough  # it measures time
-    def test_many_rows_are_not_compared_each_with_each(self, tmp_path: Path, process: WorkerProcess) -> None:
+    def test_many_rows_are_not_compared_each_with_each(
+        self, tmp_path: Path, process: WorkerProcess
+    ) -> None:
         """The database cannot know yet how many rows an undo log has that was just filled;
         comparing all would take minutes."""
         sink = shop("postgresql", tmp_path).sink("undo log", statement_timeout_s=60)
         for topology, first in (("words", 0), ("other", 20_000), ("words", 40_000)):
-            assert write(sink, process.task(topology_id=topology), 1 + first, 0, [(first + n, 1) for n in range(20_000)])
+            assert write(
+                sink,
+                process.task(topology_id=topology),
+                1 + first,
+                0,
+                [(first + n, 1) for n in range(20_000)],
+            )
 
     @pytest.mark.rule(31)
-    def test_of_two_that_write_a_row_at_the_same_moment_the_second_waits_and_is_refused(self, tmp_path: Path) -> None:
+    def test_of_two_that_write_a_row_at_the_same_moment_the_second_waits_and_is_refused(
+        self, tmp_path: Path
+    ) -> None:
         sales = shop("postgresql", tmp_path)
-        sink, words, other, outcomes = sales.sink("undo log"), WorkerProcess(), WorkerProcess(), list[object]()
+        sink, words, other, outcomes = (
+            sales.sink("undo log"),
+            WorkerProcess(),
+            WorkerProcess(),
+            list[object](),
+        )
         write(sink, words.task(), 1, 0, [(0, 0)])
         write(sink, other.task(topology_id="other"), 1, 0)
 
@@ -603,9 +758,15 @@ class TestTwoTopologies:
             opened.update(("words", "count", 0), lambda old: {"rows": 1})
             opened.flush()
             stamp = stamps.Stamp("words", "first", "count", 0, 2, 0)
-            sink.ledger._writer().write(opened.session, sql_target.Work("sales", sink.ledger.target, stamp, 1, [(1, 10)]))
+            sink.ledger._writer().write(
+                opened.session, sql_target.Work("sales", sink.ledger.target, stamp, 1, [(1, 10)])
+            )
             second.start()
-            wait_until(lambda: sales.execute("SELECT 1 FROM pg_catalog.pg_locks WHERE NOT granted AND locktype = 'transactionid'"))
+            wait_until(
+                lambda: sales.execute(
+                    "SELECT 1 FROM pg_catalog.pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+                )
+            )
         second.join(PATIENCE_S)
         words.close()
         other.close()

@@ -16,7 +16,18 @@ import pytest
 
 from tests.patience import wait_until
 from tests.servers.postgres import PostgresServer
-from tests.topologies.sinks import BACKENDS, KINDS, LOOSE, SALES, UNDOING, Shop, WorkerProcess, cases, shop, write
+from tests.topologies.sinks import (
+    BACKENDS,
+    KINDS,
+    LOOSE,
+    SALES,
+    UNDOING,
+    Shop,
+    WorkerProcess,
+    cases,
+    shop,
+    write,
+)
 from txtopo import Fields
 from txtopo.connectors.sql import postgresql
 from txtopo.errors import FailedException, RowRefusedError, SetupError
@@ -29,7 +40,9 @@ def sales(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
 
 
 REFUSALS = {
-    "sqlite": ["CREATE TRIGGER no BEFORE INSERT ON sales WHEN NEW.cents = 13 BEGIN SELECT RAISE(ABORT, 'not thirteen'); END"],
+    "sqlite": [
+        "CREATE TRIGGER no BEFORE INSERT ON sales WHEN NEW.cents = 13 BEGIN SELECT RAISE(ABORT, 'not thirteen'); END"
+    ],
     "postgresql": [
         "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql"
         " AS $$BEGIN IF NEW.cents = 13 THEN RAISE EXCEPTION 'not thirteen'; END IF; RETURN NEW; END$$",
@@ -53,7 +66,9 @@ class Unknown:
     [
         pytest.param((7, -5), "(?i)check constraint", id="a check"),
         pytest.param((7, None), "(?i)not.null constraint", id="not null"),
-        pytest.param((7, Unknown()), "'cents' is of type Unknown", id="a type the driver does not know"),
+        pytest.param(
+            (7, Unknown()), "'cents' is of type Unknown", id="a type the driver does not know"
+        ),
         pytest.param((2**70, 1), "(too large|out of range)", id="a number that is too large"),
     ],
 )
@@ -72,7 +87,9 @@ def test_a_row_that_the_table_does_not_take_is_named_and_nothing_of_its_transact
     assert sales.sales == [(1, 10), (2, 20)]
 
 
-def test_a_row_that_is_there_already_is_refused_by_its_number(sales: Shop, process: WorkerProcess) -> None:
+def test_a_row_that_is_there_already_is_refused_by_its_number(
+    sales: Shop, process: WorkerProcess
+) -> None:
     sales.execute("INSERT INTO sales VALUES (3, 33, NULL)")
     with pytest.raises(RowRefusedError, match=r"(?i)unique") as caught:
         write(sales.sink(), process.task(), 1, 0, [(1, 10), (2, 20), (3, 30)])
@@ -82,17 +99,27 @@ def test_a_row_that_is_there_already_is_refused_by_its_number(sales: Shop, proce
 
 @pytest.mark.in_gate("sqlite*")
 @pytest.mark.parametrize("kind", ["upserts", "undo log"])
-def test_a_row_without_a_key_is_refused_by_a_sink_that_replaces_rows(sales: Shop, process: WorkerProcess, kind: str) -> None:
+def test_a_row_without_a_key_is_refused_by_a_sink_that_replaces_rows(
+    sales: Shop, process: WorkerProcess, kind: str
+) -> None:
     with pytest.raises(RowRefusedError, match="its key is None") as caught:
         write(sales.sink(kind), process.task(), 1, 0, [(1, 10), (None, 20)])
     assert (caught.value.number, caught.value.row) == (2, "id=None, cents=20")
     assert sales.sales == []
 
 
-def test_a_constraint_that_waits_for_the_commit_is_asked_before_it(tmp_path: Path, process: WorkerProcess) -> None:
-    sales = shop("postgresql", tmp_path, SALES.replace("PRIMARY KEY", "PRIMARY KEY DEFERRABLE INITIALLY DEFERRED"))
+def test_a_constraint_that_waits_for_the_commit_is_asked_before_it(
+    tmp_path: Path, process: WorkerProcess
+) -> None:
+    sales = shop(
+        "postgresql",
+        tmp_path,
+        SALES.replace("PRIMARY KEY", "PRIMARY KEY DEFERRABLE INITIALLY DEFERRED"),
+    )
     sales.execute("INSERT INTO sales VALUES (3, 33, NULL)")
-    with pytest.raises(RowRefusedError, match=r"(?s)violates unique constraint .*Key \(id\)=\(3\) already exists"):
+    with pytest.raises(
+        RowRefusedError, match=r"(?s)violates unique constraint .*Key \(id\)=\(3\) already exists"
+    ):
         write(sales.sink(), process.task(), 1, 0, [(3, 30)])
 
 
@@ -107,28 +134,50 @@ def test_the_number_of_a_row_counts_on_where_rows_are_copied_in_portions(
     parts = Mock(wraps=postgresql._write)
     monkeypatch.setattr(postgresql, "_write", parts)
     with pytest.raises(RowRefusedError) as caught:
-        write(sales.sink("marks"), process.task(), 2, 0, [(100 + n, n if n != 6 else "x") for n in range(10)])
+        write(
+            sales.sink("marks"),
+            process.task(),
+            2,
+            0,
+            [(100 + n, n if n != 6 else "x") for n in range(10)],
+        )
     assert parts.call_count == 1, "COPY says which"
     assert (caught.value.number, caught.value.row) == (7, "id=106, cents='x'")
-    write(sales.sink("upserts", auxiliary_table="others"), process.task(), 3, 0, [(n % 5, 100 + n) for n in range(10)])
+    write(
+        sales.sink("upserts", auxiliary_table="others"),
+        process.task(),
+        3,
+        0,
+        [(n % 5, 100 + n) for n in range(10)],
+    )
     assert sales.sales == [(n, 105 + n) for n in range(5)] + rows[5:]
 
 
 @pytest.mark.in_gate("sqlite*", "postgresql-inserts")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("backend", UNDOING)
-def test_a_table_that_is_not_there_is_named_with_the_cure(backend: str, tmp_path: Path, process: WorkerProcess, kind: str) -> None:
+def test_a_table_that_is_not_there_is_named_with_the_cure(
+    backend: str, tmp_path: Path, process: WorkerProcess, kind: str
+) -> None:
     empty = shop(backend, tmp_path, layout=None)
     with pytest.raises(SetupError, match=r"(?s)sales.*\n  (Make|Mend)") as caught:
         write(empty.sink(kind), process.task(), 1, 0, [(1, 10)])
     assert caught.value.exit_code == 2
 
 
-def test_columns_that_are_not_there_are_named_with_the_cure(sales: Shop, process: WorkerProcess) -> None:
+def test_columns_that_are_not_there_are_named_with_the_cure(
+    sales: Shop, process: WorkerProcess
+) -> None:
     with pytest.raises(SetupError, match=r"(?s)price.*\n.*columns="):
         write(sales.sink(columns=["id", "price"]), process.task(), 1, 0, [(1, 10)])
     with pytest.raises(SetupError, match="writer"):
-        write(sales.sink("marks", mark="writer", auxiliary_table="others"), process.task(), 1, 0, [(1, 10)])
+        write(
+            sales.sink("marks", mark="writer", auxiliary_table="others"),
+            process.task(),
+            1,
+            0,
+            [(1, 10)],
+        )
 
 
 @pytest.mark.in_gate("sqlite*", "postgresql-upserts")
@@ -148,27 +197,46 @@ def test_a_key_that_is_not_unique_in_its_table_is_refused_with_the_index_to_make
 
 @pytest.mark.in_gate("undo log")
 @pytest.mark.parametrize("kind", ["upserts", "undo log"])
-def test_a_role_that_may_make_no_temporary_table_is_told_what_to_grant(postgres: PostgresServer, process: WorkerProcess, kind: str) -> None:
+def test_a_role_that_may_make_no_temporary_table_is_told_what_to_grant(
+    postgres: PostgresServer, process: WorkerProcess, kind: str
+) -> None:
     database = postgres.new_database()
     clerk = f"Clerk of {database}"
     for statement in (
-        SALES, f'CREATE ROLE "{clerk}" LOGIN', f'GRANT CREATE, USAGE ON SCHEMA public TO "{clerk}"',
-        f'GRANT SELECT, INSERT, UPDATE, DELETE ON sales TO "{clerk}"', f"REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC",
-    ):  # fmt: skip
+        SALES,
+        f'CREATE ROLE "{clerk}" LOGIN',
+        f'GRANT CREATE, USAGE ON SCHEMA public TO "{clerk}"',
+        f'GRANT SELECT, INSERT, UPDATE, DELETE ON sales TO "{clerk}"',
+        f"REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC",
+    ):
         postgres.execute(statement, database=database)
     sales = Shop(postgres.url(database, user=urllib.parse.quote(clerk)), layout=None)
-    assert write(sales.sink(), process.task("insert"), 1, 0, [(1, 10)]), "rows that are inserted need none"
-    with pytest.raises(SetupError, match=r"makes a temporary table.*\n  Type: GRANT TEMPORARY ON DATABASE") as refused:
+    assert write(sales.sink(), process.task("insert"), 1, 0, [(1, 10)]), (
+        "rows that are inserted need none"
+    )
+    with pytest.raises(
+        SetupError, match=r"makes a temporary table.*\n  Type: GRANT TEMPORARY ON DATABASE"
+    ) as refused:
         write(sales.sink(kind), process.task(), 1, 0, [(1, 11)])
     assert sales.sales == [(1, 10)]
-    postgres.execute(str(refused.value).rpartition("Type: ")[2].partition(";")[0], database=database)
+    postgres.execute(
+        str(refused.value).rpartition("Type: ")[2].partition(";")[0], database=database
+    )
     assert write(sales.sink(kind), process.task(), 1, 1, [(1, 11)])
     assert sales.sales == [(1, 11)]
 
 
-def test_a_statement_that_is_wrong_is_told_from_a_row_that_is(sales: Shop, process: WorkerProcess) -> None:
+def test_a_statement_that_is_wrong_is_told_from_a_row_that_is(
+    sales: Shop, process: WorkerProcess
+) -> None:
     with pytest.raises(SetupError, match=r"syntax error.*\n  Mend"):
-        write(sales.sink("a statement", statement="INSRT INTO sales VALUES (:id, :cents)"), process.task(), 1, 0, [(1, 10)])
+        write(
+            sales.sink("a statement", statement="INSRT INTO sales VALUES (:id, :cents)"),
+            process.task(),
+            1,
+            0,
+            [(1, 10)],
+        )
 
 
 @pytest.mark.in_gate("sqlite*", "postgresql-undo log")
@@ -177,19 +245,31 @@ def test_a_statement_that_is_wrong_is_told_from_a_row_that_is(sales: Shop, proce
 def test_values_that_look_like_sql_and_names_with_every_character_are_taken_as_they_are(
     backend: str, tmp_path: Path, process: WorkerProcess, kind: str
 ) -> None:
-    rows: list[tuple[Any, int]] = [("'; DROP TABLE t; --", 1), ("\\N", 2), ("a\tb\nc\\", 3), ("%s :id", 4), ("", 5)]
-    odd = shop(backend, tmp_path, 'CREATE TABLE "100% ""x""" ("a%b" TEXT PRIMARY KEY, "c d" INTEGER)')
+    rows: list[tuple[Any, int]] = [
+        ("'; DROP TABLE t; --", 1),
+        ("\\N", 2),
+        ("a\tb\nc\\", 3),
+        ("%s :id", 4),
+        ("", 5),
+    ]
+    odd = shop(
+        backend, tmp_path, 'CREATE TABLE "100% ""x""" ("a%b" TEXT PRIMARY KEY, "c d" INTEGER)'
+    )
     sink = odd.sink(kind, table='100% "x"', columns=["a%b", "c d"], key=["a%b"])
     write(sink, process.task(), 1, 0, rows)
     write(sink, process.task(), 2, 0, [("\\N", 22), *rows[2:]])
     write(sink, process.task(), 3, 0, [("\\N", 23), *rows[2:]])
     if kind == "undo log":
         write(sink, process.task(), 3, 1, [("\\N", 23)])
-    assert sorted(odd.execute('SELECT * FROM "100% ""x"""')) == sorted([*rows[:1], ("\\N", 23), *rows[2:]])
+    assert sorted(odd.execute('SELECT * FROM "100% ""x"""')) == sorted(
+        [*rows[:1], ("\\N", 23), *rows[2:]]
+    )
 
 
 def test_a_statement_may_calculate_with_every_sign(sales: Shop, process: WorkerProcess) -> None:
-    sink = sales.sink("a statement", statement="INSERT INTO sales(id, cents) VALUES (:id, :cents % 7)")
+    sink = sales.sink(
+        "a statement", statement="INSERT INTO sales(id, cents) VALUES (:id, :cents % 7)"
+    )
     write(sink, process.task(), 1, 0, [(1, 10)])
     assert sales.sales == [(1, 3)]
 
@@ -198,17 +278,24 @@ def test_the_texts_of_a_statement_stay_as_they_are(sales: Shop, process: WorkerP
     statement = """/* :one */ INSERT INTO sales(id, cents, written_by) -- :two, it's
                    VALUES (:id, :cents, 'it''s :cents, {"kind":true} 5 %')"""
     write(sales.sink("a statement", statement=statement), process.task(), 1, 0, [(1, 10)])
-    assert sales.execute("SELECT id, cents, written_by FROM sales") == [(1, 10, 'it\'s :cents, {"kind":true} 5 %')]
+    assert sales.execute("SELECT id, cents, written_by FROM sales") == [
+        (1, 10, 'it\'s :cents, {"kind":true} 5 %')
+    ]
 
 
 class TestConnections:
-    def test_a_worker_keeps_one_connection_for_all_its_sinks_and_transactions(self, postgres: PostgresServer, process: WorkerProcess) -> None:
+    def test_a_worker_keeps_one_connection_for_all_its_sinks_and_transactions(
+        self, postgres: PostgresServer, process: WorkerProcess
+    ) -> None:
         database = postgres.new_database()
         sales = Shop(postgres.url(database))
         for txid in range(1, 5):
             write(sales.sink("undo log"), process.task("a"), txid, 0, [(txid, 1)])
             write(sales.sink("undo log"), process.task("b"), txid, 0, [(-txid, 1)])
-        wait_until(lambda: len(postgres.backends(database)) == 1, "the end of the connection that looked on")
+        wait_until(
+            lambda: len(postgres.backends(database)) == 1,
+            "the end of the connection that looked on",
+        )
 
     @pytest.mark.in_gate("inserts", "undo log")
     @pytest.mark.rule(7, 28)
@@ -239,28 +326,44 @@ class TestConnections:
 
 @pytest.mark.in_gate("sqlite-inserts", "postgresql-upserts", "mariadb-*statement*")
 @pytest.mark.parametrize(("backend", "kind"), cases(KINDS))
-def test_a_row_that_a_trigger_refuses_is_named(backend: str, kind: str, tmp_path: Path, process: WorkerProcess) -> None:
+def test_a_row_that_a_trigger_refuses_is_named(
+    backend: str, kind: str, tmp_path: Path, process: WorkerProcess
+) -> None:
     """Nothing but the class of an error tells that no second try can help."""
     sales = shop(backend, tmp_path)
     for statement in REFUSALS[backend]:
         sales.execute(statement)
-    with pytest.raises(RowRefusedError, match=r"row 3 of component 'count', task 0, attempt 1:0: .*thirteen") as caught:
+    with pytest.raises(
+        RowRefusedError, match=r"row 3 of component 'count', task 0, attempt 1:0: .*thirteen"
+    ) as caught:
         write(sales.sink(kind), process.task(), 1, 0, [(1, 10), (2, 20), (3, 13), (4, 40), (5, 13)])
     assert caught.value.row.startswith("id=3, cents=13")
     assert sales.sales == []
     assert write(sales.sink(kind), process.task(), 1, 1, [(1, 10)]), "mended"
 
 
-def test_a_row_is_named_although_its_message_shows_another_number_at_each_try(tmp_path: Path, process: WorkerProcess) -> None:
+def test_a_row_is_named_although_its_message_shows_another_number_at_each_try(
+    tmp_path: Path, process: WorkerProcess
+) -> None:
     sales = shop("postgresql", tmp_path)
-    sales.execute("CREATE TABLE numbered (number serial, id INTEGER PRIMARY KEY, cents INTEGER CHECK (cents > 0))")
+    sales.execute(
+        "CREATE TABLE numbered (number serial, id INTEGER PRIMARY KEY, cents INTEGER CHECK (cents > 0))"
+    )
     with pytest.raises(RowRefusedError, match=r"row 3 of .*violates check constraint"):
-        write(sales.sink("upserts", table="numbered"), process.task(), 1, 0, [(1, 10), (2, 20), (3, -9), (4, 40), (5, 50)])
+        write(
+            sales.sink("upserts", table="numbered"),
+            process.task(),
+            1,
+            0,
+            [(1, 10), (2, 20), (3, -9), (4, 40), (5, 50)],
+        )
 
 
 @pytest.mark.in_gate("sqlite")
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_database_can_be_asked_for_table_and_columns_before_a_run(backend: str, tmp_path: Path) -> None:
+def test_a_database_can_be_asked_for_table_and_columns_before_a_run(
+    backend: str, tmp_path: Path
+) -> None:
     sales = shop(backend, tmp_path)
     sales.sink().check_destination(Fields("tx", "id", "cents"))
     with pytest.raises(SetupError, match="has no column 'price'"):

@@ -16,7 +16,11 @@ from txtopo.errors import RowRefusedError
 from txtopo.topology.transaction import TransactionAttempt
 
 EXACT = {"sqlite": "TEXT", "postgresql": "TEXT", "mariadb": "VARCHAR(40) COLLATE utf8mb4_nopad_bin"}
-LOOSE = {"sqlite": "TEXT COLLATE NOCASE", "postgresql": "citext", "mariadb": "VARCHAR(40) COLLATE utf8mb4_general_ci"}
+LOOSE = {
+    "sqlite": "TEXT COLLATE NOCASE",
+    "postgresql": "citext",
+    "mariadb": "VARCHAR(40) COLLATE utf8mb4_general_ci",
+}
 COMPARING = ("sqlite", "mariadb")
 """Those of our servers that have texts without case: our PostgreSQL is built without ICU, and has
 no citext of its own."""
@@ -29,7 +33,9 @@ def names(backend: str, directory: Path, kind: dict[str, str]) -> Shop:
     if backend == "postgresql" and kind is LOOSE:
         buyers.execute("CREATE DOMAIN citext AS text")
     text = kind[backend]
-    buyers.execute(f"CREATE TABLE buyers (name {text} NOT NULL, day INTEGER NOT NULL, cents INTEGER, PRIMARY KEY (name, day))")
+    buyers.execute(
+        f"CREATE TABLE buyers (name {text} NOT NULL, day INTEGER NOT NULL, cents INTEGER, PRIMARY KEY (name, day))"
+    )
     return buyers
 
 
@@ -44,7 +50,9 @@ def rows_of(buyers: Shop) -> list[tuple[Any, ...]]:
 
 @pytest.mark.rule(32)
 @pytest.mark.parametrize("backend", COMPARING)
-def test_two_spellings_of_a_key_from_two_tasks_are_noticed(backend: str, tmp_path: Path, process: WorkerProcess) -> None:
+def test_two_spellings_of_a_key_from_two_tasks_are_noticed(
+    backend: str, tmp_path: Path, process: WorkerProcess
+) -> None:
     buyers = names(backend, tmp_path, LOOSE)
     write(buyers, process.task(task=0, num_tasks=2), 1, [("adam", 1, 5), ("eve", 1, 10)])
     with pytest.raises(RowRefusedError, match=r"'eve'.*compares .*without") as caught:
@@ -57,7 +65,9 @@ def test_two_spellings_of_a_key_from_two_tasks_are_noticed(backend: str, tmp_pat
 
 
 @pytest.mark.rule(32)
-def test_spaces_at_the_end_of_a_key_are_noticed_in_a_binary_collation_that_pads(tmp_path: Path, process: WorkerProcess) -> None:
+def test_spaces_at_the_end_of_a_key_are_noticed_in_a_binary_collation_that_pads(
+    tmp_path: Path, process: WorkerProcess
+) -> None:
     buyers = names("mariadb", tmp_path, {"mariadb": "VARCHAR(40) COLLATE utf8mb4_bin"})
     write(buyers, process.task(task=0, num_tasks=2), 1, [("eve", 1, 10), ("Eve", 1, 11)])
     with pytest.raises(RowRefusedError, match=r"'eve'.*compares .*spaces"):
@@ -75,15 +85,23 @@ def test_in_postgresql_a_row_is_compared_letter_by_letter_with_the_one_it_has_re
     write(buyers, process.task(task=0, num_tasks=2), 1, [("adam", 1, 5), ("eve", 1, 10)])
     write(buyers, process.task(task=1, num_tasks=2), 1, [("Adam", 2, 7)])
     same = "lower({0}.name) = lower({1}.name) AND {0}.day = {1}.day"
-    monkeypatch.setattr(sql_target.Target, "matches", lambda target, one, other, collations=None: same.format(one, other))
+    monkeypatch.setattr(
+        sql_target.Target,
+        "matches",
+        lambda target, one, other, collations=None: same.format(one, other),
+    )
     with pytest.raises(RowRefusedError, match=r"'eve'.*compares .*without"):
         write(buyers, process.task(task=1, num_tasks=2), 2, [("adam", 1, 7), ("Eve", 1, 20)])
-    assert rows_of(buyers) == [("Adam", 2, 7), ("adam", 1, 5), ("eve", 1, 10)], "nothing of the task is kept"
+    assert rows_of(buyers) == [("Adam", 2, 7), ("adam", 1, 5), ("eve", 1, 10)], (
+        "nothing of the task is kept"
+    )
 
 
 @pytest.mark.rule(32)
 @pytest.mark.parametrize("backend", COMPARING)
-def test_a_single_task_may_spell_as_it_likes(backend: str, tmp_path: Path, process: WorkerProcess) -> None:
+def test_a_single_task_may_spell_as_it_likes(
+    backend: str, tmp_path: Path, process: WorkerProcess
+) -> None:
     buyers = names(backend, tmp_path, LOOSE)
     write(buyers, process.task(num_tasks=1), 1, [("eve", 1, 10), ("Eve", 1, 20)])
     assert [row[1:] for row in rows_of(buyers)] == [(1, 20)]
@@ -91,7 +109,9 @@ def test_a_single_task_may_spell_as_it_likes(backend: str, tmp_path: Path, proce
 
 @pytest.mark.rule(32)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_where_keys_are_compared_exactly_two_spellings_are_two_rows(backend: str, tmp_path: Path, process: WorkerProcess) -> None:
+def test_where_keys_are_compared_exactly_two_spellings_are_two_rows(
+    backend: str, tmp_path: Path, process: WorkerProcess
+) -> None:
     buyers = names(backend, tmp_path, EXACT)
     for task, name in enumerate(["eve", "Eve"]):
         write(buyers, process.task(task=task, num_tasks=2), 1, [(name, 1, task)])

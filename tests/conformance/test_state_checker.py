@@ -60,7 +60,14 @@ class Lasting(memory.MemoryStateStore):
     """Keeps ephemeral nodes."""
 
     def multi(self, operations: Sequence[Operation]) -> None:
-        super().multi([dataclasses.replace(o, ephemeral=False) if isinstance(o, Create) and o.path != "/b" else o for o in operations])
+        super().multi(
+            [
+                dataclasses.replace(o, ephemeral=False)
+                if isinstance(o, Create) and o.path != "/b"
+                else o
+                for o in operations
+            ]
+        )
 
 
 class SameSession(memory.MemoryStateStore):
@@ -111,7 +118,12 @@ class Impatient(memory.MemoryStateStore):
     """Does not try again when another session was faster."""
 
     def ensure(self, path: str) -> None:
-        self.multi([Create(path[:end] or "/") for end in [*(i for i, c in enumerate(path) if c == "/" and i), len(path)]])
+        self.multi(
+            [
+                Create(path[:end] or "/")
+                for end in [*(i for i, c in enumerate(path) if c == "/" and i), len(path)]
+            ]
+        )
 
 
 class AnyPath(memory.MemoryStateStore):
@@ -158,13 +170,21 @@ def expire(store: StateStore) -> None:
 
 @pytest.mark.rule(25, 26)
 @pytest.mark.parametrize("clause", contract.STATE_CLAUSES, ids=str)
-def test_a_store_that_breaks_a_clause_is_found(clause: contract.StateClause, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_breaks_a_clause_is_found(
+    clause: contract.StateClause, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(contract, "PATIENCE_S", 0.2)
     server = memory.MemoryServer()
     with pytest.raises(ContractError) as caught:
-        contract.check_clause(clause, lambda place: FOUND_BY[clause.claim](server), expire=expire, place="wrong")
+        contract.check_clause(
+            clause, lambda place: FOUND_BY[clause.claim](server), expire=expire, place="wrong"
+        )
     error = caught.value
-    assert (error.contract, error.rule, error.cure) == ("state", clause.rules[0] if clause.rules else None, clause.cure)
+    assert (error.contract, error.rule, error.cure) == (
+        "state",
+        clause.rules[0] if clause.rules else None,
+        clause.cure,
+    )
     assert error.what.startswith(f"{clause.claim}: ")
 
 
@@ -174,5 +194,7 @@ def test_every_clause_has_a_store_that_breaks_the_clause() -> None:
 
 def test_the_whole_check_stops_at_the_first_clause_that_is_broken() -> None:
     servers: dict[str, memory.MemoryServer] = {}
-    with pytest.raises(ContractError, match=r"^state contract, R25: a refused multi names the operation"):
+    with pytest.raises(
+        ContractError, match=r"^state contract, R25: a refused multi names the operation"
+    ):
         check_state(lambda place: OneByOne(servers.setdefault(place, memory.MemoryServer())))

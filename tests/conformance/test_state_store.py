@@ -31,7 +31,11 @@ class Places:
         """A session with the store at ``place``."""
         if place not in self._backends:
             is_memory = self._request.param == "memory"
-            self._backends[place] = MemoryBackend() if is_memory else ZooKeeperBackend(self._request.getfixturevalue("zookeeper"))
+            self._backends[place] = (
+                MemoryBackend()
+                if is_memory
+                else ZooKeeperBackend(self._request.getfixturevalue("zookeeper"))
+            )
         store = self._backends[place].connect()
         self._of_session[id(store)] = self._backends[place]
         return store

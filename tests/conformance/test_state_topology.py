@@ -38,7 +38,11 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooK
 
 @pytest.fixture(params=["memory", "zookeeper"])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    backend = MemoryBackend() if request.param == "memory" else ZooKeeperBackend(request.getfixturevalue("zookeeper"))
+    backend = (
+        MemoryBackend()
+        if request.param == "memory"
+        else ZooKeeperBackend(request.getfixturevalue("zookeeper"))
+    )
     yield backend
     backend.close()
 
@@ -61,10 +65,14 @@ def recorded(txid: int, n: int = 0, *, count: int = 1) -> RecordedAttempt:
 
 
 def planned(txid: int, last: TxidRecord | None) -> TxidRecord:
-    return TxidRecord(txid=txid, metadata={"from": 0 if last is None else last.metadata["from"] + 10})
+    return TxidRecord(
+        txid=txid, metadata={"from": 0 if last is None else last.metadata["from"] + 10}
+    )
 
 
-def commit(state: TopologyState, txid: int, positions: dict[int, Any] | None = None, **options: Any) -> None:
+def commit(
+    state: TopologyState, txid: int, positions: dict[int, Any] | None = None, **options: Any
+) -> None:
     if state.sealed() is None:
         state.seal(attempt(txid), TASKS, {"from": 10 * (txid - 1)})
     state.record(attempt(txid), positions or {}, **options)
@@ -86,7 +94,9 @@ def put(store: StateStore, path: str, data: bytes) -> None:
 
 
 @pytest.mark.rule(1, 2, 27)
-def test_a_new_topology_begins_at_txid_1_in_epoch_1_of_a_random_generation(store: Unreliable) -> None:
+def test_a_new_topology_begins_at_txid_1_in_epoch_1_of_a_random_generation(
+    store: Unreliable,
+) -> None:
     state = opened(store)
     assert (state.current, state.epoch, state.known_stores, state.positions()) == (1, 1, {}, {})
     assert (state.sealed(), state.txids.txids()) == (None, [])
@@ -118,17 +128,24 @@ def test_a_coordinator_that_gives_up_while_opening_takes_no_topology(backend: Ba
 
 
 @pytest.mark.rule(26)
-def test_a_second_coordinator_is_refused_with_the_name_of_the_holder(backend: Backend, store: Unreliable) -> None:
+def test_a_second_coordinator_is_refused_with_the_name_of_the_holder(
+    backend: Backend, store: Unreliable
+) -> None:
     opened(store)
     before = contents(store)
-    with pytest.raises(errors.FencedError, match=r"'words-run', pid 11 on host alpha\.example, started 2024-05-01T10:00:00\+00:00") as refused:
+    with pytest.raises(
+        errors.FencedError,
+        match=r"'words-run', pid 11 on host alpha\.example, started 2024-05-01T10:00:00\+00:00",
+    ) as refused:
         opened(backend.connect(), BOB)
     assert refused.value.exit_code == 4
     assert contents(store) == before
 
 
 @pytest.mark.rule(26)
-def test_of_several_coordinators_that_open_at_once_exactly_one_gets_the_topology(backend: Backend) -> None:
+def test_of_several_coordinators_that_open_at_once_exactly_one_gets_the_topology(
+    backend: Backend,
+) -> None:
     stores = [backend.connect() for _ in range(4)]
     barrier = threading.Barrier(len(stores))
     outcomes: list[object] = []
@@ -145,19 +162,28 @@ def test_of_several_coordinators_that_open_at_once_exactly_one_gets_the_topology
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_S)
-    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["HeldError"] * 3 + ["TopologyState"]
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["HeldError"] * 3 + [
+        "TopologyState"
+    ]
 
 
 @pytest.mark.rule(26)
-def test_the_owner_of_all_leases_takes_an_existing_lease_and_its_holder_can_write_no_more(backend: Backend, store: Unreliable) -> None:
+def test_the_owner_of_all_leases_takes_an_existing_lease_and_its_holder_can_write_no_more(
+    backend: Backend, store: Unreliable
+) -> None:
     zombie = opened(store)
     zombie.seal(attempt(1), TASKS, None)
     heir = opened(backend.connect(), BOB, displaces=True)
     assert heir.epoch == 2
     before = contents(store)
-    writes: list[Callable[[], None]] = [lambda: zombie.record(attempt(1), {0: 1}), lambda: zombie.seal(attempt(1, 1), TASKS, None)]
+    writes: list[Callable[[], None]] = [
+        lambda: zombie.record(attempt(1), {0: 1}),
+        lambda: zombie.seal(attempt(1, 1), TASKS, None),
+    ]
     for write in writes:
-        with pytest.raises(errors.FencedError, match=r"epoch 2; its holder now is pid 22 on host beta\.example"):
+        with pytest.raises(
+            errors.FencedError, match=r"epoch 2; its holder now is pid 22 on host beta\.example"
+        ):
             write()
     zombie.close()
     assert contents(store) == before
@@ -174,7 +200,9 @@ def test_a_lease_given_back_can_be_taken_at_once(backend: Backend, store: Unreli
 @pytest.mark.rule(25, 26)
 @pytest.mark.parametrize("fault", ["before", "after"])
 @pytest.mark.parametrize("existed", [False, True])
-def test_an_open_whose_answer_is_lost_raises_the_epoch_once(store: Unreliable, fault: memory.Fault, existed: bool) -> None:
+def test_an_open_whose_answer_is_lost_raises_the_epoch_once(
+    store: Unreliable, fault: memory.Fault, existed: bool
+) -> None:
     if existed:
         opened(store).close()
     store.lose_next(fault)
@@ -185,7 +213,9 @@ def test_an_open_whose_answer_is_lost_raises_the_epoch_once(store: Unreliable, f
 
 
 @pytest.mark.rule(27)
-def test_an_open_during_which_the_state_begins_anew_is_of_the_new_generation(backend: Backend, store: Unreliable) -> None:
+def test_an_open_during_which_the_state_begins_anew_is_of_the_new_generation(
+    backend: Backend, store: Unreliable
+) -> None:
     """The new epoch has the version that the old one had, so that the epoch alone does not tell."""
     opened(store).close()
     rival = backend.connect()
@@ -204,7 +234,9 @@ def test_an_open_during_which_the_state_begins_anew_is_of_the_new_generation(bac
 
 
 @pytest.mark.rule(1, 26)
-def test_an_open_during_which_another_had_the_topology_gets_an_epoch_of_its_own(backend: Backend, store: Unreliable) -> None:
+def test_an_open_during_which_another_had_the_topology_gets_an_epoch_of_its_own(
+    backend: Backend, store: Unreliable
+) -> None:
     """The other has ended again, so that there is no lease to meet; the attempts of the two must
     not have the same ids."""
     opened(store).close()
@@ -228,10 +260,14 @@ def test_an_open_during_which_another_had_the_topology_gets_an_epoch_of_its_own(
 
 
 @pytest.mark.rule(23)
-def test_a_sealed_transaction_survives_with_its_attempt_tasks_and_metadata(store: Unreliable) -> None:
+def test_a_sealed_transaction_survives_with_its_attempt_tasks_and_metadata(
+    store: Unreliable,
+) -> None:
     state = opened(store)
     state.seal(attempt(1, 4), TASKS, {"0": [1, 2]})
-    expected = TxidRecord(txid=1, status="sealed", attempt_id=4, tasks=TASKS, metadata={"0": [1, 2]})
+    expected = TxidRecord(
+        txid=1, status="sealed", attempt_id=4, tasks=TASKS, metadata={"0": [1, 2]}
+    )
     assert state.sealed() == expected
     state.close()
     assert opened(store, BOB).sealed() == expected
@@ -273,9 +309,17 @@ def test_a_record_is_one_multi_with_everything_that_follows_from_it(store: Unrel
     state.txids.get_state(3, planned)
     state.txids.get_state(4, planned)
     store.log.clear()
-    state.record(attempt(2), {0: "a", 16: "b", 1: "c"}, {"count/counts": 1}, Seal(attempt(3), TASKS, {"from": 20}))
+    state.record(
+        attempt(2),
+        {0: "a", 16: "b", 1: "c"},
+        {"count/counts": 1},
+        Seal(attempt(3), TASKS, {"from": 20}),
+    )
     (operations,) = store.log
-    assert [(type(operation).__name__, operation.path.removeprefix("/words/")) for operation in operations] == [
+    assert [
+        (type(operation).__name__, operation.path.removeprefix("/words/"))
+        for operation in operations
+    ] == [
         ("Check", f"generation/{state.generation}"),
         ("Check", "epoch"),
         ("Check", "lease"),
@@ -308,20 +352,29 @@ def test_metadata_of_open_transactions_rides_along_with_the_seal(store: Unreliab
 @pytest.mark.rule(25)
 @pytest.mark.parametrize("partitions", [1, 1000])
 @pytest.mark.parametrize("components", [1, 200])
-def test_a_steady_transaction_costs_two_round_trips_or_one_however_large(store: Unreliable, partitions: int, components: int) -> None:
+def test_a_steady_transaction_costs_two_round_trips_or_one_however_large(
+    store: Unreliable, partitions: int, components: int
+) -> None:
     state = opened(store)
     tasks = {f"component-{n}": 2 for n in range(components)}
     moved = {partition: [partition, 0] for partition in range(partitions)}
     for txid in range(1, 4):
         before = store.round_trips
-        state.txids.get_state(txid, lambda txid, last: TxidRecord(txid=txid, metadata={str(p): m for p, m in moved.items()}))
+        state.txids.get_state(
+            txid,
+            lambda txid, last: TxidRecord(
+                txid=txid, metadata={str(p): m for p, m in moved.items()}
+            ),
+        )
         state.seal(attempt(txid), tasks, {str(p): m for p, m in moved.items()})
         state.record(attempt(txid), moved, {"count/counts": 1})
         assert store.round_trips - before == 2
     state.seal(attempt(4), tasks, None)
     for txid in range(4, 7):
         before = store.round_trips
-        state.record(attempt(txid), moved, {"count/counts": 1}, Seal(attempt(txid + 1), tasks, None))
+        state.record(
+            attempt(txid), moved, {"count/counts": 1}, Seal(attempt(txid + 1), tasks, None)
+        )
         assert store.round_trips - before == 1
 
 
@@ -341,7 +394,9 @@ def test_ten_transactions_leave_no_more_behind_than_two(store: Unreliable) -> No
 @pytest.mark.rule(25)
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("fault", ["before", "after"])
-def test_a_seal_and_a_record_whose_answer_is_lost_take_effect_exactly_once(store: Unreliable, fault: memory.Fault, times: int) -> None:
+def test_a_seal_and_a_record_whose_answer_is_lost_take_effect_exactly_once(
+    store: Unreliable, fault: memory.Fault, times: int
+) -> None:
     state = opened(store)
     for txid in (1, 2, 3):
         store.lose_next(fault, times)
@@ -351,28 +406,44 @@ def test_a_seal_and_a_record_whose_answer_is_lost_take_effect_exactly_once(store
     store.fault = None
     assert state.current == 4
     shown = administration.show(store, "words")
-    assert (shown["current"], shown["positions"]["0"], shown["stores"]) == (4, 3, ["count/1", "count/2", "count/3"])
+    assert (shown["current"], shown["positions"]["0"], shown["stores"]) == (
+        4,
+        3,
+        ["count/1", "count/2", "count/3"],
+    )
     assert json.loads(contents(store)["/words/current"])["write"] == 6
 
 
 @pytest.mark.rule(25, 27, 31)
-def test_the_last_recorded_attempt_that_opened_a_store_is_remembered_in_the_same_multi(backend: Backend, store: Unreliable) -> None:
+def test_the_last_recorded_attempt_that_opened_a_store_is_remembered_in_the_same_multi(
+    backend: Backend, store: Unreliable
+) -> None:
     state = opened(store)
     commit(state, 1, touched_stores={"count/counts": 2, "sum/counts": 1})
     state.seal(attempt(2, 3), TASKS, None)
     before, before_trips = state.known_stores, store.inner.round_trips
     state.record(attempt(2, 3), {}, {"count/counts": 5})
     assert store.inner.round_trips - before_trips == 1
-    assert before == {"count/counts": recorded(1, count=2), "sum/counts": recorded(1)}, "what a job was given does not change under it"
-    assert state.known_stores == {"count/counts": recorded(2, 3, count=5), "sum/counts": recorded(1)}
+    assert before == {"count/counts": recorded(1, count=2), "sum/counts": recorded(1)}, (
+        "what a job was given does not change under it"
+    )
+    assert state.known_stores == {
+        "count/counts": recorded(2, 3, count=5),
+        "sum/counts": recorded(1),
+    }
     state.close()
     assert opened(backend.connect(), BOB).known_stores == state.known_stores
     shown = administration.show(store, "words")
-    assert (shown["recorded"], shown["counts"]) == ({"count/counts": "2:3", "sum/counts": "1:0"}, {"count/counts": 5, "sum/counts": 1})
+    assert (shown["recorded"], shown["counts"]) == (
+        {"count/counts": "2:3", "sum/counts": "1:0"},
+        {"count/counts": 5, "sum/counts": 1},
+    )
 
 
 @pytest.mark.rule(25, 31)
-def test_the_names_of_stores_count_when_it_is_asked_whether_a_transaction_could_be_recorded(store: Unreliable) -> None:
+def test_the_names_of_stores_count_when_it_is_asked_whether_a_transaction_could_be_recorded(
+    store: Unreliable,
+) -> None:
     state = opened(store, metadata_bytes_max=6000)
     commit(state, 1, touched_stores={"component/" + "n" * 3000: 1})
     positions = {0: "p" * 2500}
@@ -382,7 +453,9 @@ def test_the_names_of_stores_count_when_it_is_asked_whether_a_transaction_could_
 
 
 @pytest.mark.rule(25)
-def test_a_transaction_that_opens_no_store_does_not_write_the_record_of_stores(store: Unreliable) -> None:
+def test_a_transaction_that_opens_no_store_does_not_write_the_record_of_stores(
+    store: Unreliable,
+) -> None:
     state = opened(store)
     commit(state, 1, touched_stores={"count/counts": 1})
     before = store.get("/words/stores")
@@ -391,15 +464,22 @@ def test_a_transaction_that_opens_no_store_does_not_write_the_record_of_stores(s
 
 
 @pytest.mark.rule(25, 27)
-def test_a_list_of_stores_of_another_format_is_unreadable_and_not_taken_as_none(backend: Backend, store: Unreliable) -> None:
+def test_a_list_of_stores_of_another_format_is_unreadable_and_not_taken_as_none(
+    backend: Backend, store: Unreliable
+) -> None:
     opened(store).close()
     put(store, "/words/stores", b'{"version":1,"stores":{"count/counts": 1}}')
-    with pytest.raises(errors.UnreadableStateError, match="/words/stores cannot be read: it has format version 1, this txtopo reads 2"):
+    with pytest.raises(
+        errors.UnreadableStateError,
+        match="/words/stores cannot be read: it has format version 1, this txtopo reads 2",
+    ):
         opened(backend.connect(), BOB)
 
 
 @pytest.mark.rule(25)
-def test_after_a_lost_answer_the_outcome_is_read_before_anything_is_sent_again(store: Unreliable) -> None:
+def test_after_a_lost_answer_the_outcome_is_read_before_anything_is_sent_again(
+    store: Unreliable,
+) -> None:
     state = opened(store)
     store.log.clear()
     store.lose_next("after")
@@ -408,7 +488,9 @@ def test_after_a_lost_answer_the_outcome_is_read_before_anything_is_sent_again(s
 
 
 @pytest.mark.rule(25)
-def test_a_request_that_arrives_only_after_the_outcome_was_read_still_counts_once(store: Unreliable) -> None:
+def test_a_request_that_arrives_only_after_the_outcome_was_read_still_counts_once(
+    store: Unreliable,
+) -> None:
     state = opened(store)
     late: list[list[Operation]] = []
 
@@ -450,7 +532,9 @@ def test_a_request_that_arrives_after_later_writes_changes_nothing(store: Unreli
 
 @pytest.mark.rule(25)
 @pytest.mark.parametrize("is_applied", [False, True])
-def test_after_a_write_that_was_interrupted_nothing_more_is_written(backend: Backend, store: Unreliable, is_applied: bool) -> None:
+def test_after_a_write_that_was_interrupted_nothing_more_is_written(
+    backend: Backend, store: Unreliable, is_applied: bool
+) -> None:
     state = opened(store)
     state.seal(attempt(1), TASKS, None)
 
@@ -464,10 +548,15 @@ def test_after_a_write_that_was_interrupted_nothing_more_is_written(backend: Bac
     with pytest.raises(KeyboardInterrupt):
         state.record(attempt(1), {0: "a"})
     before = contents(store)
-    record, seal = lambda: state.record(attempt(1), {0: "b"}), lambda: state.seal(attempt(1, 1), TASKS, None)
+    record, seal = (
+        lambda: state.record(attempt(1), {0: "b"}),
+        lambda: state.seal(attempt(1, 1), TASKS, None),
+    )
     writes: list[Callable[[], None]] = [record, seal, state.require_held]
     for write in writes:
-        with pytest.raises(errors.ZooKeeperUnavailableError, match="was interrupted, its outcome is unknown"):
+        with pytest.raises(
+            errors.ZooKeeperUnavailableError, match="was interrupted, its outcome is unknown"
+        ):
             write()
     assert contents(store) == before
     state.close()
@@ -476,22 +565,34 @@ def test_after_a_write_that_was_interrupted_nothing_more_is_written(backend: Bac
 
 @pytest.mark.rule(25)
 @pytest.mark.parametrize("fault", ["before", "after"])
-def test_a_crash_in_the_middle_of_a_record_leaves_it_done_or_not_done(backend: Backend, store: Unreliable, fault: memory.Fault) -> None:
+def test_a_crash_in_the_middle_of_a_record_leaves_it_done_or_not_done(
+    backend: Backend, store: Unreliable, fault: memory.Fault
+) -> None:
     state = opened(store, wait_s=0.05 if fault == "before" else PATIENCE_S)
     state.seal(attempt(1), TASKS, {"from": 0})
     store.fault = lambda _: fault
-    with pytest.raises(errors.ZooKeeperUnavailableError) if fault == "before" else contextlib.nullcontext():
-        state.record(attempt(1), {5: "five"}, {"count/counts": 1}, Seal(attempt(2), TASKS, {"from": 10}))
+    with (
+        pytest.raises(errors.ZooKeeperUnavailableError)
+        if fault == "before"
+        else contextlib.nullcontext()
+    ):
+        state.record(
+            attempt(1), {5: "five"}, {"count/counts": 1}, Seal(attempt(2), TASKS, {"from": 10})
+        )
     again = opened(backend.connect(), BOB, displaces=True)
     sealed = again.sealed()
     assert sealed is not None
     done = fault == "after"
-    assert (again.current, sealed.txid, again.positions()) == ((2, 2, {5: "five"}) if done else (1, 1, {}))
+    assert (again.current, sealed.txid, again.positions()) == (
+        (2, 2, {5: "five"}) if done else (1, 1, {})
+    )
     assert again.known_stores == ({"count/counts": recorded(1)} if done else {})
 
 
 @pytest.mark.rule(25, 26)
-def test_a_write_that_was_applied_before_another_took_over_counts_and_the_next_is_refused(backend: Backend, store: Unreliable) -> None:
+def test_a_write_that_was_applied_before_another_took_over_counts_and_the_next_is_refused(
+    backend: Backend, store: Unreliable
+) -> None:
     state = opened(store)
     state.seal(attempt(1), TASKS, None)
     store.lose_next("after")
@@ -503,7 +604,9 @@ def test_a_write_that_was_applied_before_another_took_over_counts_and_the_next_i
 
 
 @pytest.mark.rule(26)
-def test_a_write_that_was_lost_is_not_repeated_after_another_took_over(backend: Backend, store: Unreliable) -> None:
+def test_a_write_that_was_lost_is_not_repeated_after_another_took_over(
+    backend: Backend, store: Unreliable
+) -> None:
     state = opened(store)
     state.seal(attempt(1), TASKS, None)
     rival = backend.connect()
@@ -524,7 +627,9 @@ def test_a_write_that_was_lost_is_not_repeated_after_another_took_over(backend: 
 
 
 @pytest.mark.rule(26)
-def test_after_an_expired_session_the_lease_is_taken_again_and_work_goes_on(backend: Backend) -> None:
+def test_after_an_expired_session_the_lease_is_taken_again_and_work_goes_on(
+    backend: Backend,
+) -> None:
     session = backend.connect()
     state = opened(session)
     commit(state, 1)
@@ -560,14 +665,18 @@ def test_a_coordinator_that_writes_pays_nothing_for_its_lease(backend: Backend) 
 
 
 @pytest.mark.rule(26)
-def test_a_displacing_coordinator_takes_a_live_topology_and_the_idle_holder_notices_and_stops_writing(backend: Backend) -> None:
+def test_a_displacing_coordinator_takes_a_live_topology_and_the_idle_holder_notices_and_stops_writing(
+    backend: Backend,
+) -> None:
     state = opened(backend.connect())
     state.renew()
     rival = backend.connect()
     heir = opened(rival, BOB, displaces=True)
     before = contents(rival)
     for ask in (state.renew, state.require_held, lambda: state.seal(attempt(1), TASKS, None)):
-        with pytest.raises(errors.FencedError, match=r"epoch 2; its holder now is pid 22 on host beta\.example"):
+        with pytest.raises(
+            errors.FencedError, match=r"epoch 2; its holder now is pid 22 on host beta\.example"
+        ):
             ask()
     state.close()
     assert contents(rival) == before
@@ -576,9 +685,18 @@ def test_a_displacing_coordinator_takes_a_live_topology_and_the_idle_holder_noti
 
 
 @pytest.mark.rule(26)
-def test_the_lease_of_a_dead_process_of_this_machine_delays_no_coordinator(backend: Backend) -> None:
+def test_the_lease_of_a_dead_process_of_this_machine_delays_no_coordinator(
+    backend: Backend,
+) -> None:
     dead = subprocess.run(
-        [sys.executable, "-c", "from txtopo.state import liveness; print(liveness.process_identity())"], capture_output=True, text=True, check=True
+        [
+            sys.executable,
+            "-c",
+            "from txtopo.state import liveness; print(liveness.process_identity())",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.strip()
     state = opened(backend.connect(), dataclasses.replace(ALICE, process=dead))
     rival = backend.connect()
@@ -587,14 +705,18 @@ def test_the_lease_of_a_dead_process_of_this_machine_delays_no_coordinator(backe
     with pytest.raises(errors.FencedError, match=r"beta\.example"):
         state.seal(attempt(1), TASKS, None)
     heir.close()
-    living = opened(backend.connect(), dataclasses.replace(ALICE, process=liveness.process_identity()))
+    living = opened(
+        backend.connect(), dataclasses.replace(ALICE, process=liveness.process_identity())
+    )
     with pytest.raises(errors.HeldError, match=r"alpha\.example"):
         opened(rival, BOB)
     living.close()
 
 
 @pytest.mark.rule(26)
-def test_after_an_expired_session_a_coordinator_whose_topology_was_taken_writes_nothing(backend: Backend) -> None:
+def test_after_an_expired_session_a_coordinator_whose_topology_was_taken_writes_nothing(
+    backend: Backend,
+) -> None:
     session = backend.connect()
     state = opened(session)
     state.seal(attempt(1), TASKS, None)
@@ -603,7 +725,11 @@ def test_after_an_expired_session_a_coordinator_whose_topology_was_taken_writes_
     wait_until(lambda: rival.get("/words/lease") is None)
     heir = opened(rival, BOB)
     before = contents(rival)
-    for write in (state.renew, lambda: state.record(attempt(1), {0: 1}), lambda: state.seal(attempt(1, 1), TASKS, None)):
+    for write in (
+        state.renew,
+        lambda: state.record(attempt(1), {0: 1}),
+        lambda: state.seal(attempt(1, 1), TASKS, None),
+    ):
         with pytest.raises(errors.FencedError, match="epoch 2"):
             write()
     assert contents(rival) == before
@@ -612,7 +738,9 @@ def test_after_an_expired_session_a_coordinator_whose_topology_was_taken_writes_
 
 
 @pytest.mark.rule(26, 27)
-def test_a_coordinator_of_an_older_incarnation_writes_nothing_though_every_version_is_the_same(backend: Backend) -> None:
+def test_a_coordinator_of_an_older_incarnation_writes_nothing_though_every_version_is_the_same(
+    backend: Backend,
+) -> None:
     session, other = backend.connect(), backend.connect()
     zombie = opened(session)
     backend.expire(session)
@@ -644,7 +772,9 @@ def test_a_wait_is_bounded_and_the_error_says_that_nothing_is_lost(store: Unreli
 
 
 @pytest.mark.rule(25)
-def test_abandoning_ends_a_wait_in_another_thread_and_closing_still_gives_the_lease_back(store: Unreliable) -> None:
+def test_abandoning_ends_a_wait_in_another_thread_and_closing_still_gives_the_lease_back(
+    store: Unreliable,
+) -> None:
     state = opened(store, wait_s=3600)
     waiting = threading.Event()
 
@@ -677,7 +807,9 @@ def test_abandoning_ends_a_wait_in_another_thread_and_closing_still_gives_the_le
 
 
 @pytest.mark.rule(25)
-def test_a_record_beyond_the_bound_is_refused_before_the_write_and_says_what_to_do(store: Unreliable) -> None:
+def test_a_record_beyond_the_bound_is_refused_before_the_write_and_says_what_to_do(
+    store: Unreliable,
+) -> None:
     state = opened(store, metadata_bytes_max=4096)
     before = contents(store)
     large = {str(partition): "x" * 20 for partition in range(300)}
@@ -689,7 +821,9 @@ def test_a_record_beyond_the_bound_is_refused_before_the_write_and_says_what_to_
     assert (state.sealed(), state.txids.txids()) == (None, [])
     state.seal(attempt(1), TASKS, None)
     with pytest.raises(errors.BatchTooLargeError, match=too_large):
-        state.record(attempt(1), {int(partition): metadata for partition, metadata in large.items()})
+        state.record(
+            attempt(1), {int(partition): metadata for partition, metadata in large.items()}
+        )
     assert (state.current, state.positions()) == (1, {})
     assert contents(store)["/words/epoch"] == before["/words/epoch"]
     state.record(attempt(1), {0: "small"})
@@ -706,11 +840,16 @@ def test_metadata_that_rides_along_waits_when_it_does_not_fit(store: Unreliable)
     state.record(attempt(1), {})
     state.seal(attempt(2), TASKS, "x" * 1000)
     assert state.txids.pending == frozenset()
-    assert all(sum(len(getattr(operation, "data", b"")) for operation in multi) <= 4096 for multi in store.log)
+    assert all(
+        sum(len(getattr(operation, "data", b"")) for operation in multi) <= 4096
+        for multi in store.log
+    )
 
 
 @pytest.mark.rule(23, 25)
-def test_a_seal_that_does_not_fit_beside_the_record_follows_in_a_second_multi(store: Unreliable) -> None:
+def test_a_seal_that_does_not_fit_beside_the_record_follows_in_a_second_multi(
+    store: Unreliable,
+) -> None:
     state = opened(store, metadata_bytes_max=4096)
     state.seal(attempt(1), TASKS, "x" * 2000)
     store.log.clear()
@@ -727,8 +866,12 @@ def test_a_seal_that_does_not_fit_beside_the_record_follows_in_a_second_multi(st
 @pytest.mark.in_gate("memory-*", "zookeeper-current-*")
 @pytest.mark.rule(25, 27)
 @pytest.mark.parametrize("garbage", [b"", b"{", b'{"version":9}', b"null", b"7"])
-@pytest.mark.parametrize("node", ["generation", "epoch", "current", "stores", "txids/0000000001", "positions/0"])
-def test_garbage_anywhere_stops_the_run_names_the_node_and_overwrites_nothing(store: Unreliable, node: str, garbage: bytes) -> None:
+@pytest.mark.parametrize(
+    "node", ["generation", "epoch", "current", "stores", "txids/0000000001", "positions/0"]
+)
+def test_garbage_anywhere_stops_the_run_names_the_node_and_overwrites_nothing(
+    store: Unreliable, node: str, garbage: bytes
+) -> None:
     state = opened(store)
     commit(state, 1, {0: "a"})
     state.close()
@@ -738,14 +881,18 @@ def test_garbage_anywhere_stops_the_run_names_the_node_and_overwrites_nothing(st
         opened(store)
     assert unreadable.value.exit_code == 6
     after = contents(store)
-    assert {path: data for path, data in after.items() if path != "/words/epoch"} == {p: d for p, d in before.items() if p != "/words/epoch"}
+    assert {path: data for path, data in after.items() if path != "/words/epoch"} == {
+        p: d for p, d in before.items() if p != "/words/epoch"
+    }
     shown = administration.show(store, "words")
     assert "unreadable" in json.dumps(shown)
 
 
 @pytest.mark.rule(25)
 @pytest.mark.parametrize("node", ["epoch", "current", "stores", "txids/0000000001"])
-def test_a_node_that_is_missing_is_never_taken_as_a_new_beginning(store: Unreliable, node: str) -> None:
+def test_a_node_that_is_missing_is_never_taken_as_a_new_beginning(
+    store: Unreliable, node: str
+) -> None:
     state = opened(store)
     commit(state, 1)
     state.close()
@@ -798,12 +945,26 @@ def test_shown_state_is_json_and_complete(store: Unreliable) -> None:
     commit(state, 1, {3: {"to": 1}, 20: None}, touched_stores={"b": 1, "a": 2})
     shown = administration.show(store, "words")
     assert json.loads(json.dumps(shown)) == shown
-    record = {"txid": 1, "status": "sealed", "attempt_id": 0, "tasks": TASKS, "metadata": {"from": 0}, "opened_at": None}
+    record = {
+        "txid": 1,
+        "status": "sealed",
+        "attempt_id": 0,
+        "tasks": TASKS,
+        "metadata": {"from": 0},
+        "opened_at": None,
+    }
     assert {key: shown[key] for key in shown if key != "lease"} == {
-        "topology_id": "words", "generation": state.generation, "epoch": 1, "current": 2,
-        "records": {"1": record}, "positions": {"3": {"to": 1}, "20": None}, "stores": ["a", "b"], "recorded": {"a": "1:0", "b": "1:0"},
-        "counts": {"a": 2, "b": 1}, "components": None,
-    }  # fmt: skip
+        "topology_id": "words",
+        "generation": state.generation,
+        "epoch": 1,
+        "current": 2,
+        "records": {"1": record},
+        "positions": {"3": {"to": 1}, "20": None},
+        "stores": ["a", "b"],
+        "recorded": {"a": "1:0", "b": "1:0"},
+        "counts": {"a": 2, "b": 1},
+        "components": None,
+    }
     assert (shown["lease"]["host"], shown["lease"]["pid"]) == ("alpha.example", 11)
     state.close()
     assert administration.show(store, "words")["lease"] is None

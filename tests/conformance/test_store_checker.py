@@ -133,15 +133,25 @@ FOUND_BY = {
 
 @pytest.mark.rule(7, 12, 27, 28, 29, 30, 31, 32)
 @pytest.mark.parametrize("clause", contract.STORE_CLAUSES, ids=str)
-def test_a_store_that_breaks_a_clause_is_found(clause: contract.StoreClause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_breaks_a_clause_is_found(
+    clause: contract.StoreClause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     factory, patch = stores.MISTAKES[FOUND_BY[clause.claim]]
-    kind: stamps.Kind = next((kind for kind in contract.KINDS if (clause.only or "").startswith(kind)), "transactional")
+    kind: stamps.Kind = next(
+        (kind for kind in contract.KINDS if (clause.only or "").startswith(kind)), "transactional"
+    )
     if patch is not None:
         patch(monkeypatch)
     with pytest.raises(ContractError) as caught:
-        contract.check_clause(clause, lambda name, **form: factory(tmp_path, name, **form), kind=kind, prefix="wrong")
+        contract.check_clause(
+            clause, lambda name, **form: factory(tmp_path, name, **form), kind=kind, prefix="wrong"
+        )
     error = caught.value
-    assert (error.contract, error.rule, error.cure) == ("store", clause.rules[0] if clause.rules else None, clause.cure)
+    assert (error.contract, error.rule, error.cure) == (
+        "store",
+        clause.rules[0] if clause.rules else None,
+        clause.cure,
+    )
     assert error.what.startswith(f"{clause.claim}: ")
     assert f"{clause.cure}" in str(error)
 
@@ -153,4 +163,8 @@ def test_every_mistake_is_one_of_some_clause() -> None:
 def test_the_whole_check_stops_at_the_first_clause_that_is_broken(tmp_path: Path) -> None:
     factory, _ = stores.MISTAKES["holds a lock"]
     with pytest.raises(ContractError, match=r"^store contract, R12: a store is configuration only"):
-        check_store(lambda name, **form: factory(tmp_path, name, **form), kinds=("transactional",), concurrent=False)
+        check_store(
+            lambda name, **form: factory(tmp_path, name, **form),
+            kinds=("transactional",),
+            concurrent=False,
+        )

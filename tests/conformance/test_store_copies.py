@@ -36,7 +36,10 @@ class Topology:
         self.copies: list[PutBack] = []
 
     def contexts(self) -> list[TopologyContext]:
-        return [self.process.task("count", task, num_tasks=self.tasks, known_stores=dict(self.known)) for task in range(self.tasks)]
+        return [
+            self.process.task("count", task, num_tasks=self.tasks, known_stores=dict(self.known))
+            for task in range(self.tasks)
+        ]
 
     def block(self, context: TopologyContext, txid: int, attempt: int, block: int) -> None:
         with self.store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
@@ -47,7 +50,9 @@ class Topology:
             else:
                 opened.update((context.task_index, block), plus(1))
 
-    def attempt(self, txid: int, attempt: int, ends_after: int | None = None) -> list[TopologyContext]:
+    def attempt(
+        self, txid: int, attempt: int, ends_after: int | None = None
+    ) -> list[TopologyContext]:
         """So many blocks of an attempt; copies are taken inside and after each."""
         contexts = self.contexts()
         for number in range(self.tasks * BLOCKS if ends_after is None else ends_after):
@@ -60,7 +65,9 @@ class Topology:
         for context in contexts:
             for name, count in context.touched_stores.items():
                 counts[name] = counts.get(name, 0) + count
-        self.known |= {name: RecordedAttempt(txid, attempt, count) for name, count in counts.items()}
+        self.known |= {
+            name: RecordedAttempt(txid, attempt, count) for name, count in counts.items()
+        }
 
     def fail_over(self, put_back: PutBack) -> None:
         """The copy takes the place of the store; every process begins anew."""
@@ -107,7 +114,9 @@ def of_only_task(topology: Topology) -> Topology:
 
 
 @pytest.mark.rule(27, 34)
-def test_a_copy_taken_at_any_point_of_a_recorded_transaction_is_refused_unless_it_is_complete(topology: Topology, kind: str) -> None:
+def test_a_copy_taken_at_any_point_of_a_recorded_transaction_is_refused_unless_it_is_complete(
+    topology: Topology, kind: str
+) -> None:
     for txid in (1, 2):
         topology.copies.clear()
         topology.record(topology.attempt(txid, 0), txid, 0)
@@ -116,12 +125,16 @@ def test_a_copy_taken_at_any_point_of_a_recorded_transaction_is_refused_unless_i
         topology.fail_over(put_back)
         before = dict(topology.store.items())
         for task in topology.contexts():
-            with pytest.raises(StateMismatchError, match=r"is behind: .*, but ZooKeeper has recorded (4|2:0)") as caught:
+            with pytest.raises(
+                StateMismatchError, match=r"is behind: .*, but ZooKeeper has recorded (4|2:0)"
+            ) as caught:
                 topology.block(task, 3, 0, 0)
             assert (caught.value.exit_code, "txtopo store adopt" in str(caught.value)) == (6, True)
         assert dict(topology.store.items()) == before, "nothing was written"
         if kind != "plain":
-            with pytest.raises(StateMismatchError, match=r"holds .*, but ZooKeeper has recorded (4|2:0)"):
+            with pytest.raises(
+                StateMismatchError, match=r"holds .*, but ZooKeeper has recorded (4|2:0)"
+            ):
                 topology.shown(2)
     topology.fail_over(complete)
     if kind != "plain":
@@ -153,21 +166,30 @@ def test_a_copy_taken_during_a_failed_attempt_or_its_replay_is_refused(topology:
 
 
 @pytest.mark.rule(34)
-def test_a_fail_over_in_the_middle_of_an_attempt_that_loses_a_task_is_noticed_by_the_next_transaction(topology: Topology) -> None:
+def test_a_fail_over_in_the_middle_of_an_attempt_that_loses_a_task_is_noticed_by_the_next_transaction(
+    topology: Topology,
+) -> None:
     topology.record(topology.attempt(1, 0), 1, 0)
     contexts, before = topology.contexts(), topology.copies[-1]
     topology.block(contexts[0], 2, 0, 0)
     topology.fail_over(before)
-    topology.block(topology.process.task("count", 1, num_tasks=TASKS, known_stores=dict(topology.known)), 2, 0, 0)
+    topology.block(
+        topology.process.task("count", 1, num_tasks=TASKS, known_stores=dict(topology.known)),
+        2,
+        0,
+        0,
+    )
     contexts[1].touched_stores[f"count/{topology.store.name}"] = 1
     topology.record(contexts, 2, 0)
-    with pytest.raises(StateMismatchError, match=r"holds 1 store transactions of attempt 2:0 .*, but ZooKeeper has recorded 2"):
+    with pytest.raises(
+        StateMismatchError,
+        match=r"holds 1 store transactions of attempt 2:0 .*, but ZooKeeper has recorded 2",
+    ):
         topology.attempt(3, 0)
 
 
 def goes_on(topology: Topology, contexts: Sequence[TopologyContext], committed: int) -> None:
-    """The blocks of attempt 2:0 from number ``committed`` on, its record, and the next transaction.
-    """
+    """The blocks of attempt 2:0 from number ``committed`` on, its record, and the next transaction."""
     for number in range(committed, topology.tasks * BLOCKS):
         topology.block(contexts[number % topology.tasks], 2, 0, number // topology.tasks)
     topology.record(contexts, 2, 0)
@@ -176,7 +198,9 @@ def goes_on(topology: Topology, contexts: Sequence[TopologyContext], committed: 
 
 @pytest.mark.rule(27, 34)
 @pytest.mark.parametrize("tasks", [1, TASKS])
-def test_a_fail_over_between_two_blocks_of_an_attempt_never_passes_for_complete(topology: Topology, tasks: int) -> None:
+def test_a_fail_over_between_two_blocks_of_an_attempt_never_passes_for_complete(
+    topology: Topology, tasks: int
+) -> None:
     topology.tasks = tasks
     topology.record(topology.attempt(1, 0), 1, 0)
     before, known = topology.copies[-1], dict(topology.known)
@@ -193,13 +217,18 @@ def test_a_fail_over_between_two_blocks_of_an_attempt_never_passes_for_complete(
 
 @pytest.mark.rule(7, 34)
 @pytest.mark.parametrize("tasks", [1, TASKS])
-def test_a_task_that_misses_its_own_commits_fails_its_attempt(topology: Topology, tasks: int) -> None:
+def test_a_task_that_misses_its_own_commits_fails_its_attempt(
+    topology: Topology, tasks: int
+) -> None:
     topology.tasks = tasks
     topology.record(topology.attempt(1, 0), 1, 0)
     contexts, before = topology.contexts(), topology.copies[-1]
     topology.block(contexts[0], 2, 0, 0)
     topology.fail_over(before)
-    with pytest.raises(FailedException, match=r"has lost what attempt 2:0 of component 'count' committed: it is at attempt 1:0"):
+    with pytest.raises(
+        FailedException,
+        match=r"has lost what attempt 2:0 of component 'count' committed: it is at attempt 1:0",
+    ):
         topology.block(contexts[0], 2, 0, 1)
     topology.record(topology.attempt(2, 1), 2, 1)
     topology.record(topology.attempt(3, 0), 3, 0)
@@ -207,7 +236,9 @@ def test_a_task_that_misses_its_own_commits_fails_its_attempt(topology: Topology
 
 
 @pytest.mark.rule(27, 34)
-def test_an_incomplete_copy_that_was_adopted_goes_on_and_is_counted_again(topology: Topology) -> None:
+def test_an_incomplete_copy_that_was_adopted_goes_on_and_is_counted_again(
+    topology: Topology,
+) -> None:
     topology.record(topology.attempt(1, 0), 1, 0)
     topology.fail_over(topology.copies[1])
     topology.store.adopt("words", "first", 1, ["count"])
@@ -215,7 +246,10 @@ def test_an_incomplete_copy_that_was_adopted_goes_on_and_is_counted_again(topolo
     for txid in (2, 3):
         topology.record(topology.attempt(txid, 0), txid, 0)
     topology.fail_over(topology.copies[-2])
-    with pytest.raises(StateMismatchError, match=r"is behind: it holds 3 store transactions of attempt 3:0 .*, but ZooKeeper has recorded 4"):
+    with pytest.raises(
+        StateMismatchError,
+        match=r"is behind: it holds 3 store transactions of attempt 3:0 .*, but ZooKeeper has recorded 4",
+    ):
         topology.attempt(4, 0)
 
 
@@ -227,7 +261,9 @@ def test_store_transactions_that_write_nothing_are_no_reason_to_refuse(topology:
         with topology.store.transaction(context, TransactionAttempt(2, 0)):
             pass
     topology.record(contexts, 2, 0)
-    assert [fence.count for fence in topology.store.fences()] == [sum(sum(context.touched_stores.values()) for context in contexts)]
+    assert [fence.count for fence in topology.store.fences()] == [
+        sum(sum(context.touched_stores.values()) for context in contexts)
+    ]
     contexts = topology.attempt(3, 0, ends_after=1)
     with topology.store.transaction(contexts[1], TransactionAttempt(3, 0)):
         pass
@@ -237,7 +273,9 @@ def test_store_transactions_that_write_nothing_are_no_reason_to_refuse(topology:
 
 
 @pytest.mark.rule(34)
-def test_an_attempt_whose_store_transactions_nobody_counted_is_compared_by_its_number(topology: Topology) -> None:
+def test_an_attempt_whose_store_transactions_nobody_counted_is_compared_by_its_number(
+    topology: Topology,
+) -> None:
     topology.attempt(1, 0)
     topology.known[f"count/{topology.store.name}"] = TransactionAttempt(1, 0)
     topology.fail_over(topology.copies[1])
@@ -247,17 +285,23 @@ def test_an_attempt_whose_store_transactions_nobody_counted_is_compared_by_its_n
 
 
 @pytest.mark.rule(27, 34)
-def test_a_copy_that_lacks_a_store_transaction_of_a_components_only_task_is_refused(of_only_task: Topology) -> None:
+def test_a_copy_that_lacks_a_store_transaction_of_a_components_only_task_is_refused(
+    of_only_task: Topology,
+) -> None:
     topology = of_only_task
     for txid in (1, 2):
         topology.copies.clear()
         topology.record(topology.attempt(txid, 0), txid, 0)
         assert [fence.count for fence in topology.store.fences()] == [BLOCKS]
-    check_that_only_the_last_copy_is_taken(topology, refusal=r"is behind: .*, but ZooKeeper has recorded (2|2:0)")
+    check_that_only_the_last_copy_is_taken(
+        topology, refusal=r"is behind: .*, but ZooKeeper has recorded (2|2:0)"
+    )
 
 
 @pytest.mark.rule(34)
-def test_an_only_task_that_runs_again_in_one_attempt_is_counted_once(of_only_task: Topology) -> None:
+def test_an_only_task_that_runs_again_in_one_attempt_is_counted_once(
+    of_only_task: Topology,
+) -> None:
     topology = of_only_task
     topology.record(topology.attempt(1, 0), 1, 0)
     for ends_after, counted in ((1, 1), (2, 2), (1, 2), (2, 2)):
@@ -271,11 +315,16 @@ def test_an_only_task_that_runs_again_in_one_attempt_is_counted_once(of_only_tas
 
 @pytest.mark.rule(34)
 @pytest.mark.parametrize("tasks", [1, TASKS])
-def test_a_store_transaction_that_was_rolled_back_is_not_counted(topology: Topology, tasks: int) -> None:
+def test_a_store_transaction_that_was_rolled_back_is_not_counted(
+    topology: Topology, tasks: int
+) -> None:
     topology.tasks = tasks
     for txid in (1, 2):
         context = topology.contexts()[0]
-        with contextlib.suppress(ZeroDivisionError), topology.store.transaction(context, TransactionAttempt(txid, 0)) as opened:
+        with (
+            contextlib.suppress(ZeroDivisionError),
+            topology.store.transaction(context, TransactionAttempt(txid, 0)) as opened,
+        ):
             opened.put("x", 1)
             raise ZeroDivisionError
         assert sum(fence.count or 0 for fence in topology.store.fences() if fence.txid == txid) == 0

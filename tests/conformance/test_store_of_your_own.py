@@ -15,7 +15,11 @@ from txtopo.stores import Store, stamps
 from txtopo.testing.contracts import store as contract
 
 PAGE = ROOT / "docs" / "stores" / "your-own.md"
-CLAUSES = [pytest.param(kind, clause, id=f"{kind}: {clause.claim}") for kind in contract.KINDS for clause in contract.clauses_for(kind)]
+CLAUSES = [
+    pytest.param(kind, clause, id=f"{kind}: {clause.claim}")
+    for kind in contract.KINDS
+    for clause in contract.clauses_for(kind)
+]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +36,9 @@ def names() -> Iterator[dict[str, Any]]:
 @pytest.mark.in_gate("opaque*")
 @pytest.mark.rule(27, 28, 29, 30, 31, 32, 34)
 @pytest.mark.parametrize(("kind", "clause"), CLAUSES)
-def test_it_keeps_the_contract(kind: stamps.Kind, clause: Any, names: dict[str, Any], tmp_path: Path) -> None:
+def test_it_keeps_the_contract(
+    kind: stamps.Kind, clause: Any, names: dict[str, Any], tmp_path: Path
+) -> None:
     def make(name: str, **form: Any) -> Store:
         store: Store = names["JsonStore"](tmp_path, name, **form)
         return store

@@ -37,7 +37,9 @@ class Recording:
         """An attempt that writes and is not recorded."""
         run(self.store, self.task(component), txid, attempt, **deltas)
 
-    def commit(self, txid: int, attempt: int, component: str = "count", /, **deltas: int) -> dict[str, Update]:
+    def commit(
+        self, txid: int, attempt: int, component: str = "count", /, **deltas: int
+    ) -> dict[str, Update]:
         """An attempt that writes and is recorded."""
         context = self.task(component)
         updates = run(self.store, context, txid, attempt, **deltas)
@@ -75,7 +77,9 @@ def either(request: pytest.FixtureRequest, make: Callable[..., Recording]) -> Re
 
 class TestVoidAttempts:
     @pytest.mark.rule(31)
-    def test_writes_of_an_attempt_do_not_count_if_the_recorded_attempt_opened_no_store(self, either: Recording) -> None:
+    def test_writes_of_an_attempt_do_not_count_if_the_recorded_attempt_opened_no_store(
+        self, either: Recording
+    ) -> None:
         either.commit(1, 0, x=1)
         either.fail(2, 0, x=100, y=100)
         # The replay of 2 has no tuple for the component, whose tasks open no store.
@@ -84,13 +88,17 @@ class TestVoidAttempts:
         assert either.commit(4, 0, y=2) == {"y": Update(None, 2, applied=True)}
 
     @pytest.mark.rule(31)
-    def test_it_is_taken_back_also_where_the_component_had_never_written_before(self, either: Recording) -> None:
+    def test_it_is_taken_back_also_where_the_component_had_never_written_before(
+        self, either: Recording
+    ) -> None:
         either.fail(1, 0, x=100)
         either.commit(2, 0, y=1)
         assert either.items == {"y": 1}
 
     @pytest.mark.rule(31)
-    def test_it_is_taken_back_in_the_database_transaction_that_raises_the_fence(self, either: Recording) -> None:
+    def test_it_is_taken_back_in_the_database_transaction_that_raises_the_fence(
+        self, either: Recording
+    ) -> None:
         either.commit(1, 0, x=1)
         either.fail(2, 0, x=100, y=100)
         with pytest.raises(ZeroDivisionError), either.store.transaction(either.task(), A(3, 0)):
@@ -111,7 +119,9 @@ class TestVoidAttempts:
         assert either.items == {"x": 1, "w": 1}
 
     @pytest.mark.rule(31)
-    def test_deletions_and_composed_updates_of_a_void_attempt_are_taken_back_whole(self, either: Recording) -> None:
+    def test_deletions_and_composed_updates_of_a_void_attempt_are_taken_back_whole(
+        self, either: Recording
+    ) -> None:
         either.commit(1, 0, x=1, y=2)
         context = either.task()
         with either.store.transaction(context, A(2, 0)) as t:
@@ -137,7 +147,9 @@ class TestVoidAttempts:
         assert either.items == {"a": 101, "b": 102, "c": 3}
 
     @pytest.mark.rule(28, 31)
-    def test_a_recorded_transaction_whose_rows_an_earlier_attempt_applied_is_not_void(self, make: Callable[..., Recording]) -> None:
+    def test_a_recorded_transaction_whose_rows_an_earlier_attempt_applied_is_not_void(
+        self, make: Callable[..., Recording]
+    ) -> None:
         recording = make(opaque=False)
         recording.fail(1, 0, x=1)
         with recording.store.transaction(recording.task(), A(1, 1)) as t:
@@ -147,7 +159,9 @@ class TestVoidAttempts:
         assert recording.items == {"x": 2}
 
     @pytest.mark.rule(31)
-    def test_the_other_tasks_of_the_attempt_that_took_back_find_it_done(self, either: Recording) -> None:
+    def test_the_other_tasks_of_the_attempt_that_took_back_find_it_done(
+        self, either: Recording
+    ) -> None:
         either.commit(1, 0, x=1)
         either.fail(2, 0, x=100, y=100)
         late, other = either.task(task=0), either.task(task=1)
@@ -157,7 +171,9 @@ class TestVoidAttempts:
         assert either.items == {"x": 2, "y": 2}
 
     @pytest.mark.rule(29, 31)
-    def test_a_late_task_of_the_void_attempt_may_still_write_until_the_fence_is_raised_and_does_not_count_either(self, either: Recording) -> None:
+    def test_a_late_task_of_the_void_attempt_may_still_write_until_the_fence_is_raised_and_does_not_count_either(
+        self, either: Recording
+    ) -> None:
         either.commit(1, 0, x=1)
         late = either.task()
         run(either.store, late, 2, 0, x=100)
@@ -176,16 +192,23 @@ class TestVoidAttempts:
 
 class TestOtherComponents:
     @pytest.mark.rule(30, 31)
-    def test_they_see_through_a_void_value_and_build_on_the_value_before(self, either: Recording) -> None:
+    def test_they_see_through_a_void_value_and_build_on_the_value_before(
+        self, either: Recording
+    ) -> None:
         either.commit(1, 0, x=1)
         either.fail(2, 0, x=100, y=100)
         with either.store.transaction(either.task("sum"), A(3, 0)) as t:
             assert (t.get("x"), t.get("y")) == (1, None)
-            assert t.update_many({"x": 5, "y": 5}, add) == {"x": Update(1, 6, applied=True), "y": Update(None, 5, applied=True)}
+            assert t.update_many({"x": 5, "y": 5}, add) == {
+                "x": Update(1, 6, applied=True),
+                "y": Update(None, 5, applied=True),
+            }
             assert t.get("x") == 6
         either.known["sum/results"] = A(3, 0)
         either.commit(4, 0, z=1)
-        assert either.items == {"x": 6, "y": 5, "z": 1}, "what another component has taken over is not taken back"
+        assert either.items == {"x": 6, "y": 5, "z": 1}, (
+            "what another component has taken over is not taken back"
+        )
 
     @pytest.mark.rule(31)
     def test_they_do_not_remove_what_a_void_attempt_deleted(self, either: Recording) -> None:
@@ -207,7 +230,9 @@ class TestOtherComponents:
         assert either.items == {"x": 2, "y": 2}
 
     @pytest.mark.rule(31)
-    def test_a_store_of_another_name_in_the_same_place_is_judged_by_its_own_record(self, either: Recording) -> None:
+    def test_a_store_of_another_name_in_the_same_place_is_judged_by_its_own_record(
+        self, either: Recording
+    ) -> None:
         either.known["count/other"] = A(7, 0)
         either.commit(1, 0, x=1)
         either.commit(2, 0, x=1)
@@ -216,13 +241,19 @@ class TestOtherComponents:
 
 class TestOlderCopies:
     @pytest.mark.rule(27, 29)
-    @pytest.mark.parametrize("held", [(3, 0), (7, 1)], ids=["an earlier transaction", "an earlier attempt"])
-    def test_a_store_that_is_behind_is_refused_naming_both_and_the_commands(self, either: Recording, held: tuple[int, int]) -> None:
+    @pytest.mark.parametrize(
+        "held", [(3, 0), (7, 1)], ids=["an earlier transaction", "an earlier attempt"]
+    )
+    def test_a_store_that_is_behind_is_refused_naming_both_and_the_commands(
+        self, either: Recording, held: tuple[int, int]
+    ) -> None:
         either.commit(*held, x=1)
         either.known["count/results"] = A(7, 2)
         with pytest.raises(StateMismatchError) as caught:
             either.commit(8, 0, x=1)
-        assert f"at attempt {held[0]}:{held[1]} there, but ZooKeeper has recorded 7:2" in str(caught.value)
+        assert f"at attempt {held[0]}:{held[1]} there, but ZooKeeper has recorded 7:2" in str(
+            caught.value
+        )
         for command in ("txtopo state show", "txtopo store adopt", "txtopo state reset words"):
             assert command in str(caught.value)
         assert caught.value.exit_code == 6
@@ -237,7 +268,9 @@ class TestOlderCopies:
         assert either.items == {"x": 2}
 
     @pytest.mark.rule(27, 31)
-    def test_adopted_content_is_settled_also_for_others_and_after_a_void_attempt(self, either: Recording) -> None:
+    def test_adopted_content_is_settled_also_for_others_and_after_a_void_attempt(
+        self, either: Recording
+    ) -> None:
         either.commit(3, 0, x=1)
         either.fail(4, 0, x=10, y=10)
         either.store.adopt("words", "first", 7, ["count"])
@@ -253,7 +286,10 @@ class TestOlderCopies:
         either.commit(3, 0, x=1)
         either.store.adopt("words", "first", 5, ["count"])
         either.known["count/results"] = A(7, 0)
-        with pytest.raises(StateMismatchError, match=r"at attempt 5 \(adopted\) there, but ZooKeeper has recorded 7:0"):
+        with pytest.raises(
+            StateMismatchError,
+            match=r"at attempt 5 \(adopted\) there, but ZooKeeper has recorded 7:0",
+        ):
             either.commit(8, 0, x=1)
 
     @pytest.mark.rule(27)
@@ -267,10 +303,15 @@ class TestOlderCopies:
         assert either.items == {"x": 1}
 
     @pytest.mark.rule(29)
-    def test_a_store_that_knows_a_later_attempt_than_the_recorded_one_is_refused(self, either: Recording) -> None:
+    def test_a_store_that_knows_a_later_attempt_than_the_recorded_one_is_refused(
+        self, either: Recording
+    ) -> None:
         either.commit(2, 0, x=1)
         either.fail(2, 1, x=5)
-        with pytest.raises(StateMismatchError, match=r"is ahead: .* is at attempt 2:1 there, but ZooKeeper has recorded 2:0") as caught:
+        with pytest.raises(
+            StateMismatchError,
+            match=r"is ahead: .* is at attempt 2:1 there, but ZooKeeper has recorded 2:0",
+        ) as caught:
             either.commit(3, 0, x=1)
         assert caught.value.exit_code == 6
         assert either.fence.attempt == 1
@@ -278,7 +319,9 @@ class TestOlderCopies:
 
 class TestReadersAsOfATransaction:
     @pytest.mark.parametrize("prefix", ["a", ("a",), ()], ids=repr)
-    def test_the_content_of_a_scan_is_fixed_at_its_call(self, either: Recording, prefix: Any) -> None:
+    def test_the_content_of_a_scan_is_fixed_at_its_call(
+        self, either: Recording, prefix: Any
+    ) -> None:
         names: list[Any] = ["a", "ab", ("a",), ("a", 1), ("a", 2)]
 
         def commit(txid: int) -> None:
@@ -295,8 +338,13 @@ class TestReadersAsOfATransaction:
         assert len(items) in (2, 3)
         assert {value for _, value in items} == {1}
 
-    def test_where_a_component_writes_a_store_of_the_same_name_elsewhere_the_refusal_says_so(self, either: Recording) -> None:
+    def test_where_a_component_writes_a_store_of_the_same_name_elsewhere_the_refusal_says_so(
+        self, either: Recording
+    ) -> None:
         either.commit(1, 0, "count", dog=1)
         known = {**either.known, f"sum/{either.store.name}": A(1, 0)}
-        with pytest.raises(StateMismatchError, match=r"(?s)holds nothing of component 'sum'.*writes a store '\w+' elsewhere:.* give each its own"):
+        with pytest.raises(
+            StateMismatchError,
+            match=r"(?s)holds nothing of component 'sum'.*writes a store '\w+' elsewhere:.* give each its own",
+        ):
             either.store.get("dog", as_of=VisibleTxid(1, "words", "first", known))

@@ -53,31 +53,64 @@ VALUES: dict[str, tuple[str, list[Any]]] = {
     "`int` of 64 bits": ("bigint", [0, 2**63 - 1, -(2**63)]),
     "larger `int`": ("numeric(40)", [2**63, -(2**63) - 1, 10**39]),
     "finite `float`": ("double precision", [0.1, -0.5, 1e300, 5e-324]),
-    "NaN, infinity": ("double precision", [math.nan, math.inf, -math.inf, Decimal("NaN"), Decimal("sNaN"), Decimal("-Infinity")]),
+    "NaN, infinity": (
+        "double precision",
+        [math.nan, math.inf, -math.inf, Decimal("NaN"), Decimal("sNaN"), Decimal("-Infinity")],
+    ),
     "`str`": ("text", ["", "it's \\N \t\n%s", "\N{GRINNING FACE}"]),
     "text with NUL": ("text", ["a\0b", "\0"]),
     "text with half of a surrogate pair": ("text", ["a\udc80", "\ud83d b"]),
-    "`Decimal`": ("numeric(40, 20)", [Decimal("0.10"), Decimal("-12345678901234567890.00000000000000000001")]),
+    "`Decimal`": (
+        "numeric(40, 20)",
+        [Decimal("0.10"), Decimal("-12345678901234567890.00000000000000000001")],
+    ),
     "`bytes`, `bytearray`": ("bytea", [b"", b"\0\xff'\\", bytearray(b"ab")]),
     "`date`": ("date", [datetime.date(2026, 7, 1), datetime.date(9999, 12, 31)]),
     "`datetime` without a zone": ("timestamp", [NOON, datetime.datetime(9999, 12, 31)]),
-    "`datetime` with a zone": ("timestamptz", [NOON.replace(tzinfo=ZONE), NOON.replace(tzinfo=datetime.UTC)]),
+    "`datetime` with a zone": (
+        "timestamptz",
+        [NOON.replace(tzinfo=ZONE), NOON.replace(tzinfo=datetime.UTC)],
+    ),
     "`time`": ("time", [NOON.time()]),
     "enum, another subclass": ("text", [Plain.A, Number.ONE, Half(0.5)]),
     "`list`, `dict`": ("text", [[1, "a"], [], {"a": [None]}, {}]),
     "`tuple`": ("text", [(1, "a"), ()]),
-    "`set`, any other object": ("text", [{2}, frozenset(), Unknown(), Unknown, len, 1j, datetime.timedelta(1), memoryview(b"a"), range(3)]),
+    "`set`, any other object": (
+        "text",
+        [
+            {2},
+            frozenset(),
+            Unknown(),
+            Unknown,
+            len,
+            1j,
+            datetime.timedelta(1),
+            memoryview(b"a"),
+            range(3),
+        ],
+    ),
 }
 """By the first cell of a line: a type of column that keeps such values, and some of them."""
-MARIADB = {"bytea": "longblob", "timestamp": "datetime(6)", "timestamptz": "datetime(6)", "time": "time(6)", "text": "longtext CHARACTER SET utf8mb4"}
+MARIADB = {
+    "bytea": "longblob",
+    "timestamp": "datetime(6)",
+    "timestamptz": "datetime(6)",
+    "time": "time(6)",
+    "text": "longtext CHARACTER SET utf8mb4",
+}
 
 
 def answers() -> dict[tuple[str, str], str]:
     """The cells of the table, by value and column."""
     lines = re.search(r"^\| value \|.*?\n\n", DOCS.read_text(), re.DOTALL | re.MULTILINE)
     assert lines is not None
-    heads, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[0].strip().splitlines()]
-    return {(row[0], head): cell for row in rows for head, cell in zip(heads[1:], row[1:], strict=True)}
+    heads, _, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines[0].strip().splitlines()
+    ]
+    return {
+        (row[0], head): cell for row in rows for head, cell in zip(heads[1:], row[1:], strict=True)
+    }
 
 
 ANSWERS = answers()
@@ -106,7 +139,9 @@ def ways(sales: Shop, process: WorkerProcess) -> Iterator[Callable[[tuple[int, A
     def sink(**options: Any) -> Any:
         return sales.sink(table="kept", columns=["id", "cents"], **options)
 
-    yield lambda row: sink().ledger.apply(process.task(next(NAMES)), TransactionAttempt(1, 0), (), [(row[0] + 1000, None), row])
+    yield lambda row: sink().ledger.apply(
+        process.task(next(NAMES)), TransactionAttempt(1, 0), (), [(row[0] + 1000, None), row]
+    )
     yield lambda row: sink(key=["id"]).foreach_batch(next(NAMES))(Frame([row]), 0)
     yield lambda row: part(sink().foreach_writer(next(NAMES), partitions=1), 0, 0, [row])
 
@@ -117,18 +152,27 @@ def test_every_line_of_the_table_is_tried() -> None:
 
 @pytest.mark.in_gate("sqlite")
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_sink_answers_as_the_table_says(backend: str, tmp_path: Path, process: WorkerProcess) -> None:
+def test_a_sink_answers_as_the_table_says(
+    backend: str, tmp_path: Path, process: WorkerProcess
+) -> None:
     wrong: list[tuple[Any, ...]] = []
     sales = shop(backend, tmp_path, None)
     for label, (type, values) in VALUES.items():
         answer = ANSWERS[label, PLACES[backend]]
-        type = "" if backend == "sqlite" else MARIADB.get(type, type) if backend == "mariadb" else type
+        type = (
+            "" if backend == "sqlite" else MARIADB.get(type, type) if backend == "mariadb" else type
+        )
         sales.execute(f"CREATE TABLE kept (id INTEGER PRIMARY KEY, cents {type})")
         for number, (write, value) in enumerate(itertools.product(ways(sales, process), values)):
             try:
                 write((number, value))
             except RowRefusedError as error:
-                is_right = answer == "refused" and "'cents'" in error.why and error.number in (1, 2) and f"id={number}" in error.row
+                is_right = (
+                    answer == "refused"
+                    and "'cents'" in error.why
+                    and error.number in (1, 2)
+                    and f"id={number}" in error.row
+                )
                 kept = sales.execute(f"SELECT cents FROM kept WHERE id = {number}")
                 if not is_right or kept:
                     wrong.append((label, value, answer, kept, str(error)))
@@ -158,7 +202,9 @@ def store_of(backend: str, tmp_path: Path) -> Store:
 
 @pytest.mark.in_gate("memory", "sqlite")
 @pytest.mark.parametrize("backend", ["memory", "sqlite", "postgresql", "mariadb", "redis"])
-def test_a_store_answers_as_the_table_says(backend: str, tmp_path: Path, process: WorkerProcess) -> None:
+def test_a_store_answers_as_the_table_says(
+    backend: str, tmp_path: Path, process: WorkerProcess
+) -> None:
     store, wrong = store_of(backend, tmp_path), []
     kept: dict[int, Any] = {}
     for label, (_, values) in VALUES.items():
@@ -173,7 +219,11 @@ def test_a_store_answers_as_the_table_says(backend: str, tmp_path: Path, process
                     wrong.append((label, value, answer))
                 continue
             kept[number] = made(answer, value)
-            if answer == "refused" or store.get(number) != kept[number] or type(store.get(number)) is not type(kept[number]):
+            if (
+                answer == "refused"
+                or store.get(number) != kept[number]
+                or type(store.get(number)) is not type(kept[number])
+            ):
                 wrong.append((label, value, answer))
     assert wrong == []
     assert dict(store.items()) == kept
@@ -181,7 +231,10 @@ def test_a_store_answers_as_the_table_says(backend: str, tmp_path: Path, process
 
 @pytest.mark.parametrize("label", VALUES)
 def test_a_record_of_kafka_answers_as_the_table_says(label: str) -> None:
-    answer, convert = ANSWERS[label, "Kafka, JSON"], Convert(Shape("topic", format="json"), ("tx", "id", "cents"), "write")
+    answer, convert = (
+        ANSWERS[label, "Kafka, JSON"],
+        Convert(Shape("topic", format="json"), ("tx", "id", "cents"), "write"),
+    )
     for value in VALUES[label][1]:
         if answer == "refused":
             with pytest.raises(RefusedError):
@@ -231,11 +284,15 @@ KEPT: list[tuple[Any, str, str]] = [
 """A value, and columns of PostgreSQL and of MariaDB that keep it, but few values of its type."""
 
 
-def tables(backend: str, kind: str, columns: list[tuple[Any, str, str]], place: Path) -> Iterator[tuple[Any, Shop, SqlSink]]:
+def tables(
+    backend: str, kind: str, columns: list[tuple[Any, str, str]], place: Path
+) -> Iterator[tuple[Any, Shop, SqlSink]]:
     """Each value of ``columns``, and a new, empty table with its column."""
     sales = shop(backend, place, None)
     for value, *types in columns:
-        sales.execute(f"CREATE TABLE kept (id INTEGER PRIMARY KEY, cents {types[backend == 'mariadb']})")
+        sales.execute(
+            f"CREATE TABLE kept (id INTEGER PRIMARY KEY, cents {types[backend == 'mariadb']})"
+        )
         yield value, sales, sales.sink(kind, table="kept")
         sales.execute("DROP TABLE kept")
 
@@ -243,12 +300,22 @@ def tables(backend: str, kind: str, columns: list[tuple[Any, str, str]], place: 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["inserts", "upserts"])
 @pytest.mark.parametrize("backend", ["postgresql", "mariadb"])
-def test_a_column_is_given_the_values_that_it_keeps_and_no_others(backend: str, kind: str, tmp_path: Path, process: WorkerProcess) -> None:
+def test_a_column_is_given_the_values_that_it_keeps_and_no_others(
+    backend: str, kind: str, tmp_path: Path, process: WorkerProcess
+) -> None:
     for number, (value, sales, sink) in enumerate(tables(backend, kind, KEPT, tmp_path)):
         sink.ledger.apply(process.task(f"k{number}"), TransactionAttempt(1, 0), (), [(1, value)])
         assert sales.execute("SELECT cents FROM kept") == [(value,)]
     for number, (value, sales, sink) in enumerate(tables(backend, kind, LOSSY, tmp_path)):
         with pytest.raises(RowRefusedError) as caught:
-            sink.ledger.apply(process.task(f"c{number}"), TransactionAttempt(1, 0), (), [(1, None), (2, value), (3, None)])
-        assert (caught.value.number, caught.value.row.partition(",")[0]) == (2, "id=2"), (value, str(caught.value))
+            sink.ledger.apply(
+                process.task(f"c{number}"),
+                TransactionAttempt(1, 0),
+                (),
+                [(1, None), (2, value), (3, None)],
+            )
+        assert (caught.value.number, caught.value.row.partition(",")[0]) == (2, "id=2"), (
+            value,
+            str(caught.value),
+        )
         assert not sales.execute("SELECT * FROM kept")

@@ -27,7 +27,12 @@ from txtopo.topology.transaction import ATTEMPTS_PER_EPOCH
 POINTS: tuple[FaultPoint, ...] = get_args(FaultPoint)
 RECORDED = POINTS[POINTS.index("record.inside") :]
 """A driver that is killed at one of these has committed the transaction."""
-SURVIVED = (("seal.inside", "lose"), ("record.inside", "lose"), ("apply.inside", "kill"), ("seal.inside", "lose"))
+SURVIVED = (
+    ("seal.inside", "lose"),
+    ("record.inside", "lose"),
+    ("apply.inside", "kill"),
+    ("seal.inside", "lose"),
+)
 """Faults of the last driver, at one txid after the other: of the kill only a worker dies."""
 NOTHING, A_PART, EVERYTHING = "nothing", "a part", "everything"
 
@@ -47,7 +52,13 @@ def effects_at(point: FaultPoint) -> str:
     """The expected content of the stores at ``point`` of a transaction that was not tried
     before.
     """
-    return A_PART if point == "apply.inside" else NOTHING if POINTS.index(point) < POINTS.index("apply.inside") else EVERYTHING
+    return (
+        A_PART
+        if point == "apply.inside"
+        else NOTHING
+        if POINTS.index(point) < POINTS.index("apply.inside")
+        else EVERYTHING
+    )
 
 
 class Chain:
@@ -67,13 +78,18 @@ class Chain:
     def run_up_to(self, points: dict[Variant, FaultPoint]) -> None:
         """One driver, killed when every topology has reached its point."""
         txids = {variant: target(point, self.begins[variant]) for variant, point in points.items()}
-        faults = [f"{point}@{variant.topology_id}:{txids[variant]}=hold" for variant, point in points.items()]
+        faults = [
+            f"{point}@{variant.topology_id}:{txids[variant]}=hold"
+            for variant, point in points.items()
+        ]
         status, lines, stderr = self._run(faults)
         assert (status, len(lines)) == (-signal.SIGKILL, 1), f"{faults}: {lines}\n{stderr}"
         for variant, point in points.items():
             if point != "seal.before":
                 effects = self._effects_of(variant, txids[variant])
-                assert effects == effects_at(point), f"{variant}: at {point} the stores hold {effects} of txid {txids[variant]}"
+                assert effects == effects_at(point), (
+                    f"{variant}: at {point} the stores hold {effects} of txid {txids[variant]}"
+                )
             self.begins[variant] = next_begin(point, txids[variant])
             self.struck[variant][point] = txids[variant]
 
@@ -93,8 +109,12 @@ class Chain:
         self.begins = {variant: ended[variant.name] for variant in VARIANTS}
         for variant, begin in began.items():
             attempts = History(variant.journal(self.directory)).contents("kept", begin + 2)
-            ours = [attempt for attempt in attempts if attempt >= (self.lives - 1) * ATTEMPTS_PER_EPOCH]
-            assert len(ours) == 2, f"{variant}: a worker died in the middle of txid {begin + 2}, which was applied by {list(attempts)}"
+            ours = [
+                attempt for attempt in attempts if attempt >= (self.lives - 1) * ATTEMPTS_PER_EPOCH
+            ]
+            assert len(ours) == 2, (
+                f"{variant}: a worker died in the middle of txid {begin + 2}, which was applied by {list(attempts)}"
+            )
 
     def _effects_of(self, variant: Variant, txid: int) -> str:
         stores = variant.stores(self.databases)
@@ -119,23 +139,33 @@ class Chain:
 
 def check(variant: Variant, chain: Chain) -> None:
     """Every tuple counts once, in one of the topologies."""
-    stores, history, committed = variant.stores(chain.databases), History(variant.journal(chain.directory)), chain.begins[variant] - 1
+    stores, history, committed = (
+        variant.stores(chain.databases),
+        History(variant.journal(chain.directory)),
+        chain.begins[variant] - 1,
+    )
     kept = Kept.of(stores["first"])
     assert Kept.of(stores["second"]) == kept
     if "plain" in stores:
         latest = {key: txid for txid, batch in kept.batches.items() for key in batch}
-        assert Kept.of(stores["plain"]) == Kept(sums={}, counts={}, batches=kept.batches, latest=latest)
+        assert Kept.of(stores["plain"]) == Kept(
+            sums={}, counts={}, batches=kept.batches, latest=latest
+        )
     assert list(kept.batches) == list(range(1, committed + 1))
     check_batches(variant.partitions, chain.size, kept)
     results = kept.results()
     for txid in kept.batches:
         seen = sorted([store, *result] for store in (0, 1) for result in results[txid])
-        assert stores["seen"].get(("seen", txid)) == seen, f"{variant}: what came of txid {txid} is not what the stores made of it"
+        assert stores["seen"].get(("seen", txid)) == seen, (
+            f"{variant}: what came of txid {txid} is not what the stores made of it"
+        )
         check_replays(variant, history, txid, kept.numbers(txid), seen)
     check_attempts(variant, history, chain.struck[variant])
 
 
-def check_replays(variant: Variant, history: History, txid: int, numbers: list[int], seen: list[list[int]]) -> None:
+def check_replays(
+    variant: Variant, history: History, txid: int, numbers: list[int], seen: list[list[int]]
+) -> None:
     """Committed is the content of the last attempt; where batches do not change, every attempt had
     this content and the same results."""
     attempts = history.contents("kept", txid)
@@ -145,7 +175,11 @@ def check_replays(variant: Variant, history: History, txid: int, numbers: list[i
     assert results[last] == seen
     if not variant.is_opaque:
         # An attempt that was broken off need not have begun every task.
-        different = {attempt: tasks for attempt, tasks in attempts.items() if not tasks.items() <= attempts[last].items()}
+        different = {
+            attempt: tasks
+            for attempt, tasks in attempts.items()
+            if not tasks.items() <= attempts[last].items()
+        }
         assert different == {}, f"{variant}: attempts of txid {txid} that are not {attempts[last]}"
         assert all(result == seen for result in results.values())
     if variant.kind == "committer":
@@ -162,12 +196,18 @@ def check_attempts(variant: Variant, history: History, struck: dict[FaultPoint, 
     for point, txid in struck.items():
         attempts = history.contents("kept", txid)
         expected = 2 if effects_at(point) != NOTHING and point not in RECORDED else 1
-        assert len({attempt // ATTEMPTS_PER_EPOCH for attempt in attempts}) == len(attempts) == expected, (
-            f"{variant}: after a kill at {point} txid {txid} was applied by {list(attempts)}"
-        )
-        contents = [sorted(n for part in tasks.values() for n in part) for tasks in attempts.values()]
+        assert (
+            len({attempt // ATTEMPTS_PER_EPOCH for attempt in attempts})
+            == len(attempts)
+            == expected
+        ), f"{variant}: after a kill at {point} txid {txid} was applied by {list(attempts)}"
+        contents = [
+            sorted(n for part in tasks.values() for n in part) for tasks in attempts.values()
+        ]
         differing += contents[0] != contents[-1]
-    assert not variant.is_opaque or differing, f"{variant}: replays were all equal; the test shows less than it says"
+    assert not variant.is_opaque or differing, (
+        f"{variant}: replays were all equal; the test shows less than it says"
+    )
 
 
 ALL = "+".join(PLACES)
@@ -177,7 +217,9 @@ every kind of spout."""
 
 @pytest.mark.rule(1, 3, 4, 18, 22, 23, 25, 26, 28, 30, 31)
 @pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("places", [ALL, *(pytest.param(name, marks=pytest.mark.thorough) for name in PLACES)])
+@pytest.mark.parametrize(
+    "places", [ALL, *(pytest.param(name, marks=pytest.mark.thorough) for name in PLACES)]
+)
 def test_killed_at_every_point_of_a_commit_every_kind_of_spout_counts_once_in_every_kind_of_store(
     tmp_path: Path, places: str, turn: int
 ) -> None:
@@ -188,9 +230,16 @@ def test_killed_at_every_point_of_a_commit_every_kind_of_spout_counts_once_in_ev
     for number in range(kills):
         # No two variants are at the same point at once; so at most one occupies workers while
         # waiting.
-        chain.run_up_to({variant: POINTS[(2 * number + index + turn) % len(POINTS)] for index, variant in enumerate(VARIANTS)})
+        chain.run_up_to(
+            {
+                variant: POINTS[(2 * number + index + turn) % len(POINTS)]
+                for index, variant in enumerate(VARIANTS)
+            }
+        )
     chain.run_to_the_end()
     for kind in {variant.kind for variant in VARIANTS}:
-        assert {point for variant in VARIANTS if variant.kind == kind for point in chain.struck[variant]} == set(POINTS)
+        assert {
+            point for variant in VARIANTS if variant.kind == kind for point in chain.struck[variant]
+        } == set(POINTS)
     for variant in VARIANTS:
         check(variant, chain)

@@ -33,7 +33,9 @@ with getattr(importlib.import_module("tests.servers." + sys.argv[2]), sys.argv[3
 @pytest.mark.parametrize("how", ["end", "fail", "kill"])
 def test_a_server_ends_with_the_process_that_started_it(how: str, module: str) -> None:
     command = [sys.executable, "-c", OWNER, how, module, KINDS[module]]
-    owner = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    owner = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert owner.stdin is not None
     assert owner.stdout is not None
     with owner.stdin, owner.stdout:
@@ -42,18 +44,28 @@ def test_a_server_ends_with_the_process_that_started_it(how: str, module: str) -
         if how == "kill":
             owner.send_signal(signal.SIGKILL)
     assert owner.wait(PATIENCE_S) == {"end": 0, "fail": 1, "kill": -signal.SIGKILL}[how]
-    wait_until(lambda: not Path(directory).exists() and state(int(pid)) in "Z", "the end of the server and its directory")
+    wait_until(
+        lambda: not Path(directory).exists() and state(int(pid)) in "Z",
+        "the end of the server and its directory",
+    )
 
 
-ADDRESSES = {"postgresql+psycopg": "SHOW listen_addresses", "mysql+pymysql": "SELECT @@bind_address"}
+ADDRESSES = {
+    "postgresql+psycopg": "SHOW listen_addresses",
+    "mysql+pymysql": "SELECT @@bind_address",
+}
 
 
-def test_a_database_server_listens_on_loopback_only_and_never_runs_as_root(database: Database) -> None:
+def test_a_database_server_listens_on_loopback_only_and_never_runs_as_root(
+    database: Database,
+) -> None:
     assert account_of(database.server) != 0
     assert database.execute(ADDRESSES[database.url.partition(":")[0]]) == [("127.0.0.1",)]
 
 
-def test_a_redis_server_listens_on_loopback_only_and_never_runs_as_root(redis_server: RedisServer) -> None:
+def test_a_redis_server_listens_on_loopback_only_and_never_runs_as_root(
+    redis_server: RedisServer,
+) -> None:
     assert account_of(redis_server) != 0
     assert redis_server.ask("CONFIG", "GET", "bind") == ["bind", "127.0.0.1"]
 

@@ -33,17 +33,27 @@ KILLS = [
 
 @pytest.mark.thorough
 @pytest.mark.rule(3, 23, 25, 26, 28)
-@pytest.mark.parametrize(("name", "pending"), [("global-count", 3), pytest.param("words", 1, marks=pytest.mark.thorough)])
-def test_killed_at_every_step_everything_still_counts_once(tmp_path: Path, name: str, pending: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "pending"), [("global-count", 3), pytest.param("words", 1, marks=pytest.mark.thorough)]
+)
+def test_killed_at_every_step_everything_still_counts_once(
+    tmp_path: Path, name: str, pending: int
+) -> None:
     for kill in KILLS:
         done = drive(name, tmp_path, pending, fault=f"{kill}=kill")
-        assert done.returncode == -signal.SIGKILL, f"{kill} was not hit:\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == -signal.SIGKILL, (
+            f"{kill} was not hit:\n{done.stdout}\n{done.stderr}"
+        )
         assert f"fault: {kill.split('@')[0]} at txid {kill.split('@')[1]}: kill" in done.stderr
     last = drive(name, tmp_path, pending)
     assert last.returncode == 0, last.stderr
-    assert re.search(rf"began at 3, committed 1, current 4, epoch {len(KILLS) + 1}$", last.stdout.strip()), last.stdout
+    assert re.search(
+        rf"began at 3, committed 1, current 4, epoch {len(KILLS) + 1}$", last.stdout.strip()
+    ), last.stdout
     if name == "global-count":
-        assert transactional_global_count.open_store(tmp_path / "store.db").get("GLOBAL-COUNT") == 19
+        assert (
+            transactional_global_count.open_store(tmp_path / "store.db").get("GLOBAL-COUNT") == 19
+        )
     else:
         counts, buckets = transactional_words.open_stores(tmp_path / "store.db")
         assert dict(counts.items()) == {"cat": 8, "dog": 7, "apple": 2, "banana": 1, "chicken": 1}

@@ -36,7 +36,10 @@ def test_after_kill_9_the_server_ends_and_the_next_owner_serves_all_writes(tmp_p
             client.create("/current", b"7")
         watchdog_pid = owners.parent_of(report["pid"])
         owner.kill()
-        with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, client_of(zookeeper.hosts) as client:
+        with (
+            embedded.EmbeddedZooKeeper(tmp_path) as zookeeper,
+            client_of(zookeeper.hosts) as client,
+        ):
             value, _ = client.get("/current")
             assert value == b"7"
     assert owners.has_ended(report["pid"])
@@ -55,30 +58,61 @@ def test_after_kill_9_no_process_is_left_and_a_reader_finds_no_server(tmp_path: 
     assert (tmp_path / "endpoint.json").exists(), "the stale file that running() is not to believe"
 
 
-@pytest.mark.in_gate("the watchdog just started", "the server just started", "before the endpoint is published")
+@pytest.mark.in_gate(
+    "the watchdog just started", "the server just started", "before the endpoint is published"
+)
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        pytest.param('(directory, "write_durably")', "", id="owning the directory, before the first write"),
-        pytest.param('(embedded.EmbeddedZooKeeper, "_wait_for_earlier_server")', "", id="before the server is locked"),
+        pytest.param(
+            '(directory, "write_durably")', "", id="owning the directory, before the first write"
+        ),
+        pytest.param(
+            '(embedded.EmbeddedZooKeeper, "_wait_for_earlier_server")',
+            "",
+            id="before the server is locked",
+        ),
         pytest.param('(server_process, "ServerProcess")', "", id="before the watchdog is started"),
-        pytest.param('(server_process.ServerProcess, "has_ended")', "", id="the watchdog just started"),
+        pytest.param(
+            '(server_process.ServerProcess, "has_ended")', "", id="the watchdog just started"
+        ),
         pytest.param('(server_process, "answers")', "", id="the server just started"),
-        pytest.param('(server_process, "answers")', "Reading configuration", id="the server reading its configuration"),
-        pytest.param('(server_process, "answers")', "binding to port", id="the server binding its port"),
-        pytest.param('(server_process, "answers")', "Snapshotting", id="the server taking a snapshot"),
-        pytest.param('(server_process, "answers")', "PrepRequestProcessor", id="the server beginning to serve"),
-        pytest.param('(embedded.EmbeddedZooKeeper, "_sync_data")', "", id="the server serving, nobody knows"),
-        pytest.param('(directory.DataDirectory, "publish")', "", id="before the endpoint is published"),
+        pytest.param(
+            '(server_process, "answers")',
+            "Reading configuration",
+            id="the server reading its configuration",
+        ),
+        pytest.param(
+            '(server_process, "answers")', "binding to port", id="the server binding its port"
+        ),
+        pytest.param(
+            '(server_process, "answers")', "Snapshotting", id="the server taking a snapshot"
+        ),
+        pytest.param(
+            '(server_process, "answers")',
+            "PrepRequestProcessor",
+            id="the server beginning to serve",
+        ),
+        pytest.param(
+            '(embedded.EmbeddedZooKeeper, "_sync_data")', "", id="the server serving, nobody knows"
+        ),
+        pytest.param(
+            '(directory.DataDirectory, "publish")', "", id="before the endpoint is published"
+        ),
     ],
 )
-def test_killed_anywhere_in_its_start_an_owner_does_not_hinder_the_next(tmp_path: Path, place: str, words: str) -> None:
+def test_killed_anywhere_in_its_start_an_owner_does_not_hinder_the_next(
+    tmp_path: Path, place: str, words: str
+) -> None:
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, client_of(zookeeper.hosts) as client:
         client.create("/current", b"7")
     (tmp_path / "zookeeper.log").unlink()
     with owners.Owner(tmp_path, KILLED_AT.format(place=place, words=words)) as owner:
         assert owner.wait() == -signal.SIGKILL
-        with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, client_of(zookeeper.hosts) as client:
+        with (
+            embedded.EmbeddedZooKeeper(tmp_path) as zookeeper,
+            client_of(zookeeper.hosts) as client,
+        ):
             value, _ = client.get("/current")
             assert value == b"7"
     owners.wait_until_none_is_left(tmp_path)
@@ -86,9 +120,14 @@ def test_killed_anywhere_in_its_start_an_owner_does_not_hinder_the_next(tmp_path
 
 @pytest.mark.thorough
 def test_killed_in_its_very_first_start_an_owner_does_not_hinder_the_next(tmp_path: Path) -> None:
-    with owners.Owner(tmp_path, KILLED_AT.format(place='(server_process, "answers")', words="Snapshotting")) as owner:
+    with owners.Owner(
+        tmp_path, KILLED_AT.format(place='(server_process, "answers")', words="Snapshotting")
+    ) as owner:
         assert owner.wait() == -signal.SIGKILL
-        with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, client_of(zookeeper.hosts) as client:
+        with (
+            embedded.EmbeddedZooKeeper(tmp_path) as zookeeper,
+            client_of(zookeeper.hosts) as client,
+        ):
             assert client.get_children("/") == ["zookeeper"]
 
 
@@ -126,7 +165,10 @@ def test_a_server_whose_watchdog_hangs_is_ended_by_the_next_owner(tmp_path: Path
         try:
             owner.kill()
             assert not owners.has_ended(pid, patience_s=0)
-            with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, client_of(zookeeper.hosts) as client:
+            with (
+                embedded.EmbeddedZooKeeper(tmp_path) as zookeeper,
+                client_of(zookeeper.hosts) as client,
+            ):
                 assert owners.has_ended(pid)
                 assert zookeeper.pid != pid
                 assert client.exists("/")
@@ -150,7 +192,10 @@ sys.stdin.read()
         bystander.report()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("txtopo.state.server_process.END_TIMEOUT_S", 0.05)
-            with pytest.raises(errors.ZooKeeperUnavailableError, match=f"process {bystander.pid}, still has the data") as caught:
+            with pytest.raises(
+                errors.ZooKeeperUnavailableError,
+                match=f"process {bystander.pid}, still has the data",
+            ) as caught:
                 embedded.EmbeddedZooKeeper(tmp_path).start()
         assert f"kill -9 {bystander.pid}" in str(caught.value)
         assert bystander.wait() == 0
@@ -203,7 +248,9 @@ with embedded.EmbeddedZooKeeper(sys.argv[1]) as owned:
 
 @pytest.mark.thorough
 def test_ctrl_c_in_the_terminal_does_not_reach_the_server(tmp_path: Path) -> None:
-    with owners.Owner(tmp_path, "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + owners.SERVING) as owner:
+    with owners.Owner(
+        tmp_path, "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + owners.SERVING
+    ) as owner:
         report = owner.report()
         os.killpg(owner.pid, signal.SIGINT)
         with client_of(report["hosts"], tmp_path) as client:
@@ -212,8 +259,13 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_server(tmp_path: Path) -> Non
         assert owner.wait() == 0
 
 
-def test_a_killed_server_is_restarted_at_the_same_address_and_its_clients_go_on(tmp_path: Path) -> None:
-    with embedded.EmbeddedZooKeeper(tmp_path, choose_port=free_port) as zookeeper, client_of(zookeeper.hosts) as client:
+def test_a_killed_server_is_restarted_at_the_same_address_and_its_clients_go_on(
+    tmp_path: Path,
+) -> None:
+    with (
+        embedded.EmbeddedZooKeeper(tmp_path, choose_port=free_port) as zookeeper,
+        client_of(zookeeper.hosts) as client,
+    ):
         client.create("/current", b"7")
         session = client.client_id
         hosts, pid = zookeeper.hosts, zookeeper.pid
@@ -260,7 +312,9 @@ def test_a_restart_that_fails_can_be_tried_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_watchdog_that_hangs_does_not_keep_stop_from_ending_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watchdog_that_hangs_does_not_keep_stop_from_ending_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("txtopo.state.server_process.END_TIMEOUT_S", 0.05)
     zookeeper = embedded.EmbeddedZooKeeper(tmp_path).start()
     pid = zookeeper.pid

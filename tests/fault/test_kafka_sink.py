@@ -89,7 +89,12 @@ class TestBrokers:
     @pytest.mark.rule(28)
     @pytest.mark.parametrize("phase", PHASES)
     def test_a_broker_that_was_killed_and_came_back(
-        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, monkeypatch: pytest.MonkeyPatch, phase: str
+        self,
+        sales: Sales,
+        process: WorkerProcess,
+        other: WorkerProcess,
+        monkeypatch: pytest.MonkeyPatch,
+        phase: str,
     ) -> None:
         set_points(monkeypatch)
         write_first(sales, process)
@@ -107,7 +112,12 @@ class TestBrokers:
     @pytest.mark.rule(28)
     @pytest.mark.parametrize("phase", PHASES)
     def test_a_broker_that_stays_away_fails_the_attempt(
-        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, monkeypatch: pytest.MonkeyPatch, phase: str
+        self,
+        sales: Sales,
+        process: WorkerProcess,
+        other: WorkerProcess,
+        monkeypatch: pytest.MonkeyPatch,
+        phase: str,
     ) -> None:
         set_points(monkeypatch)
         write_first(sales, process)
@@ -127,7 +137,9 @@ class TestBrokers:
 
     @pytest.mark.thorough
     @pytest.mark.rule(28)
-    def test_a_late_answer_to_a_commit_is_waited_for(self, sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_late_answer_to_a_commit_is_waited_for(
+        self, sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         write_first(sales, process)
         late: list[LateAnswer] = []
         original = producing.TaskProducer._commit
@@ -145,7 +157,11 @@ class TestBrokers:
 
     @pytest.mark.rule(28)
     def test_a_commit_whose_outcome_is_not_known_is_settled_by_the_replay(
-        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+        self,
+        sales: Sales,
+        process: WorkerProcess,
+        other: WorkerProcess,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         commits: list[str] = []
         original = producing.TaskProducer._commit
@@ -188,12 +204,16 @@ class TestWorkers:
         self, sales: Sales, process: WorkerProcess, point: str
     ) -> None:
         write_first(sales, process)
-        order = kafka_tasks.Order(sales.kafka.servers, sales.topic, sales.topology_id, 2, 0, TEXTS[2], point, OPEN_S)
+        order = kafka_tasks.Order(
+            sales.kafka.servers, sales.topic, sales.topology_id, 2, 0, TEXTS[2], point, OPEN_S
+        )
         assert kafka_tasks.run(order) == -signal.SIGKILL
         is_committed = point in ("_commit.after", "write.after")
         if is_committed:
             sales.kafka.wait_until_settled(sales.topic)
-        assert [record.value for record in sales.kafka.read(sales.topic)] == ([b"a", b"b1", b"b2"] if is_committed else [b"a"])
+        assert [record.value for record in sales.kafka.read(sales.topic)] == (
+            [b"a", b"b1", b"b2"] if is_committed else [b"a"]
+        )
         process.close()
         complete(sales, process, 1)
         assert len([record for record in sales.records if record.txid == 2]) == 1 + is_committed

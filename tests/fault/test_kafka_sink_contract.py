@@ -28,8 +28,15 @@ def test_a_kafka_sink_keeps_the_contract_of_sinks(kafka: KafkaServer) -> None:
 
     def sink(directory: Path) -> KafkaSink:
         topic = topic_in(directory)
-        return KafkaSink(kafka.servers, topic, key="key", format="text", transactions_topic=f"{topic}-tx")
+        return KafkaSink(
+            kafka.servers, topic, key="key", format="text", transactions_topic=f"{topic}-tx"
+        )
 
-    report = check_sink(sink, ROWS, fields=("key", "value"), contents=lambda directory: kafka.values(topic_in(directory)))
+    report = check_sink(
+        sink,
+        ROWS,
+        fields=("key", "value"),
+        contents=lambda directory: kafka.values(topic_in(directory)),
+    )
     assert report.points > 50
     assert not report.takes_back

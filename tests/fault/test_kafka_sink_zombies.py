@@ -18,7 +18,10 @@ from txtopo.testing.contracts.worker_process import WorkerProcess
 STEPS = 4
 
 
-SCHEDULES = ["".join("Z" if place in chosen else "L" for place in range(2 * STEPS)) for chosen in itertools.combinations(range(2 * STEPS), STEPS)]
+SCHEDULES = [
+    "".join("Z" if place in chosen else "L" for place in range(2 * STEPS))
+    for chosen in itertools.combinations(range(2 * STEPS), STEPS)
+]
 """Every order of the steps of a zombie, Z, and a live task, L."""
 KINDS = {
     "an older attempt of the same transaction": ((2, 0), (2, 1)),
@@ -75,7 +78,9 @@ def check(kafka: KafkaServer, kind: str, schedule: str) -> None:
 SOME = [(kind, schedule) for number, kind in enumerate(KINDS) for schedule in SCHEDULES[number::5]]
 
 
-@pytest.mark.in_gate("*-ZZZZLLLL", "the transaction before-ZLLLZZZL", "the same attempt, once more-ZLLLZZLZ")
+@pytest.mark.in_gate(
+    "*-ZZZZLLLL", "the transaction before-ZLLLZZZL", "the same attempt, once more-ZLLLZZLZ"
+)
 @pytest.mark.rule(28, 29)
 @pytest.mark.parametrize(("kind", "schedule"), SOME)
 def test_rows_are_there_once(kafka: KafkaServer, kind: str, schedule: str) -> None:
@@ -84,6 +89,11 @@ def test_rows_are_there_once(kafka: KafkaServer, kind: str, schedule: str) -> No
 
 @pytest.mark.thorough
 @pytest.mark.rule(28, 29)
-@pytest.mark.parametrize(("kind", "schedule"), sorted({(kind, schedule) for kind in KINDS for schedule in SCHEDULES} - set(SOME)))
-def test_rows_are_there_once_in_every_other_order(kafka: KafkaServer, kind: str, schedule: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "schedule"),
+    sorted({(kind, schedule) for kind in KINDS for schedule in SCHEDULES} - set(SOME)),
+)
+def test_rows_are_there_once_in_every_other_order(
+    kafka: KafkaServer, kind: str, schedule: str
+) -> None:
     check(kafka, kind, schedule)

@@ -35,13 +35,17 @@ def fill(kafka: KafkaServer, topic: str, begin: int, end: int) -> None:
     for number, first in enumerate(range(begin, end, 5)):
         producer.begin_transaction()
         for n in range(first, min(end, first + 5)):
-            producer.produce(topic, f"{n}" if number % 3 else f"aborted-{n}", partition=n % PARTITIONS)
+            producer.produce(
+                topic, f"{n}" if number % 3 else f"aborted-{n}", partition=n % PARTITIONS
+            )
         (producer.commit_transaction if number % 3 else producer.abort_transaction)(PATIENCE_S)
     kafka.wait_until_settled(topic)
 
 
 @pytest.mark.rule(4, 18, 20, 23)
-def test_drivers_that_are_killed_at_every_step_read_every_record_once(kafka: KafkaServer, tmp_path: Path) -> None:
+def test_drivers_that_are_killed_at_every_step_read_every_record_once(
+    kafka: KafkaServer, tmp_path: Path
+) -> None:
     topic = kafka.new_topic(partitions=PARTITIONS)
     fill(kafka, topic, 0, 60)
     killed = drive_topics(tmp_path, kafka.servers, topic, FAULTS, FAULTS.values())
@@ -52,7 +56,10 @@ def test_drivers_that_are_killed_at_every_step_read_every_record_once(kafka: Kaf
     assert done.returncode == 0, done.stderr
     began = {name: txid for name, (txid, _) in json.loads(done.stdout.splitlines()[0]).items()}
     assert began == {name: 3 if name.endswith("record-after") else 2 for name in FAULTS}
-    expected = {(record.partition, record.offset, (record.value or b"").decode()): 1 for record in kafka.read(topic)}
+    expected = {
+        (record.partition, record.offset, (record.value or b"").decode()): 1
+        for record in kafka.read(topic)
+    }
     assert len(expected) > 50
     for name in FAULTS:
         assert dict(store_of(tmp_path, name).items()) == expected, name
@@ -60,16 +67,25 @@ def test_drivers_that_are_killed_at_every_step_read_every_record_once(kafka: Kaf
 
 @pytest.mark.thorough
 @pytest.mark.rule(7, 18, 20)
-def test_a_broker_that_dies_and_then_hangs_makes_no_record_lost_or_doubled(cluster: LocalCluster, kafka: KafkaServer, tmp_path: Path) -> None:
+def test_a_broker_that_dies_and_then_hangs_makes_no_record_lost_or_doubled(
+    cluster: LocalCluster, kafka: KafkaServer, tmp_path: Path
+) -> None:
     topic = kafka.new_topic(partitions=PARTITIONS)
     count, names = 3_000, [f"{kind}-kafka-dies" for kind in ("plain", "opaque")]
     for partition in range(PARTITIONS):
         kafka.produce(topic, [f"{partition}-{n}" for n in range(count)], partition)
     conf = fast(max_spout_pending=2)
-    runs = [cluster.submit_topology(name, conf, make_topology(tmp_path, name, kafka.servers, topic, records_per_batch=100)) for name in names]
+    runs = [
+        cluster.submit_topology(
+            name, conf, make_topology(tmp_path, name, kafka.servers, topic, records_per_batch=100)
+        )
+        for name in names
+    ]
 
     def wait_for(transactions: int) -> None:
-        kafka.wait_until(lambda: all(run.status().committed >= transactions or not run.is_alive for run in runs))
+        kafka.wait_until(
+            lambda: all(run.status().committed >= transactions or not run.is_alive for run in runs)
+        )
 
     wait_for(3)
     kafka.kill()
@@ -79,7 +95,10 @@ def test_a_broker_that_dies_and_then_hangs_makes_no_record_lost_or_doubled(clust
     with pytest.raises(KafkaException):
         kafka.admin.list_topics(timeout=1.0)
     kafka.resume()
-    expected = {(record.partition, record.offset, (record.value or b"").decode()): 1 for record in kafka.read(topic)}
+    expected = {
+        (record.partition, record.offset, (record.value or b"").decode()): 1
+        for record in kafka.read(topic)
+    }
     for run, name in zip(runs, names, strict=True):
         run.wait_until_idle(PATIENCE_S)
         run.stop()

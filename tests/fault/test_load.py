@@ -27,9 +27,14 @@ PENDING, INLINE_BYTES_MAX = 6, 200_000
 def fed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """Hundreds of transactions, each of which is processed long before it may commit."""
     scenario = Scenario(
-        "weigh", rows=20, row_bytes=1000, transactions=210, sample_every=15, total={"pause_s": 0.06, "ballast_bytes": 100_000},
+        "weigh",
+        rows=20,
+        row_bytes=1000,
+        transactions=210,
+        sample_every=15,
+        total={"pause_s": 0.06, "ballast_bytes": 100_000},
         conf={"max_spout_pending": PENDING, "inline_bytes_max": INLINE_BYTES_MAX},
-    )  # fmt: skip
+    )
     return drive(tmp_path_factory.mktemp("fed"), scenario)
 
 
@@ -46,7 +51,9 @@ def test_processed_transactions_that_wait_to_commit_stay_within_the_window(fed: 
     assert fed.error is None
     assert fed.stored == {"transactions": 210, "rows": 210 * 20, "bytes": 210 * 20_000}
     waiting = [each.waiting_to_commit for each in fed.samples]
-    assert sorted(waiting)[len(waiting) // 2] >= PENDING - 2, "it was not fed faster than it commits"
+    assert sorted(waiting)[len(waiting) // 2] >= PENDING - 2, (
+        "it was not fed faster than it commits"
+    )
     assert max(waiting) <= PENDING
 
 
@@ -55,16 +62,25 @@ def test_processed_transactions_that_wait_to_commit_stay_within_the_window(fed: 
 def test_held_results_in_the_driver_are_bounded_by_two_settings(fed: Outcome) -> None:
     held = [each.held_by_driver for each in fed.samples]
     assert max(held) > 100_000
-    assert max(held) <= (PENDING + 1) * INLINE_BYTES_MAX, "at most max_spout_pending times what is inline"
+    assert max(held) <= (PENDING + 1) * INLINE_BYTES_MAX, (
+        "at most max_spout_pending times what is inline"
+    )
 
 
 @pytest.mark.thorough
 def test_memory_threads_and_files_stay_as_they_are(fed: Outcome) -> None:
     grown = {}
     for name, tolerance, floor in (
-        ("driver_rss", 1.1, 8 * MIB), ("driver_threads", 1.0, 2), ("heap", 1.2, 16 * MIB), ("jvm_threads", 1.2, 40),
-        ("workers_rss", 1.2, 32 * MIB), ("workers", 1.0, 2), ("local_files", 1.0, 20), ("local_bytes", 1.0, 2 * MIB), ("persisted", 1.0, 0),
-    ):  # fmt: skip
+        ("driver_rss", 1.1, 8 * MIB),
+        ("driver_threads", 1.0, 2),
+        ("heap", 1.2, 16 * MIB),
+        ("jvm_threads", 1.2, 40),
+        ("workers_rss", 1.2, 32 * MIB),
+        ("workers", 1.0, 2),
+        ("local_files", 1.0, 20),
+        ("local_bytes", 1.0, 2 * MIB),
+        ("persisted", 1.0, 0),
+    ):
         late, early = late_and_early(fed, operator.attrgetter(name))
         if late > early * tolerance + floor:
             grown[name] = (early, late)
@@ -80,7 +96,9 @@ def test_state_in_zookeeper_stays_as_it_is(fed: Outcome) -> None:
 
 
 @pytest.mark.rule(7, 28)
-@pytest.mark.parametrize("rows", [600, pytest.param(6000, marks=pytest.mark.thorough)], ids=["60 MB", "600 MB"])
+@pytest.mark.parametrize(
+    "rows", [600, pytest.param(6000, marks=pytest.mark.thorough)], ids=["60 MB", "600 MB"]
+)
 def test_a_large_batch_spills_and_survives_the_kill_of_a_worker(tmp_path: Path, rows: int) -> None:
     """60 MB where 1 MiB stays in memory; or 600 MB in 256 MiB of address space, and a heap that
     holds less than that. Through a shuffle with fields grouping."""
@@ -88,9 +106,17 @@ def test_a_large_batch_spills_and_survives_the_kill_of_a_worker(tmp_path: Path, 
     outcome = drive(
         tmp_path,
         Scenario(
-            "weigh-shuffled", rows, 100_000, transactions=3, huge=2, kill_at=(2, rows // 6), conf=conf, spark=SMALL, is_cleaned=rows > 600,
+            "weigh-shuffled",
+            rows,
+            100_000,
+            transactions=3,
+            huge=2,
+            kill_at=(2, rows // 6),
+            conf=conf,
+            spark=SMALL,
+            is_cleaned=rows > 600,
         ),
-    )  # fmt: skip
+    )
     assert outcome.error is None
     assert outcome.stored == {"transactions": 3, "rows": rows + 2, "bytes": (rows + 2) * 100_000}
     assert outcome.replays >= 1
@@ -99,23 +125,44 @@ def test_a_large_batch_spills_and_survives_the_kill_of_a_worker(tmp_path: Path, 
 
 @pytest.mark.thorough
 @pytest.mark.rule(7, 12)
-def test_held_state_larger_than_memory_ends_with_the_settings_by_name_and_commits_nothing_of_its_transaction(tmp_path: Path) -> None:
+def test_held_state_larger_than_memory_ends_with_the_settings_by_name_and_commits_nothing_of_its_transaction(
+    tmp_path: Path,
+) -> None:
     conf = {**PATIENT, "inline_bytes_max": 0}
-    outcome = drive(tmp_path, Scenario("hoard", 6000, 100_000, transactions=3, huge=2, conf=conf, spark=SMALL, is_cleaned=True))
+    outcome = drive(
+        tmp_path,
+        Scenario(
+            "hoard", 6000, 100_000, transactions=3, huge=2, conf=conf, spark=SMALL, is_cleaned=True
+        ),
+    )
     assert outcome.error is not None
     kind, text = outcome.error
     assert kind == "OutOfMemoryError"
     assert "component 'committer'" in text
     assert "256 MiB, from spark.executor.pyspark.memory" in text
     assert outcome.current == 2
-    assert sum(value for key, value in outcome.stored.items() if key.startswith("rows")) == 1, "transaction 1 and nothing else"
+    assert sum(value for key, value in outcome.stored.items() if key.startswith("rows")) == 1, (
+        "transaction 1 and nothing else"
+    )
 
 
 @pytest.mark.thorough
 @pytest.mark.rule(7)
-def test_a_disk_that_takes_no_more_ends_with_the_settings_by_name_and_commits_nothing_of_its_transaction(tmp_path: Path) -> None:
+def test_a_disk_that_takes_no_more_ends_with_the_settings_by_name_and_commits_nothing_of_its_transaction(
+    tmp_path: Path,
+) -> None:
     outcome = drive(
-        tmp_path, Scenario("weigh-shuffled", 3000, 100_000, transactions=3, huge=2, file_bytes_max=32 * MIB, conf=PATIENT, is_cleaned=True)
+        tmp_path,
+        Scenario(
+            "weigh-shuffled",
+            3000,
+            100_000,
+            transactions=3,
+            huge=2,
+            file_bytes_max=32 * MIB,
+            conf=PATIENT,
+            is_cleaned=True,
+        ),
     )
     assert outcome.error is not None
     kind, text = outcome.error
@@ -127,9 +174,18 @@ def test_a_disk_that_takes_no_more_ends_with_the_settings_by_name_and_commits_no
 
 @pytest.mark.thorough
 @pytest.mark.rule(7)
-def test_a_worker_that_is_killed_for_its_memory_each_time_ends_the_run_after_max_crashes(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_for_its_memory_each_time_ends_the_run_after_max_crashes(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     """The system does the same to a process when memory is short: SIGKILL."""
-    topology = weighing("killed-for-memory", tmp_path, Flood(2, 50, 10, huge=2), shuffled=False, kill_at=(2, 20), kills=99)
+    topology = weighing(
+        "killed-for-memory",
+        tmp_path,
+        Flood(2, 50, 10, huge=2),
+        shuffled=False,
+        kill_at=(2, 20),
+        kills=99,
+    )
     run = cluster.submit_topology("killed-for-memory", fast(max_crashes=3), topology)
     with pytest.raises(WorkerCrashError) as caught:
         run.join(PATIENCE_S)

@@ -30,13 +30,24 @@ class Driver:
         self.gate = place / "gate"
         self.gate.mkdir(exist_ok=True)
         self._mark = uuid.uuid4().hex
-        self._environment = {"ENDLESS_STORE": str(place / "numbers.db"), "ENDLESS_GATE": str(self.gate), "ENDLESS_MARK": self._mark}
+        self._environment = {
+            "ENDLESS_STORE": str(place / "numbers.db"),
+            "ENDLESS_GATE": str(self.gate),
+            "ENDLESS_MARK": self._mark,
+        }
 
     def start(self, *options: str) -> Command:
-        return Command(["python", PROGRAM, "--master", "local[2]", *options], self.place, **self._environment)
+        return Command(
+            ["python", PROGRAM, "--master", "local[2]", *options], self.place, **self._environment
+        )
 
     def run_one_transaction(self) -> str:
-        return done(["python", PROGRAM, "--master", "local[2]", "--max-transactions", "1"], self.place, 0, **self._environment)
+        return done(
+            ["python", PROGRAM, "--master", "local[2]", "--max-transactions", "1"],
+            self.place,
+            0,
+            **self._environment,
+        )
 
     def processes(self) -> dict[int, str]:
         """The living processes of the driver, the driver included: pid and command line."""
@@ -45,7 +56,12 @@ class Driver:
             if directory.name.isdecimal():
                 try:
                     if self._mark.encode() in (directory / "environ").read_bytes():
-                        commands[int(directory.name)] = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                        commands[int(directory.name)] = (
+                            (directory / "cmdline")
+                            .read_bytes()
+                            .replace(b"\0", b" ")
+                            .decode(errors="replace")
+                        )
                 except OSError:
                     continue  # It has ended meanwhile.
         return commands
@@ -61,8 +77,16 @@ class Driver:
 
 def kinds(processes: dict[int, str]) -> set[str]:
     """What the processes are."""
-    names = {"zookeeper": "QuorumPeerMain", "spark": "org.apache.spark.deploy", "daemon": "spark.daemon"}
-    return {name for name, word in names.items() if any(word in command for command in processes.values())}
+    names = {
+        "zookeeper": "QuorumPeerMain",
+        "spark": "org.apache.spark.deploy",
+        "daemon": "spark.daemon",
+    }
+    return {
+        name
+        for name, word in names.items()
+        if any(word in command for command in processes.values())
+    }
 
 
 def in_a_commit(driver: Driver) -> bool:
@@ -113,7 +137,9 @@ def test_a_killed_driver_leaves_a_quiet_terminal(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_commit_that_does_not_end_is_waited_for_as_long_as_said_and_then_abandoned(tmp_path: Path) -> None:
+def test_a_commit_that_does_not_end_is_waited_for_as_long_as_said_and_then_abandoned(
+    tmp_path: Path,
+) -> None:
     driver = Driver(tmp_path)
     shut = driver.gate / "shut"
     shut.touch()
@@ -134,7 +160,10 @@ def has_zookeeper(driver: Driver) -> bool:
 
 def starts_java(driver: Driver) -> bool:
     """The program that makes Spark's command line, or Spark's JVM itself, has just been started."""
-    return any("spark" in command and "QuorumPeerMain" not in command and str(PROGRAM) not in command for command in driver.processes().values())
+    return any(
+        "spark" in command and "QuorumPeerMain" not in command and str(PROGRAM) not in command
+        for command in driver.processes().values()
+    )
 
 
 def has_spark(driver: Driver) -> bool:
@@ -154,7 +183,9 @@ def test_killed_while_it_starts(tmp_path: Path, moment: Callable[[Driver], bool]
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("moment", [has_zookeeper, starts_java, has_spark])
-def test_interrupted_twice_while_it_starts(tmp_path: Path, moment: Callable[[Driver], bool]) -> None:
+def test_interrupted_twice_while_it_starts(
+    tmp_path: Path, moment: Callable[[Driver], bool]
+) -> None:
     driver = Driver(tmp_path)
     with driver.start() as command:
         command.wait_until(lambda: moment(driver))
@@ -172,8 +203,14 @@ def test_its_jvm_is_killed(tmp_path: Path) -> None:
     driver = Driver(tmp_path)
     with driver.start() as command:
         command.wait_until_it_says("begins at txid 1")
-        command.wait_until(lambda: SqliteStore(tmp_path / "numbers.db", "numbers").get("count") is not None)
-        (jvm,) = (pid for pid, line in driver.processes().items() if "org.apache.spark.deploy" in line and "java" in line.split()[0])
+        command.wait_until(
+            lambda: SqliteStore(tmp_path / "numbers.db", "numbers").get("count") is not None
+        )
+        (jvm,) = (
+            pid
+            for pid, line in driver.processes().items()
+            if "org.apache.spark.deploy" in line and "java" in line.split()[0]
+        )
         os.kill(jvm, signal.SIGKILL)
         assert command.wait() == 1, command.said
         driver.expect_nothing_left()

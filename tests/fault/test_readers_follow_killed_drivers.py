@@ -21,7 +21,9 @@ PROGRAMS = readers.POLLING, readers.TYPING, readers.AS_OF
 @pytest.mark.thorough
 @pytest.mark.timeout(3600)
 @pytest.mark.rule(25, 28, 37)
-def test_fifty_killed_drivers_start_and_count_exactly_under_readers_that_never_pause(tmp_path: Path) -> None:
+def test_fifty_killed_drivers_start_and_count_exactly_under_readers_that_never_pause(
+    tmp_path: Path,
+) -> None:
     data_dir, committed, follows = tmp_path / "state", 0, 0
     with contextlib.ExitStack() as stack:
         polling: list[readers.Reader] = []
@@ -32,11 +34,16 @@ def test_fifty_killed_drivers_start_and_count_exactly_under_readers_that_never_p
                 recorded = _report(driver)
                 assert recorded >= committed, f"life {life} has lost what was recorded"
                 for reader, count in zip(polling, seen, strict=True):
-                    assert reader.seen[:count][-1] <= recorded, f"before life {life} a reader was ahead of what was recorded"
+                    assert reader.seen[:count][-1] <= recorded, (
+                        f"before life {life} a reader was ahead of what was recorded"
+                    )
                 while committed <= recorded + life % 4:
                     committed = _report(driver)
                 if life == 0:
-                    polling = [stack.enter_context(readers.Reader(data_dir, program)) for program in PROGRAMS]
+                    polling = [
+                        stack.enter_context(readers.Reader(data_dir, program))
+                        for program in PROGRAMS
+                    ]
                 if life % 5 == 0:
                     _follow(polling, committed)
                 driver.kill()

@@ -46,7 +46,9 @@ def test_fifty_restarts_succeed_under_readers_that_never_pause(tmp_path: Path) -
                 lives.say()
             assert owners.has_ended(report["owner"])
             suspended.go_on()
-        assert all(len(set(reader.seen)) > 5 for reader in polling), "readers have met many of the lives"
+        assert all(len(set(reader.seen)) > 5 for reader in polling), (
+            "readers have met many of the lives"
+        )
         for reader in [*polling, suspended]:
             reader.wait_for(committed)
             assert reader.seen == sorted(reader.seen), "what was seen is never taken back"

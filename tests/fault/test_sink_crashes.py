@@ -19,7 +19,11 @@ AFTER = {
     "undo log": [[1, 11], [2, 20], [3, 30], [4, 40]],
     "a statement": [[1, 21], [2, 20], [3, 30], [4, 40]],
 }
-REPLAYED = {**AFTER, "marks": [[1, 10], [2, 20], [2, 21], [5, 50]], "undo log": [[1, 10], [2, 21], [5, 50]]}
+REPLAYED = {
+    **AFTER,
+    "marks": [[1, 10], [2, 20], [2, 21], [5, 50]],
+    "undo log": [[1, 10], [2, 21], [5, 50]],
+}
 
 
 @pytest.mark.in_gate("mariadb-marks", "postgresql-undo log", "sqlite-upserts")

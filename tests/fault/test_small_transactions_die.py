@@ -21,7 +21,14 @@ from tests.topologies.step_spouts import PARTITIONS, TAKE_MAX
 from txtopo.faults import FaultPoint
 from txtopo.topology.transaction import ATTEMPTS_PER_EPOCH
 
-POINTS: tuple[FaultPoint, ...] = ("seal.after", "apply.before", "apply.after", "record.before", "record.inside", "record.after")
+POINTS: tuple[FaultPoint, ...] = (
+    "seal.after",
+    "apply.before",
+    "apply.after",
+    "record.before",
+    "record.inside",
+    "record.after",
+)
 BEFORE_ANY_EFFECT, RECORDED = POINTS[:2], POINTS[4:]
 STRUCK = 7
 """Three small transactions, as many that may have begun by then, and one."""
@@ -60,8 +67,12 @@ class Struck:
         resumed = self.topology.ran(self.resumes_at, life=2)
         assert resumed[0].is_apart, f"{self.name}: {resumed}"
         ran = self.topology.ran(self.worker_dies_at, life=2)
-        assert ran[0].is_one_task, f"{self.name}: txid {self.worker_dies_at} was not one task: {ran}"
-        assert [attempt.is_apart for attempt in ran.values()] == ([False, True] if worker_died else [False]), f"{self.name}: {ran}"
+        assert ran[0].is_one_task, (
+            f"{self.name}: txid {self.worker_dies_at} was not one task: {ran}"
+        )
+        assert [attempt.is_apart for attempt in ran.values()] == (
+            [False, True] if worker_died else [False]
+        ), f"{self.name}: {ran}"
 
     def check_effects(self, committed: int) -> None:
         """Each number once, in both stores; and downstream, the results of each number."""
@@ -72,14 +83,22 @@ class Struck:
         check_batches(KINDS[self.kind], SIZE, kept)
         results = kept.results()
         for txid in kept.batches:
-            assert stores["seen"].get(("seen", txid)) == sorted([store, *result] for store in (0, 1) for result in results[txid])
+            assert stores["seen"].get(("seen", txid)) == sorted(
+                [store, *result] for store in (0, 1) for result in results[txid]
+            )
         attempts = history.contents("kept", STRUCK)
-        expected = [1] if self.point in BEFORE_ANY_EFFECT else [0] if self.point in RECORDED else [0, 1]
-        assert [attempt // ATTEMPTS_PER_EPOCH for attempt in attempts] == expected, f"{self.name}: {list(attempts)} were applied"
+        expected = (
+            [1] if self.point in BEFORE_ANY_EFFECT else [0] if self.point in RECORDED else [0, 1]
+        )
+        assert [attempt // ATTEMPTS_PER_EPOCH for attempt in attempts] == expected, (
+            f"{self.name}: {list(attempts)} were applied"
+        )
 
 
 @pytest.mark.rule(3, 4, 23, 25, 28, 30, 31)
-def test_drivers_and_workers_that_die_around_a_transaction_in_one_task_leave_each_effect_once(tmp_path: Path) -> None:
+def test_drivers_and_workers_that_die_around_a_transaction_in_one_task_leave_each_effect_once(
+    tmp_path: Path,
+) -> None:
     all_struck = [Struck(tmp_path, kind, number) for kind in KINDS for number in range(len(POINTS))]
     names = [struck.name for struck in all_struck]
 
@@ -93,8 +112,14 @@ def test_drivers_and_workers_that_die_around_a_transaction_in_one_task_leave_eac
     last = drive_small(tmp_path, SIZE, 2, names, [struck.worker_fault for struck in dying])
     assert last.returncode == 0, last.stdout + last.stderr
     began, ended = map(json.loads, last.stdout.splitlines())
-    assert began == {struck.name: [struck.resumes_at, 2] for struck in all_struck}, "(txid, epoch) that the second driver began with"
-    assert [struck.worker_fault for struck in dying if not (tmp_path / "faults" / struck.worker_fault).exists()] == []
+    assert began == {struck.name: [struck.resumes_at, 2] for struck in all_struck}, (
+        "(txid, epoch) that the second driver began with"
+    )
+    assert [
+        struck.worker_fault
+        for struck in dying
+        if not (tmp_path / "faults" / struck.worker_fault).exists()
+    ] == []
     for struck in all_struck:
         struck.check_the_next(worker_died=struck in dying)
         struck.check_effects(ended[struck.name] - 1)

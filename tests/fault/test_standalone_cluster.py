@@ -25,28 +25,66 @@ from tests.topologies import counted_words
 from txtopo.command import submit, submit_process
 from txtopo.state.embedded import EmbeddedZooKeeper
 
-LOOPBACK = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.executor.memory=512m"]
+LOOPBACK = [
+    "--conf",
+    "spark.driver.host=127.0.0.1",
+    "--conf",
+    "spark.driver.bindAddress=127.0.0.1",
+    "--conf",
+    "spark.executor.memory=512m",
+]
 
 
 class Place:
     """A cluster with its outside systems, and a directory for each test's project."""
 
-    def __init__(self, cluster: standalone.StandaloneCluster, zookeeper: EmbeddedZooKeeper, python: Path) -> None:
+    def __init__(
+        self, cluster: standalone.StandaloneCluster, zookeeper: EmbeddedZooKeeper, python: Path
+    ) -> None:
         self.cluster, self.zookeeper, self.python = cluster, zookeeper, python
 
-    def arguments(self, target: str, *options: str, spark: tuple[str, ...] = ()) -> list[str | Path]:
+    def arguments(
+        self, target: str, *options: str, spark: tuple[str, ...] = ()
+    ) -> list[str | Path]:
         """Of ``txtopo``, to run ``target`` to its end."""
-        outside = ["--master", self.cluster.url, "--zookeeper", self.zookeeper.hosts, "--python", str(self.python)]
-        settings = ["max_spout_pending=3", "poll_interval_s=0.05", "backoff_max_s=0.2", "message_timeout_s=3600", "drain_timeout_s=3600"]
+        outside = [
+            "--master",
+            self.cluster.url,
+            "--zookeeper",
+            self.zookeeper.hosts,
+            "--python",
+            str(self.python),
+        ]
+        settings = [
+            "max_spout_pending=3",
+            "poll_interval_s=0.05",
+            "backoff_max_s=0.2",
+            "message_timeout_s=3600",
+            "drain_timeout_s=3600",
+        ]
         ours = [word for setting in settings for word in ("--set", setting)]
-        return ["txtopo", "submit", target, *outside, "--until-exhausted", *ours, *options, "--", *LOOPBACK, *spark]
+        return [
+            "txtopo",
+            "submit",
+            target,
+            *outside,
+            "--until-exhausted",
+            *ours,
+            *options,
+            "--",
+            *LOOPBACK,
+            *spark,
+        ]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     directory = tmp_path_factory.mktemp("standalone")
     python = standalone.bare_interpreter(directory / "bare")
-    with standalone.StandaloneCluster(directory / "cluster") as cluster, EmbeddedZooKeeper(directory / "zookeeper", is_private=False) as zookeeper:
+    with (
+        standalone.StandaloneCluster(directory / "cluster") as cluster,
+        EmbeddedZooKeeper(directory / "zookeeper", is_private=False) as zookeeper,
+    ):
         yield Place(cluster, zookeeper, python)
 
 
@@ -68,19 +106,43 @@ def committed(said: str) -> int:
 @pytest.mark.thorough
 def test_the_interpreter_of_the_executors_is_bare(place: Place) -> None:
     def imports(name: str) -> bool:
-        return subprocess.run([place.python, "-I", "-c", f"import {name}"], capture_output=True, check=False).returncode == 0
+        return (
+            subprocess.run(
+                [place.python, "-I", "-c", f"import {name}"], capture_output=True, check=False
+            ).returncode
+            == 0
+        )
 
-    can_import = {name: imports(name) for name in ("pyspark", "txtopo", "kazoo", "pydantic", "cloudpickle", "sqlalchemy", "psycopg")}
+    can_import = {
+        name: imports(name)
+        for name in (
+            "pyspark",
+            "txtopo",
+            "kazoo",
+            "pydantic",
+            "cloudpickle",
+            "sqlalchemy",
+            "psycopg",
+        )
+    }
     assert [name for name in can_import if can_import[name]] == ["pyspark"]
 
 
 @pytest.mark.thorough
-def test_the_printed_line_run_by_a_shell_counts_exactly_on_bare_executors(place: Place, project: Path, tmp_path: Path) -> None:
+def test_the_printed_line_run_by_a_shell_counts_exactly_on_bare_executors(
+    place: Place, project: Path, tmp_path: Path
+) -> None:
     expected = counted_words.write_texts(tmp_path / "texts", 40)
     (tmp_path / "out").mkdir()
     target = f"counted_words:in_files('printed', '{tmp_path}/texts/*.txt', '{tmp_path}/out')"
     arguments = place.arguments(target, "--print")
-    printed = subprocess.run([BIN / str(arguments[0]), *map(str, arguments[1:])], cwd=project, capture_output=True, text=True, check=True)
+    printed = subprocess.run(
+        [BIN / str(arguments[0]), *map(str, arguments[1:])],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert printed.stderr == "txtopo: ships counted_words\n"
     line = tmp_path / "line.sh"
     line.write_text(printed.stdout)
@@ -90,8 +152,13 @@ def test_the_printed_line_run_by_a_shell_counts_exactly_on_bare_executors(place:
     records = counted_words.records(tmp_path / "out")
     assert len(records) == 2 * committed(shell.said)
     assert {record["python"] for record in records} == {str(place.python)}
-    assert all(re.fullmatch(r".*/txtopo-[^/]*\.zip/txtopo/__init__\.pyc", record["package"]) for record in records)
-    assert {(record["class"], record["cloudpickle"]) for record in records} == {("counted_words.CountInFiles", "pyspark.cloudpickle")}
+    assert all(
+        re.fullmatch(r".*/txtopo-[^/]*\.zip/txtopo/__init__\.pyc", record["package"])
+        for record in records
+    )
+    assert {(record["class"], record["cloudpickle"]) for record in records} == {
+        ("counted_words.CountInFiles", "pyspark.cloudpickle")
+    }
 
 
 HELD = """
@@ -125,7 +192,9 @@ class Mine(counted_words.CountInFiles):
 
 
 @pytest.mark.rule(6, 28, 33)
-def test_a_killed_executor_costs_replays_and_a_killed_worker_changes_no_count_either(place: Place, project: Path, tmp_path: Path) -> None:
+def test_a_killed_executor_costs_replays_and_a_killed_worker_changes_no_count_either(
+    place: Place, project: Path, tmp_path: Path
+) -> None:
     expected = counted_words.write_texts(tmp_path / "texts", 80)
     out = tmp_path / "out"
     out.mkdir()
@@ -135,14 +204,21 @@ def test_a_killed_executor_costs_replays_and_a_killed_worker_changes_no_count_ei
     (project / "mine.py").write_text(HELD + topology)
     # In tasks of their own on all executors, also when transactions are small.
     with Command(place.arguments("mine.py", "--set", "small_transaction_s=0"), project) as command:
-        command.wait_until(lambda: held.exists() and held.read_text().endswith("\n"), "a commit that is held")
+        command.wait_until(
+            lambda: held.exists() and held.read_text().endswith("\n"), "a commit that is held"
+        )
         executor = int(held.read_text())
         [owner] = [worker for worker in place.cluster.workers if executor in worker.children()]
         # The other one's executor has been at work all along; the new one of this may not even have
         # been heard of.
         [lost] = [worker for worker in place.cluster.workers if worker is not owner]
         os.kill(executor, signal.SIGKILL)
-        command.wait_until(lambda: len(counted_words.records(out)) == 16 and owner.children() not in ([], [executor]), "a new executor")
+        command.wait_until(
+            lambda: (
+                len(counted_words.records(out)) == 16 and owner.children() not in ([], [executor])
+            ),
+            "a new executor",
+        )
         try:
             assert len(place.cluster.kill_worker(lost)) == 1
             goes_on.touch()
@@ -166,10 +242,25 @@ def test_a_killed_driver_that_is_submitted_again_goes_on_in_postgresql_where_it_
     expected = counted_words.write_texts(tmp_path / "texts", 60)
     url = postgres.new_url()
     store = SqlStore(url, "counts")
-    standalone.archive(tmp_path / "environment.tar.gz", ["SQLAlchemy", "psycopg", "psycopg-binary", "typing_extensions"])
-    native = ("--archives", f"{tmp_path}/environment.tar.gz#environment", "--conf", "spark.executorEnv.PYTHONPATH=./environment")
+    standalone.archive(
+        tmp_path / "environment.tar.gz",
+        ["SQLAlchemy", "psycopg", "psycopg-binary", "typing_extensions"],
+    )
+    native = (
+        "--archives",
+        f"{tmp_path}/environment.tar.gz#environment",
+        "--conf",
+        "spark.executorEnv.PYTHONPATH=./environment",
+    )
     target = f"counted_words:in_postgresql('driver-killed', '{tmp_path}/texts/*.txt', '{url}')"
-    arguments = place.arguments(target, "--set", f"zookeeper_session_timeout_s={zookeepers.SESSION_S:g}", "--set", "on_held=wait", spark=native)
+    arguments = place.arguments(
+        target,
+        "--set",
+        f"zookeeper_session_timeout_s={zookeepers.SESSION_S:g}",
+        "--set",
+        "on_held=wait",
+        spark=native,
+    )
     with Command(arguments, project, TXTOPO_FAULT="apply.after@driver-killed:6=hold") as first:
         first.wait_until_it_says("fault: apply.after at driver-killed txid 6: hold")
         # The machine it runs on is lost: the driver, the JVM beside it, and the command.
@@ -190,7 +281,9 @@ def test_a_killed_driver_that_is_submitted_again_goes_on_in_postgresql_where_it_
 
 
 @pytest.mark.thorough
-def test_a_signal_to_the_command_drains_the_driver_and_its_death_ends_everything(place: Place, project: Path, tmp_path: Path) -> None:
+def test_a_signal_to_the_command_drains_the_driver_and_its_death_ends_everything(
+    place: Place, project: Path, tmp_path: Path
+) -> None:
     expected = counted_words.write_texts(tmp_path / "texts", 300)
     out, held, goes_on = (tmp_path / name for name in ("out", "held", "goes on"))
     out.mkdir()
@@ -200,7 +293,9 @@ def test_a_signal_to_the_command_drains_the_driver_and_its_death_ends_everything
     with Command(place.arguments("mine.py"), project) as command:
         command.wait_until(lambda: len(counted_words.records(out)) == 16, "eight transactions")
         command.signal(signal.SIGTERM)
-        command.wait_until_it_says("txtopo: stopping: finishing commits in flight (again to stop now)\n")
+        command.wait_until_it_says(
+            "txtopo: stopping: finishing commits in flight (again to stop now)\n"
+        )
         goes_on.touch()
         assert command.wait() == 0, command.said
     drained = committed(command.said.partition("txtopo: stopped stopped: ")[2].join([": ", ""]))

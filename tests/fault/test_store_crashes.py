@@ -32,12 +32,24 @@ def replayed(kind: stamps.Kind, left: Values) -> Values:
     """The right content of the store after the replay of a transaction that had left ``left``."""
     if kind == "transactional":
         return AFTER[kind]
-    return {"ant": 1, "bee": 10, "cat": 1, "dog": 11} if kind == "opaque" else {**left, "bee": 10, "dog": 10}
+    return (
+        {"ant": 1, "bee": 10, "cat": 1, "dog": 11}
+        if kind == "opaque"
+        else {**left, "bee": 10, "dog": 10}
+    )
 
 
-@pytest.mark.in_gate("mariadb-opaque-updated", "postgresql-opaque-merged", "redis-transactional-merged", "sqlite-opaque-updated")
+@pytest.mark.in_gate(
+    "mariadb-opaque-updated",
+    "postgresql-opaque-merged",
+    "redis-transactional-merged",
+    "sqlite-opaque-updated",
+)
 @pytest.mark.rule(28, 29, 30, 31)
-@pytest.mark.parametrize(("kind", "way"), [*((kind, "updated") for kind in KINDS), ("transactional", "merged"), ("opaque", "merged")])
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [*((kind, "updated") for kind in KINDS), ("transactional", "merged"), ("opaque", "merged")],
+)
 @pytest.mark.parametrize("backend", PLACES)
 def test_a_task_killed_at_any_statement_leaves_all_writes_or_none_and_its_replay_completes_them(
     backend: str, kind: stamps.Kind, way: Way, tmp_path: Path
@@ -52,4 +64,7 @@ def test_a_task_killed_at_any_statement_leaves_all_writes_or_none_and_its_replay
     for report in [*killed, whole]:
         assert report["left"] in [*BEFORE[kind], AFTER[kind]], report
         assert report["replayed"] == replayed(kind, report["left"]), report
-        assert report["ended"] == {**report["replayed"], "dog": 1000 + (0 if kind == "plain" else report["replayed"]["dog"])}, report
+        assert report["ended"] == {
+            **report["replayed"],
+            "dog": 1000 + (0 if kind == "plain" else report["replayed"]["dog"]),
+        }, report

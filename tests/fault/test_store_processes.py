@@ -1,5 +1,4 @@
-"""A store that several processes can write to, while worker processes come, die and come back late.
-"""
+"""A store that several processes can write to, while worker processes come, die and come back late."""
 
 from __future__ import annotations
 
@@ -42,10 +41,21 @@ class Place:
         """A store whose transactions wait so long for rival transactions."""
         opaque, plain = kind == "opaque", kind == "plain"
         if self.backend == "sqlite":
-            return SqliteStore(self.address, "counts", opaque=opaque, plain=plain, busy_timeout_s=busy_s)
+            return SqliteStore(
+                self.address, "counts", opaque=opaque, plain=plain, busy_timeout_s=busy_s
+            )
         if self.backend == "redis":
-            return RedisStore(self.address, "counts", opaque=opaque, plain=plain, answer_timeout_s=PATIENCE_S)
-        return SqlStore(self.address, "counts", opaque=opaque, plain=plain, lock_timeout_s=busy_s, idle_timeout_s=PATIENCE_S)
+            return RedisStore(
+                self.address, "counts", opaque=opaque, plain=plain, answer_timeout_s=PATIENCE_S
+            )
+        return SqlStore(
+            self.address,
+            "counts",
+            opaque=opaque,
+            plain=plain,
+            lock_timeout_s=busy_s,
+            idle_timeout_s=PATIENCE_S,
+        )
 
     def disconnect(self) -> None:
         """End every session of a database from the server's side, as a server does that finds it
@@ -94,11 +104,15 @@ def hang(store: Store, txid: int, attempt: int, inside: Event) -> None:
 @pytest.mark.thorough
 @pytest.mark.rule(29, 32)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
-def test_processes_that_find_no_tables_make_them_together_and_lose_nothing(place: Place, opaque: bool) -> None:
+def test_processes_that_find_no_tables_make_them_together_and_lose_nothing(
+    place: Place, opaque: bool
+) -> None:
     store = place.store("opaque" if opaque else "transactional")
     processes = [start(work, store, task, 1, 1) for task in range(6)]
     assert [ended(process) for process in processes] == [0] * 6
-    assert dict(store.items()) == {f"{task}/{number}": 2 for task in range(6) for number in range(20)}
+    assert dict(store.items()) == {
+        f"{task}/{number}": 2 for task in range(6) for number in range(20)
+    }
 
 
 @pytest.mark.thorough
@@ -106,8 +120,13 @@ def test_processes_that_find_no_tables_make_them_together_and_lose_nothing(place
 def test_tasks_in_processes_of_their_own_commit_transaction_after_transaction(place: Place) -> None:
     store = place.store("opaque")
     for txid in range(1, 4):
-        assert [ended(process) for process in [start(work, store, task, txid, txid) for task in range(3)]] == [0] * 3
-    assert dict(store.items()) == {f"{task}/{number}": 6 for task in range(3) for number in range(20)}
+        assert [
+            ended(process)
+            for process in [start(work, store, task, txid, txid) for task in range(3)]
+        ] == [0] * 3
+    assert dict(store.items()) == {
+        f"{task}/{number}": 6 for task in range(3) for number in range(20)
+    }
 
 
 # -- zombies ---------------------------------------------------------------------------------------
@@ -134,8 +153,7 @@ def change(kind: stamps.Kind, opened: StoreTransaction, values: dict[str, int]) 
 
 
 def haunt(store: Store, moment: str, is_there: Event, may_go_on: Semaphore, outcomes: Any) -> None:
-    """A task of attempt 2:0 that stops at ``moment``, and then writes as if nothing had happened.
-    """
+    """A task of attempt 2:0 that stops at ``moment``, and then writes as if nothing had happened."""
     process = contract.Process()
     context = process.task()
 
@@ -171,7 +189,11 @@ class Zombie:
     """A process that runs :func:`haunt`; it lives inside a ``with``."""
 
     def __init__(self, store: Store, moment: str) -> None:
-        self._is_there, self._may_go_on, self._outcomes = spawning.Event(), spawning.Semaphore(0), spawning.Queue()
+        self._is_there, self._may_go_on, self._outcomes = (
+            spawning.Event(),
+            spawning.Semaphore(0),
+            spawning.Queue(),
+        )
         self._process = start(haunt, store, moment, self._is_there, self._may_go_on, self._outcomes)
 
     def __enter__(self) -> Zombie:
@@ -191,7 +213,9 @@ class Zombie:
         return str(self._outcomes.get(timeout=PATIENCE_S))
 
 
-@pytest.mark.in_gate("*-opaque-inside a block-an older attempt", "*-transactional-between two blocks-an older txid")
+@pytest.mark.in_gate(
+    "*-opaque-inside a block-an older attempt", "*-transactional-between two blocks-an older txid"
+)
 @pytest.mark.rule(29, 30, 31)
 @pytest.mark.parametrize("newest", [(2, 1), (3, 0)], ids=["an older attempt", "an older txid"])
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -200,7 +224,9 @@ def test_a_process_that_stopped_and_comes_late_changes_nothing(
     place: Place, process: contract.Process, kind: stamps.Kind, moment: str, newest: tuple[int, int]
 ) -> None:
     def live(txid: int, attempt: int, values: dict[str, int]) -> None:
-        contract.block(store, process.task(), txid, attempt, lambda opened: change(kind, opened, values))
+        contract.block(
+            store, process.task(), txid, attempt, lambda opened: change(kind, opened, values)
+        )
 
     is_inside = moment == "inside a block"
     store = place.store(kind)
@@ -212,7 +238,9 @@ def test_a_process_that_stopped_and_comes_late_changes_nothing(
         if is_in_time:
             if is_inside:
                 with pytest.raises(FailedException, match="is busy"):
-                    contract.block(place.store(kind, busy_s=0.1), process.task(), 2, 1, lambda opened: None)
+                    contract.block(
+                        place.store(kind, busy_s=0.1), process.task(), 2, 1, lambda opened: None
+                    )
                 zombie.go_on()
             assert zombie.outcome() == "written"
         elif is_inside and not isinstance(store, RedisStore):
@@ -224,14 +252,20 @@ def test_a_process_that_stopped_and_comes_late_changes_nothing(
             zombie.go_on()
             # The server has ended its transaction; in Redis a transaction has no effect before its
             # last step.
-            assert ("attempt 2:0 may not write" if isinstance(store, RedisStore) else "the connection is lost") in zombie.outcome()
+            assert (
+                "attempt 2:0 may not write"
+                if isinstance(store, RedisStore)
+                else "the connection is lost"
+            ) in zombie.outcome()
         zombie.go_on()
         outcomes = [zombie.outcome() for _ in LATE_WRITES]
     refusal = f"is fenced at attempt {newest[0]}:{newest[1]}; attempt 2:0 may not write"
     assert [outcome for outcome in outcomes if refusal not in outcome] == []
     # Where a batch does not change, writes in time equal those of the replay; opaque values are
     # taken back; plain values are overwritten.
-    dog = {"transactional": 101, "opaque": 11, "plain": 0 if newest == (3, 0) else 10}[kind] + (1000 if newest == (3, 0) else 0)
+    dog = {"transactional": 101, "opaque": 11, "plain": 0 if newest == (3, 0) else 10}[kind] + (
+        1000 if newest == (3, 0) else 0
+    )
     owl = {"owl": 100} if kind == "transactional" or (kind == "plain" and is_in_time) else {}
     assert dict(store.items()) == {"dog": dog, "cat": 1, **owl}
 
@@ -243,7 +277,9 @@ def test_a_process_killed_inside_its_transaction_leaves_no_rows_and_no_locks(
     place: Place, process: contract.Process, kind: stamps.Kind
 ) -> None:
     def live(txid: int, attempt: int, values: dict[str, int]) -> None:
-        contract.block(store, process.task(), txid, attempt, lambda opened: change(kind, opened, values))
+        contract.block(
+            store, process.task(), txid, attempt, lambda opened: change(kind, opened, values)
+        )
 
     store = place.store(kind)
     live(1, 0, {"dog": 1})
@@ -252,10 +288,18 @@ def test_a_process_killed_inside_its_transaction_leaves_no_rows_and_no_locks(
     wait_until(inside.is_set, "the process to be inside its transaction")
     if isinstance(store, RedisStore):
         live(2, 1, {"cat": 5})
-        assert dict(store.items()) == {"dog": 1, "cat": 5}, "a transaction there is nothing before its last step, and keeps nobody waiting"
+        assert dict(store.items()) == {"dog": 1, "cat": 5}, (
+            "a transaction there is nothing before its last step, and keeps nobody waiting"
+        )
     else:
         with pytest.raises(FailedException, match="is busy"):
-            contract.block(place.store(kind, busy_s=0.2), process.task(), 2, 1, lambda opened: change(kind, opened, {"dog": 5}))
+            contract.block(
+                place.store(kind, busy_s=0.2),
+                process.task(),
+                2,
+                1,
+                lambda opened: change(kind, opened, {"dog": 5}),
+            )
         assert dict(store.items()) == {"dog": 1}, "readers neither wait nor see it"
 
     victim.kill()
@@ -324,6 +368,13 @@ print(sorted(store.items()))
 def test_connections_are_not_carried_across_a_fork(tmp_path: Path) -> None:
     """In an interpreter of its own: one thread only, as in a worker that forks."""
     command = [sys.executable, "-c", FORKING, str(tmp_path / "counts.db")]
-    result = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    result = subprocess.run(
+        command,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "[('1', 1), ('2', 2), ('3', 3), ('4', 4), ('parent', 2)]"

@@ -94,9 +94,18 @@ MOMENTS = [(step, when) for step in ("open", "raise", "apply") for when in ("bef
 @pytest.mark.rule(7, 28, 31)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize(("step", "when"), MOMENTS, ids=[f"{when} {step}" for step, when in MOMENTS])
+@pytest.mark.parametrize(
+    ("step", "when"), MOMENTS, ids=[f"{when} {step}" for step, when in MOMENTS]
+)
 def test_a_transaction_counts_once_if_client_or_server_ends_around_a_step(
-    redis_server: RedisServer, store: RedisStore, process: contract.Process, steps: Steps, step: str, when: str, end: str, way: str
+    redis_server: RedisServer,
+    store: RedisStore,
+    process: contract.Process,
+    steps: Steps,
+    step: str,
+    when: str,
+    end: str,
+    way: str,
 ) -> None:
     def write(opened: StoreTransaction) -> None:
         WAYS[way](opened, {"x": 10, "y": 10})
@@ -122,7 +131,9 @@ def test_a_transaction_counts_once_if_client_or_server_ends_around_a_step(
 @pytest.mark.in_gate("opaque-merged")
 @pytest.mark.rule(28)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_last_step_whose_answer_is_lost_is_not_applied_again(store: RedisStore, process: contract.Process, steps: Steps, way: str) -> None:
+def test_a_last_step_whose_answer_is_lost_is_not_applied_again(
+    store: RedisStore, process: contract.Process, steps: Steps, way: str
+) -> None:
     contract.run(store, process.task(), 1, 0, x=1)
     contract.run(store, process.task(task=1), 2, 0)
 
@@ -143,11 +154,17 @@ def test_a_last_step_whose_answer_is_lost_is_not_applied_again(store: RedisStore
 @pytest.mark.rule(29)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_step_that_the_server_does_only_after_a_newer_attempt_came_changes_nothing(
-    redis_server: RedisServer, opaque: bool, process: contract.Process, other: contract.Process, way: str
+    redis_server: RedisServer,
+    opaque: bool,
+    process: contract.Process,
+    other: contract.Process,
+    way: str,
 ) -> None:
     """The server hangs with the last step of an attempt unread in its socket; its client gives up,
     and a newer attempt is faster."""
-    store = RedisStore(redis_server.url(), redis_server.new_name(), opaque=opaque, answer_timeout_s=PATIENCE_S)
+    store = RedisStore(
+        redis_server.url(), redis_server.new_name(), opaque=opaque, answer_timeout_s=PATIENCE_S
+    )
     contract.run(store, other.task(), 1, 0, x=1)
 
     def hang(opened: StoreTransaction) -> None:
@@ -171,10 +188,17 @@ def test_a_step_that_the_server_does_only_after_a_newer_attempt_came_changes_not
 @pytest.mark.in_gate("opaque-changed-*-updated")
 @pytest.mark.rule(29, 31)
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("newest", [(2, 1), (3, 0)], ids=["of an older attempt", "of an older txid"])
+@pytest.mark.parametrize(
+    "newest", [(2, 1), (3, 0)], ids=["of an older attempt", "of an older txid"]
+)
 @pytest.mark.parametrize("value", ["changed", "new", "deleted", "untouched by the newer attempt"])
 def test_a_late_task_that_comes_to_its_last_step_after_a_newer_attempt_changes_nothing(
-    store: RedisStore, process: contract.Process, other: contract.Process, newest: tuple[int, int], value: str, way: str
+    store: RedisStore,
+    process: contract.Process,
+    other: contract.Process,
+    newest: tuple[int, int],
+    value: str,
+    way: str,
 ) -> None:
     key = {"changed": "x", "new": "n", "deleted": "d", "untouched by the newer attempt": "u"}[value]
     contract.run(store, process.task(), 1, 0, x=1, d=1, u=1)
@@ -198,13 +222,19 @@ def test_a_late_task_that_comes_to_its_last_step_after_a_newer_attempt_changes_n
 @pytest.mark.rule(31)
 @pytest.mark.parametrize("way", WAYS)
 def test_late_writes_during_a_take_back_are_taken_back_too(
-    redis_server: RedisServer, process: contract.Process, other: contract.Process, steps: Steps, way: str
+    redis_server: RedisServer,
+    process: contract.Process,
+    other: contract.Process,
+    steps: Steps,
+    way: str,
 ) -> None:
     store = RedisStore(redis_server.url(), redis_server.new_name(), opaque=True)
     contract.run(store, process.task(), 1, 0, x=1, y=1)
     contract.run(store, process.task(), 2, 0, x=100)
     late = {"y": 100, "z": 100}
-    steps.strikes["raise", "before"] = lambda: void(contract.block(store, process.task(task=1), 2, 0, lambda opened: WAYS[way](opened, late)))
+    steps.strikes["raise", "before"] = lambda: void(
+        contract.block(store, process.task(task=1), 2, 0, lambda opened: WAYS[way](opened, late))
+    )
     steps.reached.clear()
     contract.run(store, other.task(), 2, 1, x=10)
     assert steps.reached.count("raise") == 2, "the first one found more written than it had seen"
@@ -231,13 +261,18 @@ def test_a_server_that_syncs_before_it_answers_keeps_what_it_acknowledged_howeve
         assert store.get("x") == txid
 
 
-FORGETTING = {"syncs every second": {"appendfsync": "everysec"}, "keeps nothing": {"appendonly": "no"}}
+FORGETTING = {
+    "syncs every second": {"appendfsync": "everysec"},
+    "keeps nothing": {"appendonly": "no"},
+}
 
 
 @pytest.mark.thorough
 @pytest.mark.rule(27, 28)
 @pytest.mark.parametrize("how", FORGETTING)
-def test_a_server_that_is_killed_and_may_forget_has_everything_or_is_refused(how: str, opaque: bool, process: contract.Process) -> None:
+def test_a_server_that_is_killed_and_may_forget_has_everything_or_is_refused(
+    how: str, opaque: bool, process: contract.Process
+) -> None:
     with RedisServer(FORGETTING[how]) as server:
         store = RedisStore(server.url(), "counts", opaque=opaque, accept_loss=True)
         recorded: A | None = None
@@ -257,7 +292,9 @@ def test_a_server_that_is_killed_and_may_forget_has_everything_or_is_refused(how
 
 @pytest.mark.thorough
 @pytest.mark.rule(27)
-def test_a_store_that_was_emptied_is_refused(forgetful: RedisServer, opaque: bool, process: contract.Process, other: contract.Process) -> None:
+def test_a_store_that_was_emptied_is_refused(
+    forgetful: RedisServer, opaque: bool, process: contract.Process, other: contract.Process
+) -> None:
     store = RedisStore(forgetful.url(), "counts", opaque=opaque)
     contract.run(store, process.task(), 1, 0, x=1)
     forgetful.ask("FLUSHALL")
@@ -279,7 +316,10 @@ def test_a_server_that_was_started_on_older_data_is_refused_by_the_record(
     forgetful.remember()
     contract.run(store, process.task(), 2, 0, x=1)
     forgetful.go_back()
-    with pytest.raises(StateMismatchError, match="is behind: component 'count' is at attempt 1:0 there, but ZooKeeper has recorded 2:0"):
+    with pytest.raises(
+        StateMismatchError,
+        match="is behind: component 'count' is at attempt 1:0 there, but ZooKeeper has recorded 2:0",
+    ):
         contract.run(store, other.task(known_stores={"count/counts": A(2, 0)}), 3, 0, x=1)
     assert dict(store.items()) == {"x": 1}
 
@@ -302,7 +342,10 @@ def test_a_loss_without_a_trace_in_the_fence_is_noticed_by_the_writing_worker_an
     for _ in range(3):
         contract.run(store, other.task("sum"), 2, 0, y=1)
     for worker in (process, other):
-        with pytest.raises(StateMismatchError, match=r"has lost what its server had acknowledged: change \d+ was done, later there were \d+"):
+        with pytest.raises(
+            StateMismatchError,
+            match=r"has lost what its server had acknowledged: change \d+ was done, later there were \d+",
+        ):
             contract.run(store, worker.task(known_stores=known), 3, 0, x=1)
     assert dict(store.items()) == {"x": 1, "y": 1}
     store.adopt("words", "first", 2, ["count", "sum"])
@@ -325,7 +368,9 @@ def test_an_attempt_across_whose_middle_the_server_lost_something_fails_and_is_w
     contract.run(store, process.task(), 2, 0, x=10)
     process.close()
     forgetful.go_back()
-    with pytest.raises(FailedException, match="taken over by another server process in the middle of an attempt"):
+    with pytest.raises(
+        FailedException, match="taken over by another server process in the middle of an attempt"
+    ):
         contract.run(store, other.task(task=1), 2, 0, y=10)
     contract.run(store, other.task(), 2, 1, x=10)
     contract.run(store, other.task(task=1), 2, 1, y=10)
@@ -339,7 +384,11 @@ def test_an_attempt_across_whose_middle_the_server_lost_something_fails_and_is_w
 @pytest.mark.rule(27)
 @pytest.mark.parametrize("portion", [1, 2])
 def test_an_adoption_that_dies_half_way_keeps_all_writers_out_until_it_is_repeated(
-    redis_server: RedisServer, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch, portion: int
+    redis_server: RedisServer,
+    store: RedisStore,
+    process: contract.Process,
+    monkeypatch: pytest.MonkeyPatch,
+    portion: int,
 ) -> None:
     monkeypatch.setattr("txtopo.stores.redis.maintenance.PORTION_ROWS", 10)
     contract.run(store, process.task(), 3, 0, **{str(number): 1 for number in range(30)})
@@ -355,9 +404,14 @@ def test_an_adoption_that_dies_half_way_keeps_all_writers_out_until_it_is_repeat
         patch.setattr(Link, "run", dying)
         with pytest.raises(KeyboardInterrupt):
             store.adopt("words", "second", 9, ["count"])
-    with pytest.raises(StateMismatchError, match="is being adopted or cleared, or that was begun and never finished"):
+    with pytest.raises(
+        StateMismatchError,
+        match="is being adopted or cleared, or that was begun and never finished",
+    ):
         contract.run(store, process.task(generation="second"), 10, 0, x=1)
     store.adopt("words", "second", 9, ["count"])
     contract.run(store, process.task(generation="second"), 10, 0, **{"0": 1})
     assert dict(store.items()) == {"0": 2} | {str(number): 1 for number in range(1, 30)}
-    assert {row.generation for number in range(30) if (row := store.inspect(str(number))) is not None} == {"second"}
+    assert {
+        row.generation for number in range(30) if (row := store.inspect(str(number))) is not None
+    } == {"second"}

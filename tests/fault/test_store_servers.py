@@ -127,7 +127,10 @@ def test_a_server_that_is_paused_keeps_a_task_waiting_and_nothing_is_lost(
     contract.run(store, worker.process.task(), 1, 0, x=1)
     place.server.pause()
     worker.start(lambda: contract.run(store, worker.process.task(), 2, 0, x=1))
-    wait_until(lambda: worker.outcome is not None or owned.has_unread_input(place.server.port), "a question to the paused server")
+    wait_until(
+        lambda: worker.outcome is not None or owned.has_unread_input(place.server.port),
+        "a question to the paused server",
+    )
     assert worker.outcome is None
     place.server.resume()
     assert worker.ended()["x"].applied
@@ -174,7 +177,18 @@ print(sorted(store.items()))
 def test_connections_are_not_shared_across_a_fork(place: StorePlace) -> None:
     """In an interpreter of its own: one thread only, as in a worker that forks."""
     store = place.store()
-    command = [sys.executable, "-W", "error", "-c", FORKING, type(store).__name__, store.url, store.name]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-c",
+        FORKING,
+        type(store).__name__,
+        store.url,
+        store.name,
+    ]
+    result = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.strip() == "[('1', 1), ('2', 2), ('3', 3), ('4', 4), ('parent', 2)]"

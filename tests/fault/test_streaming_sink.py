@@ -15,7 +15,9 @@ HELD = 1
 
 
 @pytest.mark.rule(27, 28)
-def test_a_query_that_is_killed_after_the_sink_and_before_the_checkpoint_writes_every_row_once(tmp_path: Path) -> None:
+def test_a_query_that_is_killed_after_the_sink_and_before_the_checkpoint_writes_every_row_once(
+    tmp_path: Path,
+) -> None:
     rows = write_input(tmp_path)
     shops = [shop(backend, tmp_path, LOOSE) for backend in BACKENDS]
     for each in shops:
@@ -29,7 +31,10 @@ def test_a_query_that_is_killed_after_the_sink_and_before_the_checkpoint_writes_
         sold = each.execute("SELECT id FROM sold")
         assert HELD * ROWS < len(sold) <= (HELD + 1) * ROWS
         for name in ("sales", "sold"):
-            committed = {path.name for path in (tmp_path / f"checkpoint-{name}-{number}" / "commits").glob("[0-9]*")}
+            committed = {
+                path.name
+                for path in (tmp_path / f"checkpoint-{name}-{number}" / "commits").glob("[0-9]*")
+            }
             assert str(HELD) not in committed, "the checkpoint was faster than the kill"
 
     # Whole micro-batches are divided otherwise than before; it makes no difference.
@@ -39,5 +44,8 @@ def test_a_query_that_is_killed_after_the_sink_and_before_the_checkpoint_writes_
         assert each.sales == rows
         assert sorted(each.execute("SELECT id, cents FROM sold")) == rows
         fences = each.sink().ledger.fences()
-        assert sorted((fence.component, fence.txid) for fence in fences) == [("foreach", BATCHES), ("foreach_batch", BATCHES)]
+        assert sorted((fence.component, fence.txid) for fence in fences) == [
+            ("foreach", BATCHES),
+            ("foreach_batch", BATCHES),
+        ]
         assert all(len(fence.generation) == 36 for fence in fences), "the id of the checkpoint"

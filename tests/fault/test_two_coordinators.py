@@ -36,7 +36,9 @@ class Scene:
     def __init__(self, place: Path, zookeeper: EmbeddedZooKeeper) -> None:
         self.place, self.zookeeper = place, zookeeper
         self.store = SqliteStore(place / "numbers.db", "numbers")
-        self.state = ZooKeeperStateStore(zookeeper.hosts, connect_timeout_s=SESSION_S, session_timeout_s=SESSION_S)
+        self.state = ZooKeeperStateStore(
+            zookeeper.hosts, connect_timeout_s=SESSION_S, session_timeout_s=SESSION_S
+        )
 
     def gate(self, name: str) -> Path:
         """The gate of coordinator ``name``, through which its commits go."""
@@ -49,8 +51,13 @@ class Scene:
         where = ["--zookeeper", self.zookeeper.hosts, "--master", "local[2]"]
         for setting in ("zookeeper_connect_timeout_s", "zookeeper_session_timeout_s"):
             where += ["--set", f"{setting}={SESSION_S}"]
-        environment = {"ENDLESS_STORE": str(self.place / "numbers.db"), "ENDLESS_GATE": str(self.gate(name))}
-        return Command(["python", PROGRAM, *where, "--name", name, *options], self.place, **environment)
+        environment = {
+            "ENDLESS_STORE": str(self.place / "numbers.db"),
+            "ENDLESS_GATE": str(self.gate(name)),
+        }
+        return Command(
+            ["python", PROGRAM, *where, "--name", name, *options], self.place, **environment
+        )
 
     def standby(self, name: str, first: Command) -> Command:
         """A driver process that is started when ``first`` has the topology, and waits for it."""
@@ -105,10 +112,18 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 @pytest.mark.rule(26)
 def test_a_standby_waits_and_takes_over_at_once_when_the_first_is_killed(scene: Scene) -> None:
     with scene.start("first") as first, scene.standby("second", first) as second:
-        second.wait_until_it_says("standing by: topology 'endless' is held by another coordinator: 'first', pid")
+        second.wait_until_it_says(
+            "standing by: topology 'endless' is held by another coordinator: 'first', pid"
+        )
         assert f"pid {first.pid} on" in second.said
         scene.wait_for_commits(first)
-        refused = done(["python", PROGRAM, "--zookeeper", scene.zookeeper.hosts], scene.place, 4, ENDLESS_STORE="x.db", ENDLESS_GATE=".")
+        refused = done(
+            ["python", PROGRAM, "--zookeeper", scene.zookeeper.hosts],
+            scene.place,
+            4,
+            ENDLESS_STORE="x.db",
+            ENDLESS_GATE=".",
+        )
         assert f"'endless' is held by another coordinator: 'first', pid {first.pid}" in refused
         assert "--standby" in refused
         first.signal(signal.SIGKILL)
@@ -123,8 +138,14 @@ def test_a_standby_waits_and_takes_over_at_once_when_the_first_is_killed(scene: 
 
 @pytest.mark.thorough
 @pytest.mark.rule(26)
-def test_a_standby_takes_over_when_the_first_has_stopped_and_a_standby_may_stop_too(scene: Scene) -> None:
-    with scene.start("first") as first, scene.standby("second", first) as second, scene.standby("third", first) as third:
+def test_a_standby_takes_over_when_the_first_has_stopped_and_a_standby_may_stop_too(
+    scene: Scene,
+) -> None:
+    with (
+        scene.start("first") as first,
+        scene.standby("second", first) as second,
+        scene.standby("third", first) as third,
+    ):
         second.wait_until_it_says("standing by")
         third.wait_until_it_says("standing by")
         third.signal(signal.SIGTERM)
@@ -156,7 +177,9 @@ def test_a_driver_suspended_beyond_its_session_goes_on_without_a_takeover(scene:
 
 
 @pytest.mark.rule(26, 29)
-def test_a_suspended_driver_that_was_replaced_writes_nothing_neither_itself_nor_by_a_late_task(scene: Scene) -> None:
+def test_a_suspended_driver_that_was_replaced_writes_nothing_neither_itself_nor_by_a_late_task(
+    scene: Scene,
+) -> None:
     shut = scene.gate("first") / "shut"
     waiting = scene.gate("first") / "waiting"
     with scene.start("first") as first, scene.standby("second", first) as second:
@@ -198,7 +221,10 @@ def test_a_takeover_fences_a_live_coordinator_in_the_middle_of_a_commit(scene: S
             # Nothing is written by the first, and its session lives: it finds out because it looks
             # now and then.
             assert first.wait() == 4, first.said
-            assert re.search(r"another coordinator took it in epoch 2; its holder now is 'second', pid \d+ on", first.said), first.said
+            assert re.search(
+                r"another coordinator took it in epoch 2; its holder now is 'second', pid \d+ on",
+                first.said,
+            ), first.said
             shut.unlink()
             scene.wait_for_commits(second)
             second.signal(signal.SIGTERM)
@@ -208,16 +234,22 @@ def test_a_takeover_fences_a_live_coordinator_in_the_middle_of_a_commit(scene: S
 
 @pytest.mark.thorough
 @pytest.mark.rule(26)
-def test_a_standby_also_waits_for_a_data_directory_which_cannot_be_taken_over(tmp_path: Path) -> None:
+def test_a_standby_also_waits_for_a_data_directory_which_cannot_be_taken_over(
+    tmp_path: Path,
+) -> None:
     environment = {"ENDLESS_STORE": str(tmp_path / "numbers.db"), "ENDLESS_GATE": str(tmp_path)}
     with Command(["python", PROGRAM, "--master", "local[2]"], tmp_path, **environment) as first:
         first.wait_until_it_says("begins at txid 1")
-        assert "cannot be taken over" in done(["python", PROGRAM, "--takeover"], tmp_path, 4, **environment)
+        assert "cannot be taken over" in done(
+            ["python", PROGRAM, "--takeover"], tmp_path, 4, **environment
+        )
         with Command(["python", PROGRAM, "--standby"], tmp_path, **environment) as bored:
             bored.wait_until_it_says("standing by: the data directory")
             bored.signal(signal.SIGTERM)
             assert bored.wait() == 143
-        with Command(["python", PROGRAM, "--master", "local[2]", "--standby"], tmp_path, **environment) as second:
+        with Command(
+            ["python", PROGRAM, "--master", "local[2]", "--standby"], tmp_path, **environment
+        ) as second:
             second.wait_until_it_says("standing by: the data directory")
             first.signal(signal.SIGKILL)
             first.wait()

@@ -21,7 +21,14 @@ from tests.servers.ensemble import Ensemble, Server
 from tests.servers.zookeeper_proxy import Proxy
 from tests.servers.zookeepers import SESSION_S, client_of
 from tests.topologies.spouts import Keep, batches, keeping_topology
-from txtopo import Fields, LocalCluster, TopologyContext, TransactionAttempt, ZooKeeperAccessError, errors
+from txtopo import (
+    Fields,
+    LocalCluster,
+    TopologyContext,
+    TransactionAttempt,
+    ZooKeeperAccessError,
+    errors,
+)
 from txtopo.command import cli
 from txtopo.state import administration, client
 from txtopo.state.credentials import Credentials
@@ -61,7 +68,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def address(server: Server, request: pytest.FixtureRequest) -> str:
     """A chroot of the test's own, which does not exist yet."""
-    return f"{server.hosts}/" + "".join(letter if letter.isalnum() else "-" for letter in request.node.name) + "/inner"
+    return (
+        f"{server.hosts}/"
+        + "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+        + "/inner"
+    )
 
 
 def ann(scheme: Scheme, password: str = SECRET) -> Credentials:
@@ -69,7 +80,9 @@ def ann(scheme: Scheme, password: str = SECRET) -> Credentials:
 
 
 @contextlib.contextmanager
-def connected(address: str, who: Credentials | None = None, root: str = "/txtopo") -> Iterator[ZooKeeperStateStore]:
+def connected(
+    address: str, who: Credentials | None = None, root: str = "/txtopo"
+) -> Iterator[ZooKeeperStateStore]:
     with contextlib.closing(ZooKeeperStateStore(address, root, ENDLESS_S, SESSION_S, who)) as store:
         yield store
 
@@ -102,38 +115,60 @@ def acls(server: Server, who: Credentials | None, path: str) -> dict[str, list[A
 
 @pytest.mark.thorough
 @SCHEMES
-def test_everything_we_make_is_ours_alone_chroots_root_and_lease_included(scheme: Scheme, server: Server, address: str) -> None:
+def test_everything_we_make_is_ours_alone_chroots_root_and_lease_included(
+    scheme: Scheme, server: Server, address: str
+) -> None:
     with connected(address, ann(scheme)) as store:
         state = TopologyState.open(store, "words", ALICE)
         state.seal(TransactionAttempt(1, 0), {"spout": 1}, None)
         state.record(TransactionAttempt(1, 0), {0: "a"}, {"keep/kept": 1})
         top = "/" + address.split("/")[1]
         rights_at = acls(server, ann(scheme), top)
-        assert {top, f"{top}/inner", f"{top}/inner/txtopo", f"{top}/inner/txtopo/words/lease", f"{top}/inner/txtopo/words/txids"} <= set(rights_at)
+        assert {
+            top,
+            f"{top}/inner",
+            f"{top}/inner/txtopo",
+            f"{top}/inner/txtopo/words/lease",
+            f"{top}/inner/txtopo/words/txids",
+        } <= set(rights_at)
         assert len(rights_at) > 12
         for path, rights in rights_at.items():
             assert [right.perms for right in rights] == [31], path
-            assert [(right.id.scheme, right.id.id.split(":")[0]) for right in rights] == [(scheme, "ann")], path
+            assert [(right.id.scheme, right.id.id.split(":")[0]) for right in rights] == [
+                (scheme, "ann")
+            ], path
         state.close()
 
 
 @pytest.mark.thorough
 def test_without_credentials_everything_we_make_is_everybodys(server: Server, address: str) -> None:
     make(address, None)
-    rights = {right for each in acls(server, None, "/" + address.split("/")[1]).values() for right in each}
-    assert {(right.perms, right.id.scheme, right.id.id) for right in rights} == {(31, "world", "anyone")}
+    rights = {
+        right for each in acls(server, None, "/" + address.split("/")[1]).values() for right in each
+    }
+    assert {(right.perms, right.id.scheme, right.id.id) for right in rights} == {
+        (31, "world", "anyone")
+    }
 
 
 @pytest.mark.thorough
 @SCHEMES
-def test_state_made_with_credentials_is_refused_to_everybody_else_with_the_cure(scheme: Scheme, address: str) -> None:
+def test_state_made_with_credentials_is_refused_to_everybody_else_with_the_cure(
+    scheme: Scheme, address: str
+) -> None:
     with connected(address):
         pass  # so that the root is open to all, and the topology in it is ann's
     make(address, ann(scheme))
     others: list[tuple[Credentials | None, str]] = [
         (None, r"without credentials\)\n  It was made with credentials"),
-        (Credentials(scheme, "bob", OTHER_SECRET), rf"as {scheme} user 'bob'\)\n  It was made under another"),
-        (Credentials("sasl" if scheme == "digest" else "digest", "ann", SECRET), r"as \w+ user 'ann'\)\n  It was made under another"),
+        (
+            Credentials(scheme, "bob", OTHER_SECRET),
+            rf"as {scheme} user 'bob'\)\n  It was made under another",
+        ),
+        (
+            Credentials("sasl" if scheme == "digest" else "digest", "ann", SECRET),
+            r"as \w+ user 'ann'\)\n  It was made under another",
+        ),
     ]
     for who, message in others:
         with connected(address, who) as store:
@@ -143,7 +178,10 @@ def test_state_made_with_credentials_is_refused_to_everybody_else_with_the_cure(
                 functools.partial(administration.reset, store, "words"),
             ]
             for call in calls:
-                with pytest.raises(ZooKeeperAccessError, match=rf"does not allow us to \w+ /words\S*: NoAuthError \({message}") as refused:
+                with pytest.raises(
+                    ZooKeeperAccessError,
+                    match=rf"does not allow us to \w+ /words\S*: NoAuthError \({message}",
+                ) as refused:
                     call()
                 assert refused.value.exit_code == 5
                 assert SECRET not in str(refused.value)
@@ -154,9 +192,13 @@ def test_state_made_with_credentials_is_refused_to_everybody_else_with_the_cure(
 @pytest.mark.thorough
 def test_the_root_of_another_user_is_refused_too(address: str) -> None:
     make(address, ann("digest"))
-    with pytest.raises(ZooKeeperAccessError, match=r"does not allow us to .*NoAuthError \(without credentials\)"):
+    with pytest.raises(
+        ZooKeeperAccessError, match=r"does not allow us to .*NoAuthError \(without credentials\)"
+    ):
         make(address, None)
-    with pytest.raises(ZooKeeperAccessError, match="A place of your own is named with zookeeper_root"):
+    with pytest.raises(
+        ZooKeeperAccessError, match="A place of your own is named with zookeeper_root"
+    ):
         make(address, Credentials("digest", "bob", OTHER_SECRET))
 
 
@@ -164,18 +206,27 @@ def test_a_wrong_password_is_another_user_by_digest_and_is_refused_by_sasl(addre
     make(address, ann("digest"))
     with pytest.raises(ZooKeeperAccessError, match="another name, password"):
         make(address, ann("digest", "wr0ng"))
-    with pytest.raises(ZooKeeperAccessError, match=r"does not let us in \(as sasl user 'ann'\)\n  The name or the password is wrong") as refused:
+    with pytest.raises(
+        ZooKeeperAccessError,
+        match=r"does not let us in \(as sasl user 'ann'\)\n  The name or the password is wrong",
+    ) as refused:
         make(address, ann("sasl", "wr0ng"))
     assert "wr0ng" not in str(refused.value)
 
 
 @pytest.mark.thorough
-def test_a_server_that_insists_on_sasl_refuses_the_wrong_and_the_nameless_at_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_insists_on_sasl_refuses_the_wrong_and_the_nameless_at_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     flags = [jaas(tmp_path), "-Dzookeeper.sessionRequireClientSASLAuth=true"]
     with Ensemble(tmp_path, size=1, settings=SASL, flags=flags) as strict:
         make(strict.hosts, ann("sasl"))
         capfd.readouterr()
-        for who, message in ((ann("sasl", "wr0ng"), "password is wrong"), (None, "It wants credentials"), (ann("digest"), "does not let us in")):
+        for who, message in (
+            (ann("sasl", "wr0ng"), "password is wrong"),
+            (None, "It wants credentials"),
+            (ann("digest"), "does not let us in"),
+        ):
             with pytest.raises(ZooKeeperAccessError, match=message):
                 ZooKeeperStateStore(strict.hosts, connect_timeout_s=ENDLESS_S, who=who)
         assert "".join(capfd.readouterr()) == ""
@@ -190,14 +241,23 @@ class ImpatientStore(ZooKeeperStateStore):
 
 
 @pytest.mark.thorough
-def test_a_server_without_sasl_is_named_as_the_cause_within_the_time_to_connect(tmp_path: Path) -> None:
+def test_a_server_without_sasl_is_named_as_the_cause_within_the_time_to_connect(
+    tmp_path: Path,
+) -> None:
     with Ensemble(tmp_path, size=1) as plain:
-        with pytest.raises(ZooKeeperAccessError, match=r"hangs up while we authenticate \(as sasl user 'ann'\)\n  Is it configured for SASL\?"):
-            ImpatientStore(plain.hosts, connect_timeout_s=ENDLESS_S, session_timeout_s=1.0, who=ann("sasl"))
+        with pytest.raises(
+            ZooKeeperAccessError,
+            match=r"hangs up while we authenticate \(as sasl user 'ann'\)\n  Is it configured for SASL\?",
+        ):
+            ImpatientStore(
+                plain.hosts, connect_timeout_s=ENDLESS_S, session_timeout_s=1.0, who=ann("sasl")
+            )
 
 
 @pytest.mark.thorough
-def test_a_connection_that_breaks_while_we_authenticate_is_made_again_in_the_same_session(server: Server, address: str) -> None:
+def test_a_connection_that_breaks_while_we_authenticate_is_made_again_in_the_same_session(
+    server: Server, address: str
+) -> None:
     with Proxy(server.hosts) as proxy:
         through = address.replace(server.hosts, proxy.hosts)
         with connected(through, ann("sasl")) as store:
@@ -217,7 +277,9 @@ def test_a_connection_that_breaks_while_we_authenticate_is_made_again_in_the_sam
 
 
 @pytest.mark.thorough
-def test_a_password_that_is_changed_ends_the_coordinator_instead_of_having_it_wait(tmp_path: Path) -> None:
+def test_a_password_that_is_changed_ends_the_coordinator_instead_of_having_it_wait(
+    tmp_path: Path,
+) -> None:
     with Ensemble(tmp_path, size=1, settings=SASL, flags=[jaas(tmp_path)]) as ensemble:
         with connected(ensemble.hosts, ann("sasl")) as store:
             state = TopologyState.open(store, "words", ALICE, wait_s=ENDLESS_S)
@@ -234,17 +296,28 @@ def test_a_password_that_is_changed_ends_the_coordinator_instead_of_having_it_wa
 
 
 @pytest.mark.thorough
-def test_open_state_is_refused_once_there_are_credentials_until_it_is_protected(server: Server, address: str) -> None:
+def test_open_state_is_refused_once_there_are_credentials_until_it_is_protected(
+    server: Server, address: str
+) -> None:
     make(address, None)
     with connected(address, ann("digest")) as store:
-        with pytest.raises(errors.StateMismatchError, match=r"everybody may write .*/txtopo/words[\s\S]*setAcl -R [\s\S]*state reset") as refused:
+        with pytest.raises(
+            errors.StateMismatchError,
+            match=r"everybody may write .*/txtopo/words[\s\S]*setAcl -R [\s\S]*state reset",
+        ) as refused:
             store.require_protected("/words")
         assert refused.value.exit_code == 6
         store.require_protected("/another")
         with client_of(server.hosts) as other:
             paths = list(acls(server, None, "/" + address.partition("/")[2] + "/txtopo/words"))
             for path in sorted(paths, reverse=True)[:-1]:
-                other.set_acls(path, [make_acl("digest", make_digest(), all=True), make_acl("world", "anyone", read=True)])
+                other.set_acls(
+                    path,
+                    [
+                        make_acl("digest", make_digest(), all=True),
+                        make_acl("world", "anyone", read=True),
+                    ],
+                )
             with pytest.raises(errors.StateMismatchError, match="everybody may write"):
                 store.require_protected("/words")
             other.set_acls(min(paths), [make_acl("digest", make_digest(), all=True)])
@@ -264,7 +337,9 @@ def make_digest() -> str:
 class Nosy(Keep):
     """Writes down all that it can see of the settings."""
 
-    def prepare(self, conf: Any, context: TopologyContext, collector: Any, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self, conf: Any, context: TopologyContext, collector: Any, attempt: TransactionAttempt
+    ) -> None:
         super().prepare(conf, context, collector, attempt)
         self.journal.write(f"conf {dict(conf)!r}")
 
@@ -286,7 +361,11 @@ def test_a_run_and_the_commands_use_the_credentials_and_never_show_the_password(
     password.write_text(SECRET + "\n")
     id = f"secretive-{scheme}"
     store, journal = SqliteStore(tmp_path / "kept.db", "kept"), Journal(tmp_path / "journal")
-    settings: dict[str, Any] = {"zookeeper_auth": scheme, "zookeeper_user": "ann", "zookeeper_password_file": str(password)}
+    settings: dict[str, Any] = {
+        "zookeeper_auth": scheme,
+        "zookeeper_user": "ann",
+        "zookeeper_password_file": str(password),
+    }
 
     def topology(end: int) -> Any:
         spout = MemoryTransactionalSpout({0: [(n,) for n in range(end)]}, Fields("n"), 1)
@@ -328,10 +407,22 @@ sys.exit(cli.main(sys.argv[1:]))
 
 
 @pytest.mark.thorough
-def test_a_run_with_a_wrong_password_ends_with_exit_code_5_before_spark_is_started(server: Server, address: str, tmp_path: Path) -> None:
+def test_a_run_with_a_wrong_password_ends_with_exit_code_5_before_spark_is_started(
+    server: Server, address: str, tmp_path: Path
+) -> None:
     make(address, ann("sasl"))
-    command = ["run", "starter.transactional_global_count", "--zookeeper", address, "--until-exhausted"]
-    environment = {"TXTOPO_ZOOKEEPER_AUTH": "sasl", "TXTOPO_ZOOKEEPER_USER": "ann", "TXTOPO_ZOOKEEPER_PASSWORD": "wr0ng"}
+    command = [
+        "run",
+        "starter.transactional_global_count",
+        "--zookeeper",
+        address,
+        "--until-exhausted",
+    ]
+    environment = {
+        "TXTOPO_ZOOKEEPER_AUTH": "sasl",
+        "TXTOPO_ZOOKEEPER_USER": "ann",
+        "TXTOPO_ZOOKEEPER_PASSWORD": "wr0ng",
+    }
     no_spark = {"SPARK_LAUNCHER_OPTS": "-Xno-such-option", "SPARK_SUBMIT_OPTS": "-Xno-such-option"}
     done = subprocess.run(
         [sys.executable, "-c", RUN, *command],

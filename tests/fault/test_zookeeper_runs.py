@@ -30,7 +30,15 @@ class Scene:
     """A topology that commits the numbers from 0 on, one per transaction, over a ZooKeeper at
     ``hosts``: ten numbers, and those that a test adds."""
 
-    def __init__(self, id: str, folder: Path, spark: LocalCluster, hosts: str, session_s: float = SESSION_S, **settings: Any) -> None:
+    def __init__(
+        self,
+        id: str,
+        folder: Path,
+        spark: LocalCluster,
+        hosts: str,
+        session_s: float = SESSION_S,
+        **settings: Any,
+    ) -> None:
         assert spark.context is not None
         self.id, self.hosts = id, hosts
         self.store = SqliteStore(folder / "kept.db", "kept")
@@ -38,7 +46,10 @@ class Scene:
         self.end = 10
         self.spout = MemoryTransactionalSpout({0: [(n,) for n in range(self.end)]}, Fields("n"), 1)
         self.topology = keeping_topology(id, self.spout, Keep(self.store, self.journal))
-        sessions = {"zookeeper_connect_timeout_s": PATIENCE_S, "zookeeper_session_timeout_s": session_s}
+        sessions = {
+            "zookeeper_connect_timeout_s": PATIENCE_S,
+            "zookeeper_session_timeout_s": session_s,
+        }
         self.conf = fast(max_spout_pending=PENDING, **sessions, **settings)
 
     @contextlib.contextmanager
@@ -57,10 +68,16 @@ class Scene:
         run.wait_for_txid(self.end, PATIENCE_S)
         run.stop(PATIENCE_S)
         assert batches(self.store) == {txid: [txid - 1] for txid in range(1, self.end + 1)}
-        with contextlib.closing(ZooKeeperStateStore(self.hosts, connect_timeout_s=PATIENCE_S)) as store:
+        with contextlib.closing(
+            ZooKeeperStateStore(self.hosts, connect_timeout_s=PATIENCE_S)
+        ) as store:
             # Another server of an ensemble may lag behind the one that the run has asked.
             patience = Patience(store, PATIENCE_S)
-            wait_until(lambda: patience.insist(lambda: administration.show(store, self.id))["lease"] is None)
+            wait_until(
+                lambda: (
+                    patience.insist(lambda: administration.show(store, self.id))["lease"] is None
+                )
+            )
             state = patience.insist(lambda: administration.show(store, self.id))
         assert (state["current"], state["epoch"]) == (self.end + 1, epoch)
 
@@ -69,7 +86,9 @@ def full_window(run: TopologyRun) -> bool:
     """Whether everything that may be in flight is, and all of it has been processed."""
     active = run.status().active
     assert len(active) <= PENDING
-    return len(active) == PENDING and all(status not in ("emitting", "processing") for _, _, status in active)
+    return len(active) == PENDING and all(
+        status not in ("emitting", "processing") for _, _, status in active
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +98,9 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 
 
 @pytest.mark.rule(2, 3, 25, 26)
-def test_a_run_whose_ensemble_loses_its_leader_twice_commits_everything_once(three: Ensemble, cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_run_whose_ensemble_loses_its_leader_twice_commits_everything_once(
+    three: Ensemble, cluster: LocalCluster, tmp_path: Path
+) -> None:
     scene = Scene("leaderless", tmp_path, cluster, three.hosts)
     with scene.running() as run:
         for _ in range(2):
@@ -95,7 +116,9 @@ def test_a_run_whose_ensemble_loses_its_leader_twice_commits_everything_once(thr
 
 @pytest.mark.thorough
 @pytest.mark.rule(2, 3, 25, 26)
-def test_while_zookeeper_is_paused_beyond_the_session_work_stays_within_the_window_and_then_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_while_zookeeper_is_paused_beyond_the_session_work_stays_within_the_window_and_then_goes_on(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     with Ensemble(tmp_path / "zookeeper", size=1) as alone, Proxy(alone.hosts) as proxy:
         scene = Scene("paused", tmp_path, cluster, proxy.hosts, session_s=1.0)
         with scene.running() as run:
@@ -109,7 +132,9 @@ def test_while_zookeeper_is_paused_beyond_the_session_work_stays_within_the_wind
             # session.
             proxy.refuse()
             alone.servers[0].resume()
-            with contextlib.closing(ZooKeeperStateStore(alone.hosts, connect_timeout_s=PATIENCE_S)) as direct:
+            with contextlib.closing(
+                ZooKeeperStateStore(alone.hosts, connect_timeout_s=PATIENCE_S)
+            ) as direct:
                 wait_until(lambda: administration.show(direct, scene.id)["lease"] is None)
             assert (run.status().current, full_window(run)) == (current, True)
             proxy.accept()
@@ -120,7 +145,9 @@ def test_while_zookeeper_is_paused_beyond_the_session_work_stays_within_the_wind
 
 @pytest.mark.thorough
 @pytest.mark.rule(2, 3, 25, 26)
-def test_a_run_that_is_cut_off_within_its_session_pauses_and_goes_on(three: Ensemble, cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_run_that_is_cut_off_within_its_session_pauses_and_goes_on(
+    three: Ensemble, cluster: LocalCluster, tmp_path: Path
+) -> None:
     with Proxy(three.servers[0].hosts) as proxy:
         scene = Scene("cut-off", tmp_path, cluster, proxy.hosts)
         with scene.running() as run:
@@ -143,7 +170,9 @@ def test_a_run_that_is_cut_off_within_its_session_pauses_and_goes_on(three: Ense
 
 @pytest.mark.thorough
 @pytest.mark.rule(3, 25)
-def test_a_run_whose_zookeeper_stays_away_ends_with_exit_code_5_and_the_next_resumes(cluster: LocalCluster, three: Ensemble, tmp_path: Path) -> None:
+def test_a_run_whose_zookeeper_stays_away_ends_with_exit_code_5_and_the_next_resumes(
+    cluster: LocalCluster, three: Ensemble, tmp_path: Path
+) -> None:
     with Proxy(three.servers[0].hosts) as proxy:
         scene = Scene("stays-away", tmp_path, cluster, proxy.hosts, zookeeper_wait_s=1.5)
         with scene.running() as run:
@@ -151,7 +180,10 @@ def test_a_run_whose_zookeeper_stays_away_ends_with_exit_code_5_and_the_next_res
             session = run._store.session
             proxy.refuse()
             scene.add(PENDING)
-            with pytest.raises(ZooKeeperUnavailableError, match=r"has not answered for 1\.5 s[\s\S]*Nothing is lost") as away:
+            with pytest.raises(
+                ZooKeeperUnavailableError,
+                match=r"has not answered for 1\.5 s[\s\S]*Nothing is lost",
+            ) as away:
                 run.join(PATIENCE_S)
             assert away.value.exit_code == 5
         proxy.accept()

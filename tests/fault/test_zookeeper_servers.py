@@ -48,7 +48,9 @@ class Committing:
     """A coordinator that commits transactions in turn in a thread, until ``end`` is committed;
     after that of ``pause_after`` it waits for :meth:`go_on`."""
 
-    def __init__(self, hosts: str, root: str, end: int, session_s: float = SESSION_S, pause_after: int = 0) -> None:
+    def __init__(
+        self, hosts: str, root: str, end: int, session_s: float = SESSION_S, pause_after: int = 0
+    ) -> None:
         self.store = connected(hosts, root, session_s)
         self.state = TopologyState.open(self.store, "words", ALICE)
         wait_until(lambda: self.store.session)
@@ -64,7 +66,12 @@ class Committing:
         try:
             self.state.seal(TransactionAttempt(1, 0), TASKS, None)
             for txid in range(1, self._end + 1):
-                self.state.record(TransactionAttempt(txid, 0), {txid % 5: txid}, {}, Seal(TransactionAttempt(txid + 1, 0), TASKS))
+                self.state.record(
+                    TransactionAttempt(txid, 0),
+                    {txid % 5: txid},
+                    {},
+                    Seal(TransactionAttempt(txid + 1, 0), TASKS),
+                )
                 self.committed = txid
                 if txid == self._pause_after:
                     self._may_go_on.wait()
@@ -90,7 +97,11 @@ class Committing:
             if not same_session:
                 # A session that ended after the last commit took the lease with it.
                 self.state.renew()
-            stored.update(Patience(self.store, PATIENCE_S).insist(lambda: administration.show(self.store, "words")))
+            stored.update(
+                Patience(self.store, PATIENCE_S).insist(
+                    lambda: administration.show(self.store, "words")
+                )
+            )
             return stored["lease"] is not None
 
         if same_session:
@@ -122,9 +133,16 @@ def test_nothing_is_lost_when_the_server_is_killed_and_started_again(alone: Ense
 
 @pytest.mark.thorough
 @pytest.mark.rule(3, 25, 26)
-def test_a_server_that_was_paused_beyond_the_session_finds_the_coordinator_alone_and_it_goes_on(alone: Ensemble) -> None:
+def test_a_server_that_was_paused_beyond_the_session_finds_the_coordinator_alone_and_it_goes_on(
+    alone: Ensemble,
+) -> None:
     server = alone.servers[0]
-    with Proxy(server.hosts) as proxy, contextlib.closing(Committing(proxy.hosts, "/paused", 200, SHORT_S, pause_after=5)) as committing:
+    with (
+        Proxy(server.hosts) as proxy,
+        contextlib.closing(
+            Committing(proxy.hosts, "/paused", 200, SHORT_S, pause_after=5)
+        ) as committing,
+    ):
         committing.wait_for(5)
         server.pause()
         committing.go_on()
@@ -159,7 +177,9 @@ def test_an_ensemble_that_loses_its_leader_loses_nothing(three: Ensemble) -> Non
 @pytest.mark.rule(3, 25, 26)
 def test_an_ensemble_whose_leader_hangs_goes_on_without_it(three: Ensemble) -> None:
     three.start_missing()
-    with contextlib.closing(Committing(three.hosts, "/hanging", end=200, session_s=4.0)) as committing:
+    with contextlib.closing(
+        Committing(three.hosts, "/hanging", end=200, session_s=4.0)
+    ) as committing:
         committing.wait_for(5)
         leader = three.leader()
         leader.pause()
@@ -173,7 +193,9 @@ def test_an_ensemble_whose_leader_hangs_goes_on_without_it(three: Ensemble) -> N
 @pytest.mark.rule(3, 25, 26)
 def test_without_a_majority_commits_pause_and_with_one_they_go_on(three: Ensemble) -> None:
     three.start_missing()
-    with contextlib.closing(Committing(three.hosts, "/minority", end=100, pause_after=5)) as committing:
+    with contextlib.closing(
+        Committing(three.hosts, "/minority", end=100, pause_after=5)
+    ) as committing:
         committing.wait_for(5)
         for server in three.servers[:2]:
             server.kill()
@@ -237,16 +259,27 @@ def test_the_largest_record_that_we_allow_is_taken_by_a_server_as_it_comes(alone
 
 @pytest.mark.thorough
 @pytest.mark.rule(25)
-def test_a_record_and_a_seal_that_do_not_fit_into_one_write_follow_each_other_on_a_real_server(alone: Ensemble) -> None:
+def test_a_record_and_a_seal_that_do_not_fit_into_one_write_follow_each_other_on_a_real_server(
+    alone: Ensemble,
+) -> None:
     with contextlib.closing(connected(alone.hosts, "/two-writes")) as store:
         state = TopologyState.open(store, "words", ALICE, metadata_bytes_max=LARGEST)
         state.seal(TransactionAttempt(1, 0), TASKS, None)
         trips = store.round_trips
         half = 600 * 1024
-        state.record(TransactionAttempt(1, 0), {0: "x" * half}, {}, Seal(TransactionAttempt(2, 0), TASKS, metadata_of(half)))
+        state.record(
+            TransactionAttempt(1, 0),
+            {0: "x" * half},
+            {},
+            Seal(TransactionAttempt(2, 0), TASKS, metadata_of(half)),
+        )
         assert store.round_trips == trips + 2
         stored = administration.show(store, "words")
-        assert (stored["current"], stored["records"]["2"]["status"], len(stored["positions"]["0"])) == (2, "sealed", half)
+        assert (
+            stored["current"],
+            stored["records"]["2"]["status"],
+            len(stored["positions"]["0"]),
+        ) == (2, "sealed", half)
         with pytest.raises(errors.BatchTooLargeError, match="the record of txid 2"):
             state.record(TransactionAttempt(2, 0), {0: "x" * LARGEST})
         assert administration.show(store, "words") == stored
@@ -257,7 +290,9 @@ def test_a_record_and_a_seal_that_do_not_fit_into_one_write_follow_each_other_on
 
 @pytest.mark.thorough
 @pytest.mark.rule(25)
-def test_a_server_that_takes_less_than_we_write_is_named_as_the_cause_and_nothing_is_applied(tmp_path: Path) -> None:
+def test_a_server_that_takes_less_than_we_write_is_named_as_the_cause_and_nothing_is_applied(
+    tmp_path: Path,
+) -> None:
     with Ensemble(tmp_path, size=1, flags=["-Djute.maxbuffer=200000"]) as narrow:
         with contextlib.closing(connected(narrow.hosts, "/narrow")) as store:
             state = TopologyState.open(store, "words", ALICE)
@@ -280,7 +315,9 @@ def test_a_server_that_takes_less_than_we_write_is_named_as_the_cause_and_nothin
 
 @pytest.mark.thorough
 @pytest.mark.rule(25)
-def test_a_quota_that_is_used_up_is_exit_5_and_the_topology_goes_on_without_the_quota(tmp_path: Path) -> None:
+def test_a_quota_that_is_used_up_is_exit_5_and_the_topology_goes_on_without_the_quota(
+    tmp_path: Path,
+) -> None:
     with Ensemble(tmp_path, size=1, flags=["-Dzookeeper.enforceQuota=true"]) as strict:
         with contextlib.closing(connected(strict.hosts, "/strict")) as store:
             state = TopologyState.open(store, "words", ALICE)
@@ -288,9 +325,14 @@ def test_a_quota_that_is_used_up_is_exit_5_and_the_topology_goes_on_without_the_
             kazoo = store._link.kazoo
             kazoo.ensure_path("/zookeeper/quota/strict")
             kazoo.create("/zookeeper/quota/strict/zookeeper_stats", b"count=1,bytes=1")
-            kazoo.create("/zookeeper/quota/strict/zookeeper_limits", b"count=-1,bytes=-1=;byteHardLimit=5000;countHardLimit=-1")
+            kazoo.create(
+                "/zookeeper/quota/strict/zookeeper_limits",
+                b"count=-1,bytes=-1=;byteHardLimit=5000;countHardLimit=-1",
+            )
             before = administration.show(store, "words")
-            with pytest.raises(errors.ZooKeeperUnavailableError, match=r"refused to .*QuotaExceeded[\s\S]*setquota") as caught:
+            with pytest.raises(
+                errors.ZooKeeperUnavailableError, match=r"refused to .*QuotaExceeded[\s\S]*setquota"
+            ) as caught:
                 state.record(TransactionAttempt(1, 0), {0: "x" * 10_000})
             assert (caught.value.exit_code, administration.show(store, "words")) == (5, before)
             state.close()

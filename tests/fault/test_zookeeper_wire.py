@@ -48,7 +48,9 @@ def proxy(server: Server) -> Iterator[Proxy]:
         yield proxy
 
 
-def connected(hosts: str, root: str, session_s: float = SESSION_S) -> contextlib.closing[ZooKeeperStateStore]:
+def connected(
+    hosts: str, root: str, session_s: float = SESSION_S
+) -> contextlib.closing[ZooKeeperStateStore]:
     return contextlib.closing(ZooKeeperStateStore(hosts, root, PATIENCE_S, session_s))
 
 
@@ -142,11 +144,28 @@ def test_seals_and_records_that_are_lost_take_effect_exactly_once(
     assert shown(direct)["records"]["1"]["status"] == "sealed"
     for txid in (1, 2, 3):
         proxy.lose_next(lost)
-        state.record(attempt(txid), {0: txid}, {f"keep/{txid}": 1}, Seal(attempt(txid + 1), TASKS, {"from": txid}))
+        state.record(
+            attempt(txid),
+            {0: txid},
+            {f"keep/{txid}": 1},
+            Seal(attempt(txid + 1), TASKS, {"from": txid}),
+        )
     assert proxy.lost == 4
     stored = shown(direct)
-    assert (stored["epoch"], stored["current"], stored["positions"], stored["stores"]) == (1, 4, {"0": 3}, ["keep/1", "keep/2", "keep/3"])
-    assert stored["records"]["4"] == {"txid": 4, "status": "sealed", "attempt_id": 0, "tasks": TASKS, "metadata": {"from": 3}, "opened_at": None}
+    assert (stored["epoch"], stored["current"], stored["positions"], stored["stores"]) == (
+        1,
+        4,
+        {"0": 3},
+        ["keep/1", "keep/2", "keep/3"],
+    )
+    assert stored["records"]["4"] == {
+        "txid": 4,
+        "status": "sealed",
+        "attempt_id": 0,
+        "tasks": TASKS,
+        "metadata": {"from": 3},
+        "opened_at": None,
+    }
 
 
 @pytest.mark.rule(26)
@@ -163,7 +182,9 @@ def test_a_lease_whose_release_was_applied_but_not_acknowledged_is_free_at_once(
 
 @pytest.mark.thorough
 @pytest.mark.rule(26)
-def test_a_lease_whose_release_never_arrived_ends_with_its_session(proxy: Proxy, store: ZooKeeperStateStore, direct: ZooKeeperStateStore) -> None:
+def test_a_lease_whose_release_never_arrived_ends_with_its_session(
+    proxy: Proxy, store: ZooKeeperStateStore, direct: ZooKeeperStateStore
+) -> None:
     state = opened(store)
     proxy.lose_next("request")
     state.close()
@@ -181,7 +202,11 @@ def test_a_lease_whose_release_never_arrived_ends_with_its_session(proxy: Proxy,
 @BOTH
 @pytest.mark.rule(25, 26)
 def test_a_lease_is_taken_again_also_when_the_multi_that_does_it_is_lost(
-    lost: Lost, server: Server, proxy: Proxy, store: ZooKeeperStateStore, direct: ZooKeeperStateStore
+    lost: Lost,
+    server: Server,
+    proxy: Proxy,
+    store: ZooKeeperStateStore,
+    direct: ZooKeeperStateStore,
 ) -> None:
     state = opened(store)
     state.seal(attempt(1), TASKS, None)
@@ -211,7 +236,9 @@ def test_a_commit_waits_while_the_connection_is_gone(
         state.seal(attempt(1), TASKS, None)
         session = store.session
         getattr(proxy, how)()
-        thread, raised = in_thread(lambda: state.record(attempt(1), {0: "a"}, {}, Seal(attempt(2), TASKS)))
+        thread, raised = in_thread(
+            lambda: state.record(attempt(1), {0: "a"}, {}, Seal(attempt(2), TASKS))
+        )
         wait_until(lambda: store.session == 0)
         if is_expired:
             end_session(server.hosts, session)
@@ -223,14 +250,23 @@ def test_a_commit_waits_while_the_connection_is_gone(
         if is_expired:
             wait_until(lambda: store.session not in (0, session))
         stored = held(state, direct)
-        assert (stored["epoch"], stored["current"], stored["positions"], stored["lease"]["pid"]) == (1, 2, {"0": "a"}, 11)
+        assert (
+            stored["epoch"],
+            stored["current"],
+            stored["positions"],
+            stored["lease"]["pid"],
+        ) == (1, 2, {"0": "a"}, 11)
 
 
 @pytest.mark.rule(25, 26)
-def test_a_session_outlives_connections_that_a_starting_server_never_answers(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_outlives_connections_that_a_starting_server_never_answers(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "HANDSHAKE_MIN_S", 0.2)
     monkeypatch.setattr(client, "HANDSHAKE_SHARE", 0.0)
-    with contextlib.closing(ZooKeeperStateStore(proxy.hosts, "/unanswered", PATIENCE_S, SESSION_S)) as store:
+    with contextlib.closing(
+        ZooKeeperStateStore(proxy.hosts, "/unanswered", PATIENCE_S, SESSION_S)
+    ) as store:
         session = store.session
         proxy.block()
         proxy.cut()
@@ -242,7 +278,9 @@ def test_a_session_outlives_connections_that_a_starting_server_never_answers(pro
 
 @pytest.mark.thorough
 @pytest.mark.rule(25)
-def test_slow_answers_are_waited_for(proxy: Proxy, store: ZooKeeperStateStore, direct: ZooKeeperStateStore) -> None:
+def test_slow_answers_are_waited_for(
+    proxy: Proxy, store: ZooKeeperStateStore, direct: ZooKeeperStateStore
+) -> None:
     state = opened(store)
     proxy.delay_s = 0.3
     state.seal(attempt(1), TASKS, None)
@@ -287,4 +325,8 @@ def test_many_transactions_survive_everything_that_can_happen_to_the_wire(
     assert cures
     assert proxy.lost > 12, f"seed {seed}"
     stored = shown(direct)
-    assert (stored["epoch"], stored["positions"], list(stored["records"])) == (1, {"0": 39, "1": 40, "2": 38}, ["40", "41"])
+    assert (stored["epoch"], stored["positions"], list(stored["records"])) == (
+        1,
+        {"0": 39, "1": 40, "2": 38},
+        ["40", "41"],
+    )

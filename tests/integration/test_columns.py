@@ -32,7 +32,11 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
-from txtopo.connectors.files import CsvTransactionalSpout, JsonLinesTransactionalSpout, ParquetTransactionalSpout
+from txtopo.connectors.files import (
+    CsvTransactionalSpout,
+    JsonLinesTransactionalSpout,
+    ParquetTransactionalSpout,
+)
 from txtopo.stores import SqliteStore
 
 SCHEMA = pa.schema([("word", pa.string()), ("n", pa.int64())])
@@ -40,13 +44,18 @@ ROWS = [(f"word{i * i % 97}", i) for i in range(8_000)]
 
 
 class Add(BaseArrowBatchBolt, ICommitter):
-    """Adds up the column ``n`` by ``word``. Its first attempt at transaction 2 goes wrong, ``how``.
-    """
+    """Adds up the column ``n`` by ``word``. Its first attempt at transaction 2 goes wrong, ``how``."""
 
     def __init__(self, store: SqliteStore, journal: Journal, how: str = "") -> None:
         self.store, self.journal, self.how = store, journal, how
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.batches: list[pa.RecordBatch] = []
 
@@ -58,7 +67,10 @@ class Add(BaseArrowBatchBolt, ICommitter):
             table = pa.Table.from_batches(self.batches).unify_dictionaries()
             summed = table.group_by("word", use_threads=False).aggregate([("n", "sum")]).to_pydict()
             with self.store.transaction(self.context, self.attempt) as transaction:
-                transaction.update_many(dict(zip(summed["word"], summed["n_sum"], strict=True)), lambda old, new: (old or 0) + new)
+                transaction.update_many(
+                    dict(zip(summed["word"], summed["n_sum"], strict=True)),
+                    lambda old, new: (old or 0) + new,
+                )
         if self.how and self.attempt.txid == 2 and self.journal.claim("wrong"):
             if self.how == "dies":
                 os._exit(1)
@@ -83,18 +95,27 @@ def sums(factor: int = 1) -> dict[str, int]:
 
 
 def table() -> pa.Table:
-    return pa.table({"word": [word for word, _ in ROWS], "n": pa.array([n for _, n in ROWS], pa.int64())})
+    return pa.table(
+        {"word": [word for word, _ in ROWS], "n": pa.array([n for _, n in ROWS], pa.int64())}
+    )
 
 
 @pytest.mark.in_gate("fails")
 @pytest.mark.rule(12, 16, 18, 28, 33)
 @pytest.mark.parametrize("how", ["", "fails", "dies"])
-def test_parquet_files_are_summed_up_exactly_once_by_columns_and_by_tuples(cluster: LocalCluster, tmp_path: Path, how: str) -> None:
+def test_parquet_files_are_summed_up_exactly_once_by_columns_and_by_tuples(
+    cluster: LocalCluster, tmp_path: Path, how: str
+) -> None:
     for i in range(4):
         pq.write_table(table().slice(2000 * i, 2000), tmp_path / f"{i}.parquet", row_group_size=400)
-    store, doubles = SqliteStore(tmp_path / "sums.db", "sums"), SqliteStore(tmp_path / "doubles.db", "doubles")
+    store, doubles = (
+        SqliteStore(tmp_path / "sums.db", "sums"),
+        SqliteStore(tmp_path / "doubles.db", "doubles"),
+    )
     journal = Journal(tmp_path / "journal")
-    spout = ParquetTransactionalSpout(str(tmp_path / "*.parquet"), rows_per_batch=800, partitions=2, dictionaries=["word"])
+    spout = ParquetTransactionalSpout(
+        str(tmp_path / "*.parquet"), rows_per_batch=800, partitions=2, dictionaries=["word"]
+    )
     builder = TransactionalTopologyBuilder(f"columns-parquet-{how}", "rows", spout, 2)
     builder.set_bolt("add", Add(store, journal, how), 2).fields_grouping("rows", Fields("word"))
     builder.set_bolt("doubled", Doubled(), 3).shuffle_grouping("rows")
@@ -109,40 +130,69 @@ def test_parquet_files_are_summed_up_exactly_once_by_columns_and_by_tuples(clust
 @pytest.mark.in_gate("csv")
 @pytest.mark.rule(20, 23)
 @pytest.mark.parametrize("kind", ["csv", "json"])
-def test_lines_in_columns_are_read_once_and_a_second_run_finds_nothing_new(cluster: LocalCluster, tmp_path: Path, kind: str) -> None:
+def test_lines_in_columns_are_read_once_and_a_second_run_finds_nothing_new(
+    cluster: LocalCluster, tmp_path: Path, kind: str
+) -> None:
     for i in range(3):
-        lines = [f"{word},{n}" if kind == "csv" else json.dumps({"word": word, "n": n}) for word, n in ROWS[i::3]]
-        (tmp_path / f"{i}.txt").write_text("".join(f"{line}\n" for line in (["word,n"] if kind == "csv" else []) + lines))
+        lines = [
+            f"{word},{n}" if kind == "csv" else json.dumps({"word": word, "n": n})
+            for word, n in ROWS[i::3]
+        ]
+        (tmp_path / f"{i}.txt").write_text(
+            "".join(f"{line}\n" for line in (["word,n"] if kind == "csv" else []) + lines)
+        )
     store = SqliteStore(tmp_path / "sums.db", "sums")
     spout_class: Any = CsvTransactionalSpout if kind == "csv" else JsonLinesTransactionalSpout
-    builder = TransactionalTopologyBuilder(f"columns-{kind}", "rows", spout_class(str(tmp_path / "*.txt"), SCHEMA, 16_000, partitions=2), 2)
-    builder.set_bolt("add", Add(store, Journal(tmp_path / "journal")), 2).fields_grouping("rows", Fields("word"))
+    builder = TransactionalTopologyBuilder(
+        f"columns-{kind}",
+        "rows",
+        spout_class(str(tmp_path / "*.txt"), SCHEMA, 16_000, partitions=2),
+        2,
+    )
+    builder.set_bolt("add", Add(store, Journal(tmp_path / "journal")), 2).fields_grouping(
+        "rows", Fields("word")
+    )
     topology = builder.build_topology()
     assert run_to_idle(cluster, topology, max_spout_pending=3).status().committed > 2
     assert dict(store.items()) == sums()
     assert run_to_idle(cluster, topology).status().committed == 0
 
 
-def test_a_record_that_does_not_fit_stops_the_run_and_names_the_file(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_record_that_does_not_fit_stops_the_run_and_names_the_file(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     (tmp_path / "bad.csv").write_text("word,n\ncat,1\ndog,many\n")
     store = SqliteStore(tmp_path / "sums.db", "sums")
-    builder = TransactionalTopologyBuilder("columns-bad", "rows", CsvTransactionalSpout(tmp_path / "bad.csv", SCHEMA))
-    builder.set_bolt("add", Add(store, Journal(tmp_path / "journal"))).fields_grouping("rows", Fields("word"))
+    builder = TransactionalTopologyBuilder(
+        "columns-bad", "rows", CsvTransactionalSpout(tmp_path / "bad.csv", SCHEMA)
+    )
+    builder.set_bolt("add", Add(store, Journal(tmp_path / "journal"))).fields_grouping(
+        "rows", Fields("word")
+    )
     run = cluster.submit_topology("columns-bad", fast(), builder.build_topology())
-    with pytest.raises(InputError, match=r"bad\.csv: the line at byte 13 cannot be read: .*invalid value 'many'") as caught:
+    with pytest.raises(
+        InputError, match=r"bad\.csv: the line at byte 13 cannot be read: .*invalid value 'many'"
+    ) as caught:
         run.join(PATIENCE_S)
     assert caught.value.exit_code == 2
     assert dict(store.items()) == {}
 
 
 @pytest.mark.rule(38)
-def test_a_line_that_is_no_json_object_stops_the_run_and_kills_no_worker(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_line_that_is_no_json_object_stops_the_run_and_kills_no_worker(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     (tmp_path / "bad.jsonl").write_bytes(b'null\n{"word":"cat","n":1}\n')
     store = SqliteStore(tmp_path / "sums.db", "sums")
-    builder = TransactionalTopologyBuilder("columns-null", "rows", JsonLinesTransactionalSpout(tmp_path / "bad.jsonl", SCHEMA))
+    builder = TransactionalTopologyBuilder(
+        "columns-null", "rows", JsonLinesTransactionalSpout(tmp_path / "bad.jsonl", SCHEMA)
+    )
     builder.set_bolt("add", Add(store, Journal(tmp_path / "journal"))).global_grouping("rows")
     run = cluster.submit_topology("columns-null", fast(), builder.build_topology())
-    with pytest.raises(InputError, match=r"bad\.jsonl: the line at byte 0 is not a JSON object but a NoneType\n  Mend the line"):
+    with pytest.raises(
+        InputError,
+        match=r"bad\.jsonl: the line at byte 0 is not a JSON object but a NoneType\n  Mend the line",
+    ):
         run.join(PATIENCE_S)
     assert run.status().replays == 0, "an error of the file, and not a crash"
     assert dict(store.items()) == {}

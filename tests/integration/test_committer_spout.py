@@ -29,7 +29,9 @@ from txtopo import (
 from txtopo.stores import SqliteStore
 
 SIZE, TAKE = 20, 5
-BATCHES = {txid: list(range(TAKE * txid - TAKE, TAKE * txid)) for txid in range(1, SIZE // TAKE + 1)}
+BATCHES = {
+    txid: list(range(TAKE * txid - TAKE, TAKE * txid)) for txid in range(1, SIZE // TAKE + 1)
+}
 
 
 class Acknowledged(BaseCommitterTransactionalSpout):
@@ -42,7 +44,9 @@ class Acknowledged(BaseCommitterTransactionalSpout):
     def __init__(self, journal: Journal, fails_in: int = 0) -> None:
         self.journal, self.fails_in = journal, fails_in
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> TransactionalSpoutCoordinator:
         return _Coordinator(context)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> CommitterSpoutEmitter:
@@ -73,10 +77,16 @@ class _Emitter(CommitterSpoutEmitter):
         numbers = ",".join(map(str, self.numbers))
         self.spout.journal.write(f"{hook} {self.attempt} {self.context.task_index} {numbers}")
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         assert self.context.phase == "processing"
         self.attempt = attempt
-        self.numbers = [n for n in range(metadata - TAKE, metadata) if n % self.context.num_tasks == self.context.task_index]
+        self.numbers = [
+            n
+            for n in range(metadata - TAKE, metadata)
+            if n % self.context.num_tasks == self.context.task_index
+        ]
         for n in self.numbers:
             collector.emit([attempt, n])
         self.note("emitted")
@@ -107,11 +117,17 @@ class History:
 
     def numbers(self, hook: str, attempt: str) -> list[int]:
         """The tuples that the tasks had emitted when ``hook`` was called."""
-        return sorted(int(n) for line in self.lines if line[:2] == [hook, attempt] for n in line[3].split(","))
+        return sorted(
+            int(n) for line in self.lines if line[:2] == [hook, attempt] for n in line[3].split(",")
+        )
 
     def hooks(self, attempt: str, task: int) -> list[str]:
         """Calls of one emitter, in order, but for the clean-up."""
-        return [line[0] for line in self.lines if line[1:3] == [attempt, str(task)] and not line[0].startswith("cleanup")]
+        return [
+            line[0]
+            for line in self.lines
+            if line[1:3] == [attempt, str(task)] and not line[0].startswith("cleanup")
+        ]
 
 
 def used(history: History) -> dict[int, str]:
@@ -122,48 +138,82 @@ def used(history: History) -> dict[int, str]:
 @pytest.mark.in_gate("3")
 @pytest.mark.rule(3, 12, 22)
 @pytest.mark.parametrize("pending", [1, 3])
-def test_commit_reaches_only_the_emission_that_is_used(cluster: LocalCluster, tmp_path: Path, pending: int) -> None:
+def test_commit_reaches_only_the_emission_that_is_used(
+    cluster: LocalCluster, tmp_path: Path, pending: int
+) -> None:
     journal, emitted = Journal(tmp_path / "journal"), Journal(tmp_path / "emitted")
     store = SqliteStore(tmp_path / "kept.db", "kept")
     keep = Keep(store, journal, ((1, "execute"), (2, "execute"), (3, "execute")))
-    run = run_to_idle(cluster, keeping_topology(f"acknowledges-{pending}", Acknowledged(emitted), keep), max_spout_pending=pending)
+    run = run_to_idle(
+        cluster,
+        keeping_topology(f"acknowledges-{pending}", Acknowledged(emitted), keep),
+        max_spout_pending=pending,
+    )
     assert run.status().replays >= 3
     assert batches(store) == BATCHES
     history = History(emitted)
-    assert history.attempts("committed") == [attempt for txid in BATCHES for attempt in [used(history)[txid]] * 2], "once per task, in order"
-    assert {txid: history.numbers("committed", attempt) for txid, attempt in used(history).items()} == BATCHES, "what it emitted was lost on the way"
+    assert history.attempts("committed") == [
+        attempt for txid in BATCHES for attempt in [used(history)[txid]] * 2
+    ], "once per task, in order"
+    assert {
+        txid: history.numbers("committed", attempt) for txid, attempt in used(history).items()
+    } == BATCHES, "what it emitted was lost on the way"
     dropped = set(history.attempts("emitted")) - set(history.attempts("committed"))
     assert len(dropped) >= 3, "three attempts had emitted when they failed"
     for attempt in used(history).values():
-        assert [history.hooks(attempt, task) for task in (0, 1)] == [["emitted", "committed", "closed"]] * 2
-    assert all("committed" not in history.hooks(attempt, task) for attempt in dropped for task in (0, 1))
+        assert [history.hooks(attempt, task) for task in (0, 1)] == [
+            ["emitted", "committed", "closed"]
+        ] * 2
+    assert all(
+        "committed" not in history.hooks(attempt, task) for attempt in dropped for task in (0, 1)
+    )
 
 
 @pytest.mark.in_gate("another committer")
 @pytest.mark.rule(6, 22)
 @pytest.mark.parametrize("fails", ["the spout", "another committer"])
-def test_a_commit_that_failed_is_made_again_by_the_emission_of_the_next_attempt(cluster: LocalCluster, tmp_path: Path, fails: str) -> None:
+def test_a_commit_that_failed_is_made_again_by_the_emission_of_the_next_attempt(
+    cluster: LocalCluster, tmp_path: Path, fails: str
+) -> None:
     journal, emitted = Journal(tmp_path / "journal"), Journal(tmp_path / "emitted")
     store = SqliteStore(tmp_path / "kept.db", "kept")
     spout = Acknowledged(emitted, fails_in=2 if fails == "the spout" else 0)
     keep = Keep(store, journal, () if fails == "the spout" else ((2, "after"),))
-    run = run_to_idle(cluster, keeping_topology(f"acknowledges-again-{len(fails)}", spout, keep), max_spout_pending=2)
+    run = run_to_idle(
+        cluster,
+        keeping_topology(f"acknowledges-again-{len(fails)}", spout, keep),
+        max_spout_pending=2,
+    )
     assert run.status().replays >= 1
     assert batches(store) == BATCHES
     history = History(emitted)
     assert used(history)[2] == "2:1"
     assert history.numbers("committed", "2:1") == BATCHES[2]
-    assert [attempt for attempt in history.attempts("committed") if attempt != "2:0"] == [used(history)[txid] for txid in BATCHES for _ in "01"]
+    assert [attempt for attempt in history.attempts("committed") if attempt != "2:0"] == [
+        used(history)[txid] for txid in BATCHES for _ in "01"
+    ]
 
 
 @pytest.mark.thorough
 @pytest.mark.rule(22)
-def test_cleanup_never_covers_the_transaction_the_next_batch_starts_from(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_cleanup_never_covers_the_transaction_the_next_batch_starts_from(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     emitted = Journal(tmp_path / "emitted")
     keep = Keep(SqliteStore(tmp_path / "kept.db", "kept"), Journal(tmp_path / "journal"))
-    run_to_idle(cluster, keeping_topology("acknowledges-cleanly", Acknowledged(emitted), keep), max_spout_pending=1)
-    cleaned = [(int(line[0].rpartition("-")[2]), int(line[1].split(":")[0])) for line in History(emitted).lines if line[0].startswith("cleanup")]
-    assert sorted(set(cleaned)) == [(1, 2), (2, 3), (3, 4)], "before what was committed last, and never before the first commit"
+    run_to_idle(
+        cluster,
+        keeping_topology("acknowledges-cleanly", Acknowledged(emitted), keep),
+        max_spout_pending=1,
+    )
+    cleaned = [
+        (int(line[0].rpartition("-")[2]), int(line[1].split(":")[0]))
+        for line in History(emitted).lines
+        if line[0].startswith("cleanup")
+    ]
+    assert sorted(set(cleaned)) == [(1, 2), (2, 3), (3, 4)], (
+        "before what was committed last, and never before the first commit"
+    )
 
 
 class EndsAfterWrite(Keep):
@@ -177,10 +227,14 @@ class EndsAfterWrite(Keep):
 
 @pytest.mark.thorough
 @pytest.mark.rule(22, 23)
-def test_after_a_restart_the_sealed_transaction_is_emitted_and_committed_again(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_after_a_restart_the_sealed_transaction_is_emitted_and_committed_again(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     journal, emitted = Journal(tmp_path / "journal"), Journal(tmp_path / "emitted")
     store = SqliteStore(tmp_path / "kept.db", "kept")
-    topology = keeping_topology("acknowledges-restarted", Acknowledged(emitted), EndsAfterWrite(store, journal))
+    topology = keeping_topology(
+        "acknowledges-restarted", Acknowledged(emitted), EndsAfterWrite(store, journal)
+    )
     run = cluster.submit_topology(topology.id, fast(max_spout_pending=2), topology)
     with pytest.raises(UserCodeError, match="ended inside"):
         run.join(PATIENCE_S)

@@ -28,8 +28,22 @@ class WritesSettings(BaseTransactionalBolt, ICommitter):
     def __init__(self, path: Path) -> None:
         self.journal = Journal(path)
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
-        seen = [conf[key] for key in ("topology.max.spout.pending", "max_crashes", "storm.zookeeper.session.timeout", "own")]
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        seen = [
+            conf[key]
+            for key in (
+                "topology.max.spout.pending",
+                "max_crashes",
+                "storm.zookeeper.session.timeout",
+                "own",
+            )
+        ]
         self.journal.write(" ".join(map(str, seen)))
 
     def execute(self, tup: Tuple) -> None: ...
@@ -46,5 +60,9 @@ def test_a_run_and_its_bolts_follow_the_environment_and_the_spouts_window(
     bolt = WritesSettings(tmp_path / "journal")
     builder.set_bolt("settings", bolt).shuffle_grouping("spout").add_configuration("own", 1)
     run = run_to_idle(cluster, builder.build_topology(), zookeeper_session_timeout_s=8)
-    assert (run.conf.max_crashes, run.conf.zookeeper_session_timeout_s, run.conf.max_spout_pending) == (5, 8, 2)
+    assert (
+        run.conf.max_crashes,
+        run.conf.zookeeper_session_timeout_s,
+        run.conf.max_spout_pending,
+    ) == (5, 8, 2)
     assert bolt.journal.lines() == ["2 5 8000 1"]

@@ -28,7 +28,10 @@ def ask(hosts: str, words: bytes) -> bytes:
 
 
 def test_written_znodes_can_be_read(tmp_path: Path) -> None:
-    with embedded.EmbeddedZooKeeper(tmp_path / "data") as zookeeper, client_of(zookeeper.hosts) as client:
+    with (
+        embedded.EmbeddedZooKeeper(tmp_path / "data") as zookeeper,
+        client_of(zookeeper.hosts) as client,
+    ):
         client.create("/topology/current", b"7", makepath=True)
         value, _ = client.get("/topology/current")
     assert value == b"7"
@@ -54,7 +57,9 @@ def test_the_same_object_can_be_started_again(tmp_path: Path) -> None:
         assert client.exists("/current")
 
 
-def test_a_launched_server_owns_its_directory_and_can_be_looked_for_when_it_serves(tmp_path: Path) -> None:
+def test_a_launched_server_owns_its_directory_and_can_be_looked_for_when_it_serves(
+    tmp_path: Path,
+) -> None:
     zookeeper = embedded.EmbeddedZooKeeper(tmp_path).launch()
     try:
         assert directory.is_owned(tmp_path)
@@ -67,7 +72,9 @@ def test_a_launched_server_owns_its_directory_and_can_be_looked_for_when_it_serv
         zookeeper.stop()
 
 
-def test_a_launched_server_that_is_stopped_before_it_serves_leaves_the_directory_free(tmp_path: Path) -> None:
+def test_a_launched_server_that_is_stopped_before_it_serves_leaves_the_directory_free(
+    tmp_path: Path,
+) -> None:
     embedded.EmbeddedZooKeeper(tmp_path).launch().stop()
     assert not directory.is_owned(tmp_path)
 
@@ -76,7 +83,10 @@ def test_a_launched_server_that_is_stopped_before_it_serves_leaves_the_directory
 def test_a_launched_server_whose_port_was_taken_serves_on_another(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = iter([taken.getsockname()[1], free_port()])
-        with embedded.EmbeddedZooKeeper(tmp_path, choose_port=lambda: next(ports)) as zookeeper, client_of(zookeeper.hosts) as client:
+        with (
+            embedded.EmbeddedZooKeeper(tmp_path, choose_port=lambda: next(ports)) as zookeeper,
+            client_of(zookeeper.hosts) as client,
+        ):
             assert client.exists("/")
 
 
@@ -86,9 +96,13 @@ def test_a_session_of_one_second_is_granted(tmp_path: Path) -> None:
     # read only.
     request = struct.pack(">iqiqi16s?", 0, 0, 1000, 0, 16, bytes(16), False)
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
-        with socket.create_connection(("127.0.0.1", int(zookeeper.hosts.partition(":")[2])), PATIENCE_S) as connection:
+        with socket.create_connection(
+            ("127.0.0.1", int(zookeeper.hosts.partition(":")[2])), PATIENCE_S
+        ) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
-            _length, _protocol, granted_ms = struct.unpack(">iii", connection.makefile("rb").read(12))
+            _length, _protocol, granted_ms = struct.unpack(
+                ">iii", connection.makefile("rb").read(12)
+            )
     assert granted_ms == 1000
 
 
@@ -119,13 +133,18 @@ def test_ruok_and_srvr_are_answered(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_old_logs_and_snapshots_are_purged_at_a_start(tmp_path: Path) -> None:
     for number in range(6):
-        with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, client_of(zookeeper.hosts) as client:
+        with (
+            embedded.EmbeddedZooKeeper(tmp_path) as zookeeper,
+            client_of(zookeeper.hosts) as client,
+        ):
             client.create(f"/n{number}")
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, client_of(zookeeper.hosts) as client:
         assert len(client.get_children("/")) == 7
         # A start takes a snapshot of its own beside the three that the purge, which may have come
         # first, keeps.
-        wait_until(lambda: len(list((tmp_path / "zookeeper" / "version-2").glob("snapshot.*"))) <= 4)
+        wait_until(
+            lambda: len(list((tmp_path / "zookeeper" / "version-2").glob("snapshot.*"))) <= 4
+        )
 
 
 def test_stop_leaves_no_process_and_no_endpoint(tmp_path: Path) -> None:
@@ -149,8 +168,13 @@ def test_an_owner_that_forgets_to_stop_leaves_nothing_behind(tmp_path: Path) -> 
 
 
 @pytest.mark.thorough
-def test_two_directories_are_served_side_by_side_and_know_nothing_of_each_other(tmp_path: Path) -> None:
-    with embedded.EmbeddedZooKeeper(tmp_path / "a") as a, embedded.EmbeddedZooKeeper(tmp_path / "b") as b:
+def test_two_directories_are_served_side_by_side_and_know_nothing_of_each_other(
+    tmp_path: Path,
+) -> None:
+    with (
+        embedded.EmbeddedZooKeeper(tmp_path / "a") as a,
+        embedded.EmbeddedZooKeeper(tmp_path / "b") as b,
+    ):
         with client_of(a.hosts) as client_a, client_of(b.hosts) as client_b:
             client_a.create("/only-in-a")
             assert client_b.exists("/only-in-a") is None
@@ -187,7 +211,13 @@ def test_a_path_with_spaces_and_foreign_letters_works_in_the_c_locale(tmp_path: 
 
 @pytest.mark.thorough
 def test_options_meant_for_other_jvms_do_not_reach_the_server(tmp_path: Path) -> None:
-    with owners.Owner(tmp_path, environment={"JAVA_TOOL_OPTIONS": "-Xno-such-option", "JDK_JAVA_OPTIONS": "-Xno-such-option"}) as owner:
+    with owners.Owner(
+        tmp_path,
+        environment={
+            "JAVA_TOOL_OPTIONS": "-Xno-such-option",
+            "JDK_JAVA_OPTIONS": "-Xno-such-option",
+        },
+    ) as owner:
         assert ask(owner.report()["hosts"], b"ruok") == b"imok"
         assert owner.wait() == 0
 
@@ -199,7 +229,9 @@ def test_serving_does_not_import_pyspark(tmp_path: Path) -> None:
         assert owner.wait() == 0
 
 
-def test_a_server_that_cannot_start_is_reported_with_its_last_words_and_lets_the_directory_go(tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_is_reported_with_its_last_words_and_lets_the_directory_go(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "zookeeper").write_text("a file where the server's data belongs")
     with pytest.raises(errors.ZooKeeperUnavailableError) as caught:
         embedded.EmbeddedZooKeeper(tmp_path).start()
@@ -217,21 +249,27 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_server(tmp_path: Path) -
         assert ask(zookeeper.hosts, b"ruok") == b"imok"
 
 
-def test_a_watchdog_that_fails_is_reported_with_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watchdog_that_fails_is_reported_with_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watchdog, "__file__", str(tmp_path / "no-such-program.py"))
     with pytest.raises(errors.ZooKeeperUnavailableError, match=r"no-such-program\.py"):
         embedded.EmbeddedZooKeeper(tmp_path).start()
     assert directory.running(tmp_path) is None
 
 
-def test_a_java_that_cannot_be_run_by_the_watchdog_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_cannot_be_run_by_the_watchdog_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server_process, "command", lambda config: [str(tmp_path / "no-such-java")])
     with pytest.raises(errors.ZooKeeperUnavailableError, match="no-such-java"):
         embedded.EmbeddedZooKeeper(tmp_path).start()
     assert directory.running(tmp_path) is None
 
 
-def test_without_the_jars_of_pyspark_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_jars_of_pyspark_the_cure_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.delenv("SPARK_HOME", raising=False)
     with pytest.raises(errors.SetupError, match="pip install pyspark"):
@@ -239,14 +277,18 @@ def test_without_the_jars_of_pyspark_the_cure_is_named(tmp_path: Path, monkeypat
     assert directory.running(tmp_path) is None
 
 
-def test_the_jars_of_a_spark_distribution_are_found_where_pyspark_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_jars_of_a_spark_distribution_are_found_where_pyspark_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jars = tmp_path / "spark" / "jars"
     jars.mkdir(parents=True)
     for name in server_process.JARS:
         (jars / f"{name}-1.2.3.jar").touch()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
-    assert str(jars / "zookeeper-1.2.3.jar") in server_process.command(tmp_path / "zookeeper.cfg")[-3]
+    assert (
+        str(jars / "zookeeper-1.2.3.jar") in server_process.command(tmp_path / "zookeeper.cfg")[-3]
+    )
 
 
 def test_asking_for_the_address_before_the_start_names_the_cure(tmp_path: Path) -> None:
@@ -255,7 +297,9 @@ def test_asking_for_the_address_before_the_start_names_the_cure(tmp_path: Path) 
 
 
 @pytest.mark.thorough
-def test_a_killed_server_is_not_alive_before_its_watchdog_has_reported_the_end(tmp_path: Path) -> None:
+def test_a_killed_server_is_not_alive_before_its_watchdog_has_reported_the_end(
+    tmp_path: Path,
+) -> None:
     with embedded.EmbeddedZooKeeper(tmp_path, choose_port=free_port) as owned:
         guardian = owned._require_server()._watchdog.pid
         os.kill(guardian, signal.SIGSTOP)

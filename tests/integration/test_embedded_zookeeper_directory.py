@@ -20,7 +20,9 @@ def acquired(path: Path) -> directory.DataDirectory:
     return owned
 
 
-def test_a_second_owner_in_another_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
+def test_a_second_owner_in_another_process_is_refused_with_the_pid_of_the_first(
+    tmp_path: Path,
+) -> None:
     with owners.Owner(tmp_path) as owner:
         owner.report()
         with pytest.raises(errors.FencedError) as caught:
@@ -79,7 +81,9 @@ def test_a_directory_whose_lock_cannot_be_opened_is_named_with_its_cure(tmp_path
 
 def test_a_reader_finds_the_running_server(tmp_path: Path) -> None:
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
-        assert directory.running(tmp_path) == directory.Endpoint(zookeeper.hosts, zookeeper.pid, os.getpid())
+        assert directory.running(tmp_path) == directory.Endpoint(
+            zookeeper.hosts, zookeeper.pid, os.getpid()
+        )
         assert directory.DataDirectory(tmp_path).endpoint() == directory.running(tmp_path)
     assert directory.running(tmp_path) is None
 
@@ -94,19 +98,32 @@ def test_a_reader_makes_no_directory_and_no_file(tmp_path: Path) -> None:
 
 def test_an_endpoint_file_without_an_owner_is_stale(tmp_path: Path) -> None:
     acquired(tmp_path).release()
-    (tmp_path / "endpoint.json").write_text(json.dumps({"hosts": "127.0.0.1:1", "pid": 1, "owner_pid": os.getpid()}))
+    (tmp_path / "endpoint.json").write_text(
+        json.dumps({"hosts": "127.0.0.1:1", "pid": 1, "owner_pid": os.getpid()})
+    )
     assert directory.running(tmp_path) is None
 
 
 def test_a_new_owner_does_not_pass_on_the_endpoint_of_the_old_one(tmp_path: Path) -> None:
-    (tmp_path / "endpoint.json").write_text(json.dumps({"hosts": "127.0.0.1:1", "pid": 1, "owner_pid": os.getpid()}))
+    (tmp_path / "endpoint.json").write_text(
+        json.dumps({"hosts": "127.0.0.1:1", "pid": 1, "owner_pid": os.getpid()})
+    )
     owned = acquired(tmp_path)
     assert directory.running(tmp_path) is None
     owned.release()
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"", b"{", b"\xff\xfe\x00", b"[]", b"null", b'{"hosts": "127.0.0.1:1"}', b'{"hosts": "h", "pid": [], "owner_pid": 1}']
+    "garbage",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe\x00",
+        b"[]",
+        b"null",
+        b'{"hosts": "127.0.0.1:1"}',
+        b'{"hosts": "h", "pid": [], "owner_pid": 1}',
+    ],
 )
 def test_a_garbled_endpoint_file_is_no_endpoint(tmp_path: Path, garbage: bytes) -> None:
     owned = acquired(tmp_path)

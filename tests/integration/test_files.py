@@ -48,7 +48,13 @@ class Count(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.counts: collections.Counter[str] = collections.Counter()
 
@@ -79,7 +85,9 @@ def write_files(directory: Path, files: int = 5, lines: int = 50) -> collections
 
 
 @pytest.mark.rule(18, 20, 23)
-def test_text_files_are_counted_completely_and_a_second_run_finds_nothing_new(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_text_files_are_counted_completely_and_a_second_run_finds_nothing_new(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     expected = write_files(tmp_path)
     store = SqliteStore(tmp_path / "counts.db", "counts")
     spout = FileTransactionalSpout(str(tmp_path / "*.txt"), bytes_per_batch=700, partitions=2)
@@ -91,9 +99,13 @@ def test_text_files_are_counted_completely_and_a_second_run_finds_nothing_new(cl
 
 
 def test_json_lines(cluster: LocalCluster, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": n, "name": f"n{n % 3}"}) + "\n" for n in range(20)))
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps({"id": n, "name": f"n{n % 3}"}) + "\n" for n in range(20))
+    )
     store = SqliteStore(tmp_path / "counts.db", "counts")
-    spout = FileTransactionalSpout(tmp_path / "a.jsonl", bytes_per_batch=100, fields=("name", "id"), format="json")
+    spout = FileTransactionalSpout(
+        tmp_path / "a.jsonl", bytes_per_batch=100, fields=("name", "id"), format="json"
+    )
     builder = TransactionalTopologyBuilder("json-lines", "rows", spout)
     builder.set_bolt("count", Count(store)).shuffle_grouping("rows")
     run_to_idle(cluster, builder.build_topology())
@@ -104,7 +116,9 @@ def test_missing_input_is_found_before_anything_runs(cluster: LocalCluster, tmp_
     store = SqliteStore(tmp_path / "counts.db", "counts")
 
     def submit() -> None:
-        topology = topology_over("missing", FileTransactionalSpout(str(tmp_path / "no-such-*.txt")), store)
+        topology = topology_over(
+            "missing", FileTransactionalSpout(str(tmp_path / "no-such-*.txt")), store
+        )
         cluster.submit_topology("missing", fast(), topology)
 
     with pytest.raises(InputError, match=r"no-such") as caught:
@@ -113,17 +127,25 @@ def test_missing_input_is_found_before_anything_runs(cluster: LocalCluster, tmp_
     assert not store.exists()
 
 
-def test_a_file_that_is_not_utf_8_stops_the_run_under_strict_and_names_file_and_byte(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf_8_stops_the_run_under_strict_and_names_file_and_byte(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     (tmp_path / "bad.txt").write_bytes(b"good line\nbad \xff line\n")
     store = SqliteStore(tmp_path / "counts.db", "counts")
-    run = cluster.submit_topology("not-utf-8", fast(), topology_over("not-utf-8", FileTransactionalSpout(tmp_path / "bad.txt"), store))
+    run = cluster.submit_topology(
+        "not-utf-8",
+        fast(),
+        topology_over("not-utf-8", FileTransactionalSpout(tmp_path / "bad.txt"), store),
+    )
     with pytest.raises(InputError, match=r"bad\.txt.*\b14\b") as caught:
         run.join(PATIENCE_S)
     assert caught.value.exit_code == 2
     assert dict(store.items()) == {}
 
 
-def test_a_file_that_shrank_after_it_was_planned_stops_the_run(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_file_that_shrank_after_it_was_planned_stops_the_run(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     write_files(tmp_path, files=1, lines=200)
     store = SqliteStore(tmp_path / "counts.db", "counts")
     spout = FileTransactionalSpout(str(tmp_path / "*.txt"), bytes_per_batch=500)

@@ -77,7 +77,14 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
     path = tmp_path / "disk"
     path.mkdir()
     try:
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)], capture_output=True, check=False).returncode == 0
+        mounted = (
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)],
+                capture_output=True,
+                check=False,
+            ).returncode
+            == 0
+        )
     except FileNotFoundError:
         mounted = False
     if not mounted:
@@ -90,7 +97,9 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_no_wrong_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_a_full_disk_is_no_wrong_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     def full(path: Path, text: str) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -105,12 +114,18 @@ def test_a_full_disk_is_no_wrong_directory(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_server_that_ends_because_the_disk_is_full_is_told_with_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_a_server_that_ends_because_the_disk_is_full_is_told_with_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     words = f"java.io.IOException: {os.strerror(number)}\n\tat java.base/java.io.FileOutputStream.writeBytes"
-    monkeypatch.setattr(server_process, "command", lambda config: [sys.executable, "-c", f"print({words!r})"])
+    monkeypatch.setattr(
+        server_process, "command", lambda config: [sys.executable, "-c", f"print({words!r})"]
+    )
     with pytest.raises(ZooKeeperUnavailableError) as caught:
         embedded.EmbeddedZooKeeper(tmp_path).start()
-    assert str(caught.value).startswith(f"there is no room left in the data directory {tmp_path}: {os.strerror(number)}\n  Make room in {tmp_path}")
+    assert str(caught.value).startswith(
+        f"there is no room left in the data directory {tmp_path}: {os.strerror(number)}\n  Make room in {tmp_path}"
+    )
 
 
 def test_a_directory_that_may_not_be_written_is_a_wrong_one(tmp_path: Path) -> None:
@@ -120,7 +135,10 @@ def test_a_directory_that_may_not_be_written_is_a_wrong_one(tmp_path: Path) -> N
 
 
 def test_the_cause_of_an_absent_zookeeper_is_told_meanwhile_and_at_the_end() -> None:
-    board, full = StatusBoard(RunStatus("words", "words")), ZooKeeperUnavailableError("there is no room left")
+    board, full = (
+        StatusBoard(RunStatus("words", "words")),
+        ZooKeeperUnavailableError("there is no room left"),
+    )
     answers: list[Exception | None] = [full, full, None, full]
 
     def revive() -> None:
@@ -143,7 +161,9 @@ def test_the_cause_of_an_absent_zookeeper_is_told_meanwhile_and_at_the_end() -> 
 
 
 @pytest.mark.thorough
-def test_a_server_that_meets_a_full_disk_dies_and_has_forgotten_nothing_when_there_is_room(small_disk: SmallDisk) -> None:
+def test_a_server_that_meets_a_full_disk_dies_and_has_forgotten_nothing_when_there_is_room(
+    small_disk: SmallDisk,
+) -> None:
     data_dir, answered = small_disk.path / "state", 0
     zookeeper = embedded.EmbeddedZooKeeper(data_dir).start()
     try:
@@ -158,11 +178,15 @@ def test_a_server_that_meets_a_full_disk_dies_and_has_forgotten_nothing_when_the
                         small_disk.fill(free_bytes=20_000)
             assert owners.has_ended(zookeeper.pid)
             small_disk.fill()
-            with pytest.raises(ZooKeeperUnavailableError, match="there is no room left in the data directory"):
+            with pytest.raises(
+                ZooKeeperUnavailableError, match="there is no room left in the data directory"
+            ):
                 zookeeper.restart()
             znodes = recorded.files_of(data_dir).read()
             assert znodes is not None
-            assert int(znodes["/current"].data.split()[0]) == answered, "a reader sees what was answered"
+            assert int(znodes["/current"].data.split()[0]) == answered, (
+                "a reader sees what was answered"
+            )
             small_disk.make_room()
             zookeeper.restart()
             with client_of(zookeeper.hosts) as client:
@@ -181,14 +205,20 @@ def test_a_run_waits_for_room_says_so_and_goes_on(small_disk: SmallDisk, tmp_pat
     store = SqliteStore(tmp_path / "kept.db", "kept")
     spout = MemoryTransactionalSpout({0: [(n,) for n in range(3)]}, Fields("n"), 1)
     with LocalCluster(master="local[2]", data_dir=small_disk.path / "state") as cluster:
-        run = cluster.submit_topology("full", fast(), keeping_topology("full", spout, Keep(store, Journal(tmp_path / "journal"))))
+        run = cluster.submit_topology(
+            "full",
+            fast(),
+            keeping_topology("full", spout, Keep(store, Journal(tmp_path / "journal"))),
+        )
         run.wait_for_txid(3, PATIENCE_S)
         assert cluster.zookeeper_pid is not None
         pid = cluster.zookeeper_pid
         small_disk.fill()
         os.kill(pid, signal.SIGKILL)
         spout.append(0, [(n,) for n in range(3, 6)])
-        wait_until(lambda: not run.is_alive or says_no_room(run), "the status to say that there is no room")
+        wait_until(
+            lambda: not run.is_alive or says_no_room(run), "the status to say that there is no room"
+        )
         assert f"Make room in {small_disk.path / 'state'}" in str(run.status().last_error)
         small_disk.make_room()
         run.wait_for_txid(6, PATIENCE_S)
@@ -212,14 +242,22 @@ def test_a_run_ends_with_the_cure_when_there_is_no_room_for_too_long_and_resumes
         small_disk.fill()
         os.kill(cluster.zookeeper_pid, signal.SIGKILL)
         spout.append(0, [(n,) for n in range(2, 4)])
-        wait_until(lambda: not run.is_alive or says_no_room(run), "the status to say that there is no room")
+        wait_until(
+            lambda: not run.is_alive or says_no_room(run), "the status to say that there is no room"
+        )
         assert run.is_alive
         # All of the wait has passed at each look at the clock, also of a wait that begins only now.
         looks = itertools.count(1)
-        monkeypatch.setattr(run._state._waits, "_clock", lambda: time.monotonic() + next(looks) * 2 * PATIENCE_S)
-        with pytest.raises(ZooKeeperUnavailableError, match="there is no room left in the data directory"):
+        monkeypatch.setattr(
+            run._state._waits, "_clock", lambda: time.monotonic() + next(looks) * 2 * PATIENCE_S
+        )
+        with pytest.raises(
+            ZooKeeperUnavailableError, match="there is no room left in the data directory"
+        ):
             run.join(PATIENCE_S)
-        with pytest.raises(ZooKeeperUnavailableError, match="there is no room left in the data directory"):
+        with pytest.raises(
+            ZooKeeperUnavailableError, match="there is no room left in the data directory"
+        ):
             cluster.submit_topology("full", fast(), topology)
         small_disk.make_room()
         # Our ZooKeeper is brought back before the next run begins.

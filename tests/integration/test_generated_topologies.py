@@ -25,7 +25,9 @@ TOPOLOGIES = 60
 class OneBatchSpout(RowsSpout):
     """Plans all its rows as transaction 1."""
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> PartitionedSpoutCoordinator:
         return _OneBatch(self)
 
 
@@ -50,7 +52,13 @@ def plain(value: Any) -> Any:
 def test_sixty_generated_topologies_on_spark_equal_the_model(cluster: LocalCluster) -> None:
     ran = 0
 
-    @settings(deadline=None, derandomize=True, max_examples=TOPOLOGIES, suppress_health_check=list(HealthCheck), database=None)
+    @settings(
+        deadline=None,
+        derandomize=True,
+        max_examples=TOPOLOGIES,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
     @given(drawn=topologies())
     def run(drawn: Drawn) -> None:
         nonlocal ran
@@ -59,8 +67,13 @@ def test_sixty_generated_topologies_on_spark_equal_the_model(cluster: LocalClust
         graph = drawn.graph()
         spout = pickling.loads(graph.spout.template)
         template = pickling.dumps(OneBatchSpout(spout.fresh, spout.streams))
-        components = {**graph.components, "spout": dataclasses.replace(graph.spout, template=template)}
-        graph = dataclasses.replace(graph, id=f"generated-{uuid.uuid4().hex}", components=components)
+        components = {
+            **graph.components,
+            "spout": dataclasses.replace(graph.spout, template=template),
+        }
+        graph = dataclasses.replace(
+            graph, id=f"generated-{uuid.uuid4().hex}", components=components
+        )
         journal = journal_file(graph.id)
         journal.touch()
         try:
@@ -76,8 +89,9 @@ def test_sixty_generated_topologies_on_spark_equal_the_model(cluster: LocalClust
             elif component != "spout":
                 happened[component, task].append([phase, hook, *details])
         assert happened == {tag: plain(events) for tag, events in Model(drawn).run().items()}
-        assert sorted(prepared) == sorted((spec.id, task) for spec in drawn.bolts for task in range(spec.parallelism)), "once each"
+        assert sorted(prepared) == sorted(
+            (spec.id, task) for spec in drawn.bolts for task in range(spec.parallelism)
+        ), "once each"
 
     run()
     assert ran >= 50
-

@@ -30,7 +30,9 @@ def idle(tmp_path: Path) -> Path:
 
 
 def listing(data_dir: Path) -> list[tuple[str, int, int]]:
-    return sorted((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in data_dir.rglob("*"))
+    return sorted(
+        (str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in data_dir.rglob("*")
+    )
 
 
 @pytest.mark.rule(37)
@@ -42,7 +44,12 @@ def test_a_look_changes_nothing_starts_nothing_and_needs_no_java(
     assert visible_txid("words", data_dir=idle) == 3
     assert cli.main(["status", "--data-dir", str(idle), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["topologies"][0]["running"] is False
-    for command in (["status"], ["state", "show", "words"], ["state", "reset", "words"], ["state", "restored", "words"]):
+    for command in (
+        ["status"],
+        ["state", "show", "words"],
+        ["state", "reset", "words"],
+        ["state", "restored", "words"],
+    ):
         assert cli.main([*command, "--data-dir", str(idle)]) == 0
     assert listing(idle) == before
     assert owners.processes_of(idle) == []
@@ -61,8 +68,13 @@ def test_a_directory_is_owned_while_readers_look_at_its_lock(idle: Path) -> None
 
 @pytest.mark.thorough
 @pytest.mark.rule(37)
-def test_a_server_that_died_while_its_owner_lives_is_not_waited_for(idle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with owners.Owner(idle, readers.RECORDING) as owner, Visibility("words", data_dir=idle) as visibility:
+def test_a_server_that_died_while_its_owner_lives_is_not_waited_for(
+    idle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        owners.Owner(idle, readers.RECORDING) as owner,
+        Visibility("words", data_dir=idle) as visibility,
+    ):
         report = owner.report()
         assert visibility.txid() == report["committed"] == 6
         os.kill(report["pid"], signal.SIGKILL)
@@ -76,7 +88,9 @@ def test_a_server_that_died_while_its_owner_lives_is_not_waited_for(idle: Path, 
 
 @pytest.mark.thorough
 @pytest.mark.rule(37)
-def test_commands_that_change_the_state_own_the_directory_only_with_execute(idle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_that_change_the_state_own_the_directory_only_with_execute(
+    idle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     owned = directory.DataDirectory(idle)
     owned.acquire()
     assert cli.main(["state", "reset", "words", "--data-dir", str(idle)]) == 0

@@ -17,7 +17,11 @@ from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransact
 from txtopo.connectors.kafka.source import LogChangedError
 from txtopo.errors import FailedException, SetupError
 
-KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])
+KINDS = pytest.mark.parametrize(
+    "kind",
+    [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout],
+    ids=["transactional", "opaque"],
+)
 REFRESH_S = 30.0
 CURE = "txtopo state reset"
 
@@ -36,7 +40,13 @@ def driven(kafka: KafkaServer, drives: list[Drive]) -> Any:
     """Makes a drive of a spout over a topic."""
 
     def make(kind: Any, topics: Any, **arguments: Any) -> Drive:
-        drives.append(Drive(kind(kafka.servers, topics, **{"format": "text", "refresh_s": REFRESH_S, **arguments})))
+        drives.append(
+            Drive(
+                kind(
+                    kafka.servers, topics, **{"format": "text", "refresh_s": REFRESH_S, **arguments}
+                )
+            )
+        )
         return drives[-1]
 
     return make
@@ -63,14 +73,19 @@ def delete_records(kafka: KafkaServer, topic: str, before: int) -> None:
 @pytest.mark.usefixtures("sole_broker")
 @pytest.mark.in_gate("transactional")
 @KINDS
-def test_a_deleted_topic_stops_the_spout_with_the_place_and_a_cure(kafka: KafkaServer, driven: Any, kind: Any) -> None:
+def test_a_deleted_topic_stops_the_spout_with_the_place_and_a_cure(
+    kafka: KafkaServer, driven: Any, kind: Any
+) -> None:
     topic = filled(kafka, 5)
     drive = driven(kind, topic)
     assert drive.rest() == numbered(0, 5)
     kafka.delete_topic(topic)
     # The broker gives the log up a moment after the topic.
     _await_ready(kafka, drive)
-    with pytest.raises(LogChangedError, match=rf"topic {topic}, partition 0, read up to offset 5: the topic was deleted(.|\n)*{CURE}"):
+    with pytest.raises(
+        LogChangedError,
+        match=rf"topic {topic}, partition 0, read up to offset 5: the topic was deleted(.|\n)*{CURE}",
+    ):
         _ready_and_plan(drive)
     drive.restart()
     with pytest.raises(LogChangedError, match="the topic was deleted"):
@@ -85,14 +100,19 @@ def _ready_and_plan(drive: Drive) -> Plan:
 @pytest.mark.in_gate("as long-transactional")
 @KINDS
 @pytest.mark.parametrize("count", [0, 3, 5, 9], ids=["empty", "shorter", "as long", "longer"])
-def test_a_topic_made_again_while_nothing_was_to_do_stops_the_spout(kafka: KafkaServer, driven: Any, kind: Any, count: int) -> None:
+def test_a_topic_made_again_while_nothing_was_to_do_stops_the_spout(
+    kafka: KafkaServer, driven: Any, kind: Any, count: int
+) -> None:
     topic = filled(kafka, 5)
     drive = driven(kind, topic)
     assert drive.rest() == numbered(0, 5)
     kafka.delete_topic(topic)
     kafka.new_topic(topic)
     kafka.produce(topic, numbered(0, count, "new"))
-    with pytest.raises(LogChangedError, match=rf"topic {topic}, partition 0(.|\n)*the topic was deleted and made again(.|\n)*{CURE}"):
+    with pytest.raises(
+        LogChangedError,
+        match=rf"topic {topic}, partition 0(.|\n)*the topic was deleted and made again(.|\n)*{CURE}",
+    ):
         _rest_with_failures(drive)
     assert drive.positions[0]["end"] == 5
 
@@ -100,7 +120,9 @@ def test_a_topic_made_again_while_nothing_was_to_do_stops_the_spout(kafka: Kafka
 @pytest.mark.in_gate("kept consumer-opaque")
 @KINDS
 @pytest.mark.parametrize("is_warm", [True, False], ids=["kept consumer", "fresh consumer"])
-def test_a_topic_made_again_between_plan_and_reading_fails_the_reading(kafka: KafkaServer, driven: Any, kind: Any, is_warm: bool) -> None:
+def test_a_topic_made_again_between_plan_and_reading_fails_the_reading(
+    kafka: KafkaServer, driven: Any, kind: Any, is_warm: bool
+) -> None:
     topic = filled(kafka, 10)
     drive = driven(kind, topic, records_per_batch=5)
     assert drive.next() == numbered(0, 5)
@@ -111,7 +133,10 @@ def test_a_topic_made_again_between_plan_and_reading_fails_the_reading(kafka: Ka
     kafka.new_topic(topic)
     kafka.produce(topic, numbered(0, 10, "new"))
     stopped = LogChangedError if kind is KafkaTransactionalSpout else FailedException
-    with pytest.raises(stopped, match=rf"topic {topic}, partition 0, offsets 5 to 10: the topic was deleted and made again"):
+    with pytest.raises(
+        stopped,
+        match=rf"topic {topic}, partition 0, offsets 5 to 10: the topic was deleted and made again",
+    ):
         drive.read(plan)
     if kind is OpaqueKafkaTransactionalSpout:
         with pytest.raises(LogChangedError, match="the topic was deleted and made again"):
@@ -119,7 +144,9 @@ def test_a_topic_made_again_between_plan_and_reading_fails_the_reading(kafka: Ka
 
 
 @pytest.mark.thorough
-def test_a_topic_that_is_deleted_between_plan_and_reading_is_not_waited_for(kafka: KafkaServer, driven: Any) -> None:
+def test_a_topic_that_is_deleted_between_plan_and_reading_is_not_waited_for(
+    kafka: KafkaServer, driven: Any
+) -> None:
     topic = filled(kafka, 10)
     drive = driven(KafkaTransactionalSpout, topic)
     plan = _ready_and_plan(drive)
@@ -142,7 +169,10 @@ def test_a_topic_made_again_is_read_from_its_beginning_with_skip(
     with caplog.at_level(logging.WARNING, "txtopo.kafka"):
         rows = _rest_with_failures(drive)
     assert rows == numbered(0, count, "new")
-    assert f"topic {topic}, partition 0, read up to offset 5: the topic was deleted and made again; going on at offset 0" in caplog.text
+    assert (
+        f"topic {topic}, partition 0, read up to offset 5: the topic was deleted and made again; going on at offset 0"
+        in caplog.text
+    )
     assert drive.planner.lost(drive.positions) == {f"{topic}/0": None}
     assert drive.positions[0]["lost"]["why"] == "the topic was deleted and made again"
 
@@ -159,7 +189,9 @@ def _rest_with_failures(drive: Drive) -> list[Any]:
 
 
 @pytest.mark.thorough
-def test_a_deleted_topic_is_left_out_with_skip_and_read_again_when_it_is_back(kafka: KafkaServer, driven: Any) -> None:
+def test_a_deleted_topic_is_left_out_with_skip_and_read_again_when_it_is_back(
+    kafka: KafkaServer, driven: Any
+) -> None:
     topic, other = filled(kafka, 5), filled(kafka, 2)
     drive = driven(OpaqueKafkaTransactionalSpout, [topic, other], lost="skip")
     assert sorted(drive.rest()) == sorted([*numbered(0, 5), *numbered(0, 2)])
@@ -179,7 +211,9 @@ def test_a_deleted_topic_is_left_out_with_skip_and_read_again_when_it_is_back(ka
 
 @pytest.mark.thorough
 @KINDS
-def test_a_topic_that_is_no_longer_named_is_left_alone_and_keeps_its_position(kafka: KafkaServer, driven: Any, kind: Any) -> None:
+def test_a_topic_that_is_no_longer_named_is_left_alone_and_keeps_its_position(
+    kafka: KafkaServer, driven: Any, kind: Any
+) -> None:
     topic, other = filled(kafka, 5), filled(kafka, 2)
     both = driven(kind, [topic, other])
     both.rest()
@@ -200,7 +234,9 @@ def test_a_topic_that_is_no_longer_named_is_left_alone_and_keeps_its_position(ka
 
 @pytest.mark.in_gate("opaque")
 @KINDS
-def test_records_that_aged_out_before_the_plan_stop_the_spout(kafka: KafkaServer, driven: Any, kind: Any) -> None:
+def test_records_that_aged_out_before_the_plan_stop_the_spout(
+    kafka: KafkaServer, driven: Any, kind: Any
+) -> None:
     topic = filled(kafka, 20)
     drive = driven(kind, topic, records_per_batch=5)
     assert drive.next() == numbered(0, 5)
@@ -214,7 +250,9 @@ def test_records_that_aged_out_before_the_plan_stop_the_spout(kafka: KafkaServer
 @pytest.mark.in_gate("all-transactional")
 @KINDS
 @pytest.mark.parametrize("before", [7, 20], ids=["some", "all"])
-def test_records_that_aged_out_between_plan_and_reading_fail_the_reading(kafka: KafkaServer, driven: Any, kind: Any, before: int) -> None:
+def test_records_that_aged_out_between_plan_and_reading_fail_the_reading(
+    kafka: KafkaServer, driven: Any, kind: Any, before: int
+) -> None:
     topic = filled(kafka, 20)
     drive = driven(kind, topic, records_per_batch=5)
     assert drive.next() == numbered(0, 5)
@@ -222,11 +260,16 @@ def test_records_that_aged_out_between_plan_and_reading_fail_the_reading(kafka: 
     plan = _ready_and_plan(drive)
     delete_records(kafka, topic, before)
     stopped = LogChangedError if kind is KafkaTransactionalSpout else FailedException
-    with pytest.raises(stopped, match=rf"topic {topic}, partition 0, offsets 5 to 10: (.*)deleted before they were read"):
+    with pytest.raises(
+        stopped,
+        match=rf"topic {topic}, partition 0, offsets 5 to 10: (.*)deleted before they were read",
+    ):
         drive.read(plan)
 
 
-def test_skip_goes_on_behind_records_that_aged_out_and_counts_them(kafka: KafkaServer, driven: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_skip_goes_on_behind_records_that_aged_out_and_counts_them(
+    kafka: KafkaServer, driven: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     topic = filled(kafka, 20)
     drive = driven(OpaqueKafkaTransactionalSpout, topic, records_per_batch=5, lost="skip")
     assert drive.next() == numbered(0, 5)
@@ -250,24 +293,40 @@ def test_skip_goes_on_behind_records_that_aged_out_and_counts_them(kafka: KafkaS
     assert drive.planner.lost(drive.positions) == {f"{topic}/0": 10}
 
 
-def test_the_end_of_a_compacted_topic_is_refused_unless_the_user_takes_it(kafka: KafkaServer, driven: Any) -> None:
+def test_the_end_of_a_compacted_topic_is_refused_unless_the_user_takes_it(
+    kafka: KafkaServer, driven: Any
+) -> None:
     topic = kafka.new_topic(cleanup_policy="compact")
     kafka.produce(topic, ["a", "b"], key="k")
-    with pytest.raises(SetupError, match=rf"topic {topic} is compacted(.|\n)*OpaqueKafkaTransactionalSpout(.|\n)*compacted=True"):
+    with pytest.raises(
+        SetupError,
+        match=rf"topic {topic} is compacted(.|\n)*OpaqueKafkaTransactionalSpout(.|\n)*compacted=True",
+    ):
         driven(KafkaTransactionalSpout, topic)
     assert driven(KafkaTransactionalSpout, topic, compacted=True).rest() == ["a", "b"]
     assert driven(OpaqueKafkaTransactionalSpout, topic).rest() == ["a", "b"]
 
 
-def test_a_topic_that_becomes_compacted_is_refused_at_the_next_look(kafka: KafkaServer, driven: Any) -> None:
+def test_a_topic_that_becomes_compacted_is_refused_at_the_next_look(
+    kafka: KafkaServer, driven: Any
+) -> None:
     topic = filled(kafka, 3)
     drive = driven(KafkaTransactionalSpout, topic)
     assert drive.rest() == numbered(0, 3)
-    entry = admin.ConfigEntry("cleanup.policy", "compact", incremental_operation=admin.AlterConfigOpType.SET)
-    (future,) = kafka.admin.incremental_alter_configs([admin.ConfigResource(admin.ResourceType.TOPIC, topic, incremental_configs=[entry])]).values()
+    entry = admin.ConfigEntry(
+        "cleanup.policy", "compact", incremental_operation=admin.AlterConfigOpType.SET
+    )
+    (future,) = kafka.admin.incremental_alter_configs(
+        [admin.ConfigResource(admin.ResourceType.TOPIC, topic, incremental_configs=[entry])]
+    ).values()
     future.result(PATIENCE_S)
     asked = admin.ConfigResource(admin.ResourceType.TOPIC, topic)
-    kafka.wait_until(lambda: kafka.admin.describe_configs([asked])[asked].result(PATIENCE_S)["cleanup.policy"].value == "compact")
+    kafka.wait_until(
+        lambda: (
+            kafka.admin.describe_configs([asked])[asked].result(PATIENCE_S)["cleanup.policy"].value
+            == "compact"
+        )
+    )
     drive.wait(REFRESH_S)
     with pytest.raises(SetupError, match="is compacted"):
         _ = drive.is_ready
@@ -288,7 +347,9 @@ def write(producer: Any, topic: str, values: list[str], *, commit: bool | None) 
 
 @pytest.mark.in_gate("opaque")
 @KINDS
-def test_nothing_behind_an_open_transaction_is_read_until_it_is_decided(kafka: KafkaServer, driven: Any, kind: Any) -> None:
+def test_nothing_behind_an_open_transaction_is_read_until_it_is_decided(
+    kafka: KafkaServer, driven: Any, kind: Any
+) -> None:
     topic = filled(kafka, 3)
     drive = driven(kind, topic)
     stranger = kafka.producer(f"stranger-{topic}")
@@ -311,7 +372,9 @@ def _await_ready(kafka: KafkaServer, drive: Drive) -> None:
 @pytest.mark.in_gate("2-opaque")
 @KINDS
 @pytest.mark.parametrize("records_per_batch", [1, 2, 3, 100])
-def test_aborted_records_and_markers_are_gaps_also_at_the_ends_of_batches(kafka: KafkaServer, driven: Any, kind: Any, records_per_batch: int) -> None:
+def test_aborted_records_and_markers_are_gaps_also_at_the_ends_of_batches(
+    kafka: KafkaServer, driven: Any, kind: Any, records_per_batch: int
+) -> None:
     topic = filled(kafka, 2)
     stranger = kafka.producer(f"stranger-{topic}")
     write(stranger, topic, ["x", "y", "z"], commit=False)
@@ -320,7 +383,12 @@ def test_aborted_records_and_markers_are_gaps_also_at_the_ends_of_batches(kafka:
     kafka.produce(topic, ["plain"])
     write(stranger, topic, ["never", "ever"], commit=False)
     drive = driven(kind, topic, records_per_batch=records_per_batch)
-    kafka.wait_until(lambda: drive.planner.is_ready() and drive.planner._log.ends([(topic, 0)])[topic, 0].offset == 14)
+    kafka.wait_until(
+        lambda: (
+            drive.planner.is_ready()
+            and drive.planner._log.ends([(topic, 0)])[topic, 0].offset == 14
+        )
+    )
     drive.wait(REFRESH_S)
     assert drive.rest() == ["0", "1", "a", "b", "plain"]
     assert drive.positions[0]["end"] == 14
@@ -337,7 +405,9 @@ def test_aborted_records_and_markers_are_gaps_also_at_the_ends_of_batches(kafka:
 
 @pytest.mark.in_gate("transactional")
 @KINDS
-def test_records_that_come_behind_the_end_of_the_partition_are_in_the_next_batch(kafka: KafkaServer, driven: Any, kind: Any) -> None:
+def test_records_that_come_behind_the_end_of_the_partition_are_in_the_next_batch(
+    kafka: KafkaServer, driven: Any, kind: Any
+) -> None:
     topic = kafka.new_topic()
     drive = driven(kind, topic, records_per_batch=7)
     producer, values, rows = kafka.producer(), iter(range(10**6)), []

@@ -15,13 +15,22 @@ from tests.patience import PATIENCE_S
 from tests.servers.kafka import ENDLESS_S, KafkaServer
 from tests.topic_drive import Drive
 from txtopo import Count, Fields, TransactionalTopologyBuilder
-from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, client, planning
+from txtopo.connectors.kafka import (
+    KafkaTransactionalSpout,
+    OpaqueKafkaTransactionalSpout,
+    client,
+    planning,
+)
 from txtopo.connectors.kafka.auxiliary import Record
 from txtopo.errors import FailedException, InputError, SetupError
 from txtopo.stores import SqliteStore
 from txtopo.testing import simulate
 
-KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])
+KINDS = pytest.mark.parametrize(
+    "kind",
+    [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout],
+    ids=["transactional", "opaque"],
+)
 REFRESH_S = 30.0
 
 
@@ -39,7 +48,13 @@ def driven(kafka: KafkaServer, drives: list[Drive]) -> Any:
     """Makes a drive of a spout over a topic."""
 
     def make(kind: Any, topics: Any, **arguments: Any) -> Drive:
-        drives.append(Drive(kind(kafka.servers, topics, **{"format": "text", "refresh_s": REFRESH_S, **arguments})))
+        drives.append(
+            Drive(
+                kind(
+                    kafka.servers, topics, **{"format": "text", "refresh_s": REFRESH_S, **arguments}
+                )
+            )
+        )
         return drives[-1]
 
     return make
@@ -61,7 +76,10 @@ def filled(kafka: KafkaServer, *counts: int) -> str:
 
 def commit_as(kafka: KafkaServer, group: str, topic: str, offsets: dict[int, int]) -> None:
     consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": group, "log_level": 0})
-    consumer.commit(offsets=[TopicPartition(topic, partition, offset) for partition, offset in offsets.items()], asynchronous=False)
+    consumer.commit(
+        offsets=[TopicPartition(topic, partition, offset) for partition, offset in offsets.items()],
+        asynchronous=False,
+    )
     consumer.close()
 
 
@@ -77,12 +95,17 @@ def start_at(kafka: KafkaServer, topic: str, kind: str) -> Any:
 @pytest.mark.in_gate("time-transactional", "group-opaque")
 @KINDS
 @pytest.mark.parametrize("start", ["latest", "offsets", "time", "group"])
-def test_a_start_is_pinned_by_the_first_transaction_before_anything_is_read(kafka: KafkaServer, driven: Any, kind: Any, start: str) -> None:
+def test_a_start_is_pinned_by_the_first_transaction_before_anything_is_read(
+    kafka: KafkaServer, driven: Any, kind: Any, start: str
+) -> None:
     topic = filled(kafka, 3, 2)
     drive = driven(kind, topic, start=start_at(kafka, topic, start))
     assert drive.is_ready
     first = drive.plan()
-    assert {index: (metadata["start"], metadata["end"]) for index, metadata in first.items()} == {0: (3, 3), 1: (2, 2)}
+    assert {index: (metadata["start"], metadata["end"]) for index, metadata in first.items()} == {
+        0: (3, 3),
+        1: (2, 2),
+    }
     # The first attempt fails, and records come meanwhile, also to a new partition.
     kafka.produce(topic, ["0-3"], 0)
     kafka.add_partitions(topic, 3)
@@ -90,7 +113,9 @@ def test_a_start_is_pinned_by_the_first_transaction_before_anything_is_read(kafk
     kafka.produce(topic, ["2-0"], 2)
     drive.wait(REFRESH_S)
     second = drive.plan() if kind is OpaqueKafkaTransactionalSpout else first
-    assert all(second[index]["start"] == second[index]["end"] == first[index]["start"] for index in first)
+    assert all(
+        second[index]["start"] == second[index]["end"] == first[index]["start"] for index in first
+    )
     assert drive.read(second) == []
     drive.commit(second)
     drive.restart()
@@ -106,20 +131,32 @@ def test_the_earliest_start_reads_all_there_is(kafka: KafkaServer, driven: Any, 
 
 @pytest.mark.thorough
 @KINDS
-def test_a_time_begins_at_the_first_record_of_that_time(kafka: KafkaServer, driven: Any, kind: Any) -> None:
+def test_a_time_begins_at_the_first_record_of_that_time(
+    kafka: KafkaServer, driven: Any, kind: Any
+) -> None:
     topic = kafka.new_topic(partitions=2)
     moment = datetime.datetime.now(datetime.UTC).replace(microsecond=0) - datetime.timedelta(days=1)
     for n in range(4):
-        kafka.produce(topic, [str(n)], 0, timestamp=int((moment + datetime.timedelta(hours=n)).timestamp() * 1000))
+        kafka.produce(
+            topic,
+            [str(n)],
+            0,
+            timestamp=int((moment + datetime.timedelta(hours=n)).timestamp() * 1000),
+        )
     drive = driven(kind, topic, start=moment + datetime.timedelta(hours=1, microseconds=1))
     assert drive.rest() == ["2", "3"]
 
 
 @KINDS
-def test_a_group_that_has_committed_nothing_is_refused(kafka: KafkaServer, driven: Any, kind: Any) -> None:
+def test_a_group_that_has_committed_nothing_is_refused(
+    kafka: KafkaServer, driven: Any, kind: Any
+) -> None:
     drive = driven(kind, filled(kafka, 1), start="group:nobody")
     assert drive.is_ready
-    with pytest.raises(InputError, match=r"consumer group 'nobody' has committed no offset of these topics(.|\n)*Check the group"):
+    with pytest.raises(
+        InputError,
+        match=r"consumer group 'nobody' has committed no offset of these topics(.|\n)*Check the group",
+    ):
         drive.plan()
 
 
@@ -128,11 +165,16 @@ def test_a_group_that_has_committed_nothing_is_refused(kafka: KafkaServer, drive
 @pytest.mark.parametrize(
     ("start", "message"),
     [
-        ({0: 4}, "start is offset 4 of topic T, partition 0, which has the offsets 0 to 3\n  Give an offset in between"),
+        (
+            {0: 4},
+            "start is offset 4 of topic T, partition 0, which has the offsets 0 to 3\n  Give an offset in between",
+        ),
         ({7: 0}, "start names topic 'T', partition 7, which there is not"),
     ],
 )
-def test_a_start_that_the_log_does_not_have_is_refused(kafka: KafkaServer, driven: Any, kind: Any, start: dict[int, int], message: str) -> None:
+def test_a_start_that_the_log_does_not_have_is_refused(
+    kafka: KafkaServer, driven: Any, kind: Any, start: dict[int, int], message: str
+) -> None:
     topic = filled(kafka, 3)
     drive = driven(kind, topic, start={topic: start})
     assert drive.is_ready
@@ -153,7 +195,9 @@ def test_the_end_of_the_log_is_a_start(kafka: KafkaServer, driven: Any) -> None:
 @pytest.mark.in_gate("earliest-opaque")
 @KINDS
 @pytest.mark.parametrize("start", ["earliest", "latest"])
-def test_new_partitions_and_topics_are_found_in_time_and_read_from_their_beginning(kafka: KafkaServer, driven: Any, kind: Any, start: str) -> None:
+def test_new_partitions_and_topics_are_found_in_time_and_read_from_their_beginning(
+    kafka: KafkaServer, driven: Any, kind: Any, start: str
+) -> None:
     prefix = kafka.new_topic()
     kafka.produce(prefix, ["old"])
     drive = driven(kind, re.compile(f"{prefix}.*"), start=start)
@@ -166,7 +210,10 @@ def test_new_partitions_and_topics_are_found_in_time_and_read_from_their_beginni
     assert not drive.is_ready
     drive.wait(REFRESH_S)
     assert sorted(drive.rest()) == ["of a new partition", "of a new topic"]
-    bound = {(metadata["topic"], metadata["partition"]): index for index, metadata in drive.positions.items()}
+    bound = {
+        (metadata["topic"], metadata["partition"]): index
+        for index, metadata in drive.positions.items()
+    }
     assert bound == {(prefix, 0): 0, (prefix, 1): 1, (earlier, 0): 2}
     # A topic whose name sorts first gets the next index, also after a restart.
     drive.restart()
@@ -174,11 +221,16 @@ def test_new_partitions_and_topics_are_found_in_time_and_read_from_their_beginni
     kafka.produce(prefix, ["more"], 1)
     drive.wait(REFRESH_S)
     assert sorted(drive.rest()) == ["more", "newest"]
-    bound = {(metadata["topic"], metadata["partition"]): index for index, metadata in drive.positions.items()}
+    bound = {
+        (metadata["topic"], metadata["partition"]): index
+        for index, metadata in drive.positions.items()
+    }
     assert bound == {(prefix, 0): 0, (prefix, 1): 1, (earlier, 0): 2, (f"{prefix}-", 0): 3}
 
 
-def test_a_pattern_without_a_topic_waits_and_reads_the_first_topic_whole(kafka: KafkaServer, driven: Any) -> None:
+def test_a_pattern_without_a_topic_waits_and_reads_the_first_topic_whole(
+    kafka: KafkaServer, driven: Any
+) -> None:
     prefix = kafka.new_topic()
     drive = driven(KafkaTransactionalSpout, re.compile(f"{prefix}-.*"), start="latest")
     assert not drive.is_ready
@@ -187,7 +239,9 @@ def test_a_pattern_without_a_topic_waits_and_reads_the_first_topic_whole(kafka: 
     assert drive.rest() == ["first"]
 
 
-def test_an_opaque_replay_that_finds_a_new_partition_keeps_to_the_number_that_was_told(kafka: KafkaServer, driven: Any) -> None:
+def test_an_opaque_replay_that_finds_a_new_partition_keeps_to_the_number_that_was_told(
+    kafka: KafkaServer, driven: Any
+) -> None:
     topic = filled(kafka, 3)
     drive = driven(OpaqueKafkaTransactionalSpout, topic)
     assert drive.is_ready
@@ -199,7 +253,9 @@ def test_an_opaque_replay_that_finds_a_new_partition_keeps_to_the_number_that_wa
     assert drive.rest() == ["1-0"]
 
 
-def test_a_pattern_takes_neither_topics_of_kafka_nor_those_of_sinks(kafka: KafkaServer, driven: Any) -> None:
+def test_a_pattern_takes_neither_topics_of_kafka_nor_those_of_sinks(
+    kafka: KafkaServer, driven: Any
+) -> None:
     topic = filled(kafka, 1)
     commit_as(kafka, f"of-{topic}", topic, {0: 0})
     auxiliary = kafka.new_topic(f"txtopo.{topic}", cleanup_policy="compact")
@@ -207,12 +263,19 @@ def test_a_pattern_takes_neither_topics_of_kafka_nor_those_of_sinks(kafka: Kafka
     assert drive.rest() == ["0-0"]
 
 
-def test_a_pattern_takes_no_auxiliary_topic_of_another_name(kafka: KafkaServer, driven: Any) -> None:
+def test_a_pattern_takes_no_auxiliary_topic_of_another_name(
+    kafka: KafkaServer, driven: Any
+) -> None:
     """Nor a compacted topic before anything is there: it may be one."""
     prefix = kafka.new_topic()
-    own, new, auxiliary = (kafka.new_topic(f"{prefix}-{name}", cleanup_policy="compact") for name in ("own", "new", "written"))
+    own, new, auxiliary = (
+        kafka.new_topic(f"{prefix}-{name}", cleanup_policy="compact")
+        for name in ("own", "new", "written")
+    )
     kafka.produce(own, ["mine"], key="k")
-    kafka.produce(auxiliary, [Record("shop", "write", 0, "generation", 1, 0, 1, 0, 1, prefix).value], key="k")
+    kafka.produce(
+        auxiliary, [Record("shop", "write", 0, "generation", 1, 0, 1, 0, 1, prefix).value], key="k"
+    )
     drive = driven(OpaqueKafkaTransactionalSpout, re.compile(f"{prefix}.*"))
     assert drive.rest() == ["mine"]
     kafka.produce(new, ["mine, too"], key="k")
@@ -234,7 +297,9 @@ def test_a_topic_that_there_is_not_is_refused_at_the_start(kafka: KafkaServer, d
 @pytest.mark.in_gate("3-transactional")
 @KINDS
 @pytest.mark.parametrize("bound", [1, 2, 3, 7, 30])
-def test_a_transaction_takes_its_share_of_each_partition_and_none_waits_for_ever(kafka: KafkaServer, driven: Any, kind: Any, bound: int) -> None:
+def test_a_transaction_takes_its_share_of_each_partition_and_none_waits_for_ever(
+    kafka: KafkaServer, driven: Any, kind: Any, bound: int
+) -> None:
     topic = filled(kafka, 50, 1, 0, 5)
     drive = driven(kind, topic, records_per_batch=20, records_per_transaction=bound)
     counts, rows = [], []
@@ -249,7 +314,9 @@ def test_a_transaction_takes_its_share_of_each_partition_and_none_waits_for_ever
     assert [row for batch in rows for row in batch if row.startswith("0-")] == numbered(0, 50, "0-")
 
 
-def test_a_batch_takes_so_many_offsets_of_each_partition_or_all(kafka: KafkaServer, driven: Any) -> None:
+def test_a_batch_takes_so_many_offsets_of_each_partition_or_all(
+    kafka: KafkaServer, driven: Any
+) -> None:
     topic = filled(kafka, 25, 3)
     drive = driven(KafkaTransactionalSpout, topic, records_per_batch=10)
     assert [len(drive.next()) for _ in range(3)] == [13, 10, 5]
@@ -270,7 +337,11 @@ def test_lag_is_what_is_behind_the_committed_positions_and_progress_is_published
     assert drive.planner.lag({}) == {}
     drive.next()
     assert drive.planner.lag(drive.positions) == {f"{topic}/0": 15, f"{topic}/1": 0}
-    kafka.wait_until(lambda: committed(kafka, group, topic, 2) == [10, 3] and drive.planner._log._publishing.done())
+    kafka.wait_until(
+        lambda: (
+            committed(kafka, group, topic, 2) == [10, 3] and drive.planner._log._publishing.done()
+        )
+    )
     drive.rest()
     drive.planner.lag(drive.positions)
     drive.planner.close()
@@ -280,7 +351,9 @@ def test_lag_is_what_is_behind_the_committed_positions_and_progress_is_published
 def test_the_simulator_publishes_nothing(kafka: KafkaServer, tmp_path: Path) -> None:
     topic = filled(kafka, 25)
     group = f"dashboard-{topic}"
-    reading = KafkaTransactionalSpout(kafka.servers, topic, records_per_batch=5, format="text", client_group=group)
+    reading = KafkaTransactionalSpout(
+        kafka.servers, topic, records_per_batch=5, format="text", client_group=group
+    )
     store = SqliteStore(tmp_path / "count.db", "count")
     builder = TransactionalTopologyBuilder("simulated", "records", reading, 1)
     builder.set_aggregate("count", Count(), store).group_by("records", Fields("value"))
@@ -292,7 +365,12 @@ def test_the_simulator_publishes_nothing(kafka: KafkaServer, tmp_path: Path) -> 
 def committed(kafka: KafkaServer, group: str, topic: str, partitions: int) -> list[int]:
     consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": group, "log_level": 0})
     try:
-        return [each.offset for each in consumer.committed([TopicPartition(topic, n) for n in range(partitions)], timeout=PATIENCE_S)]
+        return [
+            each.offset
+            for each in consumer.committed(
+                [TopicPartition(topic, n) for n in range(partitions)], timeout=PATIENCE_S
+            )
+        ]
     finally:
         consumer.close()
 
@@ -303,15 +381,21 @@ def joined(member: Consumer) -> list[TopicPartition]:
     return list(member.assignment())
 
 
-def test_a_group_with_members_is_left_alone_and_no_transaction_fails(kafka: KafkaServer, driven: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_group_with_members_is_left_alone_and_no_transaction_fails(
+    kafka: KafkaServer, driven: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     topic = filled(kafka, 3)
-    member = Consumer({"bootstrap.servers": kafka.servers, "group.id": f"busy-{topic}", "log_level": 0})
+    member = Consumer(
+        {"bootstrap.servers": kafka.servers, "group.id": f"busy-{topic}", "log_level": 0}
+    )
     member.subscribe([topic])
     kafka.wait_until(lambda: bool(joined(member)))
     drive = driven(KafkaTransactionalSpout, topic, client_group=f"busy-{topic}")
     assert drive.rest() == numbered(0, 3, "0-")
     drive.planner.lag(drive.positions)
-    kafka.wait_until(lambda: f"the offsets of consumer group busy-{topic} could not be published" in caplog.text)
+    kafka.wait_until(
+        lambda: f"the offsets of consumer group busy-{topic} could not be published" in caplog.text
+    )
     member.close()
 
 
@@ -319,7 +403,9 @@ def test_a_group_with_members_is_left_alone_and_no_transaction_fails(kafka: Kafk
 
 
 @pytest.mark.thorough
-def test_a_dead_broker_fails_attempts_until_it_is_back(kafka: KafkaServer, driven: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_broker_fails_attempts_until_it_is_back(
+    kafka: KafkaServer, driven: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = filled(kafka, 20)
     drive = driven(KafkaTransactionalSpout, topic, records_per_batch=10)
     assert len(drive.next()) == 10

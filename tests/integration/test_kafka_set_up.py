@@ -15,11 +15,21 @@ from tests.servers.kafka import PASSWORD, USER, KafkaServer
 from tests.servers.ports import free_port
 from tests.topic_drive import Drive
 from tests.topologies.kafka_sinks import Sales
-from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, client, log
+from txtopo.connectors.kafka import (
+    KafkaTransactionalSpout,
+    OpaqueKafkaTransactionalSpout,
+    client,
+    log,
+)
 from txtopo.errors import ConfigError, InputError, SetupError
 from txtopo.testing.contracts.worker_process import WorkerProcess
 
-SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password_env": "KAFKA_PASSWORD"}
+SASL = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": USER,
+    "sasl.password_env": "KAFKA_PASSWORD",
+}
 
 
 @pytest.fixture
@@ -27,7 +37,13 @@ def granted(kafka: KafkaServer) -> str:
     """A topic with two records, which the user may read."""
     topic = kafka.new_topic(f"granted{kafka.new_topic()}")
     kafka.produce(topic, ["a", "b"])
-    kafka.grant(admin.ResourceType.TOPIC, topic, admin.AclOperation.READ, admin.AclOperation.DESCRIBE, admin.AclOperation.DESCRIBE_CONFIGS)
+    kafka.grant(
+        admin.ResourceType.TOPIC,
+        topic,
+        admin.AclOperation.READ,
+        admin.AclOperation.DESCRIBE,
+        admin.AclOperation.DESCRIBE_CONFIGS,
+    )
     return topic
 
 
@@ -65,7 +81,9 @@ class RefusedFirst:
 
 
 @pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout])
-def test_a_user_who_may_not_join_the_group_reads_all_the_same(kafka: KafkaServer, granted: str, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_who_may_not_join_the_group_reads_all_the_same(
+    kafka: KafkaServer, granted: str, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     consumers: list[RefusedFirst] = []
 
@@ -82,7 +100,9 @@ def test_a_user_who_may_not_join_the_group_reads_all_the_same(kafka: KafkaServer
     drive.close()
 
 
-def test_a_password_from_the_environment_lets_the_spout_in(kafka: KafkaServer, granted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_from_the_environment_lets_the_spout_in(
+    kafka: KafkaServer, granted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     drive = Drive(KafkaTransactionalSpout(kafka.sasl_servers, granted, format="text", client=SASL))
     assert drive.rest() == ["a", "b"]
@@ -93,11 +113,20 @@ def test_a_password_from_the_environment_lets_the_spout_in(kafka: KafkaServer, g
 @pytest.mark.in_gate("Kafka*")
 @pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout])
 def test_a_wrong_password_is_an_error_of_set_up_at_once(
-    kafka: KafkaServer, granted: str, kind: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    kafka: KafkaServer,
+    granted: str,
+    kind: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     wrong = "not the password"
     monkeypatch.setenv("KAFKA_PASSWORD", wrong)
-    with caplog.at_level(logging.DEBUG), pytest.raises(SetupError, match=r"(?s)Kafka spout: .*\n  Check the user and the password") as refused:
+    with (
+        caplog.at_level(logging.DEBUG),
+        pytest.raises(
+            SetupError, match=r"(?s)Kafka spout: .*\n  Check the user and the password"
+        ) as refused,
+    ):
         Drive(kind(kafka.sasl_servers, granted, client=SASL))
     assert refused.value.exit_code == 2
     assert wrong not in str(refused.value) + caplog.text
@@ -116,14 +145,18 @@ def test_a_password_that_becomes_wrong_ends_the_reading_and_is_not_tried_for_eve
     drive.close()
 
 
-def test_a_topic_that_the_user_may_not_read_is_an_error_of_set_up(kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_the_user_may_not_read_is_an_error_of_set_up(
+    kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     topic = kafka.new_topic()
     with pytest.raises(SetupError, match=r"(?s)Allow the user|there is no topic"):
         Drive(KafkaTransactionalSpout(kafka.sasl_servers, topic, client=SASL))
 
 
-def test_brokers_that_want_a_password_are_not_waited_for_for_ever(kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_want_a_password_are_not_waited_for_for_ever(
+    kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "CALL_TIMEOUT_S", 0.1)
     with pytest.raises(SetupError, match="Kafka spout: "):
         Drive(KafkaTransactionalSpout(kafka.sasl_servers, "orders"))
@@ -131,14 +164,18 @@ def test_brokers_that_want_a_password_are_not_waited_for_for_ever(kafka: KafkaSe
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("host", ["127.0.0.1", "nowhere.invalid"])
-def test_brokers_out_of_reach_are_an_error_of_set_up(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_out_of_reach_are_an_error_of_set_up(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "CALL_TIMEOUT_S", 1.0)
     with pytest.raises(SetupError, match=r"(?s)Kafka spout: .* at .*\n  Check servers and client"):
         Drive(KafkaTransactionalSpout(f"{host}:{free_port()}", "orders"))
 
 
 @pytest.mark.parametrize("part", ["spout", "sink"])
-def test_a_broker_that_gives_an_address_out_of_reach_is_an_error_of_set_up(kafka: KafkaServer, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_gives_an_address_out_of_reach_is_an_error_of_set_up(
+    kafka: KafkaServer, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "CALL_TIMEOUT_S", 0.0)
     monkeypatch.setattr(log, "_GREETING_S", PATIENCE_S)
     sales, worker, servers = Sales(kafka), WorkerProcess(), kafka.lost_servers
@@ -154,8 +191,14 @@ def test_a_broker_that_gives_an_address_out_of_reach_is_an_error_of_set_up(kafka
 
 
 def test_a_value_that_the_library_does_not_take_is_named(kafka: KafkaServer) -> None:
-    with pytest.raises(ConfigError, match=r"(?s)Kafka spout: client: .*fetch.min.bytes.*\n  Mend client"):
-        Drive(KafkaTransactionalSpout(kafka.servers, kafka.new_topic(), client={"fetch.min.bytes": "many"}))
+    with pytest.raises(
+        ConfigError, match=r"(?s)Kafka spout: client: .*fetch.min.bytes.*\n  Mend client"
+    ):
+        Drive(
+            KafkaTransactionalSpout(
+                kafka.servers, kafka.new_topic(), client={"fetch.min.bytes": "many"}
+            )
+        )
 
 
 @pytest.mark.thorough
@@ -171,11 +214,15 @@ def test_a_record_of_twenty_megabytes_is_read(kafka: KafkaServer) -> None:
     drive.close()
 
 
-def test_a_record_that_is_not_as_the_format_says_is_named_and_nothing_of_it_is_emitted(kafka: KafkaServer) -> None:
+def test_a_record_that_is_not_as_the_format_says_is_named_and_nothing_of_it_is_emitted(
+    kafka: KafkaServer,
+) -> None:
     topic = kafka.new_topic()
     kafka.produce(topic, ['{"a": 1}', "[1]"], headers=[("h", b"1"), ("h", b"2")])
     drive = Drive(KafkaTransactionalSpout(kafka.servers, topic, fields=("a",), format="json"))
-    with pytest.raises(InputError, match=f"topic {topic}, partition 0, offset 1 is not a JSON object but a list"):
+    with pytest.raises(
+        InputError, match=f"topic {topic}, partition 0, offset 1 is not a JSON object but a list"
+    ):
         drive.next()
     drive.close()
     drive = Drive(KafkaTransactionalSpout(kafka.servers, topic, fields=("headers", "offset")))

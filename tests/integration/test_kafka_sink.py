@@ -1,5 +1,4 @@
-"""The protocol of the Kafka sink on a real broker: each transaction once, in order, and refusals.
-"""
+"""The protocol of the Kafka sink on a real broker: each transaction once, in order, and refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +12,13 @@ from tests.patience import PATIENCE_S
 from tests.servers.kafka import KafkaServer
 from tests.topologies.kafka_sinks import Sales
 from txtopo.connectors.kafka import auxiliary, log
-from txtopo.errors import FailedException, SetupError, StaleAttemptError, StateMismatchError, TxtopoError
+from txtopo.errors import (
+    FailedException,
+    SetupError,
+    StaleAttemptError,
+    StateMismatchError,
+    TxtopoError,
+)
 from txtopo.testing.contracts.worker_process import WorkerProcess
 
 
@@ -31,14 +36,18 @@ def other() -> Iterator[WorkerProcess]:
 
 class TestReplays:
     @pytest.mark.rule(28)
-    def test_rows_of_a_transaction_that_is_replayed_are_there_once(self, sales: Sales, process: WorkerProcess) -> None:
+    def test_rows_of_a_transaction_that_is_replayed_are_there_once(
+        self, sales: Sales, process: WorkerProcess
+    ) -> None:
         for attempt in range(3):
             assert sales.write(process, 1, attempt, ["a", "b"]) == 2
             assert sales.write(process, 1, attempt, ["c"], task=1) == 1
         assert sorted(sales.values) == ["a", "b", "c"]
 
     @pytest.mark.rule(28)
-    def test_another_process_finds_what_was_written(self, sales: Sales, process: WorkerProcess, other: WorkerProcess) -> None:
+    def test_another_process_finds_what_was_written(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess
+    ) -> None:
         sales.write(process, 1, 0, ["a", "b"])
         assert sales.write(other, 1, 1, ["a", "b"]) == 2
         assert sales.values == ["a", "b"]
@@ -52,7 +61,9 @@ class TestReplays:
         sales.write(other, 1, 1, ["b"], task=1)
         assert sorted(sales.values) == ["a", "b"]
 
-    def test_rows_come_in_the_order_of_transactions_in_every_partition(self, kafka: KafkaServer, process: WorkerProcess) -> None:
+    def test_rows_come_in_the_order_of_transactions_in_every_partition(
+        self, kafka: KafkaServer, process: WorkerProcess
+    ) -> None:
         sales = Sales(kafka, partitions=3)
         sink = sales.sink(partition="key", format="text", key=None)
         assert sink.shape.partition == "key"
@@ -61,7 +72,9 @@ class TestReplays:
                 sales.write(process, txid, 0, [f"{txid}"] * 4, task=task)
         kafka.wait_until_settled(sales.topic)
         for partition in range(3):
-            values = [record.value for record in kafka.read(sales.topic) if record.partition == partition]
+            values = [
+                record.value for record in kafka.read(sales.topic) if record.partition == partition
+            ]
             assert values == sorted(values, key=lambda value: value or b"")
 
     @pytest.mark.in_gate("between1")
@@ -72,18 +85,27 @@ class TestReplays:
         """The first process has kept its producer, and a record that is no longer the last one."""
         sales.write(process, 1, 0, ["1"], tasks=1)
         sales.write(other, *between, [f"{between[0]}"], tasks=1)
-        sales.write(process, between[0] + 1, 0, ["next"], tasks=1, known_stores=sales.known(*between, 1))
+        sales.write(
+            process, between[0] + 1, 0, ["next"], tasks=1, known_stores=sales.known(*between, 1)
+        )
         assert sales.values == [*(["1", "2"] if between[0] == 2 else ["1"]), "next"]
 
-    def test_a_task_without_rows_writes_its_record(self, sales: Sales, process: WorkerProcess) -> None:
+    def test_a_task_without_rows_writes_its_record(
+        self, sales: Sales, process: WorkerProcess
+    ) -> None:
         assert sales.write(process, 1, 0, task=1) == 0
         assert [(record.task, record.txid, record.rows) for record in sales.records] == [(1, 1, 0)]
 
     @pytest.mark.rule(28)
-    def test_a_batch_that_changes_on_replay_is_refused(self, sales: Sales, process: WorkerProcess, other: WorkerProcess) -> None:
+    def test_a_batch_that_changes_on_replay_is_refused(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess
+    ) -> None:
         sales.write(process, 1, 0, ["a", "b"])
         for worker in (process, other):
-            with pytest.raises(TxtopoError, match=r"wrote 2 rows of component 'write', task 0, for transaction 1, whose replay now has 1\n.*Mend"):
+            with pytest.raises(
+                TxtopoError,
+                match=r"wrote 2 rows of component 'write', task 0, for transaction 1, whose replay now has 1\n.*Mend",
+            ):
                 sales.write(worker, 1, 1, ["a"])
         assert sales.values == ["a", "b"]
 
@@ -132,7 +154,9 @@ class TestReading:
         assert sales.values == ["a"] * 5
 
     @pytest.mark.thorough
-    def test_the_last_record_is_seen_behind_many_aborted_ones(self, sales: Sales, process: WorkerProcess, other: WorkerProcess) -> None:
+    def test_the_last_record_is_seen_behind_many_aborted_ones(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess
+    ) -> None:
         sales.write(process, 1, 0, ["a"])
         process.close()
         producer = sales.kafka.producer(transactional_id=f"{sales.auxiliary_topic}.0")
@@ -148,7 +172,11 @@ class TestReading:
 
     @pytest.mark.rule(28)
     def test_the_last_record_is_seen_behind_an_end_that_is_none(
-        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+        self,
+        sales: Sales,
+        process: WorkerProcess,
+        other: WorkerProcess,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """As a replica says that lags behind the one that was asked where the partition ends."""
         for txid in (1, 2):
@@ -161,22 +189,37 @@ class TestReading:
 
     @pytest.mark.rule(28)
     def test_a_record_that_is_not_where_the_partition_ended_is_not_committed(
-        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+        self,
+        sales: Sales,
+        process: WorkerProcess,
+        other: WorkerProcess,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """As where a broker that leads no more has said where the partition ends."""
         for txid in (1, 2):
             sales.write(process, txid, 0, [f"{txid}"])
         ends = auxiliary.AuxiliaryTopic.ends
         with monkeypatch.context() as patch:
-            patch.setattr(auxiliary.AuxiliaryTopic, "ends", lambda *asked: {task: min(end, 2) for task, end in ends(*asked).items()})
-            with pytest.raises(FailedException, match=r"the record is at offset 4 of topic txtopo.*, which had ended at 2"):
+            patch.setattr(
+                auxiliary.AuxiliaryTopic,
+                "ends",
+                lambda *asked: {task: min(end, 2) for task, end in ends(*asked).items()},
+            )
+            with pytest.raises(
+                FailedException,
+                match=r"the record is at offset 4 of topic txtopo.*, which had ended at 2",
+            ):
                 sales.write(other, 2, 1, ["2"])
         sales.write(other, 2, 2, ["2"])
         assert sales.values == ["1", "2"]
 
     @pytest.mark.thorough
     def test_nothing_is_written_while_another_transaction_is_open_in_the_partition(
-        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+        self,
+        sales: Sales,
+        process: WorkerProcess,
+        other: WorkerProcess,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         sales.write(process, 1, 0, ["a"])
         stranger = sales.kafka.producer(transactional_id=f"stranger-{sales.topology_id}")
@@ -185,7 +228,9 @@ class TestReading:
         stranger.flush(PATIENCE_S)
         with monkeypatch.context() as patch:
             patch.setattr(auxiliary, "DECIDED_S", 0.2)
-            with pytest.raises(FailedException, match="another producer has an open transaction there"):
+            with pytest.raises(
+                FailedException, match="another producer has an open transaction there"
+            ):
                 sales.write(other, 2, 0, ["b"])
         stranger.abort_transaction(PATIENCE_S)
         other.close()
@@ -210,7 +255,12 @@ class TestLateTasks:
     @pytest.mark.parametrize("late", [(2, 0), (1, 5), (1, 9)])
     @pytest.mark.parametrize("task", [0, 1])
     def test_a_late_task_fails_and_changes_nothing(
-        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, late: tuple[int, int], task: int
+        self,
+        sales: Sales,
+        process: WorkerProcess,
+        other: WorkerProcess,
+        late: tuple[int, int],
+        task: int,
     ) -> None:
         sales.write(process, 1, 5, ["a"])
         sales.write(process, 2, 1, ["b"])
@@ -219,7 +269,9 @@ class TestLateTasks:
         assert sales.values == ["a", "b"]
 
     @pytest.mark.rule(29)
-    def test_a_late_task_costs_the_live_one_no_more_than_a_replay(self, sales: Sales, process: WorkerProcess, other: WorkerProcess) -> None:
+    def test_a_late_task_costs_the_live_one_no_more_than_a_replay(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess
+    ) -> None:
         sales.write(process, 1, 0, ["a"])
         sales.write(process, 2, 1, ["b"])
         with pytest.raises(StaleAttemptError):
@@ -236,30 +288,48 @@ class TestOtherNumbersOfTasks:
 
     @pytest.mark.in_gate("1-2-1")
     @pytest.mark.rule(23, 27)
-    @pytest.mark.parametrize("numbers", [(1, 2, 1), (2, 4, 1, 1, 3, 4)], ids=lambda numbers: "-".join(map(str, numbers)))
-    def test_more_tasks_and_fewer_and_more_again(self, sales: Sales, numbers: tuple[int, ...]) -> None:
+    @pytest.mark.parametrize(
+        "numbers", [(1, 2, 1), (2, 4, 1, 1, 3, 4)], ids=lambda numbers: "-".join(map(str, numbers))
+    )
+    def test_more_tasks_and_fewer_and_more_again(
+        self, sales: Sales, numbers: tuple[int, ...]
+    ) -> None:
         written, tasks_before = [], 0
         for txid, tasks in enumerate(numbers, start=1):
             known = sales.known(txid - 1, 1, tasks_before) if tasks_before else {}
             for attempt in (0, 1):
                 worker = WorkerProcess()
                 for task in range(tasks):
-                    sales.write(worker, txid, attempt, [f"{txid}.{task}"], task=task, tasks=tasks, known_stores=known)
+                    sales.write(
+                        worker,
+                        txid,
+                        attempt,
+                        [f"{txid}.{task}"],
+                        task=task,
+                        tasks=tasks,
+                        known_stores=known,
+                    )
                 worker.close()
             written += [f"{txid}.{task}" for task in range(tasks)]
             tasks_before = tasks
         assert sorted(sales.values) == sorted(written)
 
     @pytest.mark.rule(23, 27)
-    def test_a_worker_that_goes_on_takes_another_number_of_tasks(self, sales: Sales, process: WorkerProcess) -> None:
+    def test_a_worker_that_goes_on_takes_another_number_of_tasks(
+        self, sales: Sales, process: WorkerProcess
+    ) -> None:
         for txid, tasks in enumerate((1, 3, 2), start=1):
             known = sales.known(txid - 1, 0, txid) if txid > 1 else {}
             for task in range(tasks):
-                sales.write(process, txid, 0, [f"{txid}.{task}"], task=task, tasks=tasks, known_stores=known)
+                sales.write(
+                    process, txid, 0, [f"{txid}.{task}"], task=task, tasks=tasks, known_stores=known
+                )
         assert len(sales.values) == 6
 
     @pytest.mark.rule(23, 28)
-    def test_a_worker_that_goes_on_replays_the_first_transaction_with_fewer_tasks(self, sales: Sales, process: WorkerProcess) -> None:
+    def test_a_worker_that_goes_on_replays_the_first_transaction_with_fewer_tasks(
+        self, sales: Sales, process: WorkerProcess
+    ) -> None:
         for task in range(3):
             sales.write(process, 1, 0, ["a"], task=task, tasks=3)
         process.close()
@@ -267,7 +337,9 @@ class TestOtherNumbersOfTasks:
             sales.write(process, 2, attempt, ["b"], tasks=1, known_stores=sales.known(1, 0, 3))
         assert sales.values == ["a", "a", "a", "b"]
 
-    def test_what_a_task_that_is_no_more_left_open_is_aborted(self, sales: Sales, process: WorkerProcess, other: WorkerProcess) -> None:
+    def test_what_a_task_that_is_no_more_left_open_is_aborted(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess
+    ) -> None:
         for task in range(3):
             sales.write(process, 1, 0, ["a"], task=task, tasks=3)
         late = sales.kafka.producer(transactional_id=f"{sales.auxiliary_topic}.2")
@@ -283,7 +355,9 @@ class TestOtherNumbersOfTasks:
     @pytest.mark.in_gate("2")
     @pytest.mark.rule(27, 34)
     @pytest.mark.parametrize("lost", [1, 2])
-    def test_the_record_of_any_task_is_missed_also_if_the_task_is_no_more(self, sales: Sales, process: WorkerProcess, lost: int) -> None:
+    def test_the_record_of_any_task_is_missed_also_if_the_task_is_no_more(
+        self, sales: Sales, process: WorkerProcess, lost: int
+    ) -> None:
         for task in range(3):
             if task != lost:
                 sales.write(process, 1, 0, ["a"], task=task, tasks=3)
@@ -306,19 +380,40 @@ class TestOtherStates:
             (None, (1, 5), {"first_attempt": 5}, "which ZooKeeper never sealed"),
             (None, (2, 0), {"known_stores": {}}, "was replayed without the sink"),
             ((1, 1), (2, 0), {"topology_id": "emptied"}, "holds nothing of component 'write'"),
-            (None, (2, 0), {"topology_id": "renamed", "known_stores": {}, "expected_stores": []}, "is new to component 'write'"),
+            (
+                None,
+                (2, 0),
+                {"topology_id": "renamed", "known_stores": {}, "expected_stores": []},
+                "is new to component 'write'",
+            ),
         ],
-        ids=["an older copy", "another generation", "an older state", "never sealed", "void", "emptied", "an unexpected name"],
+        ids=[
+            "an older copy",
+            "another generation",
+            "an older state",
+            "never sealed",
+            "void",
+            "emptied",
+            "an unexpected name",
+        ],
     )
     def test_it_is_refused(
-        self, sales: Sales, process: WorkerProcess, known: tuple[int, int] | None, own: tuple[int, int], changed: dict[str, Any], message: str
+        self,
+        sales: Sales,
+        process: WorkerProcess,
+        known: tuple[int, int] | None,
+        own: tuple[int, int],
+        changed: dict[str, Any],
+        message: str,
     ) -> None:
         sales.write(process, 1, 1, ["a"], tasks=1)
         other = WorkerProcess()
         stores = {} if known is None else {"known_stores": sales.known(*known, 1)}
         failures: list[BaseException] = []
         with pytest.raises(StateMismatchError, match=message) as refused:
-            sales.write(other, *own, ["b"], tasks=1, on_failure=failures.append, **{**stores, **changed})
+            sales.write(
+                other, *own, ["b"], tasks=1, on_failure=failures.append, **{**stores, **changed}
+            )
         assert refused.value.exit_code == 6
         assert failures == [refused.value]
         assert sales.values == ["a"]
@@ -332,13 +427,18 @@ class TestOtherStates:
         tasks now."""
         for task in range(3):
             sales.write(process, 1, 0, ["a"], task=task, tasks=3)
-        with pytest.raises(StateMismatchError, match=r"written by 3 tasks, and it now has 2\n  .*Restore the newer state") as refused:
+        with pytest.raises(
+            StateMismatchError,
+            match=r"written by 3 tasks, and it now has 2\n  .*Restore the newer state",
+        ) as refused:
             sales.write(other, 1, 1, ["a"], task=0, tasks=2)
         assert refused.value.exit_code == 6
         assert sales.values == ["a", "a", "a"]
 
     @pytest.mark.rule(27)
-    def test_a_task_that_is_new_in_a_new_generation_is_refused_as_well(self, sales: Sales, process: WorkerProcess) -> None:
+    def test_a_task_that_is_new_in_a_new_generation_is_refused_as_well(
+        self, sales: Sales, process: WorkerProcess
+    ) -> None:
         sales.write(process, 3, 0, ["a"], tasks=1)
         process.close()
         with pytest.raises(StateMismatchError, match="belongs to generation first"):
@@ -347,7 +447,9 @@ class TestOtherStates:
 
     @pytest.mark.usefixtures("sole_broker")
     @pytest.mark.rule(27)
-    def test_an_emptied_auxiliary_topic_is_not_made_anew(self, sales: Sales, process: WorkerProcess) -> None:
+    def test_an_emptied_auxiliary_topic_is_not_made_anew(
+        self, sales: Sales, process: WorkerProcess
+    ) -> None:
         sales.write(process, 1, 0, ["a"], tasks=1)
         process.close()
         sales.kafka.delete_topic(sales.auxiliary_topic)
@@ -368,21 +470,39 @@ class TestOtherStates:
         sales.write(process, 1, 1, ["a"], tasks=1)
         process.close()
         partitions = auxiliary.AuxiliaryTopic.partitions
-        monkeypatch.setattr(auxiliary.AuxiliaryTopic, "partitions", lambda self, **asks: partitions(self, **asks) if asks else 0)
+        monkeypatch.setattr(
+            auxiliary.AuxiliaryTopic,
+            "partitions",
+            lambda self, **asks: partitions(self, **asks) if asks else 0,
+        )
         sales.write(process, 2, 0, ["b"], tasks=1)
         assert sales.values == ["a", "b"]
 
-    def test_a_topic_shared_by_two_components_is_refused(self, sales: Sales, process: WorkerProcess) -> None:
+    def test_a_topic_shared_by_two_components_is_refused(
+        self, sales: Sales, process: WorkerProcess
+    ) -> None:
         sales.write(process, 1, 0, ["a"], sink=sales.sink(transactions_topic=f"{sales.topic}-tx"))
         rival = Sales(sales.kafka)
-        with pytest.raises(SetupError, match=f"is that of component 'write' of topology '{sales.topology_id}'.*\n.*transactions_topic of its own"):
-            rival.write(process, 1, 0, ["b"], task=1, sink=rival.sink(transactions_topic=f"{sales.topic}-tx"))
+        with pytest.raises(
+            SetupError,
+            match=f"is that of component 'write' of topology '{sales.topology_id}'.*\n.*transactions_topic of its own",
+        ):
+            rival.write(
+                process,
+                1,
+                0,
+                ["b"],
+                task=1,
+                sink=rival.sink(transactions_topic=f"{sales.topic}-tx"),
+            )
 
     def test_a_record_of_another_program_in_the_auxiliary_topic_is_refused(
         self, sales: Sales, process: WorkerProcess, other: WorkerProcess
     ) -> None:
         sales.write(process, 1, 0, ["a"])
         sales.kafka.produce(sales.auxiliary_topic, ["who am I?"], key=b"k")
-        with pytest.raises(StateMismatchError, match=r"cannot be read: it is no record of a sink, but b'who am I"):
+        with pytest.raises(
+            StateMismatchError, match=r"cannot be read: it is no record of a sink, but b'who am I"
+        ):
             sales.write(other, 2, 0, ["b"])
         assert sales.values == ["a"]

@@ -41,7 +41,9 @@ class Shop:
 
     def parts(self, partitions: int, **options: Any) -> ForeachWriter:
         """What a query of partitions is given, as an executor gets it."""
-        writer: ForeachWriter = pickle.loads(pickle.dumps(self.sink().foreach_writer(self.query, partitions=partitions, **options)))
+        writer: ForeachWriter = pickle.loads(
+            pickle.dumps(self.sink().foreach_writer(self.query, partitions=partitions, **options))
+        )
         return writer
 
     def clear(self, component: str) -> None:
@@ -60,7 +62,6 @@ def shop(kafka: KafkaServer) -> Shop:
     return Shop(kafka)
 
 
-
 class TestWholeBatches:
     @pytest.mark.rule(28)
     def test_a_batch_that_comes_again_is_written_once(self, shop: Shop) -> None:
@@ -74,14 +75,19 @@ class TestWholeBatches:
     @pytest.mark.rule(28)
     def test_a_batch_that_comes_again_with_other_rows_is_refused(self, shop: Shop) -> None:
         shop.whole()(Frame([(1, 10), (2, 20)]), 0)
-        with pytest.raises(StateMismatchError, match=r"(?s)wrote 2 rows .* now has 1\n.*mend the query.*cannot be removed.*begin_at=0\."):
+        with pytest.raises(
+            StateMismatchError,
+            match=r"(?s)wrote 2 rows .* now has 1\n.*mend the query.*cannot be removed.*begin_at=0\.",
+        ):
             shop.whole()(Frame([(1, 10)]), 0)
         assert shop.rows == [(1, 10), (2, 20)]
 
     @pytest.mark.in_gate("first", "None")
     @pytest.mark.rule(29)
     @pytest.mark.parametrize("checkpoint", ["first", "second", None])
-    def test_a_checkpoint_that_is_new_or_older_is_refused_with_what_to_type(self, shop: Shop, checkpoint: str | None) -> None:
+    def test_a_checkpoint_that_is_new_or_older_is_refused_with_what_to_type(
+        self, shop: Shop, checkpoint: str | None
+    ) -> None:
         for batch in range(3):
             shop.whole()(Frame([(batch, 1)]), batch)
         said = rf"(?s)does not go with batch 0 of query '{shop.query}'.*txtopo store clear kafka:.* {shop.query}"
@@ -93,7 +99,9 @@ class TestWholeBatches:
     @pytest.mark.in_gate("None")
     @pytest.mark.rule(28)
     @pytest.mark.parametrize("checkpoint", ["second", None])
-    def test_a_query_that_is_forgotten_begins_anew_in_the_process_that_wrote_it(self, shop: Shop, checkpoint: str | None) -> None:
+    def test_a_query_that_is_forgotten_begins_anew_in_the_process_that_wrote_it(
+        self, shop: Shop, checkpoint: str | None
+    ) -> None:
         """As in a notebook. Spark Connect does not tell one checkpoint from another."""
         for now, batches in (("first" if checkpoint else None, 1), (checkpoint, 2)):
             for batch in range(batches):
@@ -103,8 +111,12 @@ class TestWholeBatches:
 
     @pytest.mark.usefixtures("sole_broker")
     @pytest.mark.rule(27)
-    def test_an_auxiliary_topic_that_was_emptied_or_is_an_older_copy_is_refused(self, shop: Shop) -> None:
-        with pytest.raises(StateMismatchError, match=rf"(?s)batch 5 of query '{shop.query}'.*begin_at=N"):
+    def test_an_auxiliary_topic_that_was_emptied_or_is_an_older_copy_is_refused(
+        self, shop: Shop
+    ) -> None:
+        with pytest.raises(
+            StateMismatchError, match=rf"(?s)batch 5 of query '{shop.query}'.*begin_at=N"
+        ):
             shop.whole()(Frame([(5, 5)]), 5)
         shop.whole(begin_at=5)(Frame([(5, 5)]), 5)
         shop.whole(begin_at=5)(Frame([(6, 6)]), 6)
@@ -118,8 +130,12 @@ class TestWholeBatches:
             shop.whole(begin_at=begin_at)(Frame([(batch, batch)]), batch)
         assert shop.rows == [(n, n) for n in (0, 1, 8, 9)]
 
-    def test_a_row_that_is_refused_fails_the_query_and_nothing_of_its_batch_is_kept(self, shop: Shop) -> None:
-        with pytest.raises(RowRefusedError, match=f"row 2 of component '{shop.query}', .*plain values are"):
+    def test_a_row_that_is_refused_fails_the_query_and_nothing_of_its_batch_is_kept(
+        self, shop: Shop
+    ) -> None:
+        with pytest.raises(
+            RowRefusedError, match=f"row 2 of component '{shop.query}', .*plain values are"
+        ):
             shop.whole()(Frame([(1, 1), (2, {1})]), 0)
         with pytest.raises(UsageError, match="gets no field 'id'; there are"):
             shop.whole()(Frame([(1,)], columns=["cents"]), 0)
@@ -129,7 +145,9 @@ class TestWholeBatches:
 
 class TestPartitions:
     @pytest.mark.rule(28)
-    def test_partitions_of_an_epoch_that_comes_again_are_written_once_each(self, shop: Shop) -> None:
+    def test_partitions_of_an_epoch_that_comes_again_are_written_once_each(
+        self, shop: Shop
+    ) -> None:
         part(shop.parts(3), 1, 0, [(1, 0)])
         part(shop.parts(3), 0, 0, [(2, 0)], error=ValueError("the task failed"))
         for partition in range(3):
@@ -143,7 +161,9 @@ class TestPartitions:
     @pytest.mark.in_gate("1")
     @pytest.mark.rule(28)
     @pytest.mark.parametrize("handed_over", [0, 1, 2])
-    def test_a_part_of_a_partition_never_passes_for_the_whole(self, shop: Shop, handed_over: int) -> None:
+    def test_a_part_of_a_partition_never_passes_for_the_whole(
+        self, shop: Shop, handed_over: int
+    ) -> None:
         """Spark ends a partition whose task failed as if the partition were complete."""
         part(shop.parts(1), 0, 0, [(0, 0)])
         rows = [(1, 0), (2, 0), (3, 0)]
@@ -169,7 +189,10 @@ class TestPartitions:
             part(shop.parts(before), partition, 0, [(0, 0)] if partition == 0 else [])
         part(shop.parts(before), 0, 1, [(1, 1)])
         for partition in range(now):
-            with pytest.raises(StateMismatchError, match=f"begun with {before} partitions, and now has {now}\n.*partitions={before}"):
+            with pytest.raises(
+                StateMismatchError,
+                match=f"begun with {before} partitions, and now has {now}\n.*partitions={before}",
+            ):
                 part(shop.parts(now), partition, 1, [(2, 1)])
         for partition in range(1, before):
             part(shop.parts(before), partition, 1, [(2, 1)] if partition == 1 else [])
@@ -177,18 +200,28 @@ class TestPartitions:
         assert shop.rows == [(0, 0), (1, 1), (2, 1), (3, 2)]
 
     @pytest.mark.rule(27, 34)
-    def test_an_auxiliary_topic_that_lacks_what_one_partition_wrote_is_refused_there(self, shop: Shop) -> None:
+    def test_an_auxiliary_topic_that_lacks_what_one_partition_wrote_is_refused_there(
+        self, shop: Shop
+    ) -> None:
         for partition, epoch in ((0, 0), (1, 0), (2, 0), (0, 1), (2, 1)):
             part(shop.parts(3), partition, epoch, [(partition, epoch)])
-        with pytest.raises(StateMismatchError, match=r"(?s)is behind: .* has recorded 2:0.*fewer partitions than partitions=N"):
+        with pytest.raises(
+            StateMismatchError,
+            match=r"(?s)is behind: .* has recorded 2:0.*fewer partitions than partitions=N",
+        ):
             part(shop.parts(3), 1, 2, [(1, 2)])
         assert len(shop.rows) == 5
 
     @pytest.mark.rule(34)
-    def test_a_stream_with_fewer_partitions_than_was_said_goes_on_as_the_refusal_says(self, shop: Shop) -> None:
+    def test_a_stream_with_fewer_partitions_than_was_said_goes_on_as_the_refusal_says(
+        self, shop: Shop
+    ) -> None:
         part(shop.parts(3), 0, 0, [(0, 0)])
         forget_resources()
-        with pytest.raises(StateMismatchError, match=r"partitions=N says, give their number, and with it begin_at=1\."):
+        with pytest.raises(
+            StateMismatchError,
+            match=r"partitions=N says, give their number, and with it begin_at=1\.",
+        ):
             part(shop.parts(1), 0, 1, [(0, 1)])
         for epoch in (1, 2):
             part(shop.parts(1, begin_at=1), 0, epoch, [(0, epoch)])

@@ -19,13 +19,19 @@ NAMES = pytest.mark.parametrize("name", ["plain-kafka", "opaque-kafka"])
 
 @pytest.mark.in_gate("opaque-*")
 @NAMES
-def test_every_record_of_a_topic_counts_once_and_a_second_run_goes_on(cluster: LocalCluster, kafka: KafkaServer, tmp_path: Path, name: str) -> None:
+def test_every_record_of_a_topic_counts_once_and_a_second_run_goes_on(
+    cluster: LocalCluster, kafka: KafkaServer, tmp_path: Path, name: str
+) -> None:
     topic = kafka.new_topic(partitions=3)
     for partition in range(3):
         kafka.produce(topic, [f"{partition}-{n}" for n in range(50)], partition)
     store = store_of(tmp_path, name)
 
-    first = run_to_idle(cluster, make_topology(tmp_path, name, kafka.servers, topic, records_per_batch=20), max_spout_pending=3)
+    first = run_to_idle(
+        cluster,
+        make_topology(tmp_path, name, kafka.servers, topic, records_per_batch=20),
+        max_spout_pending=3,
+    )
     assert first.status().committed == 3
     assert dict(first.status().lag) == {f"{topic}/{partition}": 0 for partition in range(3)}
     expected = {(partition, n, f"{partition}-{n}"): 1 for partition in range(3) for n in range(50)}
@@ -37,7 +43,9 @@ def test_every_record_of_a_topic_counts_once_and_a_second_run_goes_on(cluster: L
 
 @pytest.mark.in_gate("plain-*")
 @NAMES
-def test_a_topic_that_is_made_again_stops_the_run_with_exit_code_2(cluster: LocalCluster, kafka: KafkaServer, tmp_path: Path, name: str) -> None:
+def test_a_topic_that_is_made_again_stops_the_run_with_exit_code_2(
+    cluster: LocalCluster, kafka: KafkaServer, tmp_path: Path, name: str
+) -> None:
     topic = kafka.new_topic()
     kafka.produce(topic, ["a", "b"])
     name = f"{name}-again"
@@ -46,13 +54,18 @@ def test_a_topic_that_is_made_again_stops_the_run_with_exit_code_2(cluster: Loca
     kafka.new_topic(topic)
     kafka.produce(topic, ["c", "d", "e"])
     run = cluster.submit_topology(name, fast(), make_topology(tmp_path, name, kafka.servers, topic))
-    with pytest.raises(InputError, match=rf"topic {topic}, partition 0, read up to offset 2: the topic was deleted and made again") as stopped:
+    with pytest.raises(
+        InputError,
+        match=rf"topic {topic}, partition 0, read up to offset 2: the topic was deleted and made again",
+    ) as stopped:
         run.join(PATIENCE_S)
     assert stopped.value.exit_code == 2
     assert dict(store_of(tmp_path, name).items()) == {(0, 0, "a"): 1, (0, 1, "b"): 1}
 
 
-def test_what_was_lost_is_in_the_status(cluster: LocalCluster, kafka: KafkaServer, tmp_path: Path) -> None:
+def test_what_was_lost_is_in_the_status(
+    cluster: LocalCluster, kafka: KafkaServer, tmp_path: Path
+) -> None:
     topic, name = kafka.new_topic(), "opaque-kafka-lost"
     kafka.produce(topic, ["a", "b"])
     run_to_idle(cluster, make_topology(tmp_path, name, kafka.servers, topic, lost="skip"))
@@ -61,4 +74,8 @@ def test_what_was_lost_is_in_the_status(cluster: LocalCluster, kafka: KafkaServe
     deleted.result(PATIENCE_S)
     run = run_to_idle(cluster, make_topology(tmp_path, name, kafka.servers, topic, lost="skip"))
     assert dict(run.status().lost) == {f"{topic}/0": 2}
-    assert dict(store_of(tmp_path, name).items()) == {(0, 0, "a"): 1, (0, 1, "b"): 1, (0, 4, "e"): 1}
+    assert dict(store_of(tmp_path, name).items()) == {
+        (0, 0, "a"): 1,
+        (0, 1, "b"): 1,
+        (0, 4, "e"): 1,
+    }

@@ -18,7 +18,11 @@ from txtopo.connectors.kafka.source import LogChangedError
 from txtopo.errors import FailedException
 
 pytestmark = pytest.mark.thorough
-KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout], ids=["transactional", "opaque"])
+KINDS = pytest.mark.parametrize(
+    "kind",
+    [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout],
+    ids=["transactional", "opaque"],
+)
 REFRESH_S = 30.0
 BEFORE = 20
 """Offsets of each topic before the accident."""
@@ -50,9 +54,17 @@ class Accident:
         self._after.append((topic, size, regrown, is_aborted))
         return topic
 
-    def drive(self, kind: Any, topic: str, read: int = READ, is_warm: bool = False, **arguments: Any) -> Drive:
+    def drive(
+        self, kind: Any, topic: str, read: int = READ, is_warm: bool = False, **arguments: Any
+    ) -> Drive:
         """A spout that has read the first records; ``read`` is a multiple of 5."""
-        drive = Drive(kind(self.kafka.servers, topic, **{"format": "text", "refresh_s": REFRESH_S, "records_per_batch": 5, **arguments}))
+        drive = Drive(
+            kind(
+                self.kafka.servers,
+                topic,
+                **{"format": "text", "refresh_s": REFRESH_S, "records_per_batch": 5, **arguments},
+            )
+        )
         self.drives.append(drive)
         rows: list[Any] = []
         while len(rows) < read:
@@ -104,13 +116,21 @@ def accident() -> Iterator[dict[str, Any]]:
                 cases[f"skip, {shape}"] = accident.drive(kind, topic, lost="skip")
         topic = accident.topic(0, BEFORE + 10)
         for is_warm in (True, False):
-            cases[f"planned, {kind.__name__}, {is_warm}"] = _planned(accident.drive(kind, topic, is_warm=is_warm))
+            cases[f"planned, {kind.__name__}, {is_warm}"] = _planned(
+                accident.drive(kind, topic, is_warm=is_warm)
+            )
         # The end of the planned range is lost, and in its place are records that no reader sees.
-        cases[f"hidden, {kind.__name__}"] = _planned(accident.drive(kind, accident.topic(CUT - 2, 12, is_aborted=True)))
-        cases[f"ends in the range, {kind.__name__}"] = _planned(accident.drive(kind, accident.topic(CUT - 2)))
+        cases[f"hidden, {kind.__name__}"] = _planned(
+            accident.drive(kind, accident.topic(CUT - 2, 12, is_aborted=True))
+        )
+        cases[f"ends in the range, {kind.__name__}"] = _planned(
+            accident.drive(kind, accident.topic(CUT - 2))
+        )
         cases[f"intact, {kind.__name__}"] = accident.drive(kind, accident.topic(CUT, 5))
         cases[f"whole, {kind.__name__}"] = accident.drive(kind, accident.topic(BEFORE, 5))
-    cases["cut, skip"] = accident.drive(OpaqueKafkaTransactionalSpout, accident.topic(CUT, BEFORE), BEFORE, lost="skip")
+    cases["cut, skip"] = accident.drive(
+        OpaqueKafkaTransactionalSpout, accident.topic(CUT, BEFORE), BEFORE, lost="skip"
+    )
     cases["cut"] = accident.drive(KafkaTransactionalSpout, accident.topic(CUT, BEFORE), BEFORE)
     accident.happen()
     yield cases
@@ -141,19 +161,28 @@ def go_on(drive: Drive) -> list[Any]:
 
 @KINDS
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_log_that_was_lost_stops_the_spout_however_far_it_has_regrown(accident: dict[str, Any], kind: Any, shape: str) -> None:
+def test_a_log_that_was_lost_stops_the_spout_however_far_it_has_regrown(
+    accident: dict[str, Any], kind: Any, shape: str
+) -> None:
     drive = accident[f"idle, {shape}, {kind.__name__}"]
     place = r"partition 0, (read up to offset 10|offsets 10 to 15)"
-    with pytest.raises(LogChangedError, match=rf"{place}: the log was truncated(.|\n)*txtopo state reset"):
+    with pytest.raises(
+        LogChangedError, match=rf"{place}: the log was truncated(.|\n)*txtopo state reset"
+    ):
         go_on(drive)
     drive.restart()
-    with pytest.raises(LogChangedError, match=r"partition 0, read up to offset 10: the log was truncated(.|\n)*txtopo state reset"):
+    with pytest.raises(
+        LogChangedError,
+        match=r"partition 0, read up to offset 10: the log was truncated(.|\n)*txtopo state reset",
+    ):
         go_on(drive)
     assert drive.positions[0]["end"] == READ
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_skip_reads_every_new_record_of_a_log_that_was_lost(accident: dict[str, Any], shape: str) -> None:
+def test_skip_reads_every_new_record_of_a_log_that_was_lost(
+    accident: dict[str, Any], shape: str
+) -> None:
     drive = accident[f"skip, {shape}"]
     assert go_on(drive) == numbered(0, SHAPES[shape], "new")
     (lost,) = drive.planner.lost(drive.positions).values()
@@ -165,13 +194,18 @@ def test_skip_reads_on_where_the_log_was_cut(accident: dict[str, Any]) -> None:
 
 
 def test_a_log_that_was_cut_before_the_position_stops_the_spout(accident: dict[str, Any]) -> None:
-    with pytest.raises(LogChangedError, match=f"(read up to offset {BEFORE}|offsets {BEFORE} to {BEFORE + 5}): the log was truncated"):
+    with pytest.raises(
+        LogChangedError,
+        match=f"(read up to offset {BEFORE}|offsets {BEFORE} to {BEFORE + 5}): the log was truncated",
+    ):
         go_on(accident["cut"])
 
 
 @KINDS
 @pytest.mark.parametrize("is_warm", [True, False], ids=["kept consumer", "fresh consumer"])
-def test_a_batch_planned_before_the_loss_reads_no_other_records(accident: dict[str, Any], kind: Any, is_warm: bool) -> None:
+def test_a_batch_planned_before_the_loss_reads_no_other_records(
+    accident: dict[str, Any], kind: Any, is_warm: bool
+) -> None:
     drive, plan = accident[f"planned, {kind.__name__}, {is_warm}"]
     if is_warm:
         # The records were fetched ahead, before the loss.
@@ -206,12 +240,19 @@ def test_a_loss_behind_the_position_is_none(accident: dict[str, Any], kind: Any)
 
 
 @KINDS
-def test_a_broker_that_was_killed_and_lost_nothing_is_no_change(accident: dict[str, Any], kind: Any) -> None:
-    assert go_on(accident[f"whole, {kind.__name__}"]) == [*numbered(READ, BEFORE), *numbered(0, 5, "new")]
+def test_a_broker_that_was_killed_and_lost_nothing_is_no_change(
+    accident: dict[str, Any], kind: Any
+) -> None:
+    assert go_on(accident[f"whole, {kind.__name__}"]) == [
+        *numbered(READ, BEFORE),
+        *numbered(0, 5, "new"),
+    ]
 
 
 @KINDS
-def test_an_end_that_lags_behind_a_change_of_leaders_is_no_loss(kafka: KafkaServer, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_that_lags_behind_a_change_of_leaders_is_no_loss(
+    kafka: KafkaServer, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = kafka.new_topic()
     kafka.produce(topic, numbered(0, 5))
     drive = Drive(kind(kafka.servers, topic, format="text", refresh_s=REFRESH_S))

@@ -16,7 +16,9 @@ from txtopo import LocalCluster
 
 
 @pytest.mark.rule(3, 23, 25, 28)
-def test_a_transaction_whose_record_was_killed_counts_once(shared_cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_transaction_whose_record_was_killed_counts_once(
+    shared_cluster: LocalCluster, tmp_path: Path
+) -> None:
     """The next driver has the Spark of ``shared_cluster``, and a ZooKeeper of its own on the killed
     driver's data."""
     kill = "apply.after@2"
@@ -26,7 +28,11 @@ def test_a_transaction_whose_record_was_killed_counts_once(shared_cluster: Local
     store = transactional_global_count.open_store(tmp_path / "store.db")
     assert store.get("GLOBAL-COUNT") == 16
     with LocalCluster(master="local[2]", data_dir=tmp_path / "zookeeper") as cluster:
-        run = cluster.submit_topology("global-count", fast(max_spout_pending=3, until="exhausted"), drivers.make("global-count", tmp_path))
+        run = cluster.submit_topology(
+            "global-count",
+            fast(max_spout_pending=3, until="exhausted"),
+            drivers.make("global-count", tmp_path),
+        )
         assert run.began is not None
         last = run.join(PATIENCE_S)
     assert (run.began.current, last.committed, last.current, last.epoch) == (2, 2, 4, 2)

@@ -40,7 +40,13 @@ class AddsTwice(BaseTransactionalBolt, ICommitter):
     def __init__(self, path: Path) -> None:
         self.store, self.copies = SqliteStore(path / "sums.db", "sums"), path / "copies"
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt, self.sum = context, attempt, 0
 
     def execute(self, tup: Tuple) -> None:
@@ -56,11 +62,15 @@ class AddsTwice(BaseTransactionalBolt, ICommitter):
         return (old or 0) + self.sum
 
     def copy(self) -> None:
-        with contextlib.closing(sqlite3.connect(self.store.path, timeout=PATIENCE_S, isolation_level=None)) as source:
+        with contextlib.closing(
+            sqlite3.connect(self.store.path, timeout=PATIENCE_S, isolation_level=None)
+        ) as source:
             # Held against the other task: copies are numbered in the order of the commits.
             source.execute("BEGIN IMMEDIATE")
             number = len(list(self.copies.glob(f"{self.attempt.txid}-*.db")))
-            with contextlib.closing(sqlite3.connect(self.copies / f"{self.attempt.txid}-{number}.db")) as copied:
+            with contextlib.closing(
+                sqlite3.connect(self.copies / f"{self.attempt.txid}-{number}.db")
+            ) as copied:
                 with contextlib.closing(sqlite3.connect(self.store.path)) as reader:
                     reader.backup(copied)
 
@@ -78,7 +88,9 @@ def fail_over(store: SqliteStore, copy: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.rule(27, 34)
-def test_a_copy_taken_between_two_commits_of_a_transaction_is_refused_and_a_complete_one_goes_on(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_copy_taken_between_two_commits_of_a_transaction_is_refused_and_a_complete_one_goes_on(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     (tmp_path / "copies").mkdir()
     bolt = AddsTwice(tmp_path)
     spout = MemoryTransactionalSpout({0: [(1,), (10,), (2,), (20,)]}, Fields("n"), 2)
@@ -93,10 +105,15 @@ def test_a_copy_taken_between_two_commits_of_a_transaction_is_refused_and_a_comp
         fail_over(bolt.store, copy)
         before = dict(bolt.store.items())
         run = cluster.submit_topology("lagging", fast(), topology)
-        with pytest.raises(StateMismatchError, match=r"is behind: it holds [123] store transactions .* has recorded 4") as caught:
+        with pytest.raises(
+            StateMismatchError,
+            match=r"is behind: it holds [123] store transactions .* has recorded 4",
+        ) as caught:
             run.join(PATIENCE_S)
         assert (caught.value.exit_code, dict(bolt.store.items())) == (6, before)
     fail_over(bolt.store, copies[-1])
     run_to_idle(cluster, topology)
     values = dict(bolt.store.items())
-    assert {block: sum(values[task, block] for task in range(TASKS)) for block in range(BLOCKS)} == {0: 66, 1: 66}
+    assert {
+        block: sum(values[task, block] for task in range(TASKS)) for block in range(BLOCKS)
+    } == {0: 66, 1: 66}

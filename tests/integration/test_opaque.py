@@ -50,8 +50,19 @@ class Shards(BaseOpaquePartitionedTransactionalSpout):
     numbers are written into the journal.
     """
 
-    def __init__(self, place: Path, sizes: Iterable[int], take: int, amounts: Mapping[tuple[int, int], int] | None = None) -> None:
-        self.file, self.journal, self.take, self.amounts = place / "shards.json", Journal(place / "emitted"), take, amounts or {}
+    def __init__(
+        self,
+        place: Path,
+        sizes: Iterable[int],
+        take: int,
+        amounts: Mapping[tuple[int, int], int] | None = None,
+    ) -> None:
+        self.file, self.journal, self.take, self.amounts = (
+            place / "shards.json",
+            Journal(place / "emitted"),
+            take,
+            amounts or {},
+        )
         self.resize(*sizes)
 
     def resize(self, *sizes: int) -> None:
@@ -65,10 +76,14 @@ class Shards(BaseOpaquePartitionedTransactionalSpout):
         sizes: list[int] = json.loads(self.file.read_text())
         return sizes
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> OpaquePartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> OpaquePartitionedSpoutCoordinator:
         return _ShardsCoordinator(self, context)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> OpaquePartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> OpaquePartitionedSpoutEmitter:
         return _ShardsEmitter(self)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -81,7 +96,9 @@ class _ShardsCoordinator(OpaquePartitionedSpoutCoordinator):
 
     def is_ready(self) -> bool:
         last = self.context.last_metadata
-        return any(size > (last[p]["to"] if p in last else 0) for p, size in enumerate(self.spout.sizes()))
+        return any(
+            size > (last[p]["to"] if p in last else 0) for p, size in enumerate(self.spout.sizes())
+        )
 
 
 class _ShardsEmitter(OpaquePartitionedSpoutEmitter):
@@ -91,7 +108,13 @@ class _ShardsEmitter(OpaquePartitionedSpoutEmitter):
     def num_partitions(self) -> int:
         return len(self.spout.sizes())
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         begin = 0 if last_metadata is None else last_metadata["to"]
         amount = self.spout.amounts.get((attempt.txid, attempt.attempt_id), self.spout.take)
         end = min(begin + amount, self.spout.sizes()[partition])
@@ -107,7 +130,9 @@ class FailsWhenFollowed(Keep):
     """Fails the first attempt at transaction 1 before its write, but not before ``awaited`` is in
     the journal of the spout."""
 
-    def __init__(self, store: SqliteStore, journal: Journal, emitted: Journal, awaited: str) -> None:
+    def __init__(
+        self, store: SqliteStore, journal: Journal, emitted: Journal, awaited: str
+    ) -> None:
         super().__init__(store, journal)
         self.emitted, self.awaited = emitted, awaited
 
@@ -133,20 +158,30 @@ def kept_numbers(store: SqliteStore) -> list[int]:
 
 
 @pytest.mark.rule(4, 6, 18, 20)
-def test_after_a_is_replayed_with_less_b_begins_where_a_now_ends(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_after_a_is_replayed_with_less_b_begins_where_a_now_ends(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     """A is 0 to 49 and B 50 to 99. When B is emitted, A fails and is replayed as 0 to 39: B is then
     40 to 89, and nothing is skipped."""
     spout = Shards(tmp_path, [140], 50, {(1, 1): 40})
-    keep = FailsWhenFollowed(opaque_store(tmp_path), Journal(tmp_path / "journal"), spout.journal, "2:0 shard 0 50-100")
+    keep = FailsWhenFollowed(
+        opaque_store(tmp_path), Journal(tmp_path / "journal"), spout.journal, "2:0 shard 0 50-100"
+    )
     run_to_idle(cluster, keeping_topology("a-b-c", spout, keep), max_spout_pending=2)
     expected = {1: range(40), 2: range(40, 90), 3: range(90, 140)}
     assert batches(keep.store) == {txid: list(numbers) for txid, numbers in expected.items()}
 
 
 @pytest.mark.rule(4, 19, 21)
-def test_partitions_appear_vanish_and_return_and_none_keeps_the_position(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_partitions_appear_vanish_and_return_and_none_keeps_the_position(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     spout, store = Shards(tmp_path, [4], 2), opaque_store(tmp_path)
-    run = cluster.submit_topology("comes-and-goes", fast(), keeping_topology("comes-and-goes", spout, Keep(store, Journal(tmp_path / "journal"))))
+    run = cluster.submit_topology(
+        "comes-and-goes",
+        fast(),
+        keeping_topology("comes-and-goes", spout, Keep(store, Journal(tmp_path / "journal"))),
+    )
     run.wait_until_idle(PATIENCE_S)
     stored = {1: [0, 1], 2: [2, 3]}
     assert batches(store) == stored
@@ -184,10 +219,14 @@ class ShrinksAfterWrite(Keep):
 @pytest.mark.thorough
 @pytest.mark.rule(4, 18, 30)
 @pytest.mark.parametrize("pending", [1, 3])
-def test_a_batch_that_changes_after_its_seal_counts_as_it_is_in_the_end(cluster: LocalCluster, tmp_path: Path, pending: int) -> None:
+def test_a_batch_that_changes_after_its_seal_counts_as_it_is_in_the_end(
+    cluster: LocalCluster, tmp_path: Path, pending: int
+) -> None:
     spout, store = Shards(tmp_path, [9, 20], 3), opaque_store(tmp_path)
     keep = ShrinksAfterWrite(store, Journal(tmp_path / "journal"), spout)
-    run = run_to_idle(cluster, keeping_topology(f"shrinks-{pending}", spout, keep), max_spout_pending=pending)
+    run = run_to_idle(
+        cluster, keeping_topology(f"shrinks-{pending}", spout, keep), max_spout_pending=pending
+    )
     assert run.status().replays >= 1
     assert spout.journal.count("2:0 shard 0 3-6") == 1
     assert batches(store)[2] == [3, 4, 1003, 1004, 1005]
@@ -206,10 +245,16 @@ class Disagreeing(Shards):
 
 
 @pytest.mark.rule(4, 19)
-def test_an_attempt_whose_tasks_disagree_about_the_number_of_partitions_is_replayed(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_an_attempt_whose_tasks_disagree_about_the_number_of_partitions_is_replayed(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     spout, store = Disagreeing(tmp_path, [2, 2], 2), opaque_store(tmp_path)
-    run = run_to_idle(cluster, keeping_topology("disagree", spout, Keep(store, Journal(tmp_path / "journal"))))
-    assert "the tasks of spout 'numbers' saw different numbers of partitions: [2, 3]" in (run.status().last_error or "")
+    run = run_to_idle(
+        cluster, keeping_topology("disagree", spout, Keep(store, Journal(tmp_path / "journal")))
+    )
+    assert "the tasks of spout 'numbers' saw different numbers of partitions: [2, 3]" in (
+        run.status().last_error or ""
+    )
     assert run.status().replays == 1
     assert batches(store) == {1: [0, 1, 1000, 1001]}
 
@@ -225,11 +270,17 @@ class Forgetful(Shards):
 
 
 @pytest.mark.rule(21)
-def test_none_for_a_batch_that_has_tuples_is_refused_naming_component_and_partition(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_none_for_a_batch_that_has_tuples_is_refused_naming_component_and_partition(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     spout = Forgetful(tmp_path, [0, 2], 2)
-    topology = keeping_topology("forgetful", spout, Keep(opaque_store(tmp_path), Journal(tmp_path / "journal")))
+    topology = keeping_topology(
+        "forgetful", spout, Keep(opaque_store(tmp_path), Journal(tmp_path / "journal"))
+    )
     run = cluster.submit_topology("forgetful", fast(), topology)
-    with pytest.raises(MetadataError, match="partition 1 emitted 2 tuples but returned None") as caught:
+    with pytest.raises(
+        MetadataError, match="partition 1 emitted 2 tuples but returned None"
+    ) as caught:
         run.join(PATIENCE_S)
     assert caught.value.component == "numbers"
 
@@ -244,9 +295,18 @@ def numbers_of(*sizes: int) -> dict[int, list[tuple[int]]]:
 
 @pytest.mark.thorough
 @pytest.mark.rule(18, 19, 20, 21)
-def test_a_partition_is_disabled_and_enabled_while_the_topology_runs(cluster: LocalCluster, tmp_path: Path) -> None:
-    spout, store = OpaqueMemoryTransactionalSpout(numbers_of(3, 3), ["n"], 2), opaque_store(tmp_path)
-    run = cluster.submit_topology("switched", fast(), keeping_topology("switched", spout, Keep(store, Journal(tmp_path / "journal"))))
+def test_a_partition_is_disabled_and_enabled_while_the_topology_runs(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    spout, store = (
+        OpaqueMemoryTransactionalSpout(numbers_of(3, 3), ["n"], 2),
+        opaque_store(tmp_path),
+    )
+    run = cluster.submit_topology(
+        "switched",
+        fast(),
+        keeping_topology("switched", spout, Keep(store, Journal(tmp_path / "journal"))),
+    )
     run.wait_until_idle(PATIENCE_S)
     spout.set_disabled(1, True)
     spout.append(1, [(1003,)])
@@ -282,10 +342,16 @@ class LostAfterPlan(OpaqueMemoryTransactionalSpout):
 @pytest.mark.rule(4, 7, 18, 21)
 def test_a_plan_that_cannot_be_emitted_is_made_anew(cluster: LocalCluster, tmp_path: Path) -> None:
     spout, store = LostAfterPlan(numbers_of(6, 6), ["n"], 2), opaque_store(tmp_path)
-    run = cluster.submit_topology("lost-after-plan", fast(), keeping_topology("lost-after-plan", spout, Keep(store, Journal(tmp_path / "journal"))))
+    run = cluster.submit_topology(
+        "lost-after-plan",
+        fast(),
+        keeping_topology("lost-after-plan", spout, Keep(store, Journal(tmp_path / "journal"))),
+    )
     run.wait_until_idle(PATIENCE_S)
     assert batches(store) == {1: [0, 1, 1000, 1001], 2: [2, 3], 3: [4, 5]}
-    assert "partition 1 was disabled after transaction 2 was planned" in (run.status().last_error or "")
+    assert "partition 1 was disabled after transaction 2 was planned" in (
+        run.status().last_error or ""
+    )
     spout.set_disabled(1, False)
     run.wait_until_idle(PATIENCE_S)
     assert run.stop().replays == 1
@@ -303,9 +369,16 @@ class EndsAfterWrite(Keep):
 
 @pytest.mark.thorough
 @pytest.mark.rule(4, 5, 23, 30)
-def test_after_a_restart_a_sealed_batch_may_be_another(cluster: LocalCluster, tmp_path: Path) -> None:
-    spout, store = OpaqueMemoryTransactionalSpout(numbers_of(6, 6), ["n"], 2), opaque_store(tmp_path)
-    topology = keeping_topology("sealed-opaque", spout, EndsAfterWrite(store, Journal(tmp_path / "journal")))
+def test_after_a_restart_a_sealed_batch_may_be_another(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    spout, store = (
+        OpaqueMemoryTransactionalSpout(numbers_of(6, 6), ["n"], 2),
+        opaque_store(tmp_path),
+    )
+    topology = keeping_topology(
+        "sealed-opaque", spout, EndsAfterWrite(store, Journal(tmp_path / "journal"))
+    )
     run = cluster.submit_topology(topology.id, fast(max_spout_pending=3), topology)
     with pytest.raises(UserCodeError, match="ended inside"):
         run.join(PATIENCE_S)
@@ -313,7 +386,9 @@ def test_after_a_restart_a_sealed_batch_may_be_another(cluster: LocalCluster, tm
     spout.set_disabled(0, True)
     spout.set_disabled(1, True)
     cluster.submit_topology(topology.id, fast(max_transactions=1), topology).join(PATIENCE_S)
-    assert batches(store)[2] == [], "a sealed transaction is replayed first, whether or not the spout is ready"
+    assert batches(store)[2] == [], (
+        "a sealed transaction is replayed first, whether or not the spout is ready"
+    )
     spout.set_disabled(0, False)
     spout.set_disabled(1, False)
     run_to_idle(cluster, topology, max_spout_pending=3)
@@ -331,7 +406,13 @@ class CountsIfAny(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore, spout: OpaqueMemoryTransactionalSpout) -> None:
         self.store, self.spout = store, spout
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.counts: dict[int, int] = {}
 
@@ -349,14 +430,21 @@ class CountsIfAny(BaseTransactionalBolt, ICommitter):
 
 
 @pytest.mark.rule(18, 31)
-def test_writes_of_a_failed_attempt_do_not_count_even_if_its_replay_opens_no_store(cluster: LocalCluster, tmp_path: Path) -> None:
-    spout, store = OpaqueMemoryTransactionalSpout({0: [(7,), (7,), (8,)]}, ["n"], 1), opaque_store(tmp_path)
+def test_writes_of_a_failed_attempt_do_not_count_even_if_its_replay_opens_no_store(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    spout, store = (
+        OpaqueMemoryTransactionalSpout({0: [(7,), (7,), (8,)]}, ["n"], 1),
+        opaque_store(tmp_path),
+    )
     builder = TransactionalTopologyBuilder("void", "numbers", spout)
     builder.set_bolt("count", CountsIfAny(store, spout), 2).fields_grouping("numbers", Fields("n"))
     run = cluster.submit_topology("void", fast(), builder.build_topology())
     run.wait_for_txid(2, PATIENCE_S)
     run.wait_until_idle(PATIENCE_S)
-    assert recorded(cluster, "void") == {"count/kept": "1:0"}, "the replay of transaction 2 was to have nothing to write"
+    assert recorded(cluster, "void") == {"count/kept": "1:0"}, (
+        "the replay of transaction 2 was to have nothing to write"
+    )
     spout.set_disabled(0, False)
     run.wait_until_idle(PATIENCE_S)
     assert run.stop().replays == 1

@@ -25,7 +25,13 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.processes import owners, readers
 from tests.servers.ports import free_port, free_ports
 from tests.servers.zookeepers import client_of
-from txtopo import ConfigError, SetupError, ZooKeeperAccessError, ZooKeeperUnavailableError, visible_txid
+from txtopo import (
+    ConfigError,
+    SetupError,
+    ZooKeeperAccessError,
+    ZooKeeperUnavailableError,
+    visible_txid,
+)
 from txtopo.command import cli
 from txtopo.state import credentials, embedded, privacy
 from txtopo.state.zookeeper import ZooKeeperStateStore
@@ -115,7 +121,9 @@ def open_place() -> Iterator[Path]:
 def old_directory(data_dir: Path) -> Path:
     """A data directory as earlier versions made them, with the state of a topology that has
     committed three transactions."""
-    program = readers.RECORDING.replace("EmbeddedZooKeeper(sys.argv[1])", "EmbeddedZooKeeper(sys.argv[1], is_private=False)")
+    program = readers.RECORDING.replace(
+        "EmbeddedZooKeeper(sys.argv[1])", "EmbeddedZooKeeper(sys.argv[1], is_private=False)"
+    )
     with owners.Owner(data_dir, program) as owner:
         assert owner.report()["committed"] == 3
         owner.kill()
@@ -136,16 +144,24 @@ def znodes_open_to_others(client: KazooClient, path: str = "/") -> list[str]:
 
 
 def files_open_to_others(data_dir: Path) -> list[str]:
-    return [str(path) for path in (data_dir, *data_dir.rglob("*")) if stat.S_IMODE(path.stat().st_mode) & 0o077]
+    return [
+        str(path)
+        for path in (data_dir, *data_dir.rglob("*"))
+        if stat.S_IMODE(path.stat().st_mode) & 0o077
+    ]
 
 
 def what_another_user_can_do(hosts: str, data_dir: Path) -> list[str]:
     """Every call that succeeds, or fails for another reason than rights."""
     if os.getuid() != 0:
-        pytest.skip("NOT TESTED: only root can become another user, and show that such a user is kept out")
+        pytest.skip(
+            "NOT TESTED: only root can become another user, and show that such a user is kept out"
+        )
     paths = [str(path) for path in data_dir.rglob("*") if path.is_file()]
     command = [sys.executable, "-c", INTRUDING, hosts, str(data_dir), str(PATIENCE_S), *paths]
-    intruder = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    intruder = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert intruder.returncode == 0, intruder.stderr
     report = json.loads(intruder.stdout)
     assert report["uid"] == NOBODY
@@ -174,7 +190,10 @@ def test_the_same_user_is_let_in_through_the_directory_and_not_through_the_addre
         hosts = owner.report()["hosts"]
         assert cli.main(["status", "--data-dir", str(data_dir), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["topologies"][0]["running"] is True
-        with pytest.raises(ZooKeeperAccessError, match="The ZooKeeper of a data directory is reached by naming the directory"):
+        with pytest.raises(
+            ZooKeeperAccessError,
+            match="The ZooKeeper of a data directory is reached by naming the directory",
+        ):
             visible_txid("words", zookeeper=str(hosts))
         owner.kill()
 
@@ -185,7 +204,9 @@ def test_an_old_directory_is_brought_forward_at_its_first_use(open_place: Path) 
     assert visible_txid("words", data_dir=data_dir) == 3
     copied = shutil.copytree(data_dir, open_place / "copied")
     with embedded.EmbeddedZooKeeper(copied, is_private=False) as zookeeper:
-        assert "set /txtopo/words/current" in what_another_user_can_do(zookeeper.hosts, copied), "what this is about"
+        assert "set /txtopo/words/current" in what_another_user_can_do(zookeeper.hosts, copied), (
+            "what this is about"
+        )
     with owners.Owner(data_dir, readers.RECORDING) as owner:
         report = owner.report()
         assert report["committed"] == 6
@@ -197,25 +218,34 @@ def test_an_old_directory_is_brought_forward_at_its_first_use(open_place: Path) 
 
 
 @pytest.mark.thorough
-def test_a_directory_whose_migration_was_killed_anywhere_is_migrated_by_the_next_owner(open_place: Path) -> None:
+def test_a_directory_whose_migration_was_killed_anywhere_is_migrated_by_the_next_owner(
+    open_place: Path,
+) -> None:
     original = old_directory(open_place / "original")
     left, counts = -1, (0, 1, 6, 12, 1000)
     for count in counts:
         data_dir = shutil.copytree(original, open_place / f"killed-{count}")
         command = [sys.executable, "-c", COMPLETE, str(data_dir), str(count)]
-        killed = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        killed = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
         if killed.returncode == 0:
             left = int(killed.stdout)
             break
         assert killed.returncode == -signal.SIGKILL, killed.stderr
-        with embedded.EmbeddedZooKeeper(data_dir) as zookeeper, client_of(zookeeper.hosts) as client:
+        with (
+            embedded.EmbeddedZooKeeper(data_dir) as zookeeper,
+            client_of(zookeeper.hosts) as client,
+        ):
             assert znodes_open_to_others(client) == [], f"killed after {count}"
         assert visible_txid("words", data_dir=data_dir) == 3
     assert left >= 0, "it came to its end at last"
 
 
 @pytest.mark.thorough
-def test_a_directory_whose_zookeeper_comes_from_an_old_copy_is_brought_forward_again(open_place: Path) -> None:
+def test_a_directory_whose_zookeeper_comes_from_an_old_copy_is_brought_forward_again(
+    open_place: Path,
+) -> None:
     data_dir, copied = open_place / "state", old_directory(open_place / "old")
     with embedded.EmbeddedZooKeeper(data_dir):
         pass
@@ -252,10 +282,15 @@ class Thief:
 
     def __init__(self, port: int, data_dir: Path, how: str = "silent") -> None:
         if os.getuid() != 0:
-            pytest.skip("NOT TESTED: only root can become another user, and show that such a user is kept out")
+            pytest.skip(
+                "NOT TESTED: only root can become another user, and show that such a user is kept out"
+            )
         self.port = port
         self._process = subprocess.Popen(
-            [sys.executable, "-c", THIEF, str(port), how, str(data_dir)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [sys.executable, "-c", THIEF, str(port), how, str(data_dir)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         assert self._process.stdout is not None
         self._said = self._process.stdout
@@ -295,13 +330,21 @@ def test_a_client_sends_nothing_to_another_user_who_has_taken_the_port(tmp_path:
         owner, hosts = credentials.owner_of_directory(tmp_path), zookeeper.hosts
         client = ZooKeeperStateStore(hosts, owner=owner)
     with closing(client), Thief(port_of(hosts), tmp_path) as thief:
-        wait_until(lambda: client._link.refusal is not None, "the client has asked for the user of the port")
-        with pytest.raises(ZooKeeperAccessError, match=r"a process of another user listens \(uid 65534\).*\n.*not told the password"):
+        wait_until(
+            lambda: client._link.refusal is not None,
+            "the client has asked for the user of the port",
+        )
+        with pytest.raises(
+            ZooKeeperAccessError,
+            match=r"a process of another user listens \(uid 65534\).*\n.*not told the password",
+        ):
             PatientStore(hosts, owner=owner)
         assert set(thief.heard()) == {""}
 
 
-def test_a_start_on_a_port_that_another_user_has_taken_goes_to_the_next_port(tmp_path: Path) -> None:
+def test_a_start_on_a_port_that_another_user_has_taken_goes_to_the_next_port(
+    tmp_path: Path,
+) -> None:
     ports = free_ports(2)
     with Thief(ports[0], tmp_path, "answers") as thief:
         chosen = iter(ports)
@@ -310,7 +353,9 @@ def test_a_start_on_a_port_that_another_user_has_taken_goes_to_the_next_port(tmp
         assert set(thief.heard()) <= {""}
 
 
-def test_a_restart_on_a_port_that_another_user_has_taken_fails_and_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_on_a_port_that_another_user_has_taken_fails_and_sends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embedded, "PORT_ATTEMPTS", 1)
     with embedded.EmbeddedZooKeeper(tmp_path, choose_port=free_port) as zookeeper:
         os.kill(zookeeper.pid, signal.SIGKILL)
@@ -322,7 +367,10 @@ def test_a_restart_on_a_port_that_another_user_has_taken_fails_and_sends_nothing
 
 
 def test_a_password_opens_nothing_for_the_next_owner_of_the_directory(tmp_path: Path) -> None:
-    with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, closing(ZooKeeperStateStore(zookeeper.hosts)) as store:
+    with (
+        embedded.EmbeddedZooKeeper(tmp_path) as zookeeper,
+        closing(ZooKeeperStateStore(zookeeper.hosts)) as store,
+    ):
         store.ensure("/words")
         stolen = credentials.owner_of_directory(tmp_path)
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
@@ -332,15 +380,25 @@ def test_a_password_opens_nothing_for_the_next_owner_of_the_directory(tmp_path: 
             assert store.get("/words") is not None
 
 
-def test_a_copy_without_the_file_of_its_user_is_that_of_the_user_who_opens_it(open_place: Path) -> None:
-    with embedded.EmbeddedZooKeeper(open_place / "state") as zookeeper, closing(ZooKeeperStateStore(zookeeper.hosts)) as store:
+def test_a_copy_without_the_file_of_its_user_is_that_of_the_user_who_opens_it(
+    open_place: Path,
+) -> None:
+    with (
+        embedded.EmbeddedZooKeeper(open_place / "state") as zookeeper,
+        closing(ZooKeeperStateStore(zookeeper.hosts)) as store,
+    ):
         store.ensure("/words")
     (open_place / "state" / credentials.OWNER_FILE).unlink()
-    with embedded.EmbeddedZooKeeper(open_place / "state") as zookeeper, closing(ZooKeeperStateStore(zookeeper.hosts)) as store:
+    with (
+        embedded.EmbeddedZooKeeper(open_place / "state") as zookeeper,
+        closing(ZooKeeperStateStore(zookeeper.hosts)) as store,
+    ):
         assert store.children("/") == ["words"]
 
 
-def test_credentials_of_the_user_work_in_a_data_directory_and_so_does_the_directory(tmp_path: Path) -> None:
+def test_credentials_of_the_user_work_in_a_data_directory_and_so_does_the_directory(
+    tmp_path: Path,
+) -> None:
     ann = credentials.Credentials("digest", "ann", "sesame")
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
         with closing(ZooKeeperStateStore(zookeeper.hosts, who=ann)) as store:
@@ -360,16 +418,24 @@ def test_credentials_of_the_user_work_in_a_data_directory_and_so_does_the_direct
         alone.close()
 
 
-def test_a_directory_with_other_things_in_it_keeps_its_mode_and_ours_in_it_are_private(open_place: Path) -> None:
+def test_a_directory_with_other_things_in_it_keeps_its_mode_and_ours_in_it_are_private(
+    open_place: Path,
+) -> None:
     (open_place / "notes.txt").write_text("mine")
     with embedded.EmbeddedZooKeeper(open_place) as zookeeper:
         assert stat.S_IMODE(open_place.stat().st_mode) == 0o755
         assert files_open_to_others(open_place) == [str(open_place), str(open_place / "notes.txt")]
-        paths = [path for path in what_another_user_can_do(zookeeper.hosts, open_place) if "notes.txt" not in path]
+        paths = [
+            path
+            for path in what_another_user_can_do(zookeeper.hosts, open_place)
+            if "notes.txt" not in path
+        ]
         assert paths == ["listed the directory"]
 
 
-def test_a_directory_writable_for_all_users_is_refused_unless_it_is_ours_alone(open_place: Path) -> None:
+def test_a_directory_writable_for_all_users_is_refused_unless_it_is_ours_alone(
+    open_place: Path,
+) -> None:
     data_dir = open_place / "state"
     data_dir.mkdir(mode=0o777)
     with embedded.EmbeddedZooKeeper(data_dir):
@@ -377,7 +443,9 @@ def test_a_directory_writable_for_all_users_is_refused_unless_it_is_ours_alone(o
     shared = open_place / "shared"
     shared.mkdir(mode=0o777)
     (shared / "notes.txt").touch()
-    with pytest.raises(SetupError, match=f"everybody may write to the data directory {shared}.*\n.*chmod o-w"):
+    with pytest.raises(
+        SetupError, match=f"everybody may write to the data directory {shared}.*\n.*chmod o-w"
+    ):
         privacy.close_to_others(shared)
     shared.chmod(0o1777)
     privacy.close_to_others(shared)
@@ -392,7 +460,9 @@ def test_a_file_of_the_user_that_is_damaged_is_told_without_the_password(tmp_pat
     assert caught.value.__suppress_context__
 
 
-def test_the_password_is_in_no_command_line_and_in_nothing_the_server_writes(tmp_path: Path) -> None:
+def test_the_password_is_in_no_command_line_and_in_nothing_the_server_writes(
+    tmp_path: Path,
+) -> None:
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
         with closing(ZooKeeperStateStore(zookeeper.hosts)) as store:
             store.ensure("/words")
@@ -400,15 +470,40 @@ def test_the_password_is_in_no_command_line_and_in_nothing_the_server_writes(tmp
         assert owner is not None
         password = owner.reveal().encode()
         assert len(password) >= 32
-        holding = [path.name for path in tmp_path.rglob("*") if path.is_file() and password in path.read_bytes()]
+        holding = [
+            path.name
+            for path in tmp_path.rglob("*")
+            if path.is_file() and password in path.read_bytes()
+        ]
         lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in owners.processes_of(tmp_path)]
     assert holding == [credentials.OWNER_FILE]
     assert not any(password in line for line in lines)
 
 
-@pytest.mark.parametrize("words", ["srst", "crst", "stmk", "dump", "cons", "mntr", "envi", "wchp", "wchc", "wchs", "isro", "hash", "gtmk"])
-def test_the_server_answers_no_four_letter_words_but_three(server: embedded.EmbeddedZooKeeper, words: str) -> None:
-    with socket.create_connection(("127.0.0.1", int(server.hosts.partition(":")[2])), PATIENCE_S) as connection:
+@pytest.mark.parametrize(
+    "words",
+    [
+        "srst",
+        "crst",
+        "stmk",
+        "dump",
+        "cons",
+        "mntr",
+        "envi",
+        "wchp",
+        "wchc",
+        "wchs",
+        "isro",
+        "hash",
+        "gtmk",
+    ],
+)
+def test_the_server_answers_no_four_letter_words_but_three(
+    server: embedded.EmbeddedZooKeeper, words: str
+) -> None:
+    with socket.create_connection(
+        ("127.0.0.1", int(server.hosts.partition(":")[2])), PATIENCE_S
+    ) as connection:
         connection.sendall(words.encode())
         answer = connection.makefile("rb").read()
     assert b"not executed because it is not in the whitelist" in answer

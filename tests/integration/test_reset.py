@@ -75,7 +75,11 @@ MAKERS: dict[str, Callable[[Path], Any]] = {
 
 
 def topology(destination: Any) -> Any:
-    builder = TransactionalTopologyBuilder("reset", "numbers", MemoryTransactionalSpout({0: ROWS}, Fields("id", "cents"), take_per_partition=4))
+    builder = TransactionalTopologyBuilder(
+        "reset",
+        "numbers",
+        MemoryTransactionalSpout({0: ROWS}, Fields("id", "cents"), take_per_partition=4),
+    )
     if hasattr(destination, "finish_batch"):
         builder.set_bolt("write", destination, 2).fields_grouping("numbers", Fields("id"))
     else:
@@ -87,7 +91,9 @@ def contents(destination: Any) -> list[Any]:
     if isinstance(destination, KafkaSink):
         return kafka.running_server().values(destination.shape.topic)
     if hasattr(destination, "ledger"):
-        return sinks.Shop(getattr(destination.ledger, "url", "") or destination.ledger.path, None).sales
+        return sinks.Shop(
+            getattr(destination.ledger, "url", "") or destination.ledger.path, None
+        ).sales
     return list(destination.items())
 
 
@@ -104,7 +110,12 @@ def test_the_next_run_begins_anew(kind: str, tmp_path: Path) -> None:
     assert not [line for line in lines if "only you can empty" in line or "does not have" in line]
     is_sink = hasattr(destination, "finish_batch")
     if is_sink:
-        assert any(line.startswith(f"would stay: the rows in {places_of(graph).rows_left('reset')[0]}, which are yours") for line in lines)
+        assert any(
+            line.startswith(
+                f"would stay: the rows in {places_of(graph).rows_left('reset')[0]}, which are yours"
+            )
+            for line in lines
+        )
         with pytest.raises(UsageError, match="are not empty, and are yours"):
             reset(graph, opened, "memory", leave_rows=False, execute=True)
         assert kept.fences() != []
@@ -115,12 +126,21 @@ def test_the_next_run_begins_anew(kind: str, tmp_path: Path) -> None:
     assert sorted(map(repr, again)) == sorted(map(repr, [*first, *first] if is_sink else first))
 
 
-def test_each_of_two_kafka_sinks_is_reset_and_a_topic_without_rows_of_the_topology_is_no_hindrance() -> None:
+def test_each_of_two_kafka_sinks_is_reset_and_a_topic_without_rows_of_the_topology_is_no_hindrance() -> (
+    None
+):
     server, state = kafka.running_server(), MemoryServer()
     own = server.new_topic()
     server.produce(own, ["of another program"])
-    sinks = [KafkaSink(server.servers, own, format="json", name="a"), KafkaSink(server.servers, server.new_topic(), format="json", name="b")]
-    builder = TransactionalTopologyBuilder("reset-two", "numbers", MemoryTransactionalSpout({0: ROWS}, Fields("id", "cents"), take_per_partition=4))
+    sinks = [
+        KafkaSink(server.servers, own, format="json", name="a"),
+        KafkaSink(server.servers, server.new_topic(), format="json", name="b"),
+    ]
+    builder = TransactionalTopologyBuilder(
+        "reset-two",
+        "numbers",
+        MemoryTransactionalSpout({0: ROWS}, Fields("id", "cents"), take_per_partition=4),
+    )
     for number, sink in enumerate(sinks):
         builder.set_bolt(f"write-{number}", sink).global_grouping("numbers")
     graph, opened = builder.build_topology(), Opened(MemoryStateStore(state), "memory", True)
@@ -134,14 +154,24 @@ def test_each_of_two_kafka_sinks_is_reset_and_a_topic_without_rows_of_the_topolo
 
 def test_every_destination_of_the_library_is_reset_here(tmp_path: Path) -> None:
     for module in pkgutil.walk_packages(txtopo.__path__, "txtopo."):
-        if not module.name.startswith(("txtopo.testing", "txtopo.demo")) and not module.name.endswith("__main__"):
+        if not module.name.startswith(
+            ("txtopo.testing", "txtopo.demo")
+        ) and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     known, waiting = set[str](), [Destination]
     while waiting:
         cls = waiting.pop()
         waiting.extend(cls.__subclasses__())
         is_for_tests = cls.__module__.startswith("txtopo.testing") or issubclass(cls, SimulatedSink)
-        if cls.__module__.startswith("txtopo.") and not is_for_tests and not inspect.isabstract(cls):
+        if (
+            cls.__module__.startswith("txtopo.")
+            and not is_for_tests
+            and not inspect.isabstract(cls)
+        ):
             known.add(f"{cls.__module__}.{cls.__name__}")
-    reset_here = [type(part) for make in MAKERS.values() for part in places_of(topology(make(tmp_path))).destinations]
+    reset_here = [
+        type(part)
+        for make in MAKERS.values()
+        for part in places_of(topology(make(tmp_path))).destinations
+    ]
     assert known == {f"{cls.__module__}.{cls.__name__}" for cls in reset_here}

@@ -29,7 +29,11 @@ class Life:
         """Run over these numbers, two in a transaction, until no more are left; the state stays in
         its directory."""
         kind: Any = OpaqueMemoryTransactionalSpout if self.opaque else MemoryTransactionalSpout
-        topology = keeping_topology("rewound", kind({0: [(n,) for n in numbers]}, Fields("n"), 2), Keep(self.store, Journal(self.place / "journal")))
+        topology = keeping_topology(
+            "rewound",
+            kind({0: [(n,) for n in numbers]}, Fields("n"), 2),
+            Keep(self.store, Journal(self.place / "journal")),
+        )
         with LocalCluster(master="local[2]", data_dir=self.place / "state") as cluster:
             cluster.submit_topology("rewound", fast(until="exhausted"), topology).join(PATIENCE_S)
 
@@ -51,13 +55,23 @@ def test_a_state_that_is_one_transaction_older_than_the_store(tmp_path: Path, op
     life.run(1, 2, 10, 20)
     assert life.store.get("total") == 33
     life.restore()
-    assert cli.main(["state", "restored", "rewound", "--execute", "--data-dir", str(tmp_path / "state")]) == 0
+    assert (
+        cli.main(
+            ["state", "restored", "rewound", "--execute", "--data-dir", str(tmp_path / "state")]
+        )
+        == 0
+    )
     # The rows after the restored position differ by now.
     if opaque:
         life.run(1, 2, 100, 200)
-        assert life.store.get("total") == 303, "the transaction that the state has forgotten is taken back"
+        assert life.store.get("total") == 303, (
+            "the transaction that the state has forgotten is taken back"
+        )
     else:
-        with pytest.raises(StateMismatchError, match=r"is at attempt 2:\d+ there, which ZooKeeper never sealed(?s:.*)txtopo store adopt") as caught:
+        with pytest.raises(
+            StateMismatchError,
+            match=r"is at attempt 2:\d+ there, which ZooKeeper never sealed(?s:.*)txtopo store adopt",
+        ) as caught:
             life.run(1, 2, 100, 200)
         assert caught.value.exit_code == 6
         assert life.store.get("total") == 33, "nothing was written"

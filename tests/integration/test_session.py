@@ -22,10 +22,20 @@ def run_python(code: str, tmp_path: Path, **environment: str) -> subprocess.Comp
     """Run ``code`` in a process of its own."""
     here = str(Path(__file__).parents[2])
     variables = {**os.environ, "PYTHONPATH": here, "SPARK_LOCAL_IP": "127.0.0.1", **environment}
-    return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
 
 
-def test_a_context_of_ours_has_every_setting_and_is_shared_by_consecutive_clusters(cluster: LocalCluster) -> None:
+def test_a_context_of_ours_has_every_setting_and_is_shared_by_consecutive_clusters(
+    cluster: LocalCluster,
+) -> None:
     conf = dict(cluster.context.getConf().getAll())
     for key, (value, _) in session.REQUIRED.items():
         assert conf[key] == value, key
@@ -45,20 +55,29 @@ class Answer(BaseTransactionalBolt):
 """
 
 
-def test_workers_on_this_machine_import_what_the_driver_does(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_on_this_machine_import_what_the_driver_does(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also from a directory that sys.path got after Spark had started."""
     (tmp_path / "helper_of_a_program.py").write_text(HELPERS)
     (tmp_path / "second_helper_of_a_program.py").write_text("answer = 42")
     monkeypatch.syspath_prepend(tmp_path)
-    builder = TransactionalTopologyBuilder("imports", "spout", MemoryTransactionalSpout({0: [(1,)]}, ["n"], 1))
-    builder.set_bolt("answer", importlib.import_module("helper_of_a_program").Answer()).shuffle_grouping("spout")
+    builder = TransactionalTopologyBuilder(
+        "imports", "spout", MemoryTransactionalSpout({0: [(1,)]}, ["n"], 1)
+    )
+    builder.set_bolt(
+        "answer", importlib.import_module("helper_of_a_program").Answer()
+    ).shuffle_grouping("spout")
     with pytest.raises(UserCodeError, match="RuntimeError: found 42"):
         cluster.submit_topology("imports", fast(), builder.build_topology()).join(PATIENCE_S)
 
 
 @pytest.mark.rule(33)
 def test_settings_that_could_mix_two_emissions_are_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match=r"spark\.speculation=true, but a second copy of a task would emit the batch twice"):
+    with pytest.raises(
+        SetupError,
+        match=r"spark\.speculation=true, but a second copy of a task would emit the batch twice",
+    ):
         session.our_settings("local[2]", {"spark.speculation": "true"})
     with pytest.raises(SetupError, match=r"spark\.task\.maxFailures=4"):
         session.our_settings("local[2]", {"spark.task.maxFailures": "4"})
@@ -66,7 +85,9 @@ def test_settings_that_could_mix_two_emissions_are_refused_with_the_reason(tmp_p
 
 @pytest.mark.thorough
 @pytest.mark.rule(33)
-def test_a_given_context_without_the_needed_settings_is_refused_with_their_names(tmp_path: Path) -> None:
+def test_a_given_context_without_the_needed_settings_is_refused_with_their_names(
+    tmp_path: Path,
+) -> None:
     code = """
 import pyspark, txtopo
 context = pyspark.SparkContext("local[1]", "mine")
@@ -92,7 +113,9 @@ try:
 except txtopo.SetupError as error:
     print("REFUSED", error, error.exit_code)
 """
-    done = run_python(code, tmp_path, **{variable: "sc://127.0.0.1" if variable == "SPARK_REMOTE" else "connect"})
+    done = run_python(
+        code, tmp_path, **{variable: "sc://127.0.0.1" if variable == "SPARK_REMOTE" else "connect"}
+    )
     assert "is Spark Connect, which has no SparkContext" in done.stdout, done.stderr
     assert not (tmp_path / "zk").exists()
 

@@ -61,7 +61,9 @@ def test_after_a_few_small_transactions_processing_and_commit_are_one_spark_task
     topology = Small(f"small-{pending}", tmp_path)
     run_to_idle(cluster, topology.make(), max_spout_pending=pending, **SMALL)
     assert [one_task(topology, txid) for txid in (1, 2, 3)] == [[False]] * 3
-    assert [one_task(topology, txid) for txid in range(certainly_from, LAST + 1)] == [[True]] * (LAST + 1 - certainly_from)
+    assert [one_task(topology, txid) for txid in range(certainly_from, LAST + 1)] == [[True]] * (
+        LAST + 1 - certainly_from
+    )
 
 
 def shared_tasks(topology: Small, txids: range) -> list[set[int]]:
@@ -75,7 +77,9 @@ def shared_tasks(topology: Small, txids: range) -> list[set[int]]:
 
 
 @pytest.mark.rule(3, 23)
-def test_a_spark_task_stays_for_the_transactions_that_follow(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spark_task_stays_for_the_transactions_that_follow(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(resident_task, "_LIFE_S", PATIENCE_S)
     monkeypatch.setattr(resident_task, "_IDLE_S", PATIENCE_S)
     topology = Small("stays", tmp_path)
@@ -96,9 +100,15 @@ def test_without_a_task_that_stays_each_transaction_has_a_spark_job_of_its_own(
 
 @pytest.mark.thorough
 @pytest.mark.rule(3)
-def test_topologies_side_by_side_do_not_wait_for_a_task_that_stays(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_topologies_side_by_side_do_not_wait_for_a_task_that_stays(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     """Two of small transactions, one whose transactions are not, on two slots."""
-    together = [Small("beside-a", tmp_path, size=400), Small("beside-b", tmp_path, size=400), Small("beside-large", tmp_path)]
+    together = [
+        Small("beside-a", tmp_path, size=400),
+        Small("beside-b", tmp_path, size=400),
+        Small("beside-large", tmp_path),
+    ]
     settings: list[dict[str, Any]] = [SMALL, SMALL, OFF]
     runs = [
         cluster.submit_topology(topology.id, fast(max_spout_pending=2, **how), topology.make())
@@ -124,12 +134,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.in_gate("emits while executing")
 @pytest.mark.rule(4, 12, 13, 16, 17, 22, 28)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_results_in_one_task_equal_those_in_several(cluster: LocalCluster, tmp_path: Path, variant: str) -> None:
+def test_results_in_one_task_equal_those_in_several(
+    cluster: LocalCluster, tmp_path: Path, variant: str
+) -> None:
     """Two committers by key, and a bolt downstream of them: the tuples of each task, and the
     content of all stores. With 0, no transaction is one task."""
     number = list(VARIANTS).index(variant)
-    alike = [Small(f"same-{number}-{name}", tmp_path, **VARIANTS[variant]) for name in ("small", "off")]
-    runs = [run_to_idle(cluster, topology.make(), max_spout_pending=3, **how) for topology, how in zip(alike, (SMALL, OFF), strict=True)]
+    alike = [
+        Small(f"same-{number}-{name}", tmp_path, **VARIANTS[variant]) for name in ("small", "off")
+    ]
+    runs = [
+        run_to_idle(cluster, topology.make(), max_spout_pending=3, **how)
+        for topology, how in zip(alike, (SMALL, OFF), strict=True)
+    ]
     committed = [run.status().current - 1 for run in runs]
     assert committed[0] == committed[1] >= LAST
     small, off = (topology.results(committed[0]) for topology in alike)
@@ -137,7 +154,9 @@ def test_results_in_one_task_equal_those_in_several(cluster: LocalCluster, tmp_p
     small_parts, off_parts = (topology.parts("finished") for topology in alike)
     apart = {"processing" if variant == "no committer" else "commit"}
     assert set().union(*off_parts.values()) == apart
-    assert set().union(*(small_parts[txid] for txid in range(7, LAST + 1))) == (apart if variant == "learns by emitting" else {"straight"})
+    assert set().union(*(small_parts[txid] for txid in range(7, LAST + 1))) == (
+        apart if variant == "learns by emitting" else {"straight"}
+    )
 
 
 @pytest.mark.thorough
@@ -148,8 +167,18 @@ def test_a_commit_that_waits_for_later_transactions_to_be_processed_gets_there(
     """Processing phases run side by side, also during a slow commit: deferred phases would wait for
     the commit, and the commit for them."""
     slow = TransactionAttempt(8, 0)
-    monkeypatch.setattr(Engine, "_late", lambda self, attempt, status: late(self, attempt, status) if attempt == slow else None)
-    topology = Small("waits", tmp_path, trouble=functools.partial(Trouble, hook="finish_batch", txid=8, kind="wait for the next two"))
+    monkeypatch.setattr(
+        Engine,
+        "_late",
+        lambda self, attempt, status: late(self, attempt, status) if attempt == slow else None,
+    )
+    topology = Small(
+        "waits",
+        tmp_path,
+        trouble=functools.partial(
+            Trouble, hook="finish_batch", txid=8, kind="wait for the next two"
+        ),
+    )
     run = run_to_idle(cluster, topology.make(), max_spout_pending=3, **SMALL)
     assert run.status().replays == 0
     assert [one_task(topology, txid) for txid in (8, 9, 10)] == [[True], [False], [False]]
@@ -162,7 +191,11 @@ def test_a_commit_that_waits_for_later_transactions_to_be_processed_gets_there(
 def test_a_small_transaction_that_fails_is_processed_by_itself_and_counts_once(
     cluster: LocalCluster, tmp_path: Path, undisturbed: Any, hook: Any, pending: int
 ) -> None:
-    topology = Small(f"fails-{hook}-{pending}", tmp_path, trouble=functools.partial(Trouble, hook=hook, txid=8, kind="failed"))
+    topology = Small(
+        f"fails-{hook}-{pending}",
+        tmp_path,
+        trouble=functools.partial(Trouble, hook=hook, txid=8, kind="failed"),
+    )
     run = run_to_idle(cluster, topology.make(), max_spout_pending=pending, **SMALL)
     assert run.status().replays == 1
     first, second = topology.ran(8).values()
@@ -177,7 +210,13 @@ def test_a_small_transaction_that_hangs_is_timed_out_and_its_task_changes_nothin
 ) -> None:
     """Its task goes on after the next transaction has begun, or is gone by then: a late write is
     refused."""
-    topology = Small("hangs", tmp_path, trouble=functools.partial(Trouble, hook="finish_batch", txid=8, kind="wait for the next two"))
+    topology = Small(
+        "hangs",
+        tmp_path,
+        trouble=functools.partial(
+            Trouble, hook="finish_batch", txid=8, kind="wait for the next two"
+        ),
+    )
     time_out, hanging = Engine._time_out, TransactionAttempt(8, 0)
 
     def time_out_if_it_hangs(self: Engine, attempt: TransactionAttempt, status: object) -> None:
@@ -188,7 +227,14 @@ def test_a_small_transaction_that_hangs_is_timed_out_and_its_task_changes_nothin
             time_out(self, attempt, status)
 
     monkeypatch.setattr(Engine, "_time_out", time_out_if_it_hangs)
-    run = run_to_idle(cluster, topology.make(), max_spout_pending=1, message_timeout_s=0.5, zombie_wait_s=1.0, **SMALL)
+    run = run_to_idle(
+        cluster,
+        topology.make(),
+        max_spout_pending=1,
+        message_timeout_s=0.5,
+        zombie_wait_s=1.0,
+        **SMALL,
+    )
     assert run.status().replays == 1
     first, second = topology.ran(8).values()
     assert (first.parts["executed"], second.is_apart) == ({"straight"}, True)
@@ -201,7 +247,12 @@ def test_a_suddenly_large_batch_is_exact_and_later_batches_use_all_cores_again(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time at work of the other batches is taken as 0: a slow machine would make it large."""
-    topology = Small("grows", tmp_path, size=60, trouble=functools.partial(Trouble, hook="execute", txid=6, kind="work"))
+    topology = Small(
+        "grows",
+        tmp_path,
+        size=60,
+        trouble=functools.partial(Trouble, hook="execute", txid=6, kind="work"),
+    )
     forget = Engine._forget
 
     def forget_measured(self: Engine, work: Attempt) -> None:
@@ -210,10 +261,24 @@ def test_a_suddenly_large_batch_is_exact_and_later_batches_use_all_cores_again(
         forget(self, work)
 
     monkeypatch.setattr(Engine, "_forget", forget_measured)
-    run = run_to_idle(cluster, topology.make(), max_spout_pending=1, small_transaction_s=0.4 * WORK_S)
+    run = run_to_idle(
+        cluster, topology.make(), max_spout_pending=1, small_transaction_s=0.4 * WORK_S
+    )
     assert run.status().replays == 0
-    assert [one_task(topology, txid) for txid in (6, 7, 8, 9, 10)] == [[True], [False], [False], [False], [True]]
-    assert [len(topology.ran(txid)[0].tasks["prepared"]) for txid in (6, 7, 8, 9, 10)] == [1, 2, 2, 2, 1], "Spark tasks side by side"
+    assert [one_task(topology, txid) for txid in (6, 7, 8, 9, 10)] == [
+        [True],
+        [False],
+        [False],
+        [False],
+        [True],
+    ]
+    assert [len(topology.ran(txid)[0].tasks["prepared"]) for txid in (6, 7, 8, 9, 10)] == [
+        1,
+        2,
+        2,
+        2,
+        1,
+    ], "Spark tasks side by side"
     undisturbed = Small("grows-not", tmp_path, size=60)
     run_to_idle(cluster, undisturbed.make(), max_spout_pending=3, **OFF)
     assert topology.results(0)[0] == undisturbed.results(0)[0]
@@ -222,11 +287,24 @@ def test_a_suddenly_large_batch_is_exact_and_later_batches_use_all_cores_again(
 @pytest.mark.in_gate("finish_batch-commit")
 @pytest.mark.rule(7)
 @pytest.mark.parametrize(("hook", "phase"), [("execute", "processing"), ("finish_batch", "commit")])
-def test_an_error_in_one_task_names_its_phase(cluster: LocalCluster, tmp_path: Path, hook: Any, phase: str) -> None:
-    topology = Small(f"errs-{hook}", tmp_path, trouble=functools.partial(Trouble, hook=hook, txid=6, kind="error"))
-    run = cluster.submit_topology(topology.id, fast(max_spout_pending=1, on_error="stop", **SMALL), topology.make())
+def test_an_error_in_one_task_names_its_phase(
+    cluster: LocalCluster, tmp_path: Path, hook: Any, phase: str
+) -> None:
+    topology = Small(
+        f"errs-{hook}",
+        tmp_path,
+        trouble=functools.partial(Trouble, hook=hook, txid=6, kind="error"),
+    )
+    run = cluster.submit_topology(
+        topology.id, fast(max_spout_pending=1, on_error="stop", **SMALL), topology.make()
+    )
     with pytest.raises(UserCodeError, match=f"told to err in {hook}") as caught:
         run.join(PATIENCE_S)
-    assert (caught.value.component, caught.value.hook, caught.value.phase, caught.value.attempt) == ("keep", hook, phase, "6:0")
+    assert (
+        caught.value.component,
+        caught.value.hook,
+        caught.value.phase,
+        caught.value.attempt,
+    ) == ("keep", hook, phase, "6:0")
     assert [attempt.is_one_task for attempt in topology.ran(6).values()] == [True]
     assert run.status().current == 6, "the state is intact"

@@ -57,12 +57,24 @@ print(json.dumps({"directory": directory, "mode": mode, "seen": sorted(seen)}))
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("small", "name"), [("0", ""), ("5", "task-")])
-def test_sockets_of_a_run_are_in_a_private_directory_and_gone_at_its_end(tmp_path: Path, small: str, name: str) -> None:
+def test_sockets_of_a_run_are_in_a_private_directory_and_gone_at_its_end(
+    tmp_path: Path, small: str, name: str
+) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": QUICK_JAVA}
     command = [sys.executable, "-c", RUNNING, str(tmp_path), small, name]
-    run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    run = subprocess.run(
+        command,
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout.splitlines()[-1])
-    assert any(socket.startswith(name) for socket in report["seen"]), "of workers, or of a resident task"
+    assert any(socket.startswith(name) for socket in report["seen"]), (
+        "of workers, or of a resident task"
+    )
     assert report["mode"] == stat.S_IRWXU
     assert not Path(report["directory"]).exists()

@@ -11,7 +11,16 @@ import pytest
 from tests.patience import PATIENCE_S, wait_until
 from tests.servers.clusters import Journal, fast, run_to_idle
 from tests.topologies.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
-from txtopo import CoordinatorContext, FailedException, Fields, LocalCluster, TopologyConf, TopologyContext, Tuple, UserCodeError
+from txtopo import (
+    CoordinatorContext,
+    FailedException,
+    Fields,
+    LocalCluster,
+    TopologyConf,
+    TopologyContext,
+    Tuple,
+    UserCodeError,
+)
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
 
@@ -74,23 +83,34 @@ ON_DRIVER = ("is_ready", "initialize_transaction", "num_partitions", "plan_parti
 
 
 def make(kind: str, journal: Journal, failing: FailsOnce) -> Any:
-    return FailingRanges(journal, failing) if kind == "plain" else FailingPartitioned(journal, failing, kind == "planned")
+    return (
+        FailingRanges(journal, failing)
+        if kind == "plain"
+        else FailingPartitioned(journal, failing, kind == "planned")
+    )
 
 
 def expected(kind: str) -> dict[int, list[int]]:
     if kind == "plain":
         return {txid: list(range(4 * txid - 4, 4 * txid)) for txid in (1, 2, 3)}
-    return {txid: [2 * txid - 2, 2 * txid - 1, 1000 + 2 * txid - 2, 1000 + 2 * txid - 1] for txid in (1, 2, 3)}
+    return {
+        txid: [2 * txid - 2, 2 * txid - 1, 1000 + 2 * txid - 2, 1000 + 2 * txid - 1]
+        for txid in (1, 2, 3)
+    }
 
 
 @pytest.mark.in_gate("planned-plan_partition_batch")
 @pytest.mark.rule(5, 7)
 @pytest.mark.parametrize(("kind", "hook"), CASES)
-def test_failed_exception_in_a_spouts_hook_is_tried_again(cluster: LocalCluster, tmp_path: Path, kind: str, hook: str) -> None:
+def test_failed_exception_in_a_spouts_hook_is_tried_again(
+    cluster: LocalCluster, tmp_path: Path, kind: str, hook: str
+) -> None:
     journal = Journal(tmp_path / "journal")
     store = SqliteStore(tmp_path / "kept.db", "kept")
     failing = FailsOnce(Journal(tmp_path / "calls"), hook, FailedException)
-    topology = keeping_topology(f"spout fails {kind} {hook}", make(kind, journal, failing), Keep(store, journal))
+    topology = keeping_topology(
+        f"spout fails {kind} {hook}", make(kind, journal, failing), Keep(store, journal)
+    )
     run = run_to_idle(cluster, topology, max_spout_pending=2)
     assert failing.journal.count(f"called {hook}") >= 2, "the fault was not hit"
     assert batches(store) == expected(kind)
@@ -102,12 +122,18 @@ def test_failed_exception_in_a_spouts_hook_is_tried_again(cluster: LocalCluster,
 @pytest.mark.thorough
 @pytest.mark.rule(7)
 @pytest.mark.parametrize("on_error", ["stop", "replay"])
-@pytest.mark.parametrize(("kind", "hook"), [("plain", "initialize_transaction"), ("planned", "emit_partition_batch")])
-def test_another_exception_in_a_spouts_hook_follows_on_error(cluster: LocalCluster, tmp_path: Path, kind: str, hook: str, on_error: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "hook"), [("plain", "initialize_transaction"), ("planned", "emit_partition_batch")]
+)
+def test_another_exception_in_a_spouts_hook_follows_on_error(
+    cluster: LocalCluster, tmp_path: Path, kind: str, hook: str, on_error: str
+) -> None:
     journal = Journal(tmp_path / "journal")
     store = SqliteStore(tmp_path / "kept.db", "kept")
     failing = FailsOnce(Journal(tmp_path / "calls"), hook, OSError)
-    topology = keeping_topology(f"spout errs {hook} {on_error}", make(kind, journal, failing), Keep(store, journal))
+    topology = keeping_topology(
+        f"spout errs {hook} {on_error}", make(kind, journal, failing), Keep(store, journal)
+    )
     if on_error == "stop":
         run = cluster.submit_topology("errs", fast(), topology)
         with pytest.raises(UserCodeError, match="told to fail") as caught:
@@ -136,35 +162,53 @@ class WaitsForTheWindow(StaysEmpty):
 
 
 @pytest.mark.rule(9, 21, 23)
-def test_the_replay_of_an_empty_batch_stays_empty_although_data_has_come_since(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_the_replay_of_an_empty_batch_stays_empty_although_data_has_come_since(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     store = SqliteStore(tmp_path / "kept.db", "kept")
     spout = MemoryTransactionalSpout({0: []}, Fields("n"), 5, always_ready=True)
     keep = StaysEmpty(store, Journal(tmp_path / "journal"))
-    run = cluster.submit_topology("stays-empty", fast(), keeping_topology("stays-empty", spout, keep))
+    run = cluster.submit_topology(
+        "stays-empty", fast(), keeping_topology("stays-empty", spout, keep)
+    )
     with pytest.raises(UserCodeError, match="ended"):
         run.join(PATIENCE_S)
     spout.append(0, [(1,), (2,)])
-    again = cluster.submit_topology("stays-empty", fast(max_transactions=2), keeping_topology("stays-empty", spout, keep))
+    again = cluster.submit_topology(
+        "stays-empty", fast(max_transactions=2), keeping_topology("stays-empty", spout, keep)
+    )
     again.join(PATIENCE_S)
     assert batches(store) == {1: [], 2: [1, 2]}
 
 
 @pytest.mark.thorough
 @pytest.mark.rule(2, 23)
-def test_metadata_made_beyond_a_window_that_has_shrunk_is_used_when_its_turn_comes(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_metadata_made_beyond_a_window_that_has_shrunk_is_used_when_its_turn_comes(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     """Five transactions are opened, and their metadata is written with the seal of the first; the
     next run has a window of one, and the source has changed: the planned tuples are emitted.
     """
     journal = Journal(tmp_path / "journal")
     store = SqliteStore(tmp_path / "kept.db", "kept")
     first = cluster.submit_topology(
-        "window-shrinks", fast(max_spout_pending=5), keeping_topology("window-shrinks", Ranges(journal, 20, 4), WaitsForTheWindow(store, journal))
+        "window-shrinks",
+        fast(max_spout_pending=5),
+        keeping_topology(
+            "window-shrinks", Ranges(journal, 20, 4), WaitsForTheWindow(store, journal)
+        ),
     )
     with pytest.raises(UserCodeError, match="ended"):
         first.join(PATIENCE_S)
     initialized = [line for line in journal.lines() if line.startswith("initialize")]
     assert len(initialized) == 5, "no metadata was made beyond the first transaction"
-    run_to_idle(cluster, keeping_topology("window-shrinks", Ranges(journal, 20, 10), WaitsForTheWindow(store, journal)), max_spout_pending=1)
+    run_to_idle(
+        cluster,
+        keeping_topology(
+            "window-shrinks", Ranges(journal, 20, 10), WaitsForTheWindow(store, journal)
+        ),
+        max_spout_pending=1,
+    )
     kept = batches(store)
     assert sorted(n for batch in kept.values() for n in batch) == list(range(20))
     assert kept[1] == [0, 1, 2, 3]

@@ -11,12 +11,20 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.servers.clusters import fast, run_to_idle
 from tests.servers.postgres import PostgresServer
 from tests.topologies.sinks import LOOSE, SALES, Shop
-from txtopo import FailedException, Fields, LocalCluster, RowRefusedError, TransactionalTopologyBuilder
+from txtopo import (
+    FailedException,
+    Fields,
+    LocalCluster,
+    RowRefusedError,
+    TransactionalTopologyBuilder,
+)
 from txtopo.connectors.sql import SqlSink
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.topology.transaction import is_first_try
 
-SOLD: dict[int, list[tuple[Any, ...]]] = {p: [(1000 * p + n, n) for n in range(40)] for p in range(2)}
+SOLD: dict[int, list[tuple[Any, ...]]] = {
+    p: [(1000 * p + n, n) for n in range(40)] for p in range(2)
+}
 ROWS = sorted(row for rows in SOLD.values() for row in rows)
 
 
@@ -40,7 +48,9 @@ def topology(id: str, sink: SqlSink, told: SqlSink, opaque: bool = False) -> Any
 @pytest.mark.in_gate("opaque")
 @pytest.mark.rule(28, 29, 31)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
-def test_rows_are_there_once_although_every_batch_is_written_twice(cluster: LocalCluster, postgres: PostgresServer, opaque: bool) -> None:
+def test_rows_are_there_once_although_every_batch_is_written_twice(
+    cluster: LocalCluster, postgres: PostgresServer, opaque: bool
+) -> None:
     database = postgres.new_database()
     shop = Shop(postgres.url(database), LOOSE)
     shop.execute("CREATE TABLE told (rows INTEGER, written_by TEXT)")
@@ -48,11 +58,15 @@ def test_rows_are_there_once_although_every_batch_is_written_twice(cluster: Loca
     told = SqlSink(shop.address, "told", ["rows"], mark="written_by", opaque=opaque)
     run = run_to_idle(cluster, topology(f"sink-{opaque}", sink, told, opaque), max_spout_pending=3)
     assert shop.sales == ROWS
-    assert shop.execute("SELECT SUM(rows), COUNT(*) FROM told") == [(len(ROWS), 3 * run.status().committed)]
+    assert shop.execute("SELECT SUM(rows), COUNT(*) FROM told") == [
+        (len(ROWS), 3 * run.status().committed)
+    ]
     assert run.status().replays >= run.status().committed == 3
     # One connection per worker process; those of failed tasks are being closed. After a minute
     # Spark would end the idle workers themselves.
-    wait_until(lambda: len(postgres.backends(database)) <= 2, "the end of more sessions than that", 30.0)
+    wait_until(
+        lambda: len(postgres.backends(database)) <= 2, "the end of more sessions than that", 30.0
+    )
 
 
 @pytest.mark.rule(7)
@@ -90,38 +104,67 @@ def test_spark_ends_a_partition_whose_task_failed_as_complete_and_the_partition_
     shop = Shop(str(tmp_path / "shop.db"), LOOSE)
     rows = 5_000
     (tmp_path / "input").mkdir()
-    (tmp_path / "input" / "0.json").write_text("\n".join(f'{{"id": {number}, "cents": {number}}}' for number in range(rows)))
+    (tmp_path / "input" / "0.json").write_text(
+        "\n".join(f'{{"id": {number}, "cents": {number}}}' for number in range(rows))
+    )
     spark = SparkSession.builder.getOrCreate()
 
     def run(cents: str) -> str:
         files = spark.readStream.schema("id INT, cents INT").json(str(tmp_path / "input"))
-        stream = files.repartition(1, "id").selectExpr("id", cents).writeStream.foreach(shop.sink().foreach_writer("q", partitions=1))
-        query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        stream = (
+            files.repartition(1, "id")
+            .selectExpr("id", cents)
+            .writeStream.foreach(shop.sink().foreach_writer("q", partitions=1))
+        )
+        query = (
+            stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
         with pytest.raises(StreamingQueryException) as caught:
             query.awaitTermination(int(PATIENCE_S))
         return str(caught.value)
 
-    assert "the task fails" in run(f"if(id = {rows - 1_000}, cast(raise_error('the task fails') AS INT), cents) AS cents")
+    assert "the task fails" in run(
+        f"if(id = {rows - 1_000}, cast(raise_error('the task fails') AS INT), cents) AS cents"
+    )
     written = len(shop.sales)
     assert 0 < written < rows
-    assert f"wrote {written} rows of component 'foreach', task 0, for transaction 1, whose replay now has {rows}" in run("cents")
+    assert (
+        f"wrote {written} rows of component 'foreach', task 0, for transaction 1, whose replay now has {rows}"
+        in run("cents")
+    )
     assert len(shop.sales) == written
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("trigger", [{"realTime": "5 seconds"}, {"processingTime": "1 second"}], ids=lambda trigger: next(iter(trigger)))
-def test_a_real_time_query_is_refused_before_a_row_is_written(cluster: LocalCluster, tmp_path: Path, trigger: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "trigger",
+    [{"realTime": "5 seconds"}, {"processingTime": "1 second"}],
+    ids=lambda trigger: next(iter(trigger)),
+)
+def test_a_real_time_query_is_refused_before_a_row_is_written(
+    cluster: LocalCluster, tmp_path: Path, trigger: dict[str, str]
+) -> None:
     """Spark gives the trigger no property of its own that a task can see."""
     from pyspark.errors import StreamingQueryException
     from pyspark.sql import DataFrame, SparkSession
 
     shop = Shop(str(tmp_path / "shop.db"), LOOSE)
     session: Any = SparkSession.builder.getOrCreate()
-    streams = getattr(session._jvm.org.apache.spark.sql.execution.streaming.sources, "LowLatencyMemoryStream$").__getattr__("MODULE$")
-    stream = streams.apply(session._jsparkSession, 1, session._jvm.org.apache.spark.sql.Encoders.INT())
+    streams = getattr(
+        session._jvm.org.apache.spark.sql.execution.streaming.sources, "LowLatencyMemoryStream$"
+    ).__getattr__("MODULE$")
+    stream = streams.apply(
+        session._jsparkSession, 1, session._jvm.org.apache.spark.sql.Encoders.INT()
+    )
     rows = DataFrame(stream.toDF(), session).selectExpr("value AS id", "value AS cents")
-    writer = rows.writeStream.foreach(shop.sink().foreach_writer("q", partitions=1)).outputMode("update")
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(**trigger).start()
+    writer = rows.writeStream.foreach(shop.sink().foreach_writer("q", partitions=1)).outputMode(
+        "update"
+    )
+    query = (
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(**trigger).start()
+    )
     if "realTime" in trigger:
         with pytest.raises(StreamingQueryException, match="may give partition 0 other rows"):
             query.awaitTermination(int(PATIENCE_S))

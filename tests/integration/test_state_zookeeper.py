@@ -29,7 +29,9 @@ HOLDER = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
-    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"), choose_port=free_port, is_private=False) as server:
+    with EmbeddedZooKeeper(
+        tmp_path_factory.mktemp("zookeeper"), choose_port=free_port, is_private=False
+    ) as server:
         yield server
 
 
@@ -41,7 +43,9 @@ def proxy(server: EmbeddedZooKeeper) -> Iterator[Proxy]:
 
 def test_a_missing_server_is_exit_5_with_its_address_and_the_cure() -> None:
     hosts = f"127.0.0.1:{free_port()}"
-    with pytest.raises(errors.ZooKeeperUnavailableError, match=rf"{hosts}[\s\S]*--zookeeper") as unreachable:
+    with pytest.raises(
+        errors.ZooKeeperUnavailableError, match=rf"{hosts}[\s\S]*--zookeeper"
+    ) as unreachable:
         ZooKeeperStateStore(hosts, connect_timeout_s=0.3)
     assert unreachable.value.exit_code == 5
 
@@ -55,7 +59,9 @@ def test_an_address_that_cannot_be_understood_is_a_usage_error(hosts: str) -> No
 def test_chroot_and_root_are_made_and_keep_topologies_apart(server: EmbeddedZooKeeper) -> None:
     with contextlib.ExitStack() as stack:
         deep, other, bare = (
-            stack.enter_context(contextlib.closing(ZooKeeperStateStore(server.hosts + chroot, root)))
+            stack.enter_context(
+                contextlib.closing(ZooKeeperStateStore(server.hosts + chroot, root))
+            )
             for chroot, root in (("/prod/teams", "/txtopo"), ("/prod", "/other"), ("", "/"))
         )
         deep.multi([Create("/words", b"deep")])
@@ -65,8 +71,12 @@ def test_chroot_and_root_are_made_and_keep_topologies_apart(server: EmbeddedZooK
 
 
 @pytest.mark.rule(25)
-def test_an_answer_swallowed_on_the_wire_leaves_the_write_applied_exactly_once(server: EmbeddedZooKeeper, proxy: Proxy) -> None:
-    with contextlib.closing(ZooKeeperStateStore(proxy.hosts, "/swallowed", session_timeout_s=SESSION_S)) as store:
+def test_an_answer_swallowed_on_the_wire_leaves_the_write_applied_exactly_once(
+    server: EmbeddedZooKeeper, proxy: Proxy
+) -> None:
+    with contextlib.closing(
+        ZooKeeperStateStore(proxy.hosts, "/swallowed", session_timeout_s=SESSION_S)
+    ) as store:
         store.multi([Create("/a")])
         proxy.lose_next()
         with pytest.raises(StateUnavailableError, match="did not answer"):
@@ -86,15 +96,21 @@ def test_an_answer_swallowed_on_the_wire_leaves_the_write_applied_exactly_once(s
 
 
 @pytest.mark.rule(25, 26)
-def test_commits_pause_while_zookeeper_restarts_and_nothing_is_lost(server: EmbeddedZooKeeper) -> None:
-    with contextlib.closing(ZooKeeperStateStore(server.hosts, "/restarts", session_timeout_s=SESSION_S)) as store:
+def test_commits_pause_while_zookeeper_restarts_and_nothing_is_lost(
+    server: EmbeddedZooKeeper,
+) -> None:
+    with contextlib.closing(
+        ZooKeeperStateStore(server.hosts, "/restarts", session_timeout_s=SESSION_S)
+    ) as store:
         state = TopologyState.open(store, "words", HOLDER)
         state.seal(TransactionAttempt(1, 0), {"spout": 1}, None)
         os.kill(server.pid, signal.SIGKILL)
         wait_until(lambda: not store.wait_until_connected(0))
         restart = threading.Thread(target=server.restart)
         restart.start()
-        state.record(TransactionAttempt(1, 0), {0: "a"}, {}, Seal(TransactionAttempt(2, 0), {"spout": 1}))
+        state.record(
+            TransactionAttempt(1, 0), {0: "a"}, {}, Seal(TransactionAttempt(2, 0), {"spout": 1})
+        )
         restart.join(PATIENCE_S)
         sealed = state.sealed()
         assert sealed is not None
@@ -102,8 +118,12 @@ def test_commits_pause_while_zookeeper_restarts_and_nothing_is_lost(server: Embe
         state.close()
 
 
-def test_while_disconnected_a_request_fails_at_once_and_abandoning_ends_the_wait(server: EmbeddedZooKeeper, proxy: Proxy) -> None:
-    with contextlib.closing(ZooKeeperStateStore(proxy.hosts, "/away", session_timeout_s=3600)) as store:
+def test_while_disconnected_a_request_fails_at_once_and_abandoning_ends_the_wait(
+    server: EmbeddedZooKeeper, proxy: Proxy
+) -> None:
+    with contextlib.closing(
+        ZooKeeperStateStore(proxy.hosts, "/away", session_timeout_s=3600)
+    ) as store:
         state = TopologyState.open(store, "words", HOLDER, wait_s=3600)
         proxy.close()
         wait_until(lambda: store.session == 0)
@@ -140,7 +160,9 @@ except errors.ZooKeeperUnavailableError:
 """
 
 
-def test_the_client_writes_nothing_to_stderr_when_connections_break(server: EmbeddedZooKeeper) -> None:
+def test_the_client_writes_nothing_to_stderr_when_connections_break(
+    server: EmbeddedZooKeeper,
+) -> None:
     command = [sys.executable, "-c", QUIET, server.hosts, str(free_port())]
     run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (run.returncode, run.stdout, run.stderr) == (0, "refused\n", "")

@@ -61,7 +61,15 @@ class Asked:
         monkeypatch.setattr(Link, "run", noting_run)
         monkeypatch.setattr(Link, "ask_all", noting_ask)
 
-    def for_merging(self, store: RedisStore, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int) -> list[str]:
+    def for_merging(
+        self,
+        store: RedisStore,
+        context: TopologyContext,
+        txid: int,
+        attempt: int = 0,
+        /,
+        **deltas: int,
+    ) -> list[str]:
         """Requests of a transaction that merges ``deltas``."""
         self.names.clear()
         merge(store, context, txid, attempt, **deltas)
@@ -70,11 +78,15 @@ class Asked:
 
 @pytest.fixture
 def asked(store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch) -> Asked:
-    contract.run(store, process.task(), 1, 0, first=1)  # The first transaction makes a connection, and the store.
+    contract.run(
+        store, process.task(), 1, 0, first=1
+    )  # The first transaction makes a connection, and the store.
     return Asked(monkeypatch)
 
 
-def merge(store: RedisStore, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int) -> None:
+def merge(
+    store: RedisStore, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int
+) -> None:
     """A store transaction whose server adds ``deltas``."""
     contract.block(store, context, txid, attempt, lambda opened: opened.merge_many(deltas, ADD))
 
@@ -88,22 +100,38 @@ class TestServerIsAsked:
         more = {f"key {n}": n for n in range(keys)}
         assert asked.for_merging(store, process.task(), 2, **more) == ["open", "raise", "done"]
         assert asked.for_merging(store, process.task(), 3, **more) == ["open", "raise", "done"]
-        assert asked.for_merging(store, process.task(task=1), 3, **{f"other {n}": n for n in range(keys)}) == ["open", "done"]
+        assert asked.for_merging(
+            store, process.task(task=1), 3, **{f"other {n}": n for n in range(keys)}
+        ) == ["open", "done"]
         content = dict(store.items())
         assert {key: content[key] for key in more} == {key: 2 * n for key, n in more.items()}
         assert len(content) == 2 * keys + 1
 
     @pytest.mark.rule(28)
-    def test_twice_more_for_a_row_that_the_rules_must_see_to(self, store: RedisStore, process: contract.Process, asked: Asked) -> None:
+    def test_twice_more_for_a_row_that_the_rules_must_see_to(
+        self, store: RedisStore, process: contract.Process, asked: Asked
+    ) -> None:
         contract.block(store, process.task(), 2, 0, lambda opened: opened.put("half", 0.5))
-        assert asked.for_merging(store, process.task(), 3, first=1, half=1) == ["open", "raise", "unmerged", "HMGET", "done"]
+        assert asked.for_merging(store, process.task(), 3, first=1, half=1) == [
+            "open",
+            "raise",
+            "unmerged",
+            "HMGET",
+            "done",
+        ]
         assert dict(store.items()) == {"first": 2, "half": 1.5}
 
     @pytest.mark.rule(32)
     def test_for_the_last_step_only_if_a_key_was_updated_repeatedly_before(
         self, store: RedisStore, process: contract.Process, asked: Asked
     ) -> None:
-        contract.block(store, process.task(), 2, 0, lambda opened: [opened.update("first", contract.plus(n)) for n in (10, 100)])
+        contract.block(
+            store,
+            process.task(),
+            2,
+            0,
+            lambda opened: [opened.update("first", contract.plus(n)) for n in (10, 100)],
+        )
         assert asked.for_merging(store, process.task(), 3, first=1000) == ["open", "raise", "done"]
         assert contract.run(store, process.task(), 4, 0, first=0)["first"].prev == 1111
 
@@ -112,7 +140,11 @@ class TestServerIsAsked:
         self, store: RedisStore, process: contract.Process, asked: Asked, component: str
     ) -> None:
         merge(store, process.task(component), 2, mine=1)
-        assert asked.for_merging(store, process.task(component), 3, mine=1) == ["open", "raise", "done"]
+        assert asked.for_merging(store, process.task(component), 3, mine=1) == [
+            "open",
+            "raise",
+            "done",
+        ]
         assert store.get("mine") == 2
 
 
@@ -123,21 +155,31 @@ class TestRowsThatAreNotOrdinary:
         self, store: RedisStore, process: contract.Process, asked: Asked, sign: int
     ) -> None:
         first, delta = sign * (10**14 - 1), sign * (10**15 - 1)
-        assert asked.for_merging(store, process.task(), 2, key=first, new=delta) == ["open", "raise", "done"]
+        assert asked.for_merging(store, process.task(), 2, key=first, new=delta) == [
+            "open",
+            "raise",
+            "done",
+        ]
         assert asked.for_merging(store, process.task(), 3, key=delta) == ["open", "raise", "done"]
         assert dict(store.items()) == {"first": 1, "key": first + delta, "new": delta}
 
     @pytest.mark.rule(30)
     @pytest.mark.parametrize("value", [2.5, -0.0, 1e20, 10**15, -(10**15), 10**30, True])
-    def test_numbers_that_lua_would_not_keep_are_added_by_python(self, store: RedisStore, process: contract.Process, value: Any) -> None:
+    def test_numbers_that_lua_would_not_keep_are_added_by_python(
+        self, store: RedisStore, process: contract.Process, value: Any
+    ) -> None:
         contract.block(store, process.task(), 1, 0, lambda opened: opened.put("key", value))
         merge(store, process.task(), 2, key=3)
         resource = store.get("key")
         assert (type(resource), resource) == (type(value + 3), value + 3)
 
     @pytest.mark.rule(30)
-    @pytest.mark.parametrize("value", ["5", 'a","5', '","5"]', '\n[0,null,"5"]', "5\\", ["a", "5"], {"a": "5"}, [5]])
-    def test_text_that_only_looks_like_an_integer_is_not_merged(self, store: RedisStore, process: contract.Process, value: Any) -> None:
+    @pytest.mark.parametrize(
+        "value", ["5", 'a","5', '","5"]', '\n[0,null,"5"]', "5\\", ["a", "5"], {"a": "5"}, [5]]
+    )
+    def test_text_that_only_looks_like_an_integer_is_not_merged(
+        self, store: RedisStore, process: contract.Process, value: Any
+    ) -> None:
         contract.block(store, process.task(), 1, 0, lambda opened: opened.put("key", value))
         with pytest.raises(TypeError):
             merge(store, process.task(), 2, key=3)
@@ -150,7 +192,10 @@ class TestRowsThatAreNotOrdinary:
         contract.run(store, process.task(), 1, 0, key=5)
         contract.block(store, process.task(), 2, 0, lambda opened: opened.delete("key"))
         merge(store, process.task("other"), 3, key=7)
-        assert (store.get("key"), redis_server.ask("SCARD", layout.Names(store.name).deleted)) == (7, 0)
+        assert (store.get("key"), redis_server.ask("SCARD", layout.Names(store.name).deleted)) == (
+            7,
+            0,
+        )
 
     @pytest.mark.rule(31)
     def test_leftovers_of_another_components_dead_attempt_do_not_count(
@@ -160,7 +205,15 @@ class TestRowsThatAreNotOrdinary:
         recorded = {f"other/{store.name}": TransactionAttempt(1, 0)}
         merge(store, process.task("other", known_stores=recorded), 2, key=100)
         merge(store, process.task(known_stores=recorded), 3, mine=1)
-        merge(store, process.task(known_stores={**recorded, f"count/{store.name}": TransactionAttempt(3, 0)}), 4, key=5, mine=1)
+        merge(
+            store,
+            process.task(
+                known_stores={**recorded, f"count/{store.name}": TransactionAttempt(3, 0)}
+            ),
+            4,
+            key=5,
+            mine=1,
+        )
         assert dict(store.items()) == {"key": 6, "mine": 2}
 
     @pytest.mark.rule(28)
@@ -176,7 +229,10 @@ class TestRowsThatAreNotOrdinary:
             opened.merge_many({"first": 1, "half": 1, "new": 1}, ADD)
 
         contract.block(store, process.task(), 3, 0, write)
-        assert seen == [{"first": 1, "half": 0.5}, {"first": 2, "half": 1.5, "new": 1, "written": 1}]
+        assert seen == [
+            {"first": 1, "half": 0.5},
+            {"first": 2, "half": 1.5, "new": 1, "written": 1},
+        ]
 
 
 class TestRivals:
@@ -194,7 +250,11 @@ class TestRivals:
 
         with pytest.raises(StoreConflict) as caught:
             contract.block(store, other.task(task=1), 2, 0, write)
-        assert (caught.value.key, "task 0" in caught.value.first_writer, "task 1" in caught.value.second_writer) == ('"x"', True, True)
+        assert (
+            caught.value.key,
+            "task 0" in caught.value.first_writer,
+            "task 1" in caught.value.second_writer,
+        ) == ('"x"', True, True)
         assert dict(store.items()) == {"x": 11 if existed else 10}
 
     @pytest.mark.rule(32)
@@ -210,7 +270,9 @@ class TestRivals:
         asked.after_reading = come_between
         with pytest.raises(StoreConflict, match='"first"'):
             merge(store, other.task(task=1), 3, first=100, half=100)
-        assert asked.names[-3:] == ["open", "done", "rows"], "the rival was there before the last step"
+        assert asked.names[-3:] == ["open", "done", "rows"], (
+            "the rival was there before the last step"
+        )
         assert dict(store.items()) == {"first": 11, "half": 0.5}
 
     @pytest.mark.rule(28)
@@ -242,7 +304,14 @@ class TestLists:
 
         for attempt in range(3):
             contract.block(store, process.task(), 2, attempt, write)
-            assert int(redis_server.ask("HGET", names.meta, f"written:{layout.fence_field('words', 'count')}")) == 3
+            assert (
+                int(
+                    redis_server.ask(
+                        "HGET", names.meta, f"written:{layout.fence_field('words', 'count')}"
+                    )
+                )
+                == 3
+            )
         assert redis_server.ask("ZRANGE", names.order, 0, -1) == ['"new\\nkey"', '"x"', '"y"']
         contract.run(store, process.task(), 2, 3)
         assert dict(store.items()) == {"x": 1, "y": 1}
@@ -260,7 +329,9 @@ class TestBounds:
             opened.update("written", contract.plus(1))
             opened.merge_many({str(n): 1 for n in range(20)}, ADD)
 
-        with pytest.raises(TxtopoError, match=r"has 21 rows; the bound is 20\n  Make the batches smaller"):
+        with pytest.raises(
+            TxtopoError, match=r"has 21 rows; the bound is 20\n  Make the batches smaller"
+        ):
             contract.block(store, process.task(), 2, 0, write)
         assert set(dict(store.items()).values()) == {1}
 
@@ -279,7 +350,10 @@ class TestBounds:
         monkeypatch.setattr("txtopo.stores.redis.session.ROWS_TOGETHER_MAX", 20)
         for task in range(2):
             merge(store, process.task(task=task), 1, **{f"{task} {n}": 1 for n in range(10)})
-        with pytest.raises(TxtopoError, match=r"what component 'count' writes .* has 21 rows; the bound is 20\n  Make the batches smaller"):
+        with pytest.raises(
+            TxtopoError,
+            match=r"what component 'count' writes .* has 21 rows; the bound is 20\n  Make the batches smaller",
+        ):
             merge(store, process.task(task=2), 1, c=1)
         merge(store, process.task(task=2), 2, c=1)
         assert len(dict(store.items())) == 21

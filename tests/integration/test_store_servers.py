@@ -18,7 +18,13 @@ from tests.processes.workers import Worker
 from tests.servers import server_stores
 from tests.servers.databases import Database
 from txtopo.command import cli
-from txtopo.errors import FailedException, SetupError, StaleAttemptError, StateMismatchError, UsageError
+from txtopo.errors import (
+    FailedException,
+    SetupError,
+    StaleAttemptError,
+    StateMismatchError,
+    UsageError,
+)
 from txtopo.state import opening
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
@@ -38,21 +44,27 @@ def dialect_of(database: Database) -> str:
 
 
 SOON_IDLE = {
-    "mysql+pymysql": "SET SESSION idle_transaction_timeout = 1", "postgresql+psycopg": "SET SESSION idle_in_transaction_session_timeout = 100",
-}  # fmt: skip
+    "mysql+pymysql": "SET SESSION idle_transaction_timeout = 1",
+    "postgresql+psycopg": "SET SESSION idle_in_transaction_session_timeout = 100",
+}
 """By dialect, the setting of a session whose transaction the server ends soon."""
 
 
 class TestFence:
     @pytest.mark.in_gate("mariadb")
     @pytest.mark.rule(29)
-    def test_tasks_of_one_attempt_have_write_transactions_open_side_by_side(self, store: SqlStore, workers: list[Worker]) -> None:
+    def test_tasks_of_one_attempt_have_write_transactions_open_side_by_side(
+        self, store: SqlStore, workers: list[Worker]
+    ) -> None:
         """The first task, which raised the fence, blocks no other task either."""
         tasks = [worker.process.task(task=task, num_tasks=3) for task, worker in enumerate(workers)]
         with store.transaction(tasks[0], A(1, 0)) as first:
             first.update("a", contract.plus(1))
             first._write()
-            with store.transaction(tasks[1], A(1, 0)) as second, store.transaction(tasks[2], A(1, 0)) as third:
+            with (
+                store.transaction(tasks[1], A(1, 0)) as second,
+                store.transaction(tasks[2], A(1, 0)) as third,
+            ):
                 second.update("b", contract.plus(1))
                 second._write()
                 third.update("c", contract.plus(1))
@@ -74,7 +86,11 @@ class TestFence:
             opened.update("x", contract.plus(10))
             opened.update("y", contract.plus(10))
             opened._write()
-            live.start(lambda: contract.run(store, live.process.task(num_tasks=num_tasks), 2, 1, x=100 if opaque else 10))
+            live.start(
+                lambda: contract.run(
+                    store, live.process.task(num_tasks=num_tasks), 2, 1, x=100 if opaque else 10
+                )
+            )
             database.wait_for_waiting()
         assert live.ended()["x"].curr == (101 if opaque else 11)
         # Opaque: the zombie's commit was taken back, since the fence was raised later.
@@ -85,7 +101,9 @@ class TestFence:
 
     @pytest.mark.in_gate("postgresql")
     @pytest.mark.rule(29)
-    def test_a_zombie_that_comes_while_a_newer_attempt_is_raising_loses(self, database: Database, workers: list[Worker]) -> None:
+    def test_a_zombie_that_comes_while_a_newer_attempt_is_raising_loses(
+        self, database: Database, workers: list[Worker]
+    ) -> None:
         """The newer attempt waits for one task of the older; another task of the older comes, and
         may write until the raise, not after it."""
         store = SqlStore(database.url, "counts", opaque=True, lock_timeout_s=PATIENCE_S)
@@ -99,11 +117,15 @@ class TestFence:
         assert live.ended()["live"].applied
         ended = late.ended()
         assert isinstance(ended, StaleAttemptError) or ended["late"].applied
-        assert dict(store.items()) == {"live": 1}, "what the older attempt wrote before the raise was taken back, and after it nothing was written"
+        assert dict(store.items()) == {"live": 1}, (
+            "what the older attempt wrote before the raise was taken back, and after it nothing was written"
+        )
 
     @pytest.mark.in_gate("mariadb-fewer tasks now")
     @pytest.mark.rule(29)
-    @pytest.mark.parametrize("num_tasks", [(1, 3), (3, 1)], ids=["fewer tasks before", "fewer tasks now"])
+    @pytest.mark.parametrize(
+        "num_tasks", [(1, 3), (3, 1)], ids=["fewer tasks before", "fewer tasks now"]
+    )
     def test_a_newer_attempt_of_a_component_with_another_number_of_tasks_waits_as_well(
         self, database: Database, store: SqlStore, workers: list[Worker], num_tasks: tuple[int, int]
     ) -> None:
@@ -120,7 +142,9 @@ class TestFence:
 
     @pytest.mark.in_gate("postgresql")
     @pytest.mark.rule(29)
-    def test_an_only_task_raises_the_fence_together_with_its_writes_or_not_at_all(self, store: SqlStore, workers: list[Worker]) -> None:
+    def test_an_only_task_raises_the_fence_together_with_its_writes_or_not_at_all(
+        self, store: SqlStore, workers: list[Worker]
+    ) -> None:
         alone = workers[0].process.task
         contract.run(store, alone(), 1, 0, x=1)
 
@@ -137,7 +161,9 @@ class TestFence:
 
     @pytest.mark.in_gate("mariadb")
     @pytest.mark.rule(29)
-    def test_attempts_that_raise_the_first_fence_at_once_leave_the_newest(self, store: SqlStore, workers: list[Worker]) -> None:
+    def test_attempts_that_raise_the_first_fence_at_once_leave_the_newest(
+        self, store: SqlStore, workers: list[Worker]
+    ) -> None:
         contract.run(store, workers[0].process.task("other"), 1, 0)
         barrier = threading.Barrier(3)
         for attempt, worker in enumerate(workers):
@@ -173,7 +199,9 @@ class TestFence:
 
     @pytest.mark.in_gate("postgresql")
     @pytest.mark.rule(27, 29)
-    def test_a_fence_that_was_adopted_while_an_attempt_was_about_to_make_it_is_not_overwritten(self, store: SqlStore, workers: list[Worker]) -> None:
+    def test_a_fence_that_was_adopted_while_an_attempt_was_about_to_make_it_is_not_overwritten(
+        self, store: SqlStore, workers: list[Worker]
+    ) -> None:
         contract.run(store, workers[0].process.task("other"), 1, 0)
         connection = store._connection(workers[0].process.resource)
         late = Stamp("words", "first", "count", 0, 3, 0)
@@ -183,7 +211,10 @@ class TestFence:
             store.adopt("words", "first", 9, ["count"])
             session.write_fence(Fence("words", "count", "first", late.txid, late.attempt))
 
-        with pytest.raises(FailedException, match="somebody else has made the same row"), connection.transaction(store._place, late) as session:
+        with (
+            pytest.raises(FailedException, match="somebody else has made the same row"),
+            connection.transaction(store._place, late) as session,
+        ):
             make(session)
         assert Fence("words", "count", "first", 9, CLOSED_ATTEMPT) in store.fences()
 
@@ -213,7 +244,9 @@ class TestFence:
     ) -> None:
         impatient = SqlStore(database.url, "counts", lock_timeout_s=0.1)
         with store.transaction(workers[0].process.task(), A(1, 0)):
-            with pytest.raises(FailedException, match="is busy: it waited for a lock longer than lock_timeout_s"):
+            with pytest.raises(
+                FailedException, match="is busy: it waited for a lock longer than lock_timeout_s"
+            ):
                 contract.run(impatient, workers[1].process.task(), 1, 1, x=1)
             with pytest.raises(UsageError, match="Stop the topology that writes it"):
                 impatient.clear("words")
@@ -225,9 +258,13 @@ class TestFence:
     def test_a_statement_that_takes_too_long_fails_the_attempt_only(
         self, database: Database, store: SqlStore, workers: list[Worker]
     ) -> None:
-        impatient = SqlStore(database.url, "counts", statement_timeout_s=0.2, lock_timeout_s=PATIENCE_S)
+        impatient = SqlStore(
+            database.url, "counts", statement_timeout_s=0.2, lock_timeout_s=PATIENCE_S
+        )
         with store.transaction(workers[0].process.task(), A(1, 0)):
-            with pytest.raises(FailedException, match="a statement took longer than statement_timeout_s"):
+            with pytest.raises(
+                FailedException, match="a statement took longer than statement_timeout_s"
+            ):
                 contract.run(impatient, workers[1].process.task(), 1, 1, x=1)
         contract.run(store, workers[1].process.task(), 1, 1, x=1)
 
@@ -278,16 +315,30 @@ class TestRivals:
             contract.run(store, third.process.task(), 1, 0, x=1)
         with store.transaction(first.process.task(num_tasks=2), A(2, 0)) as opened:
             change(opened, way, {"x": 10})
-            second.start(lambda: contract.block(store, second.process.task(task=1), 2, 0, lambda late: change(late, way, {"a": 1, "x": 100})))
+            second.start(
+                lambda: contract.block(
+                    store,
+                    second.process.task(task=1),
+                    2,
+                    0,
+                    lambda late: change(late, way, {"a": 1, "x": 100}),
+                )
+            )
             database.wait_for_waiting()
         error = second.ended()
         assert isinstance(error, StoreConflict), error
-        assert (error.key, "task 0" in error.first_writer, "task 1" in error.second_writer) == ('"x"', True, True)
+        assert (error.key, "task 0" in error.first_writer, "task 1" in error.second_writer) == (
+            '"x"',
+            True,
+            True,
+        )
         assert dict(store.items()) == {"x": 11 if existed else 10}
 
     @pytest.mark.in_gate("mariadb-alone")
     @pytest.mark.rule(32)
-    @pytest.mark.parametrize("also_existing", [False, True], ids=["alone", "beside a key that was there"])
+    @pytest.mark.parametrize(
+        "also_existing", [False, True], ids=["alone", "beside a key that was there"]
+    )
     def test_a_task_that_adds_a_key_added_since_its_read_is_refused(
         self, store: SqlStore, workers: list[Worker], also_existing: bool
     ) -> None:
@@ -295,10 +346,14 @@ class TestRivals:
             contract.run(store, workers[0].process.task(), 1, 0, there=1)
 
         def too_late(opened: StoreTransaction) -> None:
-            opened.update_many(dict.fromkeys((["there"] if also_existing else []) + ["a", "x"], 100), contract.add)
+            opened.update_many(
+                dict.fromkeys((["there"] if also_existing else []) + ["a", "x"], 100), contract.add
+            )
             contract.run(store, workers[0].process.task(num_tasks=2), 2, 0, x=10)
 
-        with pytest.raises(StoreConflict, match=r'key "x" was written by component .count. task 0 .* task 1'):
+        with pytest.raises(
+            StoreConflict, match=r'key "x" was written by component .count. task 0 .* task 1'
+        ):
             contract.block(store, workers[1].process.task(task=1), 2, 0, too_late)
         assert dict(store.items()) == {"x": 10} | ({"there": 1} if also_existing else {})
 
@@ -338,20 +393,27 @@ MANY_KEYS = {
     # locked, raised; tombstones. Then the fence is ours, which counts this transaction (R34) in the
     # same statement; rows are locked, replaced, added.
     "mysql+pymysql": (
-        "INSERT SELECT INSERT SELECT SELECT UPDATE SELECT INSERT SELECT INSERT INSERT", "INSERT SELECT INSERT", "SELECT UPDATE SELECT SELECT INSERT",
+        "INSERT SELECT INSERT SELECT SELECT UPDATE SELECT INSERT SELECT INSERT INSERT",
+        "INSERT SELECT INSERT",
+        "SELECT UPDATE SELECT SELECT INSERT",
     ),
     # The fence: asked for, its raisers' lock, read, locked, raised; tombstones. Then the fence is
     # ours, which counts this transaction (R34) in the same statement; rows are read, changed,
     # added.
     "postgresql+psycopg": (
-        "WITH SELECT SELECT SELECT UPDATE DELETE WITH SELECT WITH INSERT", "WITH SELECT INSERT", "SELECT UPDATE DELETE SELECT WITH",
+        "WITH SELECT SELECT SELECT UPDATE DELETE WITH SELECT WITH INSERT",
+        "WITH SELECT INSERT",
+        "SELECT UPDATE DELETE SELECT WITH",
     ),
-}  # fmt: skip
+}
 """By dialect, the statements of the first of two tasks, of the second, and of a task alone, whose
 fence is locked and raised."""
 SWEEP = {"mysql+pymysql": ["SELECT"], "postgresql+psycopg": ["DELETE"]}
 """The statements that forget tombstones, where there are none."""
-WRITE_ONE_MORE = {"mysql+pymysql": ["SELECT", "INSERT"], "postgresql+psycopg": ["SELECT", "SELECT", "WITH"]}
+WRITE_ONE_MORE = {
+    "mysql+pymysql": ["SELECT", "INSERT"],
+    "postgresql+psycopg": ["SELECT", "SELECT", "WITH"],
+}
 """The statements for keys that the server cannot combine: MySQL and MariaDB then read and write all
 keys, in PostgreSQL a query finds the one key."""
 
@@ -359,12 +421,20 @@ keys, in PostgreSQL a query finds the one key."""
 class TestServerIsAsked:
     @pytest.mark.thorough
     @pytest.mark.parametrize("keys", [1, 10, 1000])
-    def test_as_often_for_many_keys_as_for_one(self, database: Database, store: SqlStore, workers: list[Worker], keys: int) -> None:
+    def test_as_often_for_many_keys_as_for_one(
+        self, database: Database, store: SqlStore, workers: list[Worker], keys: int
+    ) -> None:
         worker, (first, second, alone) = workers[0], MANY_KEYS[dialect_of(database)]
 
-        def commands(txid: int, values: dict[str, int], task: int = 0, num_tasks: int | None = None) -> str:
+        def commands(
+            txid: int, values: dict[str, int], task: int = 0, num_tasks: int | None = None
+        ) -> str:
             context = worker.process.task(task=task, num_tasks=num_tasks)
-            return " ".join(server_stores.commands(store, worker, lambda: contract.run(store, context, txid, 0, **values)))
+            return " ".join(
+                server_stores.commands(
+                    store, worker, lambda: contract.run(store, context, txid, 0, **values)
+                )
+            )
 
         half = {str(n): 1 for n in range(keys)}
         contract.run(store, worker.process.task(), 1, 0, **half)
@@ -375,29 +445,48 @@ class TestServerIsAsked:
 
     @pytest.mark.thorough
     @pytest.mark.parametrize("keys", [1, 1000])
-    def test_to_combine_many_integers_as_often_as_one(self, database: Database, workers: list[Worker], keys: int) -> None:
+    def test_to_combine_many_integers_as_often_as_one(
+        self, database: Database, workers: list[Worker], keys: int
+    ) -> None:
         worker, dialect = workers[0], dialect_of(database)
-        deltas: dict[str | int, int] = dict.fromkeys(range(keys), 1) | {f"new {number}": 1 for number in range(keys)}
+        deltas: dict[str | int, int] = dict.fromkeys(range(keys), 1) | {
+            f"new {number}": 1 for number in range(keys)
+        }
         for opaque in (False, True):
             store = SqlStore(database.url, f"counts{opaque:d}", opaque=opaque)
-            contract.block(store, worker.process.task(), 1, 0, lambda opened: opened.put_many(dict.fromkeys(range(keys), 1) | {"half": 0.5}))
+            contract.block(
+                store,
+                worker.process.task(),
+                1,
+                0,
+                lambda opened: opened.put_many(dict.fromkeys(range(keys), 1) | {"half": 0.5}),
+            )
 
             def merged(txid: int, more: dict[str | int, int], store: SqlStore = store) -> list[str]:
                 def merge(opened: StoreTransaction) -> None:
                     opened.merge_many(more, ADD)
 
-                return server_stores.commands(store, worker, lambda: contract.block(store, worker.process.task(), txid, 0, merge))
+                return server_stores.commands(
+                    store,
+                    worker,
+                    lambda: contract.block(store, worker.process.task(), txid, 0, merge),
+                )
 
             # The fence is locked and raised; tombstones and lists are forgotten; rows are combined,
             # and listed.
-            begin, listed = ["SELECT", "UPDATE", *SWEEP[dialect], *["DELETE"] * opaque, "INSERT"], ["INSERT"] * opaque
+            begin, listed = (
+                ["SELECT", "UPDATE", *SWEEP[dialect], *["DELETE"] * opaque, "INSERT"],
+                ["INSERT"] * opaque,
+            )
             assert merged(2, deltas) == [*begin, *listed]
             assert merged(3, {**deltas, "half": 1}) == [*begin, *WRITE_ONE_MORE[dialect], *listed]
             assert (store.get(0), store.get("new 0"), store.get("half")) == (3, 2, 1.5)
 
     @pytest.mark.in_gate("postgresql")
     @pytest.mark.rule(12)
-    def test_over_one_connection_per_worker_process(self, database: Database, store: SqlStore, workers: list[Worker]) -> None:
+    def test_over_one_connection_per_worker_process(
+        self, database: Database, store: SqlStore, workers: list[Worker]
+    ) -> None:
         worker, words = workers[0], SqlStore(store.url, "words", lock_timeout_s=PATIENCE_S)
         for txid in range(1, 4):
             contract.run(store, worker.process.task(), txid, 0, x=1)
@@ -408,9 +497,13 @@ class TestServerIsAsked:
 
 
 @pytest.mark.parametrize("dialect", sorted(MANY_KEYS))
-def test_a_server_that_is_not_there_fails_the_attempt_only(dialect: str, process: contract.Process) -> None:
+def test_a_server_that_is_not_there_fails_the_attempt_only(
+    dialect: str, process: contract.Process
+) -> None:
     store = SqlStore(f"{dialect}://ann@127.0.0.1:1/bank", "counts")
-    with pytest.raises(FailedException, match=r"is not there: it cannot be connected to \(.*Connection refused"):
+    with pytest.raises(
+        FailedException, match=r"is not there: it cannot be connected to \(.*Connection refused"
+    ):
         contract.run(store, process.task(), 1, 0, x=1)
     with pytest.raises(UsageError, match="Try again when the server can be reached"):
         by_address.open_store(store.url, "counts")
@@ -419,14 +512,18 @@ def test_a_server_that_is_not_there_fails_the_attempt_only(dialect: str, process
 @pytest.mark.thorough
 class TestTables:
     @pytest.mark.parametrize("name", ["counts", "counts_written"])
-    def test_tables_of_others_are_left_alone(self, database: Database, store: SqlStore, workers: list[Worker], name: str) -> None:
+    def test_tables_of_others_are_left_alone(
+        self, database: Database, store: SqlStore, workers: list[Worker], name: str
+    ) -> None:
         database.execute(f"CREATE TABLE {name}(mine text)")
         assert not store.exists()
         assert list(store.items()) == []
         with pytest.raises(SetupError, match=f"has a table '{name}' that is not a store of txtopo"):
             contract.run(store, workers[0].process.task(), 1, 0, x=1)
         assert database.execute(f"SELECT * FROM {name}") == []
-        tables = "SELECT table_name FROM information_schema.tables WHERE table_schema IN ('public', %s)"
+        tables = (
+            "SELECT table_name FROM information_schema.tables WHERE table_schema IN ('public', %s)"
+        )
         assert database.execute(tables, [database.name]) == [(name,)]
 
     def test_another_layout_is_refused_by_readers_and_writers(
@@ -435,20 +532,37 @@ class TestTables:
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
         database.execute("UPDATE txtopo_schema SET version = 3")
         actions: list[Callable[[], Any]] = [
-            lambda: store.get("x"), lambda: contract.run(store, workers[1].process.task(), 2, 0, x=1), lambda: store.clear("words"),
-        ]  # fmt: skip
+            lambda: store.get("x"),
+            lambda: contract.run(store, workers[1].process.task(), 2, 0, x=1),
+            lambda: store.clear("words"),
+        ]
         for action in actions:
-            with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 3; this txtopo knows layout 4"):
+            with pytest.raises(
+                StateMismatchError,
+                match="holds store 'counts' in layout 3; this txtopo knows layout 4",
+            ):
                 action()
 
-    def test_a_store_of_another_layout_blocks_no_other_store(self, database: Database, store: SqlStore, workers: list[Worker]) -> None:
-        others = [SqlStore(store.url, name, lock_timeout_s=PATIENCE_S) for name in ("older", "newer")]
+    def test_a_store_of_another_layout_blocks_no_other_store(
+        self, database: Database, store: SqlStore, workers: list[Worker]
+    ) -> None:
+        others = [
+            SqlStore(store.url, name, lock_timeout_s=PATIENCE_S) for name in ("older", "newer")
+        ]
         for each in (store, *others):
             contract.run(each, workers[0].process.task(), 1, 0, x=1)
         for version, other in zip((1, 99), others, strict=True):
-            database.execute("UPDATE txtopo_schema SET version = %s WHERE store = %s", [version, other.name])
+            database.execute(
+                "UPDATE txtopo_schema SET version = %s WHERE store = %s", [version, other.name]
+            )
         contract.run(store, workers[1].process.task(), 2, 0, x=1)
-        contract.run(SqlStore(store.url, "newest", lock_timeout_s=PATIENCE_S), workers[1].process.task(), 1, 0, x=1)
+        contract.run(
+            SqlStore(store.url, "newest", lock_timeout_s=PATIENCE_S),
+            workers[1].process.task(),
+            1,
+            0,
+            x=1,
+        )
         assert dict(store.items()) == {"x": 2}
         with pytest.raises(StateMismatchError, match="holds store 'older' in layout 1"):
             others[0].get("x")
@@ -460,7 +574,13 @@ class TestTables:
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
         database.execute("UPDATE txtopo_schema SET version = 99")
         with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 99"):
-            contract.run(SqlStore(store.url, "words", lock_timeout_s=PATIENCE_S), workers[1].process.task(), 1, 0, x=1)
+            contract.run(
+                SqlStore(store.url, "words", lock_timeout_s=PATIENCE_S),
+                workers[1].process.task(),
+                1,
+                0,
+                x=1,
+            )
 
     @pytest.mark.rule(27)
     def test_tables_dropped_under_an_open_connection_are_noticed(
@@ -482,7 +602,10 @@ class TestTables:
         assert dict(opaque.items()) == {"y": 1}
 
 
-PORTIONS = ("txtopo.stores.mysql.backend.PORTION_ROWS", "txtopo.stores.postgresql.backend.CURSOR_ROWS")
+PORTIONS = (
+    "txtopo.stores.mysql.backend.PORTION_ROWS",
+    "txtopo.stores.postgresql.backend.CURSOR_ROWS",
+)
 
 
 class TestReaders:
@@ -516,13 +639,21 @@ class TestReaders:
 class TestCommands:
     @pytest.mark.in_gate("mariadb")
     def test_store_clear_takes_a_url(
-        self, store: SqlStore, workers: list[Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+        self,
+        store: SqlStore,
+        workers: list[Worker],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
     ) -> None:
         monkeypatch.chdir(tmp_path)
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
         command = ["store", "clear", store.url, "counts", "--topology", "words"]
         assert cli.main(command) == 0
-        assert f"would remove from {store.address}, of topology 'words': 1 row, 1 fence" in capsys.readouterr().out
+        assert (
+            f"would remove from {store.address}, of topology 'words': 1 row, 1 fence"
+            in capsys.readouterr().out
+        )
         assert store.get("x") == 1
         assert cli.main([*command, "--execute"]) == 0
         assert (store.get("x"), store.fences()) == (None, [])
@@ -530,29 +661,62 @@ class TestCommands:
     @pytest.mark.in_gate("postgresql")
     @pytest.mark.rule(27)
     def test_store_adopt_takes_a_url(
-        self, store: SqlStore, workers: list[Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+        self,
+        store: SqlStore,
+        workers: list[Worker],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
     ) -> None:
         state = MemoryStateStore()
-        TopologyState.open(state, "words", Holder("here", 1, "2024-05-01T10:00:00+00:00", "words"), wait_s=1.0).close()
+        TopologyState.open(
+            state, "words", Holder("here", 1, "2024-05-01T10:00:00+00:00", "words"), wait_s=1.0
+        ).close()
         for how in ("opened", "owned"):
-            monkeypatch.setattr(opening, how, lambda *_: contextlib.nullcontext(opening.Opened(state, "memory", False)))
+            monkeypatch.setattr(
+                opening,
+                how,
+                lambda *_: contextlib.nullcontext(opening.Opened(state, "memory", False)),
+            )
         contract.run(store, workers[0].process.task(generation="lost"), 7, 0, x=1)
-        command = ["store", "adopt", store.url, "counts", "--topology", "words", "--data-dir", str(tmp_path)]
+        command = [
+            "store",
+            "adopt",
+            store.url,
+            "counts",
+            "--topology",
+            "words",
+            "--data-dir",
+            str(tmp_path),
+        ]
         assert cli.main(command) == 0
-        assert f"would adopt {store.address}, for component count of topology 'words': 1 row, 1 fence" in capsys.readouterr().out
+        assert (
+            f"would adopt {store.address}, for component count of topology 'words': 1 row, 1 fence"
+            in capsys.readouterr().out
+        )
         assert store.fences()[0].generation == "lost"
         assert cli.main([*command, "--execute"]) == 0
-        assert (store.fences()[0].txid, store.fences()[0].generation == "lost", store.get("x")) == (0, False, 1)
+        assert (store.fences()[0].txid, store.fences()[0].generation == "lost", store.get("x")) == (
+            0,
+            False,
+            1,
+        )
 
     @pytest.mark.in_gate("postgresql")
-    def test_a_store_that_is_not_there_is_told(self, store: SqlStore, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_store_that_is_not_there_is_told(
+        self, store: SqlStore, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert cli.main(["store", "clear", store.url, "counts", "--topology", "words"]) == 2
         assert f"{store.address} is no store of txtopo" in capsys.readouterr().err
         assert not store.exists()
 
     @pytest.mark.in_gate("mariadb")
     @pytest.mark.rule(27)
-    def test_the_command_in_an_error_can_be_typed(self, store: SqlStore, workers: list[Worker]) -> None:
+    def test_the_command_in_an_error_can_be_typed(
+        self, store: SqlStore, workers: list[Worker]
+    ) -> None:
         with pytest.raises(StateMismatchError) as caught:
-            contract.run(store, workers[0].process.task(known_stores={"count/counts": A(1, 0)}), 2, 0, x=1)
+            contract.run(
+                store, workers[0].process.task(known_stores={"count/counts": A(1, 0)}), 2, 0, x=1
+            )
         assert f"`txtopo store adopt {store.url} counts --topology words`" in str(caught.value)

@@ -83,12 +83,18 @@ run.wait_until_idle(PATIENCE_S)
 
 
 @pytest.mark.thorough
-def test_a_program_that_does_not_end_its_cluster_ends_quietly_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_program_that_does_not_end_its_cluster_ends_quietly_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
     temporary = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
     command = [sys.executable, "-W", "ignore", "-c", LEFT_RUNNING, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert (done.returncode, "ended with an error" in done.stderr) == (0, False), done.stderr
     assert [file.name for file in temporary.iterdir() if file.name.startswith("txtopo-")] == []
-    assert batches(SqliteStore(tmp_path / "bank.db", "kept")) == {txid: [txid - 1] for txid in range(1, 4)}
+    assert batches(SqliteStore(tmp_path / "bank.db", "kept")) == {
+        txid: [txid - 1] for txid in range(1, 4)
+    }
     shutil.rmtree(temporary)

@@ -20,12 +20,16 @@ def no_socket(*args: object, **named: object) -> NoReturn:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
-def test_threads_without_a_connection_are_an_error_at_their_start(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_without_a_connection_are_an_error_at_their_start(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as lacks:
         lacks.setattr(socket, "socket", no_socket)
         with pytest.raises(OSError, match="the thread txtopo-words-0 has no connection to Spark"):
             WorkThreads("words", 2, print)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("txtopo-words")]
+    assert not [
+        thread for thread in threading.enumerate() if thread.name.startswith("txtopo-words")
+    ]
     threads, done = WorkThreads("words", 2, print), threading.Event()
     threads.submit(done.set)
     done.wait()

@@ -28,4 +28,8 @@ def test_a_global_count_in_a_server_counts_once_although_every_batch_is_written_
     assert (fence.component, fence.txid, fence.attempt) == ("sum", committed, 1)
     # One connection per worker process; those of failed tasks are being closed. After a minute
     # Spark would end the idle workers themselves.
-    wait_until(lambda: len(set(redis_server.connections()) - before) <= 2, "the end of more connections than that", 30.0)
+    wait_until(
+        lambda: len(set(redis_server.connections()) - before) <= 2,
+        "the end of more connections than that",
+        30.0,
+    )

@@ -36,7 +36,13 @@ class Sum(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt, self.sums = context, attempt, dict[str, int]()
 
     def execute(self, tup: Tuple) -> None:
@@ -64,7 +70,9 @@ def test_a_global_count_in_a_server_counts_once_although_every_batch_is_written_
     cluster: LocalCluster, database: Database, opaque: bool
 ) -> None:
     store = SqlStore(database.url, "counts", opaque=opaque)
-    run = run_to_idle(cluster, topology(store, f"{database.server.title}-{opaque}"), max_spout_pending=3)
+    run = run_to_idle(
+        cluster, topology(store, f"{database.server.title}-{opaque}"), max_spout_pending=3
+    )
     assert dict(store.items()) == {"all": WORDS}
     committed = run.status().committed
     assert committed > 1

@@ -10,7 +10,14 @@ from tests.patience import PATIENCE_S
 from tests.servers.clusters import fast, run_to_idle
 from tests.wrong.failing_hooks import FaultyCount
 from tests.wrong.failing_stores import FailingSqliteStore, Place, Swallowing
-from txtopo import LocalCluster, PoisonBatchError, TransactionalTopologyBuilder, TransactionAttempt, UserCodeError, WorkerCrashError
+from txtopo import (
+    LocalCluster,
+    PoisonBatchError,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+    UserCodeError,
+    WorkerCrashError,
+)
 from txtopo.engine.engine import Engine
 from txtopo.testing import MemoryTransactionalSpout
 
@@ -41,14 +48,20 @@ def test_failed_exception_in_any_hook_replays_the_batch_and_everything_counts_on
     assert run.status().committed == 3
     assert run.status().replays >= 1
     assert "told to fail" in (run.status().last_error or "")
-    assert all(len(faulty.seen_after(txid)) == 1 for txid in (1, 2, 3)), "a replay showed downstream something else than the first attempt"
+    assert all(len(faulty.seen_after(txid)) == 1 for txid in (1, 2, 3)), (
+        "a replay showed downstream something else than the first attempt"
+    )
 
 
 @pytest.mark.rule(39)
 @pytest.mark.parametrize("place", ["opening", "committing"])
-def test_a_failure_of_a_store_that_a_committer_swallows_is_replayed(cluster: LocalCluster, tmp_path: Path, place: Place) -> None:
+def test_a_failure_of_a_store_that_a_committer_swallows_is_replayed(
+    cluster: LocalCluster, tmp_path: Path, place: Place
+) -> None:
     store = FailingSqliteStore(tmp_path / "sum.db", "sums").told_to(place, tmp_path / "failed")
-    builder = TransactionalTopologyBuilder(f"swallows-{place}", "spout", MemoryTransactionalSpout({0: [(1,), (2,), (3,)]}, ["n"], 1))
+    builder = TransactionalTopologyBuilder(
+        f"swallows-{place}", "spout", MemoryTransactionalSpout({0: [(1,), (2,), (3,)]}, ["n"], 1)
+    )
     builder.set_bolt("sum", Swallowing(store)).global_grouping("spout")
     run = run_to_idle(cluster, builder.build_topology())
     assert (tmp_path / "failed").exists(), "the fault was hit"
@@ -59,8 +72,13 @@ def test_a_failure_of_a_store_that_a_committer_swallows_is_replayed(cluster: Loc
 
 @pytest.mark.in_gate("SystemExit")
 @pytest.mark.rule(7)
-@pytest.mark.parametrize("kind", ["error", "SystemExit", "KeyboardInterrupt", "RecursionError", "MemoryError", "unpicklable"])
-def test_any_other_exception_stops_the_topology_and_says_where(cluster: LocalCluster, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    ["error", "SystemExit", "KeyboardInterrupt", "RecursionError", "MemoryError", "unpicklable"],
+)
+def test_any_other_exception_stops_the_topology_and_says_where(
+    cluster: LocalCluster, tmp_path: Path, kind: str
+) -> None:
     faulty = FaultyCount(f"stops-{kind}", tmp_path, [("split.execute", kind)])
     run = cluster.submit_topology("stops", fast(max_spout_pending=2), faulty.topology)
     with pytest.raises(UserCodeError) as caught:
@@ -77,7 +95,9 @@ def test_any_other_exception_stops_the_topology_and_says_where(cluster: LocalClu
 
 @pytest.mark.thorough
 @pytest.mark.rule(7)
-def test_an_exception_in_the_commit_phase_stops_the_topology_too(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_an_exception_in_the_commit_phase_stops_the_topology_too(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     faulty = FaultyCount("stops-commit", tmp_path, [("count.finish_batch after write", "error")])
     run = cluster.submit_topology("stops", fast(), faulty.topology)
     with pytest.raises(UserCodeError, match="told to err") as caught:
@@ -88,8 +108,14 @@ def test_an_exception_in_the_commit_phase_stops_the_topology_too(cluster: LocalC
 
 
 @pytest.mark.rule(7)
-def test_on_error_replay_treats_any_exception_as_a_failure(cluster: LocalCluster, tmp_path: Path) -> None:
-    faulty = FaultyCount("replays-errors", tmp_path, [("count.finish_batch after write", "error"), ("split.finish_batch", "SystemExit")])
+def test_on_error_replay_treats_any_exception_as_a_failure(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    faulty = FaultyCount(
+        "replays-errors",
+        tmp_path,
+        [("count.finish_batch after write", "error"), ("split.finish_batch", "SystemExit")],
+    )
     run_to_idle(cluster, faulty.topology, on_error="replay", max_spout_pending=3)
     assert faulty.fault_count("count.finish_batch after write") == 1
     assert faulty.fault_count("split.finish_batch") == 1
@@ -98,7 +124,9 @@ def test_on_error_replay_treats_any_exception_as_a_failure(cluster: LocalCluster
 
 @pytest.mark.in_gate("count.finish_batch after write")
 @pytest.mark.rule(7)
-@pytest.mark.parametrize("hook", ["split.execute", "count.finish_batch before write", "count.finish_batch after write"])
+@pytest.mark.parametrize(
+    "hook", ["split.execute", "count.finish_batch before write", "count.finish_batch after write"]
+)
 def test_a_dying_worker_replays_the_batch(cluster: LocalCluster, tmp_path: Path, hook: str) -> None:
     faulty = FaultyCount(f"dies-{HOOKS.index(hook)}", tmp_path, [(hook, "os._exit")])
     run_to_idle(cluster, faulty.topology, max_spout_pending=2)
@@ -107,20 +135,28 @@ def test_a_dying_worker_replays_the_batch(cluster: LocalCluster, tmp_path: Path,
 
 
 @pytest.mark.rule(7)
-def test_workers_that_keep_dying_end_in_a_stop_with_sparks_message(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_workers_that_keep_dying_end_in_a_stop_with_sparks_message(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     faulty = FaultyCount("keeps-dying", tmp_path, [("split.execute", "os._exit")], times=100)
     run = cluster.submit_topology("keeps-dying", fast(max_crashes=2), faulty.topology)
     with pytest.raises(WorkerCrashError, match=r"transaction 2: workers died 2 times") as caught:
         run.join(PATIENCE_S)
-    assert any(words in str(caught.value) for words in ("Python worker", "Broken pipe", "Connection reset"))
+    assert any(
+        words in str(caught.value) for words in ("Python worker", "Broken pipe", "Connection reset")
+    )
     assert run.status().current == 2
 
 
 @pytest.mark.thorough
 @pytest.mark.rule(7)
-def test_a_poison_batch_stops_with_exit_code_3_and_its_last_error(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_poison_batch_stops_with_exit_code_3_and_its_last_error(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     faulty = FaultyCount("poison", tmp_path, [("split.finish_batch", "failed")], times=100)
-    run = cluster.submit_topology("poison", fast(max_attempts=3, max_spout_pending=3), faulty.topology)
+    run = cluster.submit_topology(
+        "poison", fast(max_attempts=3, max_spout_pending=3), faulty.topology
+    )
     with pytest.raises(PoisonBatchError, match=r"transaction 2 failed 3 times") as caught:
         run.join(PATIENCE_S)
     assert caught.value.exit_code == 3

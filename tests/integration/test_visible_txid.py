@@ -51,9 +51,17 @@ def driver(directory: Path, *program: str, fault: str = "") -> Iterator[subproce
     """A driver process of the topology, killed at the end if it still runs."""
     faults = directory / "faults"
     faults.mkdir(exist_ok=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": QUICK_JAVA, "TXTOPO_FAULT": fault, "TXTOPO_FAULT_DIR": str(faults)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "JDK_JAVA_OPTIONS": QUICK_JAVA,
+        "TXTOPO_FAULT": fault,
+        "TXTOPO_FAULT_DIR": str(faults),
+    }
     command, pipe = [sys.executable, *program, str(directory)], subprocess.PIPE
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True
+    )
     try:
         yield process
     finally:
@@ -74,7 +82,9 @@ def look(directory: Path, visible: VisibleTxid) -> VisibleTxid:
 
 @pytest.mark.thorough
 @pytest.mark.rule(3, 28, 31, 37)
-def test_a_reader_of_two_stores_sees_whole_transactions_while_the_topology_runs_dies_and_runs_again(tmp_path: Path) -> None:
+def test_a_reader_of_two_stores_sees_whole_transactions_while_the_topology_runs_dies_and_runs_again(
+    tmp_path: Path,
+) -> None:
     state, fault = tmp_path / "state", f"apply.inside@{HELD}=hold"
     debits, credits = transfers.stores(tmp_path)
     with driver(tmp_path, *FREE, fault=fault) as first:
@@ -87,14 +97,21 @@ def test_a_reader_of_two_stores_sees_whole_transactions_while_the_topology_runs_
                 visibility.wait(HELD, 0.1)
         assert held == HELD - 1, "nothing moves on while the commit is held"
         mixture = dict(debits.items()), dict(credits.items())
-        assert mixture[0] != transfers.expected(HELD - 1)[0], "without as_of the transaction that is under way is seen, in one store"
+        assert mixture[0] != transfers.expected(HELD - 1)[0], (
+            "without as_of the transaction that is under way is seen, in one store"
+        )
         assert mixture[1] == transfers.expected(HELD - 1)[1], "and not in the other"
         first.kill()
         first.communicate()
-    assert look(tmp_path, visible_txid(transfers.ID, data_dir=state)) == HELD - 1, "while no driver runs, what was recorded is visible"
+    assert look(tmp_path, visible_txid(transfers.ID, data_dir=state)) == HELD - 1, (
+        "while no driver runs, what was recorded is visible"
+    )
     seen: list[int] = []
     outrun = 0
-    with driver(tmp_path, "-c", PACED) as second, Visibility(transfers.ID, data_dir=state) as visibility:
+    with (
+        driver(tmp_path, "-c", PACED) as second,
+        Visibility(transfers.ID, data_dir=state) as visibility,
+    ):
         assert visibility.wait(HELD, PATIENCE_S) >= HELD
         # The driver ends, and its ZooKeeper with it, while the reader goes on: no look fails for
         # that.
@@ -107,11 +124,18 @@ def test_a_reader_of_two_stores_sees_whole_transactions_while_the_topology_runs_
         out, error = second.communicate(timeout=PATIENCE_S)
     assert out.strip() == str(transfers.TRANSACTIONS + 1), error
     assert seen == sorted(seen), "what was visible is never taken back"
-    assert len(set(seen)) > 2, f"the reader met the topology at work only at {set(seen)}, and was outrun {outrun} times"
+    assert len(set(seen)) > 2, (
+        f"the reader met the topology at work only at {set(seen)}, and was outrun {outrun} times"
+    )
     assert look(tmp_path, visible_txid(transfers.ID, data_dir=state)) == transfers.TRANSACTIONS
 
 
 def test_a_reader_needs_no_spark(tmp_path: Path) -> None:
     code = f"import sys, txtopo; txtopo.Visibility('x', data_dir={str(tmp_path)!r}); sys.exit('pyspark' in sys.modules)"
     environment: dict[str, Any] = {**os.environ, "PYTHONPATH": str(ROOT)}
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, timeout=PATIENCE_S, check=False).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env=environment, timeout=PATIENCE_S, check=False
+        ).returncode
+        == 0
+    )

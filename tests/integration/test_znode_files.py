@@ -45,7 +45,10 @@ def read(data_dir: Path) -> ZNodes:
 
 
 def last_log(data_dir: Path) -> Path:
-    return max((data_dir / "zookeeper" / "version-2").glob("log.*"), key=lambda log: int(log.suffix[1:], 16))
+    return max(
+        (data_dir / "zookeeper" / "version-2").glob("log.*"),
+        key=lambda log: int(log.suffix[1:], 16),
+    )
 
 
 def write_at_random(client: KazooClient, passing: KazooClient, rng: random.Random) -> None:
@@ -77,13 +80,18 @@ def write_at_random(client: KazooClient, passing: KazooClient, rng: random.Rando
 @pytest.mark.in_gate("1")
 @pytest.mark.rule(37)
 @pytest.mark.parametrize("seed", range(2))
-def test_the_files_hold_the_answers_of_the_server(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_hold_the_answers_of_the_server(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Snapshots are taken while the server is written to, so that they hold effects of later
     # transactions.
     monkeypatch.setitem(server_process.SETTINGS, "snapCount", "60")
     rng = random.Random(seed)
     for life in range(2):
-        with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, client_of(zookeeper.hosts) as client:
+        with (
+            embedded.EmbeddedZooKeeper(tmp_path) as zookeeper,
+            client_of(zookeeper.hosts) as client,
+        ):
             with client_of(zookeeper.hosts) as passing:
                 for _ in range(200):
                     write_at_random(client, passing, rng)
@@ -110,7 +118,9 @@ def test_answered_writes_are_read_at_once_at_any_speed_of_writing(tmp_path: Path
 
 @pytest.mark.thorough
 @pytest.mark.rule(37)
-def test_readings_never_go_back_while_a_server_writes_and_purges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readings_never_go_back_while_a_server_writes_and_purges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(server_process.SETTINGS, "snapCount", "50")
     monkeypatch.setitem(server_process.SETTINGS, "preAllocSize", "64")
     seen: list[int] = []
@@ -133,7 +143,10 @@ def test_readings_never_go_back_while_a_server_writes_and_purges(tmp_path: Path,
     number = 0
     try:
         for _ in range(3):
-            with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper, client_of(zookeeper.hosts) as client:
+            with (
+                embedded.EmbeddedZooKeeper(tmp_path) as zookeeper,
+                client_of(zookeeper.hosts) as client,
+            ):
                 client.ensure_path("/current")
                 for _ in range(150):
                     number += 1
@@ -180,7 +193,9 @@ def end_of_writes(log: Path) -> int:
 
 
 @pytest.mark.parametrize("padding", [b"", b"\0" * 4096])
-def test_an_unfinished_transaction_of_the_log_does_not_count_at_any_cut(copy: Path, padding: bytes) -> None:
+def test_an_unfinished_transaction_of_the_log_does_not_count_at_any_cut(
+    copy: Path, padding: bytes
+) -> None:
     log = last_log(copy)
     end = end_of_writes(log)
     whole = log.read_bytes()
@@ -197,7 +212,9 @@ def test_a_log_that_was_cut_before_its_first_transaction_ended_holds_nothing(cop
     whole = log.read_bytes()
     for cut in range(64):
         log.write_bytes(whole[:cut])
-        assert set(read(copy)) == {"", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"}, f"cut at byte {cut}"
+        assert set(read(copy)) == {"", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"}, (
+            f"cut at byte {cut}"
+        )
 
 
 @pytest.mark.rule(25)
@@ -207,7 +224,10 @@ def test_a_damaged_transaction_of_the_log_is_reported_and_never_skipped(copy: Pa
     at = whole.index(b"x" * 50)
     for flipped in (at, at + 49):
         log.write_bytes(whole[:flipped] + b"y" + whole[flipped + 1 :])
-        with pytest.raises(errors.ZooKeeperUnavailableError, match="is not what was written\n  Restore the data directory"):
+        with pytest.raises(
+            errors.ZooKeeperUnavailableError,
+            match="is not what was written\n  Restore the data directory",
+        ):
             read(copy)
 
 
@@ -228,8 +248,12 @@ def test_a_snapshot_that_is_being_written_is_passed_over_for_the_one_before(copy
 
 
 @pytest.mark.rule(37)
-@pytest.mark.parametrize(("refusal", "is_read"), [(errno.EINVAL, True), (errno.EROFS, True), (errno.EIO, False)])
-def test_a_copy_on_a_file_system_that_is_only_read_is_read(copy: Path, refusal: int, is_read: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("refusal", "is_read"), [(errno.EINVAL, True), (errno.EROFS, True), (errno.EIO, False)]
+)
+def test_a_copy_on_a_file_system_that_is_only_read_is_read(
+    copy: Path, refusal: int, is_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(descriptor: int) -> None:
         raise OSError(refusal, os.strerror(refusal))
 
@@ -241,7 +265,9 @@ def test_a_copy_on_a_file_system_that_is_only_read_is_read(copy: Path, refusal: 
             read(copy)
 
 
-def test_a_file_that_may_not_be_read_is_told_with_its_place(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_may_not_be_read_is_told_with_its_place(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(self: znode_files.ZnodeFiles) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -251,7 +277,9 @@ def test_a_file_that_may_not_be_read_is_told_with_its_place(copy: Path, monkeypa
 
 
 @pytest.mark.rule(37)
-def test_files_that_are_still_are_read_once_and_those_just_written_again(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_still_are_read_once_and_those_just_written_again(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = time.time_ns()
     monkeypatch.setattr(time, "time_ns", lambda: now)
     log, files = last_log(copy), recorded.files_of(copy)

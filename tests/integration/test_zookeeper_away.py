@@ -21,7 +21,11 @@ def test_commits_go_on_after_our_zookeeper_was_killed(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "kept.db", "kept")
     spout = MemoryTransactionalSpout({0: [(n,) for n in range(10)]}, Fields("n"), 1)
     with LocalCluster(master="local[2]", data_dir=tmp_path / "zookeeper") as cluster:
-        run = cluster.submit_topology("killed", fast(), keeping_topology("killed", spout, Keep(store, Journal(tmp_path / "journal"))))
+        run = cluster.submit_topology(
+            "killed",
+            fast(),
+            keeping_topology("killed", spout, Keep(store, Journal(tmp_path / "journal"))),
+        )
         run.wait_for_txid(2, PATIENCE_S)
         assert cluster.zookeeper_pid is not None
         os.kill(cluster.zookeeper_pid, signal.SIGKILL)
@@ -33,7 +37,9 @@ def test_commits_go_on_after_our_zookeeper_was_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule(25)
-def test_a_record_beyond_its_bound_is_refused_before_anything_is_committed(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_record_beyond_its_bound_is_refused_before_anything_is_committed(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     store = SqliteStore(tmp_path / "kept.db", "kept")
     spout = Partitioned(Journal(tmp_path / "journal"), partitions=300, size=4, take=2, planned=True)
     topology = keeping_topology("too-large", spout, Keep(store, Journal(tmp_path / "journal")))

@@ -30,11 +30,15 @@ class Selection:
     """The tests that pytest would run for ``arguments``."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
-        self._places, expression = (arguments[:-2], arguments[-1]) if "-k" in arguments else (arguments, None)
+        self._places, expression = (
+            (arguments[:-2], arguments[-1]) if "-k" in arguments else (arguments, None)
+        )
         self._expression = None if expression is None else Expression.compile(expression)
 
     def __contains__(self, item: pytest.Item) -> bool:
-        if not any(f"{item.nodeid}[".startswith((f"{place}::", f"{place}[")) for place in self._places):
+        if not any(
+            f"{item.nodeid}[".startswith((f"{place}::", f"{place}[")) for place in self._places
+        ):
             return False
         return self._expression is None or self._expression.evaluate(KeywordMatcher.from_item(item))
 
@@ -43,7 +47,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """In a worker: keep the selected tests, each with the numbers of its selections."""
     selections = [Selection(arguments) for arguments in json.loads(_file().read_text())]
     for item in items:
-        item.user_properties.append(("selections", [number for number, selection in enumerate(selections) if item in selection]))
+        item.user_properties.append(
+            (
+                "selections",
+                [number for number, selection in enumerate(selections) if item in selection],
+            )
+        )
     items[:] = [item for item in items if _numbers(item)]
     config.workeroutput["modules"] = sorted(sys.modules)  # type: ignore[attr-defined]
 

@@ -10,7 +10,17 @@ from __future__ import annotations
 
 from tests.mutants.edges import EDGES
 from tests.mutants.guards import GUARDS
-from tests.mutants.mutation import COORDINATOR, DEFERS, ENGINE_DEFERS, EXECUTE, KAFKA_SINK, OPENED, STATE, STRAIGHT, Mutation
+from tests.mutants.mutation import (
+    COORDINATOR,
+    DEFERS,
+    ENGINE_DEFERS,
+    EXECUTE,
+    KAFKA_SINK,
+    OPENED,
+    STATE,
+    STRAIGHT,
+    Mutation,
+)
 from tests.mutants.simulated import SIMULATED
 
 MUTATIONS = (
@@ -123,14 +133,22 @@ MUTATIONS = (
         "txtopo/dataplane/columns/task.py",
         "        self.flush()\n        self._give(batch, source)\n",
         "        self._give(batch, source)\n",
-        ("tests/property/test_columns_model.py", "-k", "a_topology_with_columns_anywhere_equals_the_topology_with_tuples"),
+        (
+            "tests/property/test_columns_model.py",
+            "-k",
+            "a_topology_with_columns_anywhere_equals_the_topology_with_tuples",
+        ),
     ),
     Mutation(
         "a bolt of columns is held before it has executed everything",
         "txtopo/dataplane/columns/task.py",
         "        self.flush()\n        super().hold(pieces)\n",
         "        super().hold(pieces)\n",
-        ("tests/property/test_columns_model.py", "-k", "a_topology_with_columns_anywhere_equals_the_topology_with_tuples"),
+        (
+            "tests/property/test_columns_model.py",
+            "-k",
+            "a_topology_with_columns_anywhere_equals_the_topology_with_tuples",
+        ),
     ),
     Mutation(
         "values of several types make one column",
@@ -450,7 +468,7 @@ MUTATIONS = (
     Mutation(
         "positions of another source taken for those of Kafka",
         "txtopo/connectors/kafka/planning.py",
-        "            if \"topic\" not in metadata:\n",
+        '            if "topic" not in metadata:\n',
         "            if False:\n",
         ("tests/unit/test_kafka_arguments.py", "-k", "positions_of_another_source"),
     ),
@@ -529,47 +547,71 @@ MUTATIONS = (
         "txtopo/connectors/files/columns.py",
         '        if b"\\r" in lines and _BARE',
         "        if not lines and _BARE",
-        ("tests/unit/test_hostile_files.py", "-k", "a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first"),
+        (
+            "tests/unit/test_hostile_files.py",
+            "-k",
+            "a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first",
+        ),
     ),
     Mutation(
         "rows of CSV are not counted",
         "txtopo/connectors/files/columns.py",
         "        if table.num_rows != ends and",
         "        if False and",
-        ("tests/unit/test_hostile_files.py", "-k", "a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first"),
+        (
+            "tests/unit/test_hostile_files.py",
+            "-k",
+            "a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first",
+        ),
     ),
     Mutation(
         "a CSV number that its column changes passes",
         "txtopo/connectors/files/columns.py",
         "            if pc.any(is_doubtful, min_count=0).as_py():\n",
         "            if False:\n",
-        ("tests/unit/test_hostile_files.py", "-k", "a_csv_number_beyond_its_column_is_refused_and_infinity_is_not"),
+        (
+            "tests/unit/test_hostile_files.py",
+            "-k",
+            "a_csv_number_beyond_its_column_is_refused_and_infinity_is_not",
+        ),
     ),
     Mutation(
         "hexadecimal digits of CSV are the bits of an integer",
         "txtopo/connectors/files/columns.py",
         "            elif may_have_bits and (pa.types.is_integer(type) or pa.types.is_duration(type)):\n",
         "            elif False:\n",
-        ("tests/unit/test_hostile_files.py", "-k", "a_csv_number_that_its_column_would_change_is_refused"),
+        (
+            "tests/unit/test_hostile_files.py",
+            "-k",
+            "a_csv_number_that_its_column_would_change_is_refused",
+        ),
     ),
     Mutation(
         "a signature at the beginning of a block is dropped",
         "txtopo/connectors/files/columns.py",
         'b"\\n" + lines if lines.startswith(codecs.BOM_UTF8) else lines',
         "lines",
-        ("tests/unit/test_hostile_files.py", "-k", "csv_files_are_the_same_line_by_line_and_in_columns"),
+        (
+            "tests/unit/test_hostile_files.py",
+            "-k",
+            "csv_files_are_the_same_line_by_line_and_in_columns",
+        ),
     ),
     Mutation(
         "a line without an end is not counted",
         "txtopo/connectors/files/columns.py",
         ' + (not lines.endswith(b"\\n"))\n',
         "\n",
-        ("tests/unit/test_hostile_files.py", "-k", "a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first"),
+        (
+            "tests/unit/test_hostile_files.py",
+            "-k",
+            "a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first",
+        ),
     ),
     Mutation(
         "a time beyond a day becomes another one in a tuple",
         "txtopo/dataplane/columns/values.py",
-        '        exact_columns.check_times(column)\n',
+        "        exact_columns.check_times(column)\n",
         "",
         ("tests/unit/test_columns_unchanged.py",),
     ),
@@ -599,14 +641,22 @@ MUTATIONS = (
         "txtopo/connectors/files/records.py",
         '    if errors_mode == "replace" and _within_file(codec) != "utf-8":\n',
         "    if False:\n",
-        ("tests/unit/test_hostile_files.py", "-k", "bytes_that_are_no_text_are_replaced_and_the_end_of_their_line_is_not"),
+        (
+            "tests/unit/test_hostile_files.py",
+            "-k",
+            "bytes_that_are_no_text_are_replaced_and_the_end_of_their_line_is_not",
+        ),
     ),
     Mutation(
         "of two columns of one name one is taken",
         "txtopo/connectors/files/columns.py",
         "            if names.count(name) != 1:\n",
         "            if names.count(name) < 1:\n",
-        ("tests/unit/test_hostile_files.py", "-k", "a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first"),
+        (
+            "tests/unit/test_hostile_files.py",
+            "-k",
+            "a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first",
+        ),
     ),
     Mutation(
         "the signature of a file is part of its first line",
@@ -827,7 +877,11 @@ MUTATIONS = (
         "txtopo/engine/engine.py",
         "            self._pace.late()\n            self._set_pace()\n",
         "            pass\n",
-        ("tests/unit/test_engine_defers.py", "-k", "a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_processed_beside_it"),
+        (
+            "tests/unit/test_engine_defers.py",
+            "-k",
+            "a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_processed_beside_it",
+        ),
     ),
     Mutation(
         "a transaction that is late is small all the same",
@@ -862,7 +916,11 @@ MUTATIONS = (
         "txtopo/spark/resident_task.py",
         "            stays = self._others == 0 and task.used",
         "            stays = task.used",
-        ("tests/unit/test_resident_task.py", "-k", "a_task_at_work_makes_room_when_it_has_answered"),
+        (
+            "tests/unit/test_resident_task.py",
+            "-k",
+            "a_task_at_work_makes_room_when_it_has_answered",
+        ),
     ),
     Mutation(
         "on one slot all tasks get the same list",
@@ -910,7 +968,7 @@ MUTATIONS = (
     Mutation(
         "an emit of columns after a swallowed failure hides it",
         "txtopo/dataplane/columns/task.py",
-        "        except AbortedError:\n            guard.abort(\"execute_batch\")\n",
+        '        except AbortedError:\n            guard.abort("execute_batch")\n',
         "        except AbortedError:\n            raise\n",
         ("tests/unit/test_columns_mistakes.py", "-k", "does_not_hide"),
     ),
@@ -931,14 +989,14 @@ MUTATIONS = (
     Mutation(
         "a patient schedule asks a source once",
         "txtopo/testing/simulator/hooks.py",
-        "                if name == \"is_ready\" and world.is_patient and not result:\n",
+        '                if name == "is_ready" and world.is_patient and not result:\n',
         "                if False:\n",
         ("tests/unit/test_simulator_live_sources.py", "-k", "pauses"),
     ),
     Mutation(
         "an emit after a swallowed one hides the failure",
         "txtopo/dataplane/task.py",
-        "                if execute is not _abort:\n                    guard.abort(\"execute\")\n                raise\n",
+        '                if execute is not _abort:\n                    guard.abort("execute")\n                raise\n',
         "                raise\n",
         ("tests/unit/test_emit_mistakes.py", "-k", "after_the_swallowed"),
     ),

@@ -178,7 +178,7 @@ EDGES = (
         "a name between dollar quotes is a value of the statement",
         "txtopo/connectors/sql/parameters.py",
         'r"(?<![\\w$])\\$(?P<tag>(?:[^\\W\\d]\\w*)?)\\$.*?\\$(?P=tag)\\$", _LINE',
-        '_LINE',
+        "_LINE",
         ("tests/unit/test_sql_sink.py",),
     ),
     Mutation(

@@ -84,28 +84,44 @@ GUARDS = (
                 "txtopo/engine/continuity.py",
                 "        if before.spout != spout:\n",
                 "        if False:\n",
-                ("tests/unit/test_continuity.py", "-k", "another_kind_of_spout_is_refused_and_nothing_counts_twice"),
+                (
+                    "tests/unit/test_continuity.py",
+                    "-k",
+                    "another_kind_of_spout_is_refused_and_nothing_counts_twice",
+                ),
             ),
             Mutation(
                 "any spout may take over any positions",
                 "txtopo/state/components.py",
                 "    return before == now or (SPOUT_TRAITS[before].is_partitioned and SPOUT_TRAITS[now].is_partitioned)\n",
                 "    return True\n",
-                ("tests/unit/test_continuity.py", "-k", "another_kind_of_spout_is_refused_and_nothing_counts_twice"),
+                (
+                    "tests/unit/test_continuity.py",
+                    "-k",
+                    "another_kind_of_spout_is_refused_and_nothing_counts_twice",
+                ),
             ),
             Mutation(
                 "another spout is accepted while a transaction is sealed",
                 "txtopo/state/acceptance.py",
-                "    if sealed is not None:\n        raise errors.UsageError(f\"transaction {sealed.txid} of topology",
-                "    if False:\n        raise errors.UsageError(f\"transaction {sealed.txid} of topology",
-                ("tests/unit/test_continuity.py", "-k", "another_kind_of_spout_is_refused_while_a_transaction_is_sealed"),
+                '    if sealed is not None:\n        raise errors.UsageError(f"transaction {sealed.txid} of topology',
+                '    if False:\n        raise errors.UsageError(f"transaction {sealed.txid} of topology',
+                (
+                    "tests/unit/test_continuity.py",
+                    "-k",
+                    "another_kind_of_spout_is_refused_while_a_transaction_is_sealed",
+                ),
             ),
             Mutation(
                 "plans of the spout before stay when another kind is accepted",
                 "txtopo/state/acceptance.py",
                 "        if accepted.spout.kind != now.spout.kind:\n",
                 "        if False:\n",
-                ("tests/unit/test_continuity.py", "-k", "plans_that_the_other_spout_would_not_understand_are_forgotten_when_it_is_accepted"),
+                (
+                    "tests/unit/test_continuity.py",
+                    "-k",
+                    "plans_that_the_other_spout_would_not_understand_are_forgotten_when_it_is_accepted",
+                ),
             ),
         ),
     ),
@@ -159,7 +175,7 @@ GUARDS = (
             Mutation(
                 "a component that was gone is forgotten",
                 "txtopo/engine/continuity.py",
-                "    components = {id: component.model_copy(update={\"is_former\": True}) for id, component in old.items()}\n",
+                '    components = {id: component.model_copy(update={"is_former": True}) for id, component in old.items()}\n',
                 "    components = dict[str, Component]()\n    old = {id: component for id, component in old.items() if id in graph.components}\n",
                 CONTINUITY,
             ),
@@ -325,11 +341,11 @@ GUARDS = (
             Mutation(
                 "a sink in PostgreSQL looks for rows of another topology before it has waited for them",
                 "txtopo/connectors/sql/postgresql.py",
-                '        _log(cursor, session, work, last)\n',
-                '        _log(cursor, session, work, last)\n'
+                "        _log(cursor, session, work, last)\n",
+                "        _log(cursor, session, work, last)\n"
                 '        _run(cursor, work.find_other_topology("%s"), [work.topology, sql_target.mark_of(work.stamp), work.stamp.task])\n'
-                '        if cursor.fetchone() is None:\n'
-                '            target = dataclasses.replace(target, opaque=False)\n',
+                "        if cursor.fetchone() is None:\n"
+                "            target = dataclasses.replace(target, opaque=False)\n",
                 _TWO_TOPOLOGIES,
             ),
             Mutation(
@@ -427,7 +443,11 @@ GUARDS = (
                 "txtopo/stores/sqlite/connection.py",
                 '                raw.execute("BEGIN IMMEDIATE")\n',
                 '                raw.execute("BEGIN DEFERRED")\n',
-                ("tests/unit/test_store_sqlite.py", "-k", "a_fence_that_a_task_has_read_is_not_raised_before_the_task_has_committed"),
+                (
+                    "tests/unit/test_store_sqlite.py",
+                    "-k",
+                    "a_fence_that_a_task_has_read_is_not_raised_before_the_task_has_committed",
+                ),
             ),
             Mutation(
                 "in PostgreSQL the fence may be raised while a task stands at it",
@@ -439,8 +459,8 @@ GUARDS = (
             Mutation(
                 "in MariaDB the fence may be raised while a task stands at it",
                 "txtopo/stores/mysql/backend.py",
-                " LOCK IN SHARE MODE\"))",
-                "\"))",
+                ' LOCK IN SHARE MODE"))',
+                '"))',
                 ("tests/integration/test_store_servers.py", "-k", "mariadb and TestFence"),
             ),
             Mutation(
@@ -476,21 +496,33 @@ GUARDS = (
                 "txtopo/stores/mysql/backend.py",
                 "        with faults.translating(self._address):\n            self._raw.rollback()\n        return False\n",
                 "        return False\n",
-                ("tests/integration/test_store_mariadb.py", "-k", "tasks_that_want_to_raise_the_fence_at_once_never_block_each_other"),
+                (
+                    "tests/integration/test_store_mariadb.py",
+                    "-k",
+                    "tasks_that_want_to_raise_the_fence_at_once_never_block_each_other",
+                ),
             ),
             Mutation(
                 "in Redis what a task writes is applied whatever the fence is by then",
                 "txtopo/stores/redis/apply.py",
                 "  if found ~= fence then return {'fence', found} end\n",
                 "",
-                ("tests/fault/test_store_redis.py", "-k", "a_late_task_that_comes_to_its_last_step_after_a_newer_attempt_changes_nothing"),
+                (
+                    "tests/fault/test_store_redis.py",
+                    "-k",
+                    "a_late_task_that_comes_to_its_last_step_after_a_newer_attempt_changes_nothing",
+                ),
             ),
             Mutation(
                 "in Redis an attempt goes on after another server process took over",
                 "txtopo/stores/redis/session.py",
                 "        if self._raised is None and layout.fence_of(self._field, self._fence)[1] != self._opened.tenure:\n",
                 "        if False:\n",
-                ("tests/fault/test_store_redis.py", "-k", "an_attempt_across_whose_middle_the_server_lost_something_fails_and_is_written_again"),
+                (
+                    "tests/fault/test_store_redis.py",
+                    "-k",
+                    "an_attempt_across_whose_middle_the_server_lost_something_fails_and_is_written_again",
+                ),
             ),
         ),
         (_HAZARDS, "tests/fault/test_store_processes.py"),
@@ -548,7 +580,11 @@ GUARDS = (
                 "txtopo/stores/sessions.py",
                 "        if self.lists or (self.is_listed and not self.has_raised):\n",
                 "        if self.lists:\n",
-                ("tests/conformance/test_store_contract.py", "-k", "opaque_and_transactional_writes and sqlite"),
+                (
+                    "tests/conformance/test_store_contract.py",
+                    "-k",
+                    "opaque_and_transactional_writes and sqlite",
+                ),
             ),
             Mutation(
                 "a value that was taken back to is taken for one of a failed attempt",
@@ -569,7 +605,11 @@ GUARDS = (
                 "txtopo/stores/redis/apply.py",
                 "if length ~= '' and redis.call('LLEN', KEYS[6]) ~= tonumber(length) then return {'written'} end\n",
                 "",
-                ("tests/fault/test_store_redis.py", "-k", "late_writes_during_a_take_back_are_taken_back_too"),
+                (
+                    "tests/fault/test_store_redis.py",
+                    "-k",
+                    "late_writes_during_a_take_back_are_taken_back_too",
+                ),
             ),
             Mutation(
                 "in Redis what is merged is not listed as written",
@@ -597,14 +637,22 @@ GUARDS = (
                 "txtopo/stores/redis/session.py",
                 "    return reached if reached < known.version else None\n",
                 "    return None\n",
-                ("tests/fault/test_store_redis.py", "-k", "a_loss_without_a_trace_in_the_fence_is_noticed_by_the_writing_worker"),
+                (
+                    "tests/fault/test_store_redis.py",
+                    "-k",
+                    "a_loss_without_a_trace_in_the_fence_is_noticed_by_the_writing_worker",
+                ),
             ),
             Mutation(
                 "a store in Redis whose adoption died half way is written",
                 "txtopo/stores/redis/store.py",
                 "            session.check_is_not_held()\n",
                 "",
-                ("tests/fault/test_store_redis.py", "-k", "a_loss_without_a_trace_in_the_fence_is_noticed_by_the_writing_worker"),
+                (
+                    "tests/fault/test_store_redis.py",
+                    "-k",
+                    "a_loss_without_a_trace_in_the_fence_is_noticed_by_the_writing_worker",
+                ),
             ),
             Mutation(
                 "emptied store accepted",
@@ -689,7 +737,11 @@ GUARDS = (
                 "txtopo/stores/postgresql/backend.py",
                 'f" WHERE given.version IS NULL OR kept.{_VERSION} = given.version ORDER BY kept.key FOR UPDATE OF kept)"',
                 '" ORDER BY kept.key FOR UPDATE OF kept)"',
-                ("tests/integration/test_store_servers.py", "-k", "two_tasks_that_write_a_key_at_the_same_time_are_told"),
+                (
+                    "tests/integration/test_store_servers.py",
+                    "-k",
+                    "two_tasks_that_write_a_key_at_the_same_time_are_told",
+                ),
             ),
             Mutation(
                 "in PostgreSQL an integer is combined with what another task has written",
@@ -703,7 +755,11 @@ GUARDS = (
                 "txtopo/stores/postgresql/merge.py",
                 " AND xmin = pg_current_xact_id()::xid AND {stamp}'",
                 " AND xmin = pg_current_xact_id()::xid'",
-                ("tests/integration/test_store_postgresql.py", "-k", "a_row_taken_back_in_the_same_transaction_is_not_taken_for_one_that_was"),
+                (
+                    "tests/integration/test_store_postgresql.py",
+                    "-k",
+                    "a_row_taken_back_in_the_same_transaction_is_not_taken_for_one_that_was",
+                ),
             ),
             Mutation(
                 "in MariaDB an integer is combined with what another task has written",
@@ -731,7 +787,11 @@ GUARDS = (
                 "txtopo/stores/mysql/backend.py",
                 " FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} FOR UPDATE",
                 " FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept}",
-                ("tests/integration/test_store_mariadb.py", "-k", "a_waiting_transaction_sees_the_new_value"),
+                (
+                    "tests/integration/test_store_mariadb.py",
+                    "-k",
+                    "a_waiting_transaction_sees_the_new_value",
+                ),
             ),
             Mutation(
                 "in MariaDB a row that somebody else has added is replaced",
@@ -745,7 +805,11 @@ GUARDS = (
                 "txtopo/stores/mysql/backend.py",
                 " FORCE INDEX (PRIMARY)",
                 "",
-                ("tests/integration/test_store_mariadb.py", "-k", "a_task_waits_for_no_rows_but_its_own"),
+                (
+                    "tests/integration/test_store_mariadb.py",
+                    "-k",
+                    "a_task_waits_for_no_rows_but_its_own",
+                ),
             ),
             Mutation(
                 "in Redis a row is written over what another has written since it was read",
@@ -821,7 +885,7 @@ GUARDS = (
             Mutation(
                 "unsafe settings accepted",
                 "txtopo/spark/session.py",
-                "        raise errors.SetupError(f\"{where} has {refused}\\n  {cure}\")\n",
+                '        raise errors.SetupError(f"{where} has {refused}\\n  {cure}")\n',
                 "        return\n",
                 ("tests/unit/test_session_settings.py",),
             ),
@@ -1176,14 +1240,22 @@ GUARDS = (
                 "txtopo/state/protection.py",
                 '        if not done or _is_open(_rights(link.kazoo, "/")):\n',
                 '        if _is_open(_rights(link.kazoo, "/")):\n',
-                ("tests/integration/test_private_data_directory.py", "-k", "migration_was_killed_anywhere"),
+                (
+                    "tests/integration/test_private_data_directory.py",
+                    "-k",
+                    "migration_was_killed_anywhere",
+                ),
             ),
             Mutation(
                 "znodes of an old copy left to everybody",
                 "txtopo/state/protection.py",
                 '        if not done or _is_open(_rights(link.kazoo, "/")):\n',
                 "        if not done:\n",
-                ("tests/integration/test_private_data_directory.py", "-k", "a_directory_whose_zookeeper_comes_from_an_old_copy_is_brought_forward"),
+                (
+                    "tests/integration/test_private_data_directory.py",
+                    "-k",
+                    "a_directory_whose_zookeeper_comes_from_an_old_copy_is_brought_forward",
+                ),
             ),
             Mutation(
                 "what the server writes is for everybody",
@@ -1197,7 +1269,11 @@ GUARDS = (
                 "txtopo/state/directory.py",
                 "            privacy.close_to_others(self.path)\n",
                 "",
-                ("tests/integration/test_private_data_directory.py", "-k", "an_old_directory_is_brought_forward_at_its_first_use"),
+                (
+                    "tests/integration/test_private_data_directory.py",
+                    "-k",
+                    "an_old_directory_is_brought_forward_at_its_first_use",
+                ),
             ),
             Mutation(
                 "a new file is for everybody",
@@ -1260,14 +1336,22 @@ GUARDS = (
                 "txtopo/state/opening.py",
                 "        # Its run has just ended, or is reviving the server. All answers are in the files.\n        return None\n",
                 "        raise\n",
-                ("tests/integration/test_idle_data_directory.py", "-k", "a_server_that_died_while_its_owner_lives_is_not_waited_for"),
+                (
+                    "tests/integration/test_idle_data_directory.py",
+                    "-k",
+                    "a_server_that_died_while_its_owner_lives_is_not_waited_for",
+                ),
             ),
             Mutation(
                 "checksums in ZooKeeper's logs not compared",
                 "txtopo/state/znode_files.py",
                 " and zlib.adler32(record) == checksum",
                 "",
-                ("tests/integration/test_znode_files.py", "-k", "a_damaged_transaction_of_the_log_is_reported_and_never_skipped"),
+                (
+                    "tests/integration/test_znode_files.py",
+                    "-k",
+                    "a_damaged_transaction_of_the_log_is_reported_and_never_skipped",
+                ),
             ),
             Mutation(
                 "refused multis in ZooKeeper's logs applied",
@@ -1281,14 +1365,22 @@ GUARDS = (
                 "txtopo/state/znode_files.py",
                 """ and not content[begin + 13 + size :].strip(b"\\0"):""",
                 ":",
-                ("tests/integration/test_znode_files.py", "-k", "a_damaged_transaction_of_the_log_is_reported_and_never_skipped"),
+                (
+                    "tests/integration/test_znode_files.py",
+                    "-k",
+                    "a_damaged_transaction_of_the_log_is_reported_and_never_skipped",
+                ),
             ),
             Mutation(
                 "files that may have changed within a tick of the clock not read again",
                 "txtopo/state/znode_files.py",
                 "                    if max(changed for *_, changed in signature) < time.time_ns() - SETTLED_S * 1e9:\n",
                 "                    if True:\n",
-                ("tests/integration/test_znode_files.py", "-k", "files_that_are_still_are_read_once_and_those_just_written_again"),
+                (
+                    "tests/integration/test_znode_files.py",
+                    "-k",
+                    "files_that_are_still_are_read_once_and_those_just_written_again",
+                ),
             ),
         ),
         ("tests/fault/test_readers_hold_no_run_up.py",),
@@ -1442,7 +1534,7 @@ GUARDS = (
                 "the count is not recorded",
                 "txtopo/state/records.py",
                 "dataclasses.asdict(attempt) for",
-                "dataclasses.asdict(attempt) | {\"count\": 0} for",
+                'dataclasses.asdict(attempt) | {"count": 0} for',
                 STATE,
             ),
             Mutation(

@@ -12,8 +12,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Mutation:
-    """Replace ``old``, which occurs once in the unfolded ``file``, by ``new``; one of ``tests`` must
-    fail. They are files or ids of tests, perhaps with ``-k`` and an expression at the end."""
+    """Replace ``old``, which occurs once in the unfolded ``file``, by ``new``; one of ``tests``
+    must fail. They are files or ids of tests, perhaps with ``-k`` and an expression at the end."""
 
     name: str
     file: str
@@ -44,11 +44,25 @@ class Guard:
 def unfold(folder: Path) -> None:
     """Write each statement of the Python files in ``folder`` into one line, up to 320 characters:
     mutations name code, however it is wrapped."""
-    settings = ("--line-length", "320", "--config", "format.skip-magic-trailing-comma=true", "--config", "lint.isort.split-on-trailing-comma=false")
-    subprocess.run([sys.executable, "-m", "ruff", "format", "--isolated", "--quiet", *settings, str(folder)], check=True)
+    settings = (
+        "--line-length",
+        "320",
+        "--config",
+        "format.skip-magic-trailing-comma=true",
+        "--config",
+        "lint.isort.split-on-trailing-comma=false",
+    )
+    subprocess.run(
+        [sys.executable, "-m", "ruff", "format", "--isolated", "--quiet", *settings, str(folder)],
+        check=True,
+    )
 
 
-COORDINATOR = ("tests/unit/test_coordinator_commits.py", "tests/unit/test_coordinator_failures.py", "tests/unit/test_coordinator_window.py")
+COORDINATOR = (
+    "tests/unit/test_coordinator_commits.py",
+    "tests/unit/test_coordinator_failures.py",
+    "tests/unit/test_coordinator_window.py",
+)
 EXECUTE = (
     "tests/unit/test_execute_phases.py",
     "tests/unit/test_execute_spouts.py",
@@ -59,9 +73,24 @@ EXECUTE = (
 # too.
 _NO_SERVER = "(memory or sqlite) and not postgresql and not mariadb and not redis"
 # One backend goes through the rules as well as another; a mutation is not to wait for a server.
-STORE = ("tests/conformance/test_store_contract.py", "tests/conformance/test_store_recorded.py", "-k", _NO_SERVER)
-POSTGRESQL = ("tests/integration/test_store_servers.py", "tests/integration/test_store_postgresql.py", "-k", "not mariadb")
-MARIADB = ("tests/integration/test_store_mariadb.py", "tests/integration/test_store_servers.py", "-k", "mariadb and (TestLocks or TestRivals)")
+STORE = (
+    "tests/conformance/test_store_contract.py",
+    "tests/conformance/test_store_recorded.py",
+    "-k",
+    _NO_SERVER,
+)
+POSTGRESQL = (
+    "tests/integration/test_store_servers.py",
+    "tests/integration/test_store_postgresql.py",
+    "-k",
+    "not mariadb",
+)
+MARIADB = (
+    "tests/integration/test_store_mariadb.py",
+    "tests/integration/test_store_servers.py",
+    "-k",
+    "mariadb and (TestLocks or TestRivals)",
+)
 REDIS = ("tests/fault/test_store_redis.py", "tests/integration/test_store_redis.py")
 REDIS_MERGES = ("tests/integration/test_store_redis_merges.py",)
 STATE = ("tests/conformance/test_state_topology.py", "-k", "memory")

@@ -35,7 +35,16 @@ from tests.mutants.guards import GUARDS
 from tests.mutants.mutation import Mutation, unfold
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("txtopo", "tests", "starter", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
+COPIED = (
+    "txtopo",
+    "tests",
+    "starter",
+    "docs",
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "Makefile",
+)
 SIDE_BY_SIDE = 2
 WARM = ROOT / "tests" / "mutants" / "warm.py"
 PYTEST = ("-q", "--no-header", "-m", "")
@@ -64,8 +73,18 @@ class Verdict:
 
 def environment_of(tree: Path, **more: str) -> dict[str, str]:
     """The environment of a Python whose code is in ``tree``; it keeps bytecode there."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONDONTWRITEBYTECODE", "PYTEST_ADDOPTS")}
-    return {**inherited, "TEST_HYPOTHESIS": "gate", "PYTHONPATH": str(tree), "TXTOPO_TREE": str(tree), **more}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONDONTWRITEBYTECODE", "PYTEST_ADDOPTS")
+    }
+    return {
+        **inherited,
+        "TEST_HYPOTHESIS": "gate",
+        "PYTHONPATH": str(tree),
+        "TXTOPO_TREE": str(tree),
+        **more,
+    }
 
 
 class WarmPython:
@@ -73,7 +92,13 @@ class WarmPython:
 
     def __init__(self, modules: list[str]) -> None:
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen([sys.executable, str(WARM)], stdin=pipe, stdout=pipe, text=True, env=environment_of(ROOT))
+        self._process = subprocess.Popen(
+            [sys.executable, str(WARM)],
+            stdin=pipe,
+            stdout=pipe,
+            text=True,
+            env=environment_of(ROOT),
+        )
         self._write(modules)
 
     def __enter__(self) -> WarmPython:
@@ -89,12 +114,23 @@ class WarmPython:
         assert self._process.stdout is not None
         # pytest's plugins are among the modules that are there already.
         all_arguments = ["-W", "ignore::pytest.PytestAssertRewriteWarning", *arguments]
-        self._write({"tree": str(tree), "environment": environment_of(tree, **IMPATIENT), "arguments": all_arguments, "seconds": SECONDS_MAX})
+        self._write(
+            {
+                "tree": str(tree),
+                "environment": environment_of(tree, **IMPATIENT),
+                "arguments": all_arguments,
+                "seconds": SECONDS_MAX,
+            }
+        )
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError("the Python that runs the tests has ended: see above")
         answer = json.loads(line)
-        return None if answer["status"] is None else subprocess.CompletedProcess([], answer["status"], answer["output"], "")
+        return (
+            None
+            if answer["status"] is None
+            else subprocess.CompletedProcess([], answer["status"], answer["output"], "")
+        )
 
     def _write(self, line: Any) -> None:
         assert self._process.stdin is not None
@@ -117,22 +153,42 @@ def copy_to(original: Path) -> None:
     subprocess.run(command, cwd=original, stdout=subprocess.DEVNULL, check=True)
 
 
-def failing_unbroken(chosen: Sequence[Mutation], original: Path) -> tuple[dict[str, str], list[str]]:
+def failing_unbroken(
+    chosen: Sequence[Mutation], original: Path
+) -> tuple[dict[str, str], list[str]]:
     """Run the tests of all ``chosen`` mutations in ``original``: the first failed test by the name
     of the mutation, and the modules that the tests import."""
     file = original / "selections.json"
     file.write_text(json.dumps([mutation.tests for mutation in chosen]))
-    files = sorted({test.partition("::")[0] for mutation in chosen for test in mutation.tests if ".py" in test})
-    command = [sys.executable, "-m", "pytest", *PYTEST, "-n", str(SIDE_BY_SIDE), "--dist", "loadfile", "-p", baseline.__name__, *files]
+    files = sorted(
+        {test.partition("::")[0] for mutation in chosen for test in mutation.tests if ".py" in test}
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *PYTEST,
+        "-n",
+        str(SIDE_BY_SIDE),
+        "--dist",
+        "loadfile",
+        "-p",
+        baseline.__name__,
+        *files,
+    ]
     environment = environment_of(original, **{baseline.FILE_VARIABLE: str(file)})
-    done = subprocess.run(command, cwd=original, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=original, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         print(done.stdout, done.stderr, flush=True)
     if done.returncode not in (0, 1):
         raise RuntimeError("the tests of the mutations cannot be run: see above")
     answer = json.loads(file.read_text())
     file.unlink()
-    return {chosen[int(number)].name: test for number, test in answer["failed"].items()}, answer["modules"]
+    return {chosen[int(number)].name: test for number, test in answer["failed"].items()}, answer[
+        "modules"
+    ]
 
 
 def apply(mutation: Mutation, tree: Path) -> str | None:
@@ -169,26 +225,42 @@ def judge(mutation: Mutation, original: Path, python: WarmPython) -> Verdict:
     return verdict
 
 
-def verdict_of(mutation: Mutation, done: subprocess.CompletedProcess[str] | None, seconds: float) -> Verdict:
+def verdict_of(
+    mutation: Mutation, done: subprocess.CompletedProcess[str] | None, seconds: float
+) -> Verdict:
     """The verdict about ``mutation`` of pytest, ended as ``done``, or killed; a missing server may
     fail tests without the mutation's doing."""
     if done is None:
         return Verdict(mutation.name, "noticed", seconds, f"no end within {SECONDS_MAX} s")
     lines = done.stdout.splitlines()
     if _MISSING in done.stdout:
-        return Verdict(mutation.name, "broken", seconds, next(line for line in lines if _MISSING in line).strip())
-    failed = [line.removeprefix("FAILED ").split(" - ")[0] for line in lines if line.startswith("FAILED")]
+        return Verdict(
+            mutation.name,
+            "broken",
+            seconds,
+            next(line for line in lines if _MISSING in line).strip(),
+        )
+    failed = [
+        line.removeprefix("FAILED ").split(" - ")[0] for line in lines if line.startswith("FAILED")
+    ]
     if done.returncode == 1 and (failed or _TIMED_OUT in done.stdout):
-        return Verdict(mutation.name, "noticed", seconds, failed[0] if failed else "a test timed out")
+        return Verdict(
+            mutation.name, "noticed", seconds, failed[0] if failed else "a test timed out"
+        )
     if done.returncode == 0:
-        return Verdict(mutation.name, "SURVIVED", seconds, f"all of {' '.join(mutation.tests)} pass")
+        return Verdict(
+            mutation.name, "SURVIVED", seconds, f"all of {' '.join(mutation.tests)} pass"
+        )
     return Verdict(mutation.name, "broken", seconds, "\n".join(lines[-15:]) + done.stderr[-500:])
 
 
 def verdicts(chosen: Sequence[Mutation]) -> Iterator[Verdict]:
     """Judge the mutations ``chosen``, in their order, :data:`SIDE_BY_SIDE` at a time."""
     with contextlib.ExitStack() as stack:
-        original = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="txtopo-mutants-"))) / "tree"
+        original = (
+            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="txtopo-mutants-")))
+            / "tree"
+        )
         original.mkdir()
         copy_to(original)
         failing, modules = failing_unbroken(chosen, original)
@@ -198,7 +270,9 @@ def verdicts(chosen: Sequence[Mutation]) -> Iterator[Verdict]:
 
         def judged(mutation: Mutation) -> Verdict:
             if mutation.name in failing:
-                return Verdict(mutation.name, "broken", 0.0, f"{failing[mutation.name]} fails without it")
+                return Verdict(
+                    mutation.name, "broken", 0.0, f"{failing[mutation.name]} fails without it"
+                )
             python = pythons.get()
             try:
                 return judge(mutation, original, python)
@@ -216,7 +290,10 @@ def one_per_guard() -> list[Mutation]:
         quick = [mutation for mutation in guard.mutations if mutation.is_quick]
         chosen.extend(quick[:1])
         if not quick:
-            print(f"left out  the guard {guard.name!r}: the tests of its mutations need a server", flush=True)
+            print(
+                f"left out  the guard {guard.name!r}: the tests of its mutations need a server",
+                flush=True,
+            )
     return chosen
 
 
@@ -224,20 +301,36 @@ def main(arguments: list[str]) -> int:
     """Judge the mutations that ``arguments`` name, or all of them; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.runner")
     parser.add_argument("names", nargs="*", metavar="NAME", help="of a mutation (default: all)")
-    parser.add_argument("--one-per-guard", action="store_true", help="one mutation of each guard whose tests need no server")
+    parser.add_argument(
+        "--one-per-guard",
+        action="store_true",
+        help="one mutation of each guard whose tests need no server",
+    )
     options = parser.parse_args(arguments)
     by_name = {mutation.name: mutation for mutation in MUTATIONS}
     if unknown := set(options.names) - by_name.keys():
         print(f"no such mutation: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    chosen = one_per_guard() if options.one_per_guard else [by_name[name] for name in options.names or by_name]
+    chosen = (
+        one_per_guard()
+        if options.one_per_guard
+        else [by_name[name] for name in options.names or by_name]
+    )
     bad = []
     for verdict in verdicts(chosen):
-        print(f"{verdict.word:<9} {verdict.seconds:5.1f} s  {verdict.name}: {verdict.detail}", flush=True)
+        print(
+            f"{verdict.word:<9} {verdict.seconds:5.1f} s  {verdict.name}: {verdict.detail}",
+            flush=True,
+        )
         if not verdict.is_good:
             bad.append(verdict)
     if bad:
-        print("", *(f"{verdict.word:<9} {verdict.name}: {verdict.detail}" for verdict in bad), "", sep="\n")
+        print(
+            "",
+            *(f"{verdict.word:<9} {verdict.name}: {verdict.detail}" for verdict in bad),
+            "",
+            sep="\n",
+        )
     print(f"{len(chosen) - len(bad)} of {len(chosen)} mutations were noticed")
     return 1 if bad or not chosen else 0
 

@@ -60,21 +60,33 @@ SIMULATED = (
         "txtopo/testing/simulator/outcome.py",
         "[*_stores(actual, expected), *_rows(actual, expected)]",
         "[*_stores(actual, expected)]",
-        ("tests/unit/test_simulator_sinks.py", "-k", "a_wrong_topology_is_found_with_every_store_and_sink"),
+        (
+            "tests/unit/test_simulator_sinks.py",
+            "-k",
+            "a_wrong_topology_is_found_with_every_store_and_sink",
+        ),
     ),
     Mutation(
         "two sinks of one database write to one simulated table",
         "txtopo/testing/simulator/substitutes.py",
         '(type(original), original.guarantee(), getattr(original, "target", None))',
         "(type(original), original.guarantee().place)",
-        ("tests/unit/test_simulator_sinks.py", "-k", "two_sinks_of_one_database_write_to_two_tables"),
+        (
+            "tests/unit/test_simulator_sinks.py",
+            "-k",
+            "two_sinks_of_one_database_write_to_two_tables",
+        ),
     ),
     Mutation(
         "a simulated sink takes nothing back",
         "txtopo/connectors/sql/simulated.py",
         "        table.inserted = [row for row in table.inserted if row.mark != mark]\n",
         "",
-        ("tests/unit/test_simulator_sinks.py", "-k", "a_right_topology_passes_with_every_store_and_sink"),
+        (
+            "tests/unit/test_simulator_sinks.py",
+            "-k",
+            "a_right_topology_passes_with_every_store_and_sink",
+        ),
     ),
     Mutation(
         "a committer that writes elsewhere is not named",
@@ -102,7 +114,11 @@ SIMULATED = (
         "txtopo/testing/simulator/world.py",
         "        self._clock_s += JUMPS[jump]\n",
         "",
-        ("tests/unit/test_simulator_clocks.py", "-k", "time_that_passes_between_two_attempts_is_found"),
+        (
+            "tests/unit/test_simulator_clocks.py",
+            "-k",
+            "time_that_passes_between_two_attempts_is_found",
+        ),
     ),
     Mutation(
         "what is imported inside a function has the real clock",
@@ -144,7 +160,11 @@ SIMULATED = (
         "txtopo/testing/simulator/recomputation.py",
         "        if is_other or ours.batches.get(txid) != theirs.batches.get(txid):\n",
         "        if False:\n",
-        ("tests/unit/test_simulator_recomputes.py", "-k", "a_source_that_gives_other_batches_in_another_process_is_no_violation"),
+        (
+            "tests/unit/test_simulator_recomputes.py",
+            "-k",
+            "a_source_that_gives_other_batches_in_another_process_is_no_violation",
+        ),
     ),
     Mutation(
         "simulate asks no other process",

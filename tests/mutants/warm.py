@@ -41,7 +41,9 @@ def warm_up(modules: list[str]) -> None:
     gc.freeze()
     # Threads of allocators and of OpenBLAS see to forks themselves.
     if threading.active_count() > 1:
-        raise RuntimeError(f"imports have started threads, which forks do not have: {threading.enumerate()}")
+        raise RuntimeError(
+            f"imports have started threads, which forks do not have: {threading.enumerate()}"
+        )
 
 
 def become(tree: str, environment: dict[str, str], output: int) -> None:

@@ -16,7 +16,15 @@ from typing import Any
 
 from tests.patience import PATIENCE_S
 
-POINTS = ("init.before", "init.after", "last_records.after", "begin.after", "_commit.before", "_commit.after", "write.after")
+POINTS = (
+    "init.before",
+    "init.after",
+    "last_records.after",
+    "begin.after",
+    "_commit.before",
+    "_commit.after",
+    "write.after",
+)
 """Where the process may die: before and after it became the only producer · after it has read its
 record · after its first row · before and after the commit · when the task is about to end."""
 
@@ -37,7 +45,12 @@ class Order:
 
 def run(order: Order) -> int:
     """Run the task in a process of its own; its exit code."""
-    command = [sys.executable, "-m", "tests.processes.kafka_tasks", json.dumps(dataclasses.asdict(order))]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.processes.kafka_tasks",
+        json.dumps(dataclasses.asdict(order)),
+    ]
     return subprocess.run(command, timeout=PATIENCE_S, check=False).returncode
 
 
@@ -79,7 +92,13 @@ def main() -> None:
     order = Order(**json.loads(sys.argv[1]))
     if order.die_at:
         _die_at(order.die_at)
-    sink = KafkaSink(order.servers, order.topic, key="key", format="text", transaction_timeout_s=order.transaction_timeout_s)
+    sink = KafkaSink(
+        order.servers,
+        order.topic,
+        key="key",
+        format="text",
+        transaction_timeout_s=order.transaction_timeout_s,
+    )
     context = WorkerProcess().task(COMPONENT, 0, num_tasks=1, topology_id=order.topology_id)
     attempt = TransactionAttempt(order.txid, order.attempt)
     sink.prepare(TopologyConf({}), context, Collected(), attempt)

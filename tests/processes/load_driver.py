@@ -82,8 +82,22 @@ class Outcome:
 def drive(directory: Path, scenario: Scenario) -> Outcome:
     """Run ``scenario`` in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.processes.load_driver", str(directory), json.dumps(dataclasses.asdict(scenario))]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.processes.load_driver",
+        str(directory),
+        json.dumps(dataclasses.asdict(scenario)),
+    ]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        check=False,
+    )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     said = json.loads(done.stdout.splitlines()[-1])
     error = None if said["error"] is None else tuple(said["error"])
@@ -99,7 +113,13 @@ def topology_of(scenario: Scenario, directory: Path) -> Any:
     from tests.servers.clusters import Journal
     from tests.topologies import floods
 
-    flood = floods.Flood(scenario.transactions, scenario.rows, scenario.row_bytes, scenario.huge, scenario.file_bytes_max)
+    flood = floods.Flood(
+        scenario.transactions,
+        scenario.rows,
+        scenario.row_bytes,
+        scenario.huge,
+        scenario.file_bytes_max,
+    )
     store = floods.store_of(directory)
     if scenario.shape == "hoard":
         return floods.committing("load", floods.Hoard(store, Journal(directory / "journal")), flood)
@@ -107,7 +127,9 @@ def topology_of(scenario: Scenario, directory: Path) -> Any:
         return floods.committing("load", floods.ManyKeys(store), flood)
     shuffled = scenario.shape == "weigh-shuffled"
     kill_at = None if scenario.kill_at is None else (scenario.kill_at[0], scenario.kill_at[1])
-    return floods.weighing("load", directory, flood, shuffled=shuffled, kill_at=kill_at, **scenario.total)
+    return floods.weighing(
+        "load", directory, flood, shuffled=shuffled, kill_at=kill_at, **scenario.total
+    )
 
 
 def children(pid: int) -> list[int]:
@@ -138,7 +160,9 @@ def is_worker(pid: int) -> bool:
 def files_below(directory: Path) -> dict[str, int]:
     """Every file below ``directory``, with its size."""
     sizes = {}
-    for folder, _, names in os.walk(directory):  # a folder that goes while it is walked is passed over, which Path.rglob() does not do
+    for folder, _, names in os.walk(
+        directory
+    ):  # a folder that goes while it is walked is passed over, which Path.rglob() does not do
         for name in names:
             path = Path(folder, name)
             with contextlib.suppress(OSError):
@@ -149,7 +173,9 @@ def files_below(directory: Path) -> dict[str, int]:
 def is_clean(directory: Path) -> bool:
     """Whether Spark's local directories have no files of attempts: Spark removes them in the
     background."""
-    return not any(word in name for name in files_below(directory) for word in ("shuffle", "spill", "rdd_"))
+    return not any(
+        word in name for name in files_below(directory) for word in ("shuffle", "spill", "rdd_")
+    )
 
 
 def heap_of(jvm: Any) -> int:
@@ -166,7 +192,12 @@ def held_by_driver() -> int:
     """The bytes of all results of processing jobs that this process holds."""
     from txtopo.engine.jobs import JobResult
 
-    return sum(len(frame.payload) for each in gc.get_objects() if type(each) is JobResult for frame in each.frames)
+    return sum(
+        len(frame.payload)
+        for each in gc.get_objects()
+        if type(each) is JobResult
+        for frame in each.frames
+    )
 
 
 def znodes_of(zookeeper: str) -> tuple[int, int]:
@@ -200,11 +231,21 @@ def sample(cluster: Any, run: Any, local: Path) -> Sample:
     count, size = znodes_of(cluster.zookeeper)
     jvm = cluster.context._jvm
     return Sample(
-        status.committed, rss_of(os.getpid()), threading.active_count(), held, status.waiting_to_commit, heap_of(jvm),
+        status.committed,
+        rss_of(os.getpid()),
+        threading.active_count(),
+        held,
+        status.waiting_to_commit,
+        heap_of(jvm),
         int(jvm.java.lang.management.ManagementFactory.getThreadMXBean().getThreadCount()),
-        sum(map(rss_of, workers)), len(workers), len(files), sum(files.values()),
-        int(cluster.context._jsc.sc().getPersistentRDDs().size()), count, size,
-    )  # fmt: skip
+        sum(map(rss_of, workers)),
+        len(workers),
+        len(files),
+        sum(files.values()),
+        int(cluster.context._jsc.sc().getPersistentRDDs().size()),
+        count,
+        size,
+    )
 
 
 def main() -> None:
@@ -221,12 +262,26 @@ def main() -> None:
     samples: list[Sample] = []
     error: BaseException | None = None
     # A collection on request is then a full collection: objects left on the heap are alive.
-    options = session.our_settings(scenario.master)["spark.driver.extraJavaOptions"].replace("-XX:+ExplicitGCInvokesConcurrent", "")
-    spark = {"spark.local.dir": str(local), "spark.driver.extraJavaOptions": options, **scenario.spark}
-    with LocalCluster(master=scenario.master, data_dir=directory / "zookeeper", spark_conf=spark) as cluster:
-        run = cluster.submit_topology("load", fast(until="exhausted", **scenario.conf), topology_of(scenario, directory))
+    options = session.our_settings(scenario.master)["spark.driver.extraJavaOptions"].replace(
+        "-XX:+ExplicitGCInvokesConcurrent", ""
+    )
+    spark = {
+        "spark.local.dir": str(local),
+        "spark.driver.extraJavaOptions": options,
+        **scenario.spark,
+    }
+    with LocalCluster(
+        master=scenario.master, data_dir=directory / "zookeeper", spark_conf=spark
+    ) as cluster:
+        run = cluster.submit_topology(
+            "load", fast(until="exhausted", **scenario.conf), topology_of(scenario, directory)
+        )
         try:
-            for txid in range(scenario.sample_every, scenario.transactions, scenario.sample_every) if scenario.sample_every else ():
+            for txid in (
+                range(scenario.sample_every, scenario.transactions, scenario.sample_every)
+                if scenario.sample_every
+                else ()
+            ):
                 run.wait_for_txid(txid, PATIENCE_S)
                 samples.append(sample(cluster, run, local))
             run.join(PATIENCE_S)
@@ -243,7 +298,14 @@ def main() -> None:
     if scenario.shape == "keys":
         stored = {"keys": len(stored), "sum": sum(stored.values())}
     outcome = Outcome(
-        status.current, status.committed, status.replays, status.pinned_replays, stored, said, tuple(samples), status.last_error
+        status.current,
+        status.committed,
+        status.replays,
+        status.pinned_replays,
+        stored,
+        said,
+        tuple(samples),
+        status.last_error,
     )
     print(json.dumps(dataclasses.asdict(outcome)))
 

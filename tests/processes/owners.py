@@ -30,7 +30,13 @@ class Owner:
     """A Python process that runs ``program`` with the data directory as its first argument and
     reports lines of JSON."""
 
-    def __init__(self, data_dir: Path, program: str = SERVING, environment: dict[str, str] | None = None, arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        program: str = SERVING,
+        environment: dict[str, str] | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", program, str(data_dir), *arguments],
             stdin=subprocess.PIPE,
@@ -72,7 +78,12 @@ class Owner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         if self._process.poll() is None:
             self.kill()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):

@@ -44,8 +44,11 @@ owned.stop()
 """An owner that records three transactions, which a store beside its directory counts, reports the
 last one, and waits for its end."""
 
-LIVES = RECORDING.replace("import json, os, sys\n", "import json, os, sys\nfrom txtopo.state import java\n").replace(
-    "owned = embedded", "java.require_java()\nwhile sys.stdin.readline() and os.fork():\n    os.wait()\nowned = embedded"
+LIVES = RECORDING.replace(
+    "import json, os, sys\n", "import json, os, sys\nfrom txtopo.state import java\n"
+).replace(
+    "owned = embedded",
+    "java.require_java()\nwhile sys.stdin.readline() and os.fork():\n    os.wait()\nowned = embedded",
 )
 """The same, again and again: a new process for each line of input, forked from one that has
 imported everything, so that a life costs little more than its server. A forked owner waits for a
@@ -94,7 +97,11 @@ class Reader:
 
     def __init__(self, data_dir: Path, program: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, str(data_dir)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", program, str(data_dir)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self.seen: list[int] = []
         self._listening = threading.Thread(target=self._listen, daemon=True)
@@ -129,7 +136,12 @@ class Reader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.process.kill()
         self.process.wait()
         self._listening.join()

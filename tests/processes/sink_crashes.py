@@ -29,7 +29,15 @@ def crash_everywhere(address: str, kind: str) -> list[dict[str, Any]]:
     """Run it; what came of every moment."""
     command = [sys.executable, "-m", "tests.processes.sink_crashes", address, kind]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -45,13 +53,26 @@ def run(address: str, kind: str) -> None:
         process = WorkerProcess()
         write(shop.sink(kind), process.task(), 1, 0, first)
         process.close()
-        status = kills.die(address, moment, lambda: write(shop.sink(kind), WorkerProcess().task(), 2, 0, second))
+        status = kills.die(
+            address, moment, lambda: write(shop.sink(kind), WorkerProcess().task(), 2, 0, second)
+        )
         left = shop.sales
         replayed = other if shop.sink(kind).opaque else second
         process = WorkerProcess()
         written = write(shop.sink(kind), process.task(), 2, ATTEMPTS_PER_EPOCH, replayed)
         process.close()
-        print(json.dumps({"moment": moment, "status": status, "left": left, "sales": shop.sales, "written": written}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "moment": moment,
+                    "status": status,
+                    "left": left,
+                    "sales": shop.sales,
+                    "written": written,
+                }
+            ),
+            flush=True,
+        )
         if status == 0:
             return
     raise RuntimeError(f"a task has more than {MOMENTS_MAX} moments")

@@ -26,7 +26,11 @@ def sqlite(store: Store) -> PutBack:
     """The file with its log, while no transaction is open."""
     assert isinstance(store, SqliteStore)
     path = Path(store.path)
-    kept = {file.name: file.read_bytes() for file in path.parent.glob(f"{path.name}*") if not file.name.endswith("-shm")}
+    kept = {
+        file.name: file.read_bytes()
+        for file in path.parent.glob(f"{path.name}*")
+        if not file.name.endswith("-shm")
+    }
 
     def put_back() -> None:
         for file in path.parent.glob(f"{path.name}*"):

@@ -38,7 +38,15 @@ def crash_everywhere(address: str, kind: stamps.Kind, way: Way) -> list[dict[str
     """Run it; what came of every moment."""
     command = [sys.executable, "-m", "tests.processes.store_crashes", address, kind, way]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -53,7 +61,9 @@ def open_store(address: str, name: str, kind: stamps.Kind) -> Store:
     return SqliteStore(address, name, opaque=opaque, plain=plain)
 
 
-def attempt(store: Store, way: Way, txid: int, attempt_id: int, batch: Batch, *removed: str) -> None:
+def attempt(
+    store: Store, way: Way, txid: int, attempt_id: int, batch: Batch, *removed: str
+) -> None:
     """One task: plain values are set to those of ``batch``, others are added to."""
 
     def write(opened: StoreTransaction) -> None:
@@ -78,7 +88,9 @@ def run(address: str, kind: stamps.Kind, way: Way) -> None:
         attempt(store, way, 1, 0, {"ant": 1, "cat": 1, "dog": 1})
         if kind != "transactional":
             attempt(store, way, 2, 0, {"dog": 7, "fox": 7})
-        status = kills.die(address, moment, functools.partial(attempt, store, way, 2, 1, batch, *removed))
+        status = kills.die(
+            address, moment, functools.partial(attempt, store, way, 2, 1, batch, *removed)
+        )
         left = dict(store.items())
         if kind == "transactional":
             attempt(store, way, 2, ATTEMPTS_PER_EPOCH, batch, *removed)
@@ -86,12 +98,27 @@ def run(address: str, kind: stamps.Kind, way: Way) -> None:
             attempt(store, way, 2, ATTEMPTS_PER_EPOCH, {"bee": 10, "dog": 10})
         replayed = dict(store.items())
         attempt(store, way, 3, ATTEMPTS_PER_EPOCH, {"dog": 1000})
-        print(json.dumps({"moment": moment, "status": status, "left": left, "replayed": replayed, "ended": dict(store.items())}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "moment": moment,
+                    "status": status,
+                    "left": left,
+                    "replayed": replayed,
+                    "ended": dict(store.items()),
+                }
+            ),
+            flush=True,
+        )
         if status == 0:
             return
     raise RuntimeError(f"a task has more than {MOMENTS_MAX} moments")
 
 
 if __name__ == "__main__":
-    chosen: dict[str, stamps.Kind] = {"plain": "plain", "transactional": "transactional", "opaque": "opaque"}
+    chosen: dict[str, stamps.Kind] = {
+        "plain": "plain",
+        "transactional": "transactional",
+        "opaque": "opaque",
+    }
     run(sys.argv[1], chosen[sys.argv[2]], "merged" if sys.argv[3] == "merged" else "updated")

@@ -36,7 +36,10 @@ def write_input(directory: Path) -> list[tuple[int, int]]:
     (directory / "input").mkdir()
     rows = [(number, 10 * number) for number in range(BATCHES * ROWS)]
     for batch in range(BATCHES):
-        lines = [json.dumps({"id": number, "cents": cents}) for number, cents in rows[batch * ROWS : (batch + 1) * ROWS]]
+        lines = [
+            json.dumps({"id": number, "cents": cents})
+            for number, cents in rows[batch * ROWS : (batch + 1) * ROWS]
+        ]
         path = directory / "input" / f"{batch}.json"
         path.write_text("\n".join(lines))
         # Spark reads the oldest first.
@@ -44,11 +47,34 @@ def write_input(directory: Path) -> list[tuple[int, int]]:
     return rows
 
 
-def drive(directory: Path, partitions: int, addresses: list[str], held: int = -1) -> subprocess.CompletedProcess[str]:
+def drive(
+    directory: Path, partitions: int, addresses: list[str], held: int = -1
+) -> subprocess.CompletedProcess[str]:
     """Run a driver to its end."""
-    command = [sys.executable, "-m", "tests.processes.streaming_queries", str(directory), str(partitions), str(held), *addresses]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": QUICK_JAVA}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.processes.streaming_queries",
+        str(directory),
+        str(partitions),
+        str(held),
+        *addresses,
+    ]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        "JDK_JAVA_OPTIONS": QUICK_JAVA,
+    }
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        check=False,
+    )
 
 
 class Hold:
@@ -83,25 +109,40 @@ def run(directory: Path, partitions: int, held: int, addresses: list[str]) -> No
     from pyspark.sql import SparkSession
 
     spark = (
-        SparkSession.builder.master("local[6]").config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2").getOrCreate()
+        SparkSession.builder.master("local[6]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
     )
-    files = spark.readStream.schema("id INT, cents INT").option("maxFilesPerTrigger", 1).json(str(directory / "input"))
+    files = (
+        spark.readStream.schema("id INT, cents INT")
+        .option("maxFilesPerTrigger", 1)
+        .json(str(directory / "input"))
+    )
     holds, queries = [], []
     for number, address in enumerate(addresses):
-        batches, writers = Hold(directory, f"sales-{number}", held), Hold(directory, f"sold-{number}", held)
+        batches, writers = (
+            Hold(directory, f"sales-{number}", held),
+            Hold(directory, f"sold-{number}", held),
+        )
         whole = SqlSink(address, "sales", ["id", "cents"]).foreach_batch("sales")
 
         def write(frame: Any, batch: int, whole: Any = whole, hold: Hold = batches) -> None:
             whole(frame, batch)
             hold.reach(batch)
 
-        parts = HeldWriter(SqlSink(address, "sold", ["id", "cents"]).foreach_writer("sold", partitions=WRITERS), writers)
+        parts = HeldWriter(
+            SqlSink(address, "sold", ["id", "cents"]).foreach_writer("sold", partitions=WRITERS),
+            writers,
+        )
         for name, writer in (
             ("sales", files.repartition(partitions).writeStream.foreachBatch(write)),
             ("sold", files.repartition(WRITERS, "id").writeStream.foreach(parts)),
         ):
             checkpoint = str(directory / f"checkpoint-{name}-{number}")
-            queries.append(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
+            queries.append(
+                writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+            )
         holds += [batches, writers]
     if held >= 0:
         _die_when_all_hold(spark, [hold.file for hold in holds])

@@ -51,12 +51,24 @@ class _Worker:
         self.executed = 0
         self.emissions = 0
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
 
     def answer(self, rows: list[Row]) -> None:
         self.executed += len(rows)
-        self.send([(None if number % 5 == 4 else f"{key}{number % 3}", number + len(self.id)) for key, number in rows if number % 4 != 3])
+        self.send(
+            [
+                (None if number % 5 == 4 else f"{key}{number % 3}", number + len(self.id))
+                for key, number in rows
+                if number % 4 != 3
+            ]
+        )
 
     def finish_batch(self) -> None:
         note(self.context, "finish_batch", self.executed)
@@ -65,7 +77,9 @@ class _Worker:
     def send(self, rows: list[Row]) -> None:
         while rows:
             self.emissions += 1
-            as_columns = self.emits == "columns" or (self.emits == "both" and self.emissions % 2 == 0)
+            as_columns = self.emits == "columns" or (
+                self.emits == "both" and self.emissions % 2 == 0
+            )
             now, rows = (rows[:3], rows[3:]) if self.emits == "both" else (rows, [])
             if as_columns:
                 self.collector.emit_batch(batch(NAMES, now, SCHEMA))
@@ -103,7 +117,9 @@ class ColumnWorker(_Worker, BaseArrowBatchBolt):
         self.answer(rows_of(batch))
 
     def finish_batch(self) -> None:
-        assert sum(kept.num_rows for kept in self.kept) == self.executed, "what was kept has survived being held"
+        assert sum(kept.num_rows for kept in self.kept) == self.executed, (
+            "what was kept has survived being held"
+        )
         super().finish_batch()
 
 
@@ -124,28 +140,64 @@ def topologies(draw: st.DrawFn) -> tuple[int, list[Spec], dict[int, list[Any]]]:
     sources, specs = ["spout"], []
     for i in range(draw(st.integers(1, 5))):
         kinds = ["fields", "global", "all", "none", "local_or_shuffle", "partial_key"]
-        inputs = {source: draw(st.sampled_from(kinds)) for source in draw(st.lists(st.sampled_from(sources), min_size=1, max_size=2))}
-        takes, emits = draw(st.sampled_from(["rows", "columns"])), draw(st.sampled_from(["rows", "columns", "both"]))
-        specs.append(Spec(f"b{i}", takes, emits, draw(st.booleans()), draw(st.integers(1, 4)), tuple(inputs.items())))
+        inputs = {
+            source: draw(st.sampled_from(kinds))
+            for source in draw(st.lists(st.sampled_from(sources), min_size=1, max_size=2))
+        }
+        takes, emits = (
+            draw(st.sampled_from(["rows", "columns"])),
+            draw(st.sampled_from(["rows", "columns", "both"])),
+        )
+        specs.append(
+            Spec(
+                f"b{i}",
+                takes,
+                emits,
+                draw(st.booleans()),
+                draw(st.integers(1, 4)),
+                tuple(inputs.items()),
+            )
+        )
         sources.append(f"b{i}")
     row = st.tuples(st.sampled_from("abcd"), st.integers(0, 30)).map(list)
     emission = st.lists(row, max_size=5) | row.map(lambda pair: dict(zip(NAMES, pair, strict=True)))
-    partitions = draw(st.dictionaries(st.integers(0, 3), st.lists(st.tuples(st.just("default"), emission).map(list), max_size=4), max_size=3))
+    partitions = draw(
+        st.dictionaries(
+            st.integers(0, 3),
+            st.lists(st.tuples(st.just("default"), emission).map(list), max_size=4),
+            max_size=3,
+        )
+    )
     return draw(st.integers(1, 4)), specs, partitions
 
 
-def run(tasks: int, specs: list[Spec], partitions: dict[int, list[Any]], cores: int, limits: Limits, learns: bool = False) -> Ran:
-    declared = builder(ColumnsSpout({"default": ("tx", *NAMES)}, {"default": SCHEMA}, partitions), tasks)
+def run(
+    tasks: int,
+    specs: list[Spec],
+    partitions: dict[int, list[Any]],
+    cores: int,
+    limits: Limits,
+    learns: bool = False,
+) -> Ran:
+    declared = builder(
+        ColumnsSpout({"default": ("tx", *NAMES)}, {"default": SCHEMA}, partitions), tasks
+    )
     for spec in specs:
         bolt: Any = (ColumnWorker if spec.takes == "columns" else RowWorker)(spec.id, spec.emits)
-        declarer = (declared.set_committer_bolt if spec.committer else declared.set_bolt)(spec.id, bolt, spec.parallelism)
+        declarer = (declared.set_committer_bolt if spec.committer else declared.set_bolt)(
+            spec.id, bolt, spec.parallelism
+        )
         for source, grouping in spec.inputs:
             if grouping in ("fields", "partial_key"):
                 getattr(declarer, f"{grouping}_grouping")(source, Fields("key"))
             else:
                 getattr(declarer, f"{grouping}_grouping")(source)
     graph = declared.build_topology()
-    batch = Batch("new", num_partitions=max(partitions, default=-1) + 1) if learns else planned(partitions)
+    batch = (
+        Batch("new", num_partitions=max(partitions, default=-1) + 1)
+        if learns
+        else planned(partitions)
+    )
     with InProcessTopology(graph, cores, limits, random.Random(cores)) as topology:
         ran = topology.run(batch, TransactionAttempt(4, 0))
     del journals[graph.id]
@@ -167,21 +219,43 @@ def counted(ran: Ran) -> dict[str, tuple[int, int]]:
             for tally in (report.own, report.before):
                 for component in {*tally.executed, *tally.emitted}:
                     executed, emitted = counts.get(component, (0, 0))
-                    counts[component] = executed + tally.executed.get(component, 0), emitted + tally.emitted.get(component, 0)
+                    counts[component] = (
+                        executed + tally.executed.get(component, 0),
+                        emitted + tally.emitted.get(component, 0),
+                    )
     return counts
 
 
-LIMITS = [Limits(inline_bytes_max=1 << 40), Limits(blob_bytes_max=2000, spill_bytes=0, inline_bytes_max=1 << 40)]
+LIMITS = [
+    Limits(inline_bytes_max=1 << 40),
+    Limits(blob_bytes_max=2000, spill_bytes=0, inline_bytes_max=1 << 40),
+]
 
 
 @pytest.mark.rule(10, 11, 12, 14, 16, 17)
 @QUICK
-@given(drawn=topologies(), cores=st.integers(1, 5), other_cores=st.integers(1, 5), limits=st.sampled_from(LIMITS), learns=st.booleans())
+@given(
+    drawn=topologies(),
+    cores=st.integers(1, 5),
+    other_cores=st.integers(1, 5),
+    limits=st.sampled_from(LIMITS),
+    learns=st.booleans(),
+)
 def test_a_topology_with_columns_anywhere_equals_the_topology_with_tuples(
-    drawn: tuple[int, list[Spec], dict[int, list[Any]]], cores: int, other_cores: int, limits: Limits, learns: bool
+    drawn: tuple[int, list[Spec], dict[int, list[Any]]],
+    cores: int,
+    other_cores: int,
+    limits: Limits,
+    learns: bool,
 ) -> None:
     tasks, specs, partitions = drawn
-    of_rows = run(tasks, [replace(spec, takes="rows", emits="rows") for spec in specs], partitions, other_cores, LIMITS[0])
+    of_rows = run(
+        tasks,
+        [replace(spec, takes="rows", emits="rows") for spec in specs],
+        partitions,
+        other_cores,
+        LIMITS[0],
+    )
     of_both = run(tasks, specs, partitions, cores, limits, learns)
     event(f"late: {'late' in of_both.reports}, commit: {'commit' in of_both.reports}")
     assert happened(of_both) == happened(of_rows)

@@ -29,11 +29,17 @@ BERLIN = "Europe/Berlin"
 
 
 def _integers(bits: int, signed: bool) -> st.SearchStrategy[int]:
-    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else st.integers(0, 2**bits - 1)
+    return (
+        st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        if signed
+        else st.integers(0, 2**bits - 1)
+    )
 
 
 def _instants(zone: Any) -> st.SearchStrategy[datetime.datetime]:
-    return st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1), timezones=st.just(zone))
+    return st.datetimes(
+        datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1), timezones=st.just(zone)
+    )
 
 
 TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -52,11 +58,14 @@ TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.decimal256(40, 5): st.decimals(-(10**6), 10**6, places=5),
     pa.date32(): st.dates(),
     pa.date64(): st.dates(),
-    pa.timestamp("s"): st.just(datetime.datetime(2026, 3, 1, 12)) | st.just(datetime.datetime(1969, 1, 1)),
+    pa.timestamp("s"): st.just(datetime.datetime(2026, 3, 1, 12))
+    | st.just(datetime.datetime(1969, 1, 1)),
     pa.timestamp("us"): _instants(None),
     pa.timestamp("ns"): st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1)),
     pa.timestamp("us", "UTC"): _instants(datetime.UTC),
-    pa.timestamp("ms", BERLIN): st.sampled_from([datetime.datetime(2025, 10, 26, hour, tzinfo=datetime.UTC) for hour in range(4)]),
+    pa.timestamp("ms", BERLIN): st.sampled_from(
+        [datetime.datetime(2025, 10, 26, hour, tzinfo=datetime.UTC) for hour in range(4)]
+    ),
     pa.null(): st.none(),
     pa.list_(pa.int64()): st.lists(st.integers(-5, 5), max_size=2),
     pa.list_view(pa.int64()): st.lists(st.integers(-5, 5), max_size=2),
@@ -70,8 +79,14 @@ TYPES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 NOT_ENCODED = {pa.null(), pa.float16(), pa.decimal32(9, 3), pa.decimal64(18, 5)}
 """Types that Arrow makes no dictionary of."""
 RUN_END_ENCODED = {
-    pa.int64(), pa.float64(), pa.string(), pa.timestamp("us", "UTC"), pa.timestamp("ms", BERLIN), pa.timestamp("ns"), pa.decimal128(20, 3),
-}  # fmt: skip
+    pa.int64(),
+    pa.float64(),
+    pa.string(),
+    pa.timestamp("us", "UTC"),
+    pa.timestamp("ms", BERLIN),
+    pa.timestamp("ns"),
+    pa.decimal128(20, 3),
+}
 
 
 @st.composite
@@ -84,7 +99,9 @@ def columns(draw: st.DrawFn, length: int) -> pa.Array:
     if type not in NOT_ENCODED and not pa.types.is_nested(type) and draw(st.booleans()):
         whole = pa.concat_arrays([pa.array(pool, type), array])
         # A slice has the dictionary of the whole.
-        return whole.dictionary_encode(null_encoding=draw(st.sampled_from(["mask", "encode"]))).slice(len(pool))
+        return whole.dictionary_encode(
+            null_encoding=draw(st.sampled_from(["mask", "encode"]))
+        ).slice(len(pool))
     return array
 
 
@@ -92,10 +109,14 @@ def columns(draw: st.DrawFn, length: int) -> pa.Array:
 def batches(draw: st.DrawFn) -> pa.RecordBatch:
     length = draw(st.integers(0, 30))
     arrays = [draw(columns(length)) for _ in range(draw(st.integers(1, 3)))]
-    return pa.RecordBatch.from_arrays([*arrays, pa.array(range(length), pa.int64())], names=[*"abc"[: len(arrays)], "i"])
+    return pa.RecordBatch.from_arrays(
+        [*arrays, pa.array(range(length), pa.int64())], names=[*"abc"[: len(arrays)], "i"]
+    )
 
 
-def delivered_rows(grouping: Grouping, fields: Fields, parts: Sequence[pa.RecordBatch], tasks: int, sender: int) -> list[list[int]]:
+def delivered_rows(
+    grouping: Grouping, fields: Fields, parts: Sequence[pa.RecordBatch], tasks: int, sender: int
+) -> list[list[int]]:
     got: list[list[Any]] = [[] for _ in range(tasks)]
     send = route.make_send(grouping, fields, sender, ATTEMPT.txid, [task.append for task in got])
     for batch in parts:
@@ -104,7 +125,9 @@ def delivered_rows(grouping: Grouping, fields: Fields, parts: Sequence[pa.Record
     return [[row[-1] for row in task] for task in got]
 
 
-def delivered_columns(grouping: Grouping, fields: Fields, parts: Sequence[pa.RecordBatch], tasks: int, sender: int) -> list[list[int]]:
+def delivered_columns(
+    grouping: Grouping, fields: Fields, parts: Sequence[pa.RecordBatch], tasks: int, sender: int
+) -> list[list[int]]:
     got: list[list[int]] = [[] for _ in range(tasks)]
 
     def lane(task: int) -> Callable[[pa.RecordBatch], None]:
@@ -115,7 +138,9 @@ def delivered_columns(grouping: Grouping, fields: Fields, parts: Sequence[pa.Rec
         return deliver
 
     memory = route.SenderMemory(grouping, sender, ATTEMPT.txid, tasks)
-    send = routing.make_send(grouping, fields, sender, ATTEMPT, [lane(task) for task in range(tasks)], memory)
+    send = routing.make_send(
+        grouping, fields, sender, ATTEMPT, [lane(task) for task in range(tasks)], memory
+    )
     for batch in parts:
         if batch.num_rows:
             send(batch)
@@ -131,39 +156,68 @@ class Remembering:
     def choose_tasks(self, task_index: int, values: Sequence[Any]) -> list[int]:
         assert values[0] == ATTEMPT
         self.count += 1
-        return [] if self.count % 5 == 0 else [0, 0] if self.count % 7 == 0 else [(values[-1] + task_index) % 2]
+        return (
+            []
+            if self.count % 5 == 0
+            else [0, 0]
+            if self.count % 7 == 0
+            else [(values[-1] + task_index) % 2]
+        )
 
 
 @pytest.mark.rule(16, 17)
 @QUICK
-@given(first=batches(), again=st.integers(0, 2), tasks=st.integers(1, 5), sender=st.integers(0, 4), data=st.data())
-def test_columns_go_where_their_rows_would_go(first: pa.RecordBatch, again: int, tasks: int, sender: int, data: st.DataObject) -> None:
+@given(
+    first=batches(),
+    again=st.integers(0, 2),
+    tasks=st.integers(1, 5),
+    sender=st.integers(0, 4),
+    data=st.data(),
+)
+def test_columns_go_where_their_rows_would_go(
+    first: pa.RecordBatch, again: int, tasks: int, sender: int, data: st.DataObject
+) -> None:
     names = first.schema.names
     fields = Fields("tx", names)
-    keys = data.draw(st.lists(st.sampled_from(["tx", *names]), min_size=1, max_size=3, unique=True), label="keys")
+    keys = data.draw(
+        st.lists(st.sampled_from(["tx", *names]), min_size=1, max_size=3, unique=True), label="keys"
+    )
     sent = [first, *(first.slice(i) for i in range(again))]
     groupings = [
-        Grouping("fields", Fields(keys)), Grouping("partial_key", Fields(keys)), Grouping("all"), Grouping("global"), Grouping("none"),
+        Grouping("fields", Fields(keys)),
+        Grouping("partial_key", Fields(keys)),
+        Grouping("all"),
+        Grouping("global"),
+        Grouping("none"),
         Grouping("local_or_shuffle"),
-    ]  # fmt: skip
+    ]
     if tasks >= 2:
         groupings.append(Grouping("custom", custom=Remembering()))
     for grouping in groupings:
-        assert delivered_columns(grouping, fields, sent, tasks, sender) == delivered_rows(grouping, fields, sent, tasks, sender), str(grouping)
+        assert delivered_columns(grouping, fields, sent, tasks, sender) == delivered_rows(
+            grouping, fields, sent, tasks, sender
+        ), str(grouping)
 
 
 @pytest.mark.rule(16, 17)
 def test_the_two_hours_that_a_clock_shows_twice_are_two_keys_beside_any_column() -> None:
-    instants = [datetime.datetime(2025, 10, 26, hour, minute, tzinfo=datetime.UTC) for minute in range(20) for hour in (0, 1)]
+    instants = [
+        datetime.datetime(2025, 10, 26, hour, minute, tzinfo=datetime.UTC)
+        for minute in range(20)
+        for hour in (0, 1)
+    ]
     hours = pa.array(instants, pa.timestamp("us", BERLIN))
-    rows, same = pa.array(range(len(instants)), pa.int64()), pa.array(["x"] * len(instants), pa.string_view())
+    rows, same = (
+        pa.array(range(len(instants)), pa.int64()),
+        pa.array(["x"] * len(instants), pa.string_view()),
+    )
     for column in (hours, hours.dictionary_encode(), pc.run_end_encode(hours)):
         batch = pa.RecordBatch.from_arrays([column, same, rows], names=["a", "b", "i"])
         for keys in (["a"], ["a", "b"], ["b", "a"]):
             grouping = Grouping("fields", Fields(keys))
-            assert delivered_columns(grouping, Fields("tx", "a", "b", "i"), [batch], 7, 0) == delivered_rows(
+            assert delivered_columns(
                 grouping, Fields("tx", "a", "b", "i"), [batch], 7, 0
-            )
+            ) == delivered_rows(grouping, Fields("tx", "a", "b", "i"), [batch], 7, 0)
 
 
 def _take_row(numbers: list[int], row: Any) -> None:
@@ -182,7 +236,9 @@ def _take_batch(numbers: list[int], batch: pa.RecordBatch) -> None:
     sender=st.integers(0, 4),
     as_rows=st.lists(st.booleans(), min_size=6, max_size=6),
 )
-def test_shuffled_columns_are_spread_evenly_also_when_rows_come_between(sizes: list[int], tasks: int, sender: int, as_rows: list[bool]) -> None:
+def test_shuffled_columns_are_spread_evenly_also_when_rows_come_between(
+    sizes: list[int], tasks: int, sender: int, as_rows: list[bool]
+) -> None:
     fields = Fields("tx", "i")
     runs = []
     for _ in range(2):
@@ -190,8 +246,12 @@ def test_shuffled_columns_are_spread_evenly_also_when_rows_come_between(sizes: l
         memory = route.SenderMemory(Grouping("shuffle"), sender, ATTEMPT.txid, tasks)
         row_lanes = [functools.partial(_take_row, numbers) for numbers in got]
         batch_lanes = [functools.partial(_take_batch, numbers) for numbers in got]
-        send_row = route.make_send(Grouping("shuffle"), fields, sender, ATTEMPT.txid, row_lanes, memory)
-        send_batch = routing.make_send(Grouping("shuffle"), fields, sender, ATTEMPT, batch_lanes, memory)
+        send_row = route.make_send(
+            Grouping("shuffle"), fields, sender, ATTEMPT.txid, row_lanes, memory
+        )
+        send_batch = routing.make_send(
+            Grouping("shuffle"), fields, sender, ATTEMPT, batch_lanes, memory
+        )
         begin = 0
         for size, by_row in zip(sizes, as_rows, strict=False):
             numbers = list(range(begin, begin + size))
@@ -210,8 +270,13 @@ def test_shuffled_columns_are_spread_evenly_also_when_rows_come_between(sizes: l
 
 @pytest.mark.rule(16)
 @pytest.mark.parametrize("tasks", [1, 3])
-@pytest.mark.parametrize("column", [pa.array([{"a": 1}]), pa.array([datetime.timedelta(1)]), pa.array([datetime.time(1)])])
-def test_a_column_that_cannot_be_a_key_is_refused_like_its_rows(column: pa.Array, tasks: int) -> None:
+@pytest.mark.parametrize(
+    "column",
+    [pa.array([{"a": 1}]), pa.array([datetime.timedelta(1)]), pa.array([datetime.time(1)])],
+)
+def test_a_column_that_cannot_be_a_key_is_refused_like_its_rows(
+    column: pa.Array, tasks: int
+) -> None:
     batch = pa.record_batch([column, pa.array([0])], names=["a", "i"])
     grouping = Grouping("fields", Fields("a"))
     said = []
@@ -224,16 +289,41 @@ def test_a_column_that_cannot_be_a_key_is_refused_like_its_rows(column: pa.Array
 
 @pytest.mark.rule(16)
 def test_one_number_in_columns_of_any_type_is_one_key() -> None:
-    types = [pa.int8(), pa.uint64(), pa.float32(), pa.float64(), pa.decimal128(5, 2), pa.dictionary(pa.int8(), pa.int64())]
+    types = [
+        pa.int8(),
+        pa.uint64(),
+        pa.float32(),
+        pa.float64(),
+        pa.decimal128(5, 2),
+        pa.dictionary(pa.int8(), pa.int64()),
+    ]
     for number in range(20):
-        sent = [pa.record_batch({"a": pa.array([decimal.Decimal(number) if pa.types.is_decimal(t) else number], t), "i": [0]}) for t in types]
+        sent = [
+            pa.record_batch(
+                {
+                    "a": pa.array(
+                        [decimal.Decimal(number) if pa.types.is_decimal(t) else number], t
+                    ),
+                    "i": [0],
+                }
+            )
+            for t in types
+        ]
         for batch in sent:
-            assert delivered_columns(Grouping("fields", Fields("a")), Fields("tx", "a", "i"), [*sent, batch], 7, 0) == delivered_columns(
-                Grouping("fields", Fields("a")), Fields("tx", "a", "i"), [batch] * (len(sent) + 1), 7, 0
+            assert delivered_columns(
+                Grouping("fields", Fields("a")), Fields("tx", "a", "i"), [*sent, batch], 7, 0
+            ) == delivered_columns(
+                Grouping("fields", Fields("a")),
+                Fields("tx", "a", "i"),
+                [batch] * (len(sent) + 1),
+                7,
+                0,
             )
 
 
-def test_keys_are_remembered_up_to_a_bound_and_long_ones_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_remembered_up_to_a_bound_and_long_ones_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(routing, "_KEYS_REMEMBERED_MAX", 3)
     remembered: dict[Any, int] = {}
     looked_up: list[Any] = []
@@ -252,7 +342,16 @@ def test_keys_are_remembered_up_to_a_bound_and_long_ones_not_at_all(monkeypatch:
 @pytest.mark.rule(16)
 def test_the_hour_that_a_clock_shows_twice_is_two_keys_also_in_columns() -> None:
     instants = [datetime.datetime(2025, 10, 26, hour, tzinfo=datetime.UTC) for hour in range(4)]
-    batch = pa.record_batch({"a": pa.array(instants, pa.timestamp("us", BERLIN)), "i": pa.array(range(4))})
+    batch = pa.record_batch(
+        {"a": pa.array(instants, pa.timestamp("us", BERLIN)), "i": pa.array(range(4))}
+    )
     for tasks in range(2, 9):
-        of_rows = delivered_rows(Grouping("fields", Fields("a")), Fields("tx", "a", "i"), [batch], tasks, 0)
-        assert delivered_columns(Grouping("fields", Fields("a")), Fields("tx", "a", "i"), [batch], tasks, 0) == of_rows
+        of_rows = delivered_rows(
+            Grouping("fields", Fields("a")), Fields("tx", "a", "i"), [batch], tasks, 0
+        )
+        assert (
+            delivered_columns(
+                Grouping("fields", Fields("a")), Fields("tx", "a", "i"), [batch], tasks, 0
+            )
+            == of_rows
+        )

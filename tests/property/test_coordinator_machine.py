@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.examples import examples
 from txtopo import TransactionAttempt
@@ -58,9 +65,18 @@ class CoordinatorMachine(RuleBasedStateMachine):
         last=st.none() | st.integers(0, 8),
     )
     def start(
-        self, pending: int, bounds: tuple[int | None, int | None], kind: str, epoch: int, current: int, survived: int, last: int | None
+        self,
+        pending: int,
+        bounds: tuple[int | None, int | None],
+        kind: str,
+        epoch: int,
+        current: int,
+        survived: int,
+        last: int | None,
     ) -> None:
-        self.policy = Policy(pending, *bounds, last, emits_metadata=kind == "emits", opaque=kind == "opaque")
+        self.policy = Policy(
+            pending, *bounds, last, emits_metadata=kind == "emits", opaque=kind == "opaque"
+        )
         self.epoch, self.current = epoch, current
         self.known = set(range(current, current + survived))
         self.newest = current + survived - 1
@@ -81,7 +97,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.stopped = False
         self.cancels: list[TransactionAttempt] = []
         self.back_off: m.BackOff | None = None
-        self.coordinator = TransactionCoordinator(self.policy, epoch, current, [current - 1, *self.known])
+        self.coordinator = TransactionCoordinator(
+            self.policy, epoch, current, [current - 1, *self.known]
+        )
         self.judge(self.coordinator.start())
 
     # -- judging commands -------------------------------------------------------------------------
@@ -100,7 +118,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
         """R7: a stop because of a transaction comes when its turn has come, and not before."""
         if self.stop is None and self.doom is not None and self.doom[0] == self.current:
             self.stop = self.doom[1]
-        if self.stop is None and self.policy.last_txid is not None and self.current > self.policy.last_txid:
+        if (
+            self.stop is None
+            and self.policy.last_txid is not None
+            and self.current > self.policy.last_txid
+        ):
             self.stop = m.Stop(None, "done")
 
     def may_defer(self, txid: int) -> bool:
@@ -124,8 +146,15 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def may_begin(self, txid: int) -> bool:
         """R2: the place of the txid is free and in the window; and no txid up to here backs off."""
         in_window = txid == self.next_txid() < self.current + self.policy.max_spout_pending
-        wanted = (self.policy.last_txid is None or txid <= self.policy.last_txid) and (self.doom is None or txid < self.doom[0])
-        return self.stop is None and in_window and wanted and (self.backing_off is None or txid < self.backing_off)
+        wanted = (self.policy.last_txid is None or txid <= self.policy.last_txid) and (
+            self.doom is None or txid < self.doom[0]
+        )
+        return (
+            self.stop is None
+            and in_window
+            and wanted
+            and (self.backing_off is None or txid < self.backing_off)
+        )
 
     def emitting(self) -> bool:
         return any(live.status == "emitting" for live in self.live.values())
@@ -139,7 +168,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.begin(self.coordinator.active[txid][0], "waiting")
             assert self.may_defer(txid)
         assert self.may_begin(command.txid)
-        assert command.txid == self.newest + 1, "the spout is asked about new transactions only (R5)"
+        assert command.txid == self.newest + 1, (
+            "the spout is asked about new transactions only (R5)"
+        )
         assert self.asked is None, "one at a time"
         assert not self.said_no, "the scan stops at the first no (R5)"
         assert not self.emitting(), "what is being emitted decides where the next one begins"
@@ -149,8 +180,12 @@ class CoordinatorMachine(RuleBasedStateMachine):
         txid = attempt.txid
         assert self.may_begin(txid)
         assert txid <= self.newest, "nobody asked the spout"
-        assert attempt.attempt_id == (self.epoch - 1) * 1_000_000 + self.tries.get(txid, 0), "attempt ids only grow (R1)"
-        assert (status == "emitting") == self.makes_own_metadata(txid), "metadata is made once, except by an opaque spout (R4)"
+        assert attempt.attempt_id == (self.epoch - 1) * 1_000_000 + self.tries.get(txid, 0), (
+            "attempt ids only grow (R1)"
+        )
+        assert (status == "emitting") == self.makes_own_metadata(txid), (
+            "metadata is made once, except by an opaque spout (R4)"
+        )
         assert not (status == "emitting" and self.emitting()), "one at a time, in order (R4)"
         self.tries[txid] = self.tries.get(txid, 0) + 1
         self.live[txid] = Live(attempt, status)
@@ -172,24 +207,42 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if txid not in self.live:
             self.begin(command.attempt, "waiting")
         live = self.live[txid]
-        assert live.status == "processed" or (live.status in ("waiting", "emitted") and self.may_defer(txid))
+        assert live.status == "processed" or (
+            live.status in ("waiting", "emitted") and self.may_defer(txid)
+        )
         assert (live.attempt, self.stop) == (command.attempt, None)
         assert command.attempt.txid == self.current, "every earlier transaction has committed (R3)"
-        assert not any(other.status in IN_COMMIT for other in self.live.values()), "one commit at a time (R3)"
+        assert not any(other.status in IN_COMMIT for other in self.live.values()), (
+            "one commit at a time (R3)"
+        )
         live.status = "sealing"
 
     def judge_apply(self, command: m.Apply) -> None:
         live = self.live[command.attempt.txid]
-        assert (live.attempt, live.status, command.attempt.txid) == (command.attempt, "sealed", self.current), "the seal is durable (R23)"
-        assert [other.status for other in self.live.values() if other.status in IN_COMMIT] == [], "one commit at a time (R3)"
+        assert (live.attempt, live.status, command.attempt.txid) == (
+            command.attempt,
+            "sealed",
+            self.current,
+        ), "the seal is durable (R23)"
+        assert [other.status for other in self.live.values() if other.status in IN_COMMIT] == [], (
+            "one commit at a time (R3)"
+        )
         live.status = "applying"
 
     def judge_record(self, command: m.Record) -> None:
         live = self.live[command.attempt.txid]
-        assert (live.attempt, live.status, command.attempt.txid) == (command.attempt, "applied", self.current)
+        assert (live.attempt, live.status, command.attempt.txid) == (
+            command.attempt,
+            "applied",
+            self.current,
+        )
         live.status = "recording"
         following = self.live.get(self.current + 1)
-        if following is not None and following.status in ("processed", "waiting") and self.stop is None:
+        if (
+            following is not None
+            and following.status in ("processed", "waiting")
+            and self.stop is None
+        ):
             assert command.seal_next == following.attempt, "its seal costs nothing here (R25)"
             following.status, following.rides = "sealing", True
         else:
@@ -221,19 +274,26 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert command == self.stop
         assert not self.live, "commits in flight are finished first"
         if command.cause is not None and not self.drained:
-            assert command.cause.txid == self.current, "a run stops at the transaction that stops it, however fast the others are (R7)"
+            assert command.cause.txid == self.current, (
+                "a run stops at the transaction that stops it, however fast the others are (R7)"
+            )
         self.stopped = True
 
     def nothing_left_out(self) -> None:
         if self.stopped:
             return
-        assert all(live.status not in ("emitted", "sealed", "applied", "recorded") for live in self.live.values()), "an answer led to nothing"
+        assert all(
+            live.status not in ("emitted", "sealed", "applied", "recorded")
+            for live in self.live.values()
+        ), "an answer led to nothing"
         if self.stop is not None:
             assert self.live, "nothing is in flight, yet the run goes on"
             return
         head = self.live.get(self.current)
         assert head is None or head.status not in ("processed", "waiting"), "its turn has come"
-        assert self.defers or all(live.status != "waiting" for live in self.live.values()), "it waits for nothing"
+        assert self.defers or all(live.status != "waiting" for live in self.live.values()), (
+            "it waits for nothing"
+        )
         txid = self.next_txid()
         if self.may_begin(txid) and not self.emitting():
             assert txid > self.newest, f"{txid} could begin"
@@ -251,7 +311,14 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def the_engine_answers(self, pick: int) -> None:
         live = self.pick(pick)
-        event = next((event for event, (status, _) in ANSWERS.items() if status == live.status and not live.rides), None)
+        event = next(
+            (
+                event
+                for event, (status, _) in ANSWERS.items()
+                if status == live.status and not live.rides
+            ),
+            None,
+        )
         if event is not None:
             live.status = ANSWERS[event][1]
             if event is m.Emitted:
@@ -282,16 +349,25 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def a_seal_is_answered_before_the_record_it_rides_with(self) -> None:
         before = copy.deepcopy(vars(self.coordinator))
         with pytest.raises(IllegalEventError):
-            self.coordinator.handle(m.Sealed(next(live.attempt for live in self.live.values() if live.rides)))
+            self.coordinator.handle(
+                m.Sealed(next(live.attempt for live in self.live.values() if live.rides))
+            )
         assert vars(self.coordinator) == before
 
     @precondition(lambda self: self.gone)
-    @rule(pick=st.integers(0, 30), event=st.sampled_from([*ANSWERS, m.Failed]), kind=st.sampled_from(KINDS))
+    @rule(
+        pick=st.integers(0, 30),
+        event=st.sampled_from([*ANSWERS, m.Failed]),
+        kind=st.sampled_from(KINDS),
+    )
     def a_late_answer_comes(self, pick: int, event: Any, kind: m.FailureKind) -> None:
         """Good or bad, of a discarded or a committed attempt: nothing changes (R6)."""
         stale = self.gone[-1 - pick % len(self.gone)]
         before = copy.deepcopy(vars(self.coordinator))
-        assert self.coordinator.handle(m.Failed(stale, kind) if event is m.Failed else event(stale)) == []
+        assert (
+            self.coordinator.handle(m.Failed(stale, kind) if event is m.Failed else event(stale))
+            == []
+        )
         assert vars(self.coordinator) == before
 
     @precondition(lambda self: self.asked is not None)
@@ -371,7 +447,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if failed.status == "recording":
             return
         txid = failed.attempt.txid
-        self.cancels = [live.attempt for _, live in sorted(self.live.items()) if live.attempt.txid >= txid]
+        self.cancels = [
+            live.attempt for _, live in sorted(self.live.items()) if live.attempt.txid >= txid
+        ]
         if kind == "crash":
             self.crashes[txid] = self.crashes.get(txid, 0) + 1
         elif kind != "outgrown":
@@ -399,7 +477,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
         """
         if self.stop is None or (self.stop.cause is None and stop.cause is not None):
             self.stop = stop if self.doom is None else self.doom[1]
-        survives = [live for live in self.live.values() if failed_txid is None or live.attempt.txid < failed_txid]
+        survives = [
+            live
+            for live in self.live.values()
+            if failed_txid is None or live.attempt.txid < failed_txid
+        ]
         committing = {live.attempt for live in survives if live.status in IN_COMMIT}
         abandoned = [live.attempt for live in survives if live.attempt not in committing]
         # A failure cancels its own attempts first; then the stop cancels the earlier attempts.
@@ -421,9 +503,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def the_coordinator_sees_what_the_model_sees(self) -> None:
         if not hasattr(self, "coordinator"):
             return
-        assert {txid: (attempt, status.value) for txid, (attempt, status) in self.coordinator.active.items()} == {
-            txid: (live.attempt, live.status) for txid, live in self.live.items()
-        }
+        assert {
+            txid: (attempt, status.value)
+            for txid, (attempt, status) in self.coordinator.active.items()
+        } == {txid: (live.attempt, live.status) for txid, live in self.live.items()}
         assert self.coordinator.current == self.current
         assert self.coordinator.stopping == (self.stop is not None)
 
@@ -434,16 +517,31 @@ class CoordinatorMachine(RuleBasedStateMachine):
         active = self.coordinator.active
         assert list(active) == list(range(self.current, self.current + len(active)))
         assert len(active) <= self.policy.max_spout_pending
-        committing = [(txid, status.value) for txid, (_, status) in active.items() if status.value in IN_COMMIT]
-        assert [txid for txid, _ in committing] in ([], [self.current], [self.current, self.current + 1])
-        assert len(committing) < 2 or committing == [(self.current, "recording"), (self.current + 1, "sealing")]
+        committing = [
+            (txid, status.value)
+            for txid, (_, status) in active.items()
+            if status.value in IN_COMMIT
+        ]
+        assert [txid for txid, _ in committing] in (
+            [],
+            [self.current],
+            [self.current, self.current + 1],
+        )
+        assert len(committing) < 2 or committing == [
+            (self.current, "recording"),
+            (self.current + 1, "sealing"),
+        ]
         emitting = [txid for txid, (_, status) in active.items() if status.value == "emitting"]
-        assert emitting in ([], [self.current + len(active) - 1]), "only the newest one may still be emitting"
+        assert emitting in ([], [self.current + len(active) - 1]), (
+            "only the newest one may still be emitting"
+        )
 
     @invariant()
     def idle_is_what_it_says(self) -> None:
         if hasattr(self, "coordinator") and not self.stopped:
-            assert self.coordinator.idle == (not self.live and self.asked is None and self.said_no and self.backing_off is None)
+            assert self.coordinator.idle == (
+                not self.live and self.asked is None and self.said_no and self.backing_off is None
+            )
 
     # -- liveness ---------------------------------------------------------------------------------
 
@@ -453,7 +551,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
         elif self.backing_off is not None and self.stop is None:
             self.the_back_off_ends()
         elif self.live:
-            answerable = [i for i, live in enumerate(self.live.values()) if live.status not in ("processed", "waiting") and not live.rides]
+            answerable = [
+                i
+                for i, live in enumerate(self.live.values())
+                if live.status not in ("processed", "waiting") and not live.rides
+            ]
             assert answerable, "every attempt waits, and nobody owes an answer"
             self.the_engine_answers(answerable[pick % len(answerable)])
         else:

@@ -21,7 +21,16 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.topologies.recording import InProcessTopology, Ran, RowsSpout, builder, journals, note, origin, planned
+from tests.topologies.recording import (
+    InProcessTopology,
+    Ran,
+    RowsSpout,
+    builder,
+    journals,
+    note,
+    origin,
+    planned,
+)
 from txtopo import (
     BaseBasicBolt,
     BaseBatchBolt,
@@ -90,7 +99,13 @@ class _Work:
 class Working(_Work, BaseBatchBolt):
     """Does the same as the functions above, and mistreats every list within reach."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.emits: dict[str, int] = {"processing": 0, "commit": 0}
         note(context, "prepare")
@@ -177,7 +192,9 @@ class Drawn:
 
 def _encoded(key: str) -> int:
     body = b"s" + key.encode()
-    return int.from_bytes(blake2b(len(body).to_bytes(4, "big") + body, digest_size=8).digest(), "big")
+    return int.from_bytes(
+        blake2b(len(body).to_bytes(4, "big") + body, digest_size=8).digest(), "big"
+    )
 
 
 class Model:
@@ -190,12 +207,16 @@ class Model:
         self.executed: dict[Tag, int] = defaultdict(int)
         self.held: set[str] = set()
         for spec in drawn.bolts:
-            if spec.kind == "committer" or any(source in self.held for (source, _), _ in spec.inputs):
+            if spec.kind == "committer" or any(
+                source in self.held for (source, _), _ in spec.inputs
+            ):
                 self.held.add(spec.id)
 
     def run(self) -> dict[Tag, list[tuple[Any, ...]]]:
         self.begin_phase("processing")
-        for partition, metadata in sorted(self.drawn.partitions.items(), key=lambda item: (item[0] % self.drawn.tasks, item[0])):
+        for partition, metadata in sorted(
+            self.drawn.partitions.items(), key=lambda item: (item[0] % self.drawn.tasks, item[0])
+        ):
             for stream, row in metadata:
                 self.emit("spout", partition % self.drawn.tasks, stream, row)
         for spec in self.drawn.bolts:
@@ -223,9 +244,20 @@ class Model:
             for (source, on), grouping in spec.inputs:
                 if (source, on) == (component, stream):
                     for receiver in self.receivers(grouping, component, task, stream, spec, row[0]):
-                        self.inboxes[spec.id, receiver].append((self.rank[component], task, self.emissions, component, stream, tuple(row)))
+                        self.inboxes[spec.id, receiver].append(
+                            (
+                                self.rank[component],
+                                task,
+                                self.emissions,
+                                component,
+                                stream,
+                                tuple(row),
+                            )
+                        )
 
-    def receivers(self, grouping: str, component: str, task: int, stream: str, spec: Spec, key: str) -> Sequence[int]:
+    def receivers(
+        self, grouping: str, component: str, task: int, stream: str, spec: Spec, key: str
+    ) -> Sequence[int]:
         n = spec.parallelism
         if grouping == "all":
             return range(n)
@@ -241,8 +273,12 @@ class Model:
 
     def execute(self, spec: Spec, task: int) -> None:
         me = (spec.id, task)
-        for _, source_task, _, component, stream, (key, number, trail) in sorted(self.inboxes[me], key=lambda arrived: arrived[:3]):
-            self.events[me].append((self.phase, "execute", component, source_task, stream, key, number, tuple(trail)))
+        for _, source_task, _, component, stream, (key, number, trail) in sorted(
+            self.inboxes[me], key=lambda arrived: arrived[:3]
+        ):
+            self.events[me].append(
+                (self.phase, "execute", component, source_task, stream, key, number, tuple(trail))
+            )
             self.executed[me] += 1
             for out, row in answers(spec.id, number, key, trail):
                 if self.emits[me] < EMITS_MAX:
@@ -268,7 +304,11 @@ def topologies(draw: st.DrawFn) -> Drawn:
         inputs: dict[tuple[str, str], str] = {}
         for source in draw(st.lists(st.sampled_from(sources), min_size=1, max_size=3)):
             stream = draw(st.sampled_from(["default", "default", "side"]))
-            inputs[source, stream] = draw(st.sampled_from(["shuffle", "fields", "global", "all", "none", "none", "local_or_shuffle"]))
+            inputs[source, stream] = draw(
+                st.sampled_from(
+                    ["shuffle", "fields", "global", "all", "none", "none", "local_or_shuffle"]
+                )
+            )
         kind = draw(st.sampled_from(["batch", "batch", "basic", "committer"]))
         bolts.append(Spec(f"b{i}", kind, draw(st.integers(1, 5)), tuple(inputs.items())))
         sources.append(f"b{i}")
@@ -296,9 +336,21 @@ def happened(ran: Ran, spout: str = "spout") -> dict[Tag, list[tuple[Any, ...]]]
     return by_task
 
 
-def run(drawn: Drawn, cores: int, limits: Limits, seed: int, learns: bool, failing: Failing | None = None, straight: bool = False) -> Ran:
+def run(
+    drawn: Drawn,
+    cores: int,
+    limits: Limits,
+    seed: int,
+    learns: bool,
+    failing: Failing | None = None,
+    straight: bool = False,
+) -> Ran:
     graph = drawn.graph(failing)
-    batch = planned(drawn.partitions) if not learns else Batch("new", num_partitions=max(drawn.partitions, default=-1) + 1)
+    batch = (
+        planned(drawn.partitions)
+        if not learns
+        else Batch("new", num_partitions=max(drawn.partitions, default=-1) + 1)
+    )
     with InProcessTopology(graph, cores, limits, random.Random(seed)) as topology:
         ran = topology.run(batch, TransactionAttempt(drawn.txid, 0), straight)
     del journals[graph.id]
@@ -307,12 +359,15 @@ def run(drawn: Drawn, cores: int, limits: Limits, seed: int, learns: bool, faili
 
 # -- the claims ----------------------------------------------------------------------------------
 
+
 @pytest.mark.rule(10, 11, 12, 13, 14, 15, 16, 17, 19)
 @examples(60)
 @given(drawn=topologies(), data=st.data())
 def test_every_plan_of_every_topology_equals_the_model(drawn: Drawn, data: st.DataObject) -> None:
     expected = Model(drawn).run()
-    for cores in data.draw(st.lists(st.integers(1, 8), min_size=2, max_size=3, unique=True), label="cores"):
+    for cores in data.draw(
+        st.lists(st.integers(1, 8), min_size=2, max_size=3, unique=True), label="cores"
+    ):
         limits = data.draw(st.sampled_from(LIMITS), label="limits")
         learns = data.draw(st.booleans(), label="learns its metadata by emitting")
         ran = run(drawn, cores, limits, data.draw(st.integers(0, 99), label="seed"), learns)
@@ -320,46 +375,77 @@ def test_every_plan_of_every_topology_equals_the_model(drawn: Drawn, data: st.Da
         event(f"late job: {'late' in ran.reports}, commit: {'commit' in ran.reports}")
         assert happened(ran) == expected
         prepared = [(one.component, one.task) for one in ran.events if one.hook == "prepare"]
-        assert sorted(prepared) == sorted((spec.id, task) for spec in drawn.bolts for task in range(spec.parallelism)), "once each"
-        last = {(one.component, one.task): one.hook for one in ran.events if one.component != "spout"}
+        assert sorted(prepared) == sorted(
+            (spec.id, task) for spec in drawn.bolts for task in range(spec.parallelism)
+        ), "once each"
+        last = {
+            (one.component, one.task): one.hook for one in ran.events if one.component != "spout"
+        }
         assert set(last.values()) <= {"finish_batch"}, "finishing is the last thing a task does"
 
 
 @pytest.mark.rule(10, 11, 12, 13, 14, 15, 16, 17, 19)
 @examples(60)
 @given(drawn=topologies(), cores=st.integers(1, 8), limits=st.sampled_from(LIMITS))
-def test_a_whole_transaction_in_one_task_equals_the_model(drawn: Drawn, cores: int, limits: Limits) -> None:
+def test_a_whole_transaction_in_one_task_equals_the_model(
+    drawn: Drawn, cores: int, limits: Limits
+) -> None:
     ran = run(drawn, cores, limits, seed=0, learns=False, straight=True)
     assert ran.failure is None, ran.failure
     assert happened(ran) == Model(drawn).run()
     (report,) = ran.reports["straight"]
-    executed = {spec.id: sum(one.hook == "execute" and one.component == spec.id for one in ran.events) for spec in drawn.bolts}
+    executed = {
+        spec.id: sum(one.hook == "execute" and one.component == spec.id for one in ran.events)
+        for spec in drawn.bolts
+    }
     assert {id: count for id, count in report.own.executed.items() if id != "spout"} == executed
 
 
 @pytest.mark.rule(7)
 @examples(50)
 @given(drawn=topologies(), data=st.data())
-def test_a_failure_anywhere_is_told_under_every_plan_and_nothing_of_its_job_is_used(drawn: Drawn, data: st.DataObject) -> None:
+def test_a_failure_anywhere_is_told_under_every_plan_and_nothing_of_its_job_is_used(
+    drawn: Drawn, data: st.DataObject
+) -> None:
     spec = data.draw(st.sampled_from(drawn.bolts), label="bolt")
     task = data.draw(st.integers(0, spec.parallelism - 1), label="task")
-    failing = (spec.id, task, data.draw(st.sampled_from(["prepare", "execute", "finish_batch"]), label="hook"))
+    failing = (
+        spec.id,
+        task,
+        data.draw(st.sampled_from(["prepare", "execute", "finish_batch"]), label="hook"),
+    )
     model = Model(drawn).run()[spec.id, failing[1]]
     phases = [phase for phase, hook, *_ in model if hook == failing[2]]
-    limits, straight = data.draw(st.sampled_from(LIMITS), label="limits"), data.draw(st.booleans(), label="straight")
-    ran = run(drawn, data.draw(st.integers(1, 8), label="cores"), limits, 1, False, failing, straight)
+    limits, straight = (
+        data.draw(st.sampled_from(LIMITS), label="limits"),
+        data.draw(st.booleans(), label="straight"),
+    )
+    ran = run(
+        drawn, data.draw(st.integers(1, 8), label="cores"), limits, 1, False, failing, straight
+    )
     if failing[2] == "execute" and not phases:
         assert ran.failure is None, "it was never called"
         return
     assert ran.failure is not None
     hook = "cleanup" if (spec.kind, failing[2]) == ("basic", "finish_batch") else failing[2]
-    assert (ran.failure.kind, ran.failure.component, ran.failure.task, ran.failure.hook) == ("failed", spec.id, failing[1], hook)
+    assert (ran.failure.kind, ran.failure.component, ran.failure.task, ran.failure.hook) == (
+        "failed",
+        spec.id,
+        failing[1],
+        hook,
+    )
     assert ran.failed_in is not None
     assert ran.frames[ran.failed_in] == []
     if failing[2] != "prepare":
         assert ran.failure.phase == phases[0]
-        finished = {one.component for one in ran.events if one.hook == "finish_batch" and one.phase == "commit"}
-        assert not (phases[0] == "processing" and finished), "a failed attempt does not reach its commit"
+        finished = {
+            one.component
+            for one in ran.events
+            if one.hook == "finish_batch" and one.phase == "commit"
+        }
+        assert not (phases[0] == "processing" and finished), (
+            "a failed attempt does not reach its commit"
+        )
 
 
 @pytest.mark.rule(16)

@@ -17,11 +17,18 @@ from txtopo.connectors.files import FileTransactionalSpout, blocks, ranges
 
 LINES = st.sampled_from(["", "a", "bc", "d" * 9, "é", "x" * 40, "\r", "y\rz", "\u2028", "e\r"])
 CONTENTS = st.lists(st.lists(LINES, max_size=8), min_size=1, max_size=7)
-VALUES = st.none() | st.integers() | st.text("aé\u2028\"\\{\n\r ", max_size=5) | st.lists(st.booleans(), max_size=2)
+VALUES = (
+    st.none()
+    | st.integers()
+    | st.text('aé\u2028"\\{\n\r ', max_size=5)
+    | st.lists(st.booleans(), max_size=2)
+)
 ENDS = st.sampled_from(["\n", "\r\n"])
 
 
-def write_files(directory: Path, contents: list[list[str]], end: str, ends_last: list[bool]) -> list[list[str]]:
+def write_files(
+    directory: Path, contents: list[list[str]], end: str, ends_last: list[bool]
+) -> list[list[str]]:
     """Write one file per list of lines; return the lines each file then has."""
     expected = []
     for number, (lines, has_end) in enumerate(zip(contents, ends_last, strict=True)):
@@ -45,26 +52,40 @@ def small_blocks() -> Any:
 
 
 @pytest.mark.rule(18, 20, 21)
-@given(contents=CONTENTS, end=ENDS, data=st.data(), bytes_per_batch=st.integers(1, 60), partitions=st.integers(1, 4))
+@given(
+    contents=CONTENTS,
+    end=ENDS,
+    data=st.data(),
+    bytes_per_batch=st.integers(1, 60),
+    partitions=st.integers(1, 4),
+)
 def test_every_line_is_emitted_exactly_once_in_order_and_replays_are_equal(
     contents: list[list[str]], end: str, data: st.DataObject, bytes_per_batch: int, partitions: int
 ) -> None:
     ends_last = data.draw(st.lists(st.booleans(), min_size=len(contents), max_size=len(contents)))
     with tempfile.TemporaryDirectory() as directory:
         expected = write_files(Path(directory), contents, end, ends_last)
-        drive = Drive(FileTransactionalSpout(f"{directory}/*.txt", bytes_per_batch=bytes_per_batch, partitions=partitions))
+        drive = Drive(
+            FileTransactionalSpout(
+                f"{directory}/*.txt", bytes_per_batch=bytes_per_batch, partitions=partitions
+            )
+        )
         batches = drive.run()
         for partition in range(partitions):
             emitted = [line for batch in batches for (line,) in batch[partition]]
             assert emitted == [line for lines in expected[partition::partitions] for line in lines]
         assert all(any(batch.values()) for batch in batches), "a transaction without lines"
-        again = Drive(FileTransactionalSpout(f"{directory}/*.txt", bytes_per_batch=1, partitions=partitions))
+        again = Drive(
+            FileTransactionalSpout(f"{directory}/*.txt", bytes_per_batch=1, partitions=partitions)
+        )
         assert [again.emitted(plan) for plan in drive.plans] == batches
 
 
 @pytest.mark.rule(20)
 @given(contents=CONTENTS, end=ENDS, bytes_per_batch=st.integers(1, 60))
-def test_a_batch_has_at_most_bytes_per_batch_unless_it_is_one_line(contents: list[list[str]], end: str, bytes_per_batch: int) -> None:
+def test_a_batch_has_at_most_bytes_per_batch_unless_it_is_one_line(
+    contents: list[list[str]], end: str, bytes_per_batch: int
+) -> None:
     with tempfile.TemporaryDirectory() as directory:
         write_files(Path(directory), contents, end, [True] * len(contents))
         drive = Drive(FileTransactionalSpout(f"{directory}/*.txt", bytes_per_batch=bytes_per_batch))
@@ -78,7 +99,14 @@ def test_a_batch_has_at_most_bytes_per_batch_unless_it_is_one_line(contents: lis
 
 @pytest.mark.rule(20, 23)
 @given(
-    runs=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 3), st.lists(st.sampled_from(["a", "bb", "ccc" * 5, ""]), max_size=5)), max_size=6),
+    runs=st.lists(
+        st.tuples(
+            st.integers(1, 30),
+            st.integers(1, 3),
+            st.lists(st.sampled_from(["a", "bb", "ccc" * 5, ""]), max_size=5),
+        ),
+        max_size=6,
+    ),
     first=st.lists(st.sampled_from(["x", "yy" * 9]), max_size=5),
 )
 def test_runs_stopped_anywhere_and_lines_added_between_them_lose_and_repeat_nothing(
@@ -106,9 +134,21 @@ def test_runs_stopped_anywhere_and_lines_added_between_them_lose_and_repeat_noth
     rows=st.lists(st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3), max_size=12),
     bytes_per_batch=st.integers(1, 200),
 )
-def test_json_objects_come_back_as_they_were_written(rows: list[dict[str, Any]], bytes_per_batch: int) -> None:
+def test_json_objects_come_back_as_they_were_written(
+    rows: list[dict[str, Any]], bytes_per_batch: int
+) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "rows.json"
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-        spout = FileTransactionalSpout(path, bytes_per_batch=bytes_per_batch, fields=("c", "a"), format="json", errors="replace")
-        assert [row for batch in Drive(spout).run() for row in batch[0]] == [(row.get("c"), row.get("a")) for row in rows]
+        path.write_text(
+            "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+        )
+        spout = FileTransactionalSpout(
+            path,
+            bytes_per_batch=bytes_per_batch,
+            fields=("c", "a"),
+            format="json",
+            errors="replace",
+        )
+        assert [row for batch in Drive(spout).run() for row in batch[0]] == [
+            (row.get("c"), row.get("a")) for row in rows
+        ]

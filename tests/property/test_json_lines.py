@@ -18,13 +18,50 @@ from txtopo.connectors import json_lines
 QUICK = examples(400)
 FIELDS = ("a", "w", "n", "o")
 
-SCALARS = st.sampled_from([
-    "1", "-0", "0.5", "1e5", "1e400", "-1E+400", "1e0400", "1e-400", "1e308", "1e309", "9" * 309, "9" * 320 + ".5", "9" * 250 + "e99", "1" * 5000,
-    "0." + "1" * 300, "true", "null", "NaN", "Infinity", "-Infinity", '"a"', '":"', '": "', '"\\":"', '"{"', '"1e400"', '"1e400,"', '"\\ud800"',
-    '"\\uDC00"', '"\\ud83d\\ude00"', '"\\ud83d\\ud83d\\ude00"', '"\\ude00\\ud83d"', '"\\\\ud83d\\ude00"', '"\\\\ud800"', '"\\\\\\ud83d\\ude00"',
-    '"\\ud55c"', '"\u00e9"',
-])  # fmt: skip
-NAMES = st.sampled_from(['"a"', '"a"', '"n"', '"o"', '"\\u0061"', '"a:"', '":"', '""', '"a\\""', '"a "', '"\\ud800"'])
+SCALARS = st.sampled_from(
+    [
+        "1",
+        "-0",
+        "0.5",
+        "1e5",
+        "1e400",
+        "-1E+400",
+        "1e0400",
+        "1e-400",
+        "1e308",
+        "1e309",
+        "9" * 309,
+        "9" * 320 + ".5",
+        "9" * 250 + "e99",
+        "1" * 5000,
+        "0." + "1" * 300,
+        "true",
+        "null",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        '"a"',
+        '":"',
+        '": "',
+        '"\\":"',
+        '"{"',
+        '"1e400"',
+        '"1e400,"',
+        '"\\ud800"',
+        '"\\uDC00"',
+        '"\\ud83d\\ude00"',
+        '"\\ud83d\\ud83d\\ude00"',
+        '"\\ude00\\ud83d"',
+        '"\\\\ud83d\\ude00"',
+        '"\\\\ud800"',
+        '"\\\\\\ud83d\\ude00"',
+        '"\\ud55c"',
+        '"\u00e9"',
+    ]
+)
+NAMES = st.sampled_from(
+    ['"a"', '"a"', '"n"', '"o"', '"\\u0061"', '"a:"', '":"', '""', '"a\\""', '"a "', '"\\ud800"']
+)
 COLONS = st.sampled_from([":", ": ", ":", " :", "\t:", "\r:", " \t: "])
 
 
@@ -35,11 +72,19 @@ def objects(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 VALUES = st.recursive(
-    SCALARS, lambda inner: objects(inner) | st.lists(inner, max_size=3).map(lambda some: "[" + ", ".join(some) + "]"), max_leaves=6
+    SCALARS,
+    lambda inner: (
+        objects(inner) | st.lists(inner, max_size=3).map(lambda some: "[" + ", ".join(some) + "]")
+    ),
+    max_leaves=6,
 )
 LINES = (
     objects(VALUES)
-    | st.tuples(st.sampled_from(["", " ", "1"]), objects(VALUES) | SCALARS, st.sampled_from(["", " ", "}", "{}", "\r"])).map("".join)
+    | st.tuples(
+        st.sampled_from(["", " ", "1"]),
+        objects(VALUES) | SCALARS,
+        st.sampled_from(["", " ", "}", "{}", "\r"]),
+    ).map("".join)
     | JSON_LINES.map(lambda line: line.decode("utf-8", "replace"))
 )
 
@@ -58,7 +103,9 @@ def answer(line: str, is_strict: bool, is_sure: bool) -> str:
 @example(lines=['{"a":{"b" :1,"b":2},"n":":"}'], is_strict=False)
 @example(lines=['{"a":1e400}'], is_strict=False)
 @example(lines=['{"a":"\\ud800"}'], is_strict=False)
-def test_a_line_parsed_quickly_gives_the_same_as_one_parsed_carefully(lines: list[str], is_strict: bool) -> None:
+def test_a_line_parsed_quickly_gives_the_same_as_one_parsed_carefully(
+    lines: list[str], is_strict: bool
+) -> None:
     are_sure = json_lines.is_sure("\n".join(lines))
     for line in lines:
         careful = answer(line, is_strict, is_sure=False)
@@ -69,11 +116,19 @@ def test_a_line_parsed_quickly_gives_the_same_as_one_parsed_carefully(lines: lis
 
 
 @pytest.mark.rule(38)
-@pytest.mark.parametrize("content", [*JSON_ACCEPTED.values(), *JSON_REFUSED.values()], ids=[*JSON_ACCEPTED, *JSON_REFUSED])
+@pytest.mark.parametrize(
+    "content",
+    [*JSON_ACCEPTED.values(), *JSON_REFUSED.values()],
+    ids=[*JSON_ACCEPTED, *JSON_REFUSED],
+)
 @pytest.mark.parametrize("is_strict", [True, False])
-def test_a_hostile_line_gives_the_same_quickly_and_carefully(content: bytes, is_strict: bool) -> None:
+def test_a_hostile_line_gives_the_same_quickly_and_carefully(
+    content: bytes, is_strict: bool
+) -> None:
     for line in content.decode(errors="replace").split("\n"):
-        assert answer(line, is_strict, is_sure=json_lines.is_sure(line)) == answer(line, is_strict, is_sure=False)
+        assert answer(line, is_strict, is_sure=json_lines.is_sure(line)) == answer(
+            line, is_strict, is_sure=False
+        )
 
 
 ORDINARY: list[Any] = [
@@ -88,8 +143,12 @@ ORDINARY: list[Any] = [
 @pytest.mark.parametrize("value", ORDINARY)
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
 @pytest.mark.parametrize("is_ascii", [True, False])
-def test_an_ordinary_line_is_parsed_quickly(value: Any, separators: tuple[str, str], is_ascii: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_line_is_parsed_quickly(
+    value: Any, separators: tuple[str, str], is_ascii: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     line = json.dumps(value, separators=separators, ensure_ascii=is_ascii)
     monkeypatch.delattr(json_lines.Decoder, "object")
     assert json_lines.is_sure(line)
-    assert list(json_lines.Decoder(FIELDS).values(line, is_strict=False, is_sure=True)) == [value.get(field) for field in FIELDS]
+    assert list(json_lines.Decoder(FIELDS).values(line, is_strict=False, is_sure=True)) == [
+        value.get(field) for field in FIELDS
+    ]

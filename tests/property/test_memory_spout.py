@@ -7,12 +7,23 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+)
 
 from tests.topologies.planned_spouts import Drive, Row
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 
-ROWS = st.lists(st.tuples(st.none() | st.integers() | st.text("aé\n", max_size=3), st.binary(max_size=3)), max_size=6)
+ROWS = st.lists(
+    st.tuples(st.none() | st.integers() | st.text("aé\n", max_size=3), st.binary(max_size=3)),
+    max_size=6,
+)
 
 
 class MemorySpoutMachine(RuleBasedStateMachine):
@@ -20,7 +31,9 @@ class MemorySpoutMachine(RuleBasedStateMachine):
 
     transactions: Bundle[tuple[dict[int, Any], dict[int, list[Row]]]] = Bundle("transactions")
 
-    @initialize(partitions=st.dictionaries(st.integers(0, 3), ROWS, max_size=3), take=st.integers(1, 4))
+    @initialize(
+        partitions=st.dictionaries(st.integers(0, 3), ROWS, max_size=3), take=st.integers(1, 4)
+    )
     def begin(self, partitions: dict[int, list[Row]], take: int) -> None:
         self.spout = MemoryTransactionalSpout(partitions, ["a", "b"], take)
         self.take = take
@@ -61,7 +74,10 @@ class MemorySpoutMachine(RuleBasedStateMachine):
 
     @invariant()
     def it_is_ready_exactly_while_rows_are_left(self) -> None:
-        left = any(len(rows) > len(self.emitted.get(partition, [])) for partition, rows in self.given.items())
+        left = any(
+            len(rows) > len(self.emitted.get(partition, []))
+            for partition, rows in self.given.items()
+        )
         assert self.drive.coordinator.is_ready() is left
 
     def teardown(self) -> None:
@@ -118,7 +134,11 @@ class OpaqueMemorySpoutMachine(RuleBasedStateMachine):
 
     @invariant()
     def it_is_ready_exactly_while_rows_are_left_that_can_be_had(self) -> None:
-        left = any(len(rows) > len(self.emitted.get(p, [])) for p, rows in self.given.items() if p not in self.disabled)
+        left = any(
+            len(rows) > len(self.emitted.get(p, []))
+            for p, rows in self.given.items()
+            if p not in self.disabled
+        )
         assert self.drive.coordinator.is_ready() is left
 
     def teardown(self) -> None:

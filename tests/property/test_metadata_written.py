@@ -32,14 +32,30 @@ class Text(str):
 
 
 TEXTS = st.one_of(
-    st.text(max_size=5), st.text(st.sampled_from("a\ud83d\ude00\udc80ä"), max_size=4), st.sampled_from(Name), st.builds(Text, st.text(max_size=3))
+    st.text(max_size=5),
+    st.text(st.sampled_from("a\ud83d\ude00\udc80ä"), max_size=4),
+    st.sampled_from(Name),
+    st.builds(Text, st.text(max_size=3)),
 )
 HUGE = st.integers(1, 10).map(lambda power: 10 ** (1000 * power))
-SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), HUGE, st.floats(), TEXTS, st.sampled_from(Level), st.binary(max_size=2))
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    HUGE,
+    st.floats(),
+    TEXTS,
+    st.sampled_from(Level),
+    st.binary(max_size=2),
+)
 KEYS = st.one_of(TEXTS, st.integers(0, 2), st.none())
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.lists(inner, max_size=3).map(tuple), st.dictionaries(KEYS, inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(KEYS, inner, max_size=3),
+    ),
     max_leaves=8,
 )
 
@@ -49,7 +65,9 @@ def equal(value: Any, back: Any) -> bool:
     if isinstance(value, list | tuple):
         return isinstance(back, list) and len(value) == len(back) and all(map(equal, value, back))
     if isinstance(value, dict):
-        return len(value) == len(back) and all(equal(item, back[str.__str__(key)]) for key, item in value.items())
+        return len(value) == len(back) and all(
+            equal(item, back[str.__str__(key)]) for key, item in value.items()
+        )
     return bool(value == back)
 
 

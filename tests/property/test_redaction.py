@@ -18,17 +18,51 @@ MARK = "QZX"
 awkward = st.text("ab1/@:?#%=+,.!$()*[]{}|~^`\\", max_size=8)
 secrets = st.tuples(awkward, awkward).map(MARK.join)
 """Out of all parts of URLs."""
-plain = st.text(string.ascii_lowercase + string.digits + "._-~", max_size=6).map(lambda text: f"{text}{MARK}{text}")
+plain = st.text(string.ascii_lowercase + string.digits + "._-~", max_size=6).map(
+    lambda text: f"{text}{MARK}{text}"
+)
 KEYS = (
-    "password", "db_password", "PASSWD", "pwd", "db.pwd", "passphrase", "api_key", "apiKey", "api-key", "APIKEY", "credential", "credentials",
-    "aws_secret_access_key", "access.key", "private_key", "token", "authToken", "client_secret", "sasl.password", "pass",
-)  # fmt: skip
-NO_SECRETS = ("password_file", "max_spout_pending", "bypass", "passage", "compass", "key", "keys", "monkey", "spark.x.credentials.provider")
+    "password",
+    "db_password",
+    "PASSWD",
+    "pwd",
+    "db.pwd",
+    "passphrase",
+    "api_key",
+    "apiKey",
+    "api-key",
+    "APIKEY",
+    "credential",
+    "credentials",
+    "aws_secret_access_key",
+    "access.key",
+    "private_key",
+    "token",
+    "authToken",
+    "client_secret",
+    "sasl.password",
+    "pass",
+)
+NO_SECRETS = (
+    "password_file",
+    "max_spout_pending",
+    "bypass",
+    "passage",
+    "compass",
+    "key",
+    "keys",
+    "monkey",
+    "spark.x.credentials.provider",
+)
 
 
 def urls(secret: str) -> list[str]:
     """Addresses with ``secret`` for a password."""
-    return [f"pg://user:{secret}@host:5432/db", f"pg://:{secret}@host", f"see pg://u:{secret}@h/db?x=1 there"]
+    return [
+        f"pg://user:{secret}@host:5432/db",
+        f"pg://:{secret}@host",
+        f"see pg://u:{secret}@h/db?x=1 there",
+    ]
 
 
 @given(secrets)
@@ -43,19 +77,35 @@ def test_a_password_of_any_characters_in_an_address_is_hidden(secret: str) -> No
 @given(plain, st.sampled_from(KEYS))
 def test_a_secret_that_is_named_in_an_address_is_hidden(secret: str, key: str) -> None:
     texts = [
-        f"pg://host/db?{key}={secret}", f"pg://host/db?user=me&{key}={secret}&sslmode=require", f"sc://host:15002/;use_ssl=true;{key}={secret}",
-        f"host=h {key}={secret} dbname=d", f"{key}='{secret} {secret}'", f'{{"{key}": "{secret} {secret}", "user": "me"}}', f"--{key}={secret}",
-    ]  # fmt: skip
+        f"pg://host/db?{key}={secret}",
+        f"pg://host/db?user=me&{key}={secret}&sslmode=require",
+        f"sc://host:15002/;use_ssl=true;{key}={secret}",
+        f"host=h {key}={secret} dbname=d",
+        f"{key}='{secret} {secret}'",
+        f'{{"{key}": "{secret} {secret}", "user": "me"}}',
+        f"--{key}={secret}",
+    ]
     for text in texts:
         assert MARK not in redaction.redacted(text), text
 
 
 @given(st.one_of(secrets, st.integers(), st.lists(secrets)), st.sampled_from(KEYS))
 def test_a_value_under_the_name_of_a_secret_is_hidden(secret: Any, key: str) -> None:
-    value = {"user": {"nested": [{key: secret}], key.upper(): secret}, key.title(): (secret, secret)}
-    for shown in (redaction.redacted(value), repr(TopologyConf({"user": value})), redaction.redacted([f"--{key}", secret, "after"])):
+    value = {
+        "user": {"nested": [{key: secret}], key.upper(): secret},
+        key.title(): (secret, secret),
+    }
+    for shown in (
+        redaction.redacted(value),
+        repr(TopologyConf({"user": value})),
+        redaction.redacted([f"--{key}", secret, "after"]),
+    ):
         assert MARK not in repr(shown)
-    assert redaction.redacted([f"--{key}", secret, "after"]) == [f"--{key}", redaction.HIDDEN, "after"]
+    assert redaction.redacted([f"--{key}", secret, "after"]) == [
+        f"--{key}",
+        redaction.HIDDEN,
+        "after",
+    ]
 
 
 @given(secrets)
@@ -70,8 +120,18 @@ def test_other_names_are_no_secrets(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["pg://host:5432/db", "pg://me@host:5432/db?sslmode=require", "zk1:2181,zk2:2181/chroot", "a=1 b=2", "mail me@host", ""]
+    "text",
+    [
+        "pg://host:5432/db",
+        "pg://me@host:5432/db?sslmode=require",
+        "zk1:2181,zk2:2181/chroot",
+        "a=1 b=2",
+        "mail me@host",
+        "",
+    ],
 )
 def test_text_without_a_secret_is_shown_unchanged(text: str) -> None:
     assert redaction.redacted(text) == text
-    assert redaction.redacted({"text": [text, (1, None, True)]}) == {"text": [text, [1, None, True]]}
+    assert redaction.redacted({"text": [text, (1, None, True)]}) == {
+        "text": [text, [1, None, True]]
+    }

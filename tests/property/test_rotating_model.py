@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.examples import examples
 from txtopo.state.memory import MemoryStateStore
@@ -30,7 +36,9 @@ class _Rotating(RuleBasedStateMachine):
         self.model: dict[int, Any] = {}
 
     def _made(self, index: int) -> RotatingTransactionalState[Any]:
-        return RotatingTransactionalState(self.stores[index], "/s", strict_order=self.strict, deferred=index == 1)
+        return RotatingTransactionalState(
+            self.stores[index], "/s", strict_order=self.strict, deferred=index == 1
+        )
 
     @property
     def both(self) -> list[RotatingTransactionalState[Any]]:
@@ -111,7 +119,10 @@ class _Rotating(RuleBasedStateMachine):
         operations = self.deferred.take_operations()
         if operations:
             self.stores[1].multi(operations)
-        held = [{name: node.data for name in store.children("/s") if (node := store.get(f"/s/{name}"))} for store in self.stores]
+        held = [
+            {name: node.data for name in store.children("/s") if (node := store.get(f"/s/{name}"))}
+            for store in self.stores
+        ]
         assert held[0] == held[1]
 
 

@@ -62,22 +62,48 @@ def routed(batch: Batch, txid: int, sender: int, tasks: int) -> list[list[list[i
     return received
 
 
-BATCHES = st.lists(st.tuples(st.text(max_size=6), st.one_of(st.integers(-5, 5), st.floats(allow_nan=False, allow_infinity=False))), max_size=40)
+BATCHES = st.lists(
+    st.tuples(
+        st.text(max_size=6),
+        st.one_of(st.integers(-5, 5), st.floats(allow_nan=False, allow_infinity=False)),
+    ),
+    max_size=40,
+)
 CASES = st.tuples(BATCHES, st.integers(1, 50), st.integers(0, 4), st.integers(3, 5))
 
 
 @pytest.mark.rule(16, 17)
 @examples(3)
 @given(cases=st.lists(CASES, min_size=30, max_size=60))
-def test_a_batch_is_routed_alike_in_every_process_and_under_every_hash_seed(cases: list[tuple[Batch, int, int, int]]) -> None:
+def test_a_batch_is_routed_alike_in_every_process_and_under_every_hash_seed(
+    cases: list[tuple[Batch, int, int, int]],
+) -> None:
     routes = [routed(*case) for case in cases]
     assert routes == [routed(*case) for case in cases], "computed again, it goes elsewhere"
     for seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])}
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        }
         command = [sys.executable, "-m", "tests.property.test_routing_elsewhere"]
-        done = subprocess.run(command, input=json.dumps(cases), env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command,
+            input=json.dumps(cases),
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         assert json.loads(done.stdout) == routes, f"PYTHONHASHSEED={seed} routes otherwise"
 
 
 if __name__ == "__main__":
-    print(json.dumps([routed([(word, number) for word, number in batch], *rest) for batch, *rest in json.load(sys.stdin)]))
+    print(
+        json.dumps(
+            [
+                routed([(word, number) for word, number in batch], *rest)
+                for batch, *rest in json.load(sys.stdin)
+            ]
+        )
+    )

@@ -17,14 +17,27 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from txtopo import Fields, TransactionAttempt
 from txtopo.dataplane import route
-from txtopo.topology.grouping import Grouping, encode_key, encode_value, task_for_key, two_tasks_for_key
+from txtopo.topology.grouping import (
+    Grouping,
+    encode_key,
+    encode_value,
+    task_for_key,
+    two_tasks_for_key,
+)
 
 pytestmark = pytest.mark.rule(16)
 
 QUICK = examples(100)
 
-offsets = st.builds(lambda minutes: datetime.timezone(datetime.timedelta(minutes=minutes)), st.integers(-1439, 1439))
-numbers = st.integers() | st.floats() | st.decimals(allow_nan=True, min_value=-(10**20), max_value=10**20) | st.booleans()
+offsets = st.builds(
+    lambda minutes: datetime.timezone(datetime.timedelta(minutes=minutes)), st.integers(-1439, 1439)
+)
+numbers = (
+    st.integers()
+    | st.floats()
+    | st.decimals(allow_nan=True, min_value=-(10**20), max_value=10**20)
+    | st.booleans()
+)
 scalars = (
     st.none()
     | numbers
@@ -34,7 +47,9 @@ scalars = (
     | st.datetimes(timezones=st.none() | offsets)
     | st.builds(uuid.UUID, int=st.integers(0, 2**128 - 1))
 )
-keys = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner), max_leaves=5)
+keys = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner), max_leaves=5
+)
 
 
 def canonical(value: Any) -> Any:
@@ -73,7 +88,9 @@ def test_one_number_in_any_type_is_one_key(number: int, shift: int) -> None:
 
 @QUICK
 @given(instant=st.datetimes(timezones=st.just(datetime.UTC)), zone=offsets)
-def test_an_instant_is_one_key_in_every_time_zone(instant: datetime.datetime, zone: datetime.timezone) -> None:
+def test_an_instant_is_one_key_in_every_time_zone(
+    instant: datetime.datetime, zone: datetime.timezone
+) -> None:
     try:
         elsewhere = instant.astimezone(zone)
     except OverflowError:
@@ -83,7 +100,9 @@ def test_an_instant_is_one_key_in_every_time_zone(instant: datetime.datetime, zo
 
 @QUICK
 @given(one=st.lists(keys, max_size=3), other=st.lists(keys, max_size=3))
-def test_keys_of_several_values_are_told_apart_by_every_value_and_their_number(one: list[Any], other: list[Any]) -> None:
+def test_keys_of_several_values_are_told_apart_by_every_value_and_their_number(
+    one: list[Any], other: list[Any]
+) -> None:
     assert (encode_key(one) == encode_key(other)) == (canonical(one) == canonical(other))
 
 
@@ -107,25 +126,52 @@ def test_keys_spread_over_the_tasks() -> None:
 
 @pytest.mark.rule(16, 17)
 @QUICK
-@given(words=st.lists(st.sampled_from(["a", "b", 1, 1.0, True, None, "1", (1, "a")]), max_size=50), tasks=st.integers(1, 5), sender=st.integers(0, 9))
-def test_every_grouping_delivers_every_tuple_and_the_same_way_when_computed_again(words: list[Any], tasks: int, sender: int) -> None:
+@given(
+    words=st.lists(st.sampled_from(["a", "b", 1, 1.0, True, None, "1", (1, "a")]), max_size=50),
+    tasks=st.integers(1, 5),
+    sender=st.integers(0, 9),
+)
+def test_every_grouping_delivers_every_tuple_and_the_same_way_when_computed_again(
+    words: list[Any], tasks: int, sender: int
+) -> None:
     attempt = TransactionAttempt(3, 0)
-    for kind, fields in [("shuffle", None), ("fields", Fields("w")), ("partial_key", Fields("w")), ("global", None), ("all", None), ("none", None)]:
+    for kind, fields in [
+        ("shuffle", None),
+        ("fields", Fields("w")),
+        ("partial_key", Fields("w")),
+        ("global", None),
+        ("all", None),
+        ("none", None),
+    ]:
         runs = []
         for _ in range(2):
             got: list[list[Any]] = [[] for _ in range(tasks)]
-            send = route.make_send(Grouping(kind, fields), Fields("tx", "w", "i"), sender, 3, [task.append for task in got])  # type: ignore[arg-type]
+            send = route.make_send(
+                Grouping(kind, fields),
+                Fields("tx", "w", "i"),
+                sender,
+                3,
+                [task.append for task in got],
+            )  # type: ignore[arg-type]
             for i, word in enumerate(words):
                 send((attempt, word, i))
             runs.append(got)
         assert runs[0] == runs[1]
         delivered = sorted(row[2] for task in runs[0] for row in task)
         assert delivered == sorted(list(range(len(words))) * (tasks if kind == "all" else 1))
-        assert all([row[2] for row in task] == sorted(row[2] for row in task) for task in runs[0]), "in the order of emission"
+        assert all(
+            [row[2] for row in task] == sorted(row[2] for row in task) for task in runs[0]
+        ), "in the order of emission"
         if kind == "partial_key":
-            assert all(task in two_tasks_for_key((row[1],), tasks) for task, of_task in enumerate(runs[0]) for row in of_task)
+            assert all(
+                task in two_tasks_for_key((row[1],), tasks)
+                for task, of_task in enumerate(runs[0])
+                for row in of_task
+            )
         if kind == "shuffle":
             assert max(map(len, runs[0])) - min(map(len, runs[0])) <= 1
         if kind == "fields":
             for (one, of_one), (other, of_other) in itertools.combinations(enumerate(runs[0]), 2):
-                assert not {encode_value(row[1]) for row in of_one} & {encode_value(row[1]) for row in of_other}, (one, other)
+                assert not {encode_value(row[1]) for row in of_one} & {
+                    encode_value(row[1]) for row in of_other
+                }, (one, other)

@@ -51,8 +51,12 @@ def stories(draw: st.DrawFn, opaque: bool) -> list[list[Attempt]]:
         for is_last in [*(False for _ in range(draw(st.integers(0, 2)))), True]:
             if opaque:
                 batch = draw(amounts)
-            order = draw(st.permutations([task for task in range(TASKS) if batch[task] for _ in range(2)]))
-            attempts.append(Attempt(batch, order, len(order) if is_last else draw(st.integers(0, len(order)))))
+            order = draw(
+                st.permutations([task for task in range(TASKS) if batch[task] for _ in range(2)])
+            )
+            attempts.append(
+                Attempt(batch, order, len(order) if is_last else draw(st.integers(0, len(order))))
+            )
         story.append(attempts)
     return story
 
@@ -72,17 +76,25 @@ class Teller:
     def moments(self, story: list[list[Attempt]]) -> Iterator[None]:
         for txid, attempts in enumerate(story, start=1):
             for number, attempt in enumerate(attempts):
-                contexts = [self.process.task("move", task, known_stores=dict(self.visible.stores)) for task in range(TASKS)]
+                contexts = [
+                    self.process.task("move", task, known_stores=dict(self.visible.stores))
+                    for task in range(TASKS)
+                ]
                 begun: set[int] = set()
                 for task in attempt.order[: attempt.dies_at]:
                     index = int(task in begun)
                     begun.add(task)
-                    with self.stores[index].transaction(contexts[task], TransactionAttempt(txid, number)) as opened:
+                    with self.stores[index].transaction(
+                        contexts[task], TransactionAttempt(txid, number)
+                    ) as opened:
                         self.move(opened, txid, task, attempt.amounts[task] * (1 if index else -1))
                     yield
             self.contents = self.after(txid, attempts[-1].amounts)
             touched = set().union(*(context.touched_stores for context in contexts))
-            known = {**self.visible.stores, **dict.fromkeys(touched, TransactionAttempt(txid, len(attempts) - 1))}
+            known = {
+                **self.visible.stores,
+                **dict.fromkeys(touched, TransactionAttempt(txid, len(attempts) - 1)),
+            }
             self.visible = VisibleTxid(txid, "words", "first", known)
             yield
 
@@ -114,22 +126,35 @@ def test_a_reader_never_sees_a_mixture_of_two_stores(backend: str, opaque: bool)
     def check(story: list[list[Attempt]]) -> None:
         process = contract.Process()
         with tempfile.TemporaryDirectory() as directory:
-            debits, credits = (contract.FACTORIES[backend](Path(directory) / name, name, opaque=opaque) for name in made(directory))
+            debits, credits = (
+                contract.FACTORIES[backend](Path(directory) / name, name, opaque=opaque)
+                for name in made(directory)
+            )
             teller = Teller((debits, credits), process)
-            late: collections.deque[tuple[VisibleTxid, Contents]] = collections.deque(maxlen=READERS_KEPT)
+            late: collections.deque[tuple[VisibleTxid, Contents]] = collections.deque(
+                maxlen=READERS_KEPT
+            )
             for _ in teller.moments(story):
                 as_of, contents = teller.visible, teller.contents
-                assert (dict(debits.items(as_of=as_of)), dict(credits.items(as_of=as_of))) == contents, "the newest txid is never too late"
+                assert (
+                    dict(debits.items(as_of=as_of)),
+                    dict(credits.items(as_of=as_of)),
+                ) == contents, "the newest txid is never too late"
                 for before, expected in late:
                     try:
-                        assert dict(credits.items(as_of=before)) == expected[1], "who reads on later sees the transaction he began with"
+                        assert dict(credits.items(as_of=before)) == expected[1], (
+                            "who reads on later sees the transaction he began with"
+                        )
                     except OutrunError:
                         event("a reader was outrun")
                 late.append((as_of, contents))
                 now = (dict(debits.items()), dict(credits.items()))
                 if now != contents:
                     mixtures.append(now)
-            assert (dict(debits.items()), dict(credits.items())) == teller.contents or opaque_leftovers(story)
+            assert (
+                dict(debits.items()),
+                dict(credits.items()),
+            ) == teller.contents or opaque_leftovers(story)
             process.close()
 
     check()

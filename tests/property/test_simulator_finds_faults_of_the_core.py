@@ -56,7 +56,11 @@ def what_is_applied_is_applied_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_stale_answer_is_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TransactionCoordinator, "_live", lambda coordinator, attempt: coordinator._active.get(attempt.txid))
+    patch.setattr(
+        TransactionCoordinator,
+        "_live",
+        lambda coordinator, attempt: coordinator._active.get(attempt.txid),
+    )
 
 
 def later_transactions_are_kept_after_a_failure(patch: pytest.MonkeyPatch) -> None:
@@ -106,17 +110,23 @@ WRONG: list[tuple[Patch, Sequence[int]]] = [
 @pytest.mark.thorough
 @pytest.mark.parametrize(("wrong", "numbers"), WRONG, ids=[wrong.__name__ for wrong, _ in WRONG])
 @pytest.mark.rule(1, 3, 4, 6, 23, 26, 28, 29, 30, 31)
-def test_a_schedule_shows_that_the_core_is_wrong(wrong: Patch, numbers: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schedule_shows_that_the_core_is_wrong(
+    wrong: Patch, numbers: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     wrong(monkeypatch)
     played = 0
     for number in numbers:
         varies = number % 2 == 1
         topology = generated(number, tasks_matter=not varies)
-        with Simulation(topology, {"max_spout_pending": 1 + number % 3}, vary_parallelism=varies) as simulation:
+        with Simulation(
+            topology, {"max_spout_pending": 1 + number % 3}, vary_parallelism=varies
+        ) as simulation:
             report = simulation.run(OF_EACH_TOPOLOGY, 1000 * number)
         played += report.schedules
         if report.violation is not None:
-            print(f"{wrong.__name__}: found by schedule {played}, {report.violation.differences[0]}")
+            print(
+                f"{wrong.__name__}: found by schedule {played}, {report.violation.differences[0]}"
+            )
             assert report.violation.script.faults
             return
         assert played < SCHEDULES_MAX, f"{played} schedules have not shown it"

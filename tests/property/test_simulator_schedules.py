@@ -22,7 +22,12 @@ from txtopo.testing.simulator.fault_kinds import KINDS
 
 SCHEDULES = 10_000
 """How many are played in all."""
-STARTERS = ("transactional_words", "transactional_global_count", "opaque_keyed_count", "opaque_global_count")
+STARTERS = (
+    "transactional_words",
+    "transactional_global_count",
+    "opaque_keyed_count",
+    "opaque_global_count",
+)
 OF_EACH_STARTER = 125
 OF_EACH_TOPOLOGY = 95
 TOPOLOGIES = (SCHEDULES - len(STARTERS) * OF_EACH_STARTER) // OF_EACH_TOPOLOGY
@@ -44,7 +49,13 @@ def play_generated(number: int) -> Played:
     transactions."""
     varies = number % 2 == 1
     topology = generated(number, tasks_matter=not varies)
-    return played(topology, {"max_spout_pending": 1 + number % 3}, OF_EACH_TOPOLOGY, 10_000 * number, vary_parallelism=varies)
+    return played(
+        topology,
+        {"max_spout_pending": 1 + number % 3},
+        OF_EACH_TOPOLOGY,
+        10_000 * number,
+        vary_parallelism=varies,
+    )
 
 
 def play_starter(name: str, store: str) -> Played:
@@ -60,7 +71,13 @@ def played(topology: Any, conf: Any, seeds: int, first_seed: int, **more: Any) -
         gc.freeze()
         gc.disable()
         report = simulation.run(seeds, first_seed)
-    return Played(report.topology, report.schedules, report.faults, None if report.violation is None else str(report.violation), report.elapsed_s)
+    return Played(
+        report.topology,
+        report.schedules,
+        report.faults,
+        None if report.violation is None else str(report.violation),
+        report.elapsed_s,
+    )
 
 
 @pytest.mark.thorough
@@ -69,15 +86,22 @@ def played(topology: Any, conf: Any, seeds: int, first_seed: int, **more: Any) -
 def test_no_schedule_leaves_anything_else_than_a_run_without_failures(tmp_path: Path) -> None:
     # Processes of our own, not forks: other threads and servers of this process must not be in
     # them.
-    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
-        waiting = [pool.submit(play_starter, name, str(tmp_path / f"{name}.db")) for name in STARTERS]
+    with concurrent.futures.ProcessPoolExecutor(
+        os.cpu_count(), multiprocessing.get_context("spawn")
+    ) as pool:
+        waiting = [
+            pool.submit(play_starter, name, str(tmp_path / f"{name}.db")) for name in STARTERS
+        ]
         waiting += [pool.submit(play_generated, number) for number in range(TOPOLOGIES)]
         done = [future.result() for future in waiting]
     schedules = sum(each.schedules for each in done)
     faults = sum((each.faults for each in done), Counter[str]())
     elapsed_s = sum(each.elapsed_s for each in done)
     speed = f"{60 * schedules / elapsed_s:,.0f} a minute per core"
-    print(f"\n{schedules:,} schedules of {len(done)} topologies, {faults.total():,} faults, {speed}", file=sys.stderr)
+    print(
+        f"\n{schedules:,} schedules of {len(done)} topologies, {faults.total():,} faults, {speed}",
+        file=sys.stderr,
+    )
     assert [each.violation for each in done if each.violation is not None] == []
     assert schedules == SCHEDULES
     assert set(faults) == set(KINDS), "every kind of fault has struck"
@@ -87,7 +111,17 @@ def test_generated_topologies_have_every_kind_of_spout_and_of_bolt() -> None:
     graphs = [generated(number) for number in range(TOPOLOGIES)]
     kinds = {graph.spout.type_name for graph in graphs}
     assert kinds == {"PlainSpout", "CommitterSpout", "PartitionedSpout", "OpaqueSpout"}
-    bolts = {component.type_name for graph in graphs for component in graph.components.values() if component.kind != "spout"}
+    bolts = {
+        component.type_name
+        for graph in graphs
+        for component in graph.components.values()
+        if component.kind != "spout"
+    }
     assert bolts == {"Pass", "Sum", "Double", "Store", "Committer", "EagerCommitter"}
-    groupings = {s.grouping.kind for graph in graphs for component in graph.components.values() for s in component.inputs}
+    groupings = {
+        s.grouping.kind
+        for graph in graphs
+        for component in graph.components.values()
+        for s in component.inputs
+    }
     assert groupings == {"shuffle", "fields", "global", "none", "local_or_shuffle", "all"}

@@ -64,7 +64,13 @@ class Breaks(Declares, BaseTransactionalBolt):
     def __init__(self, error: Exception | None) -> None:
         self.error = error
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.collector, self.attempt = collector, attempt
 
     def execute(self, tup: Tuple) -> None:
@@ -77,7 +83,13 @@ class Count(BaseTransactionalBolt, ICommitter):
     def __init__(self) -> None:
         self.store = SqliteStore(NOWHERE, "rows")
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt, self.count = context, attempt, 0
 
     def execute(self, tup: Tuple) -> None:
@@ -102,7 +114,10 @@ def outcomes(graph: TopologyGraph, **conf: Any) -> list[Outcome]:
     subject = Subject(graph, {"max_spout_pending": 4})
     subject.conf = subject.conf.replaced(**conf)
     try:
-        chances = [Chance(random.Random(seed), {}, 0.1 * (seed % 10), seed if seed % 2 else None) for seed in range(SCHEDULES)]
+        chances = [
+            Chance(random.Random(seed), {}, 0.1 * (seed % 10), seed if seed % 2 else None)
+            for seed in range(SCHEDULES)
+        ]
         return [Schedule(subject, Decisions(chance=chance)).play() for chance in chances]
     finally:
         subject.close()
@@ -112,13 +127,18 @@ def outcomes(graph: TopologyGraph, **conf: Any) -> list[Outcome]:
 @pytest.mark.parametrize(
     ("graph", "error"),
     [
-        (topology(FailedException("poison")), f"PoisonBatchError: transaction {BAD} failed 1 times"),
+        (
+            topology(FailedException("poison")),
+            f"PoisonBatchError: transaction {BAD} failed 1 times",
+        ),
         (topology(ValueError("no such value")), "UserCodeError: ValueError: no such value"),
         (topology(unopenable=BAD), "UserCodeError: ValueError: no such transaction"),
     ],
     ids=["poison", "error", "unopenable"],
 )
-def test_a_run_stops_at_the_transaction_that_stops_it_in_every_order(graph: TopologyGraph, error: str) -> None:
+def test_a_run_stops_at_the_transaction_that_stops_it_in_every_order(
+    graph: TopologyGraph, error: str
+) -> None:
     for outcome in outcomes(graph, max_attempts=1):
         assert (outcome.error or "").startswith(error)
         assert outcome.committed == BAD - 1

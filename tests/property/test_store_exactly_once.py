@@ -107,7 +107,10 @@ class Run:
         recorded: dict[str, TransactionAttempt],
     ) -> None:
         self.store, self.attempt, self.work = store, attempt, work
-        self.contexts = {task: process.task(*TASKS[task], known_stores=dict(recorded)) for task in range(len(TASKS))}
+        self.contexts = {
+            task: process.task(*TASKS[task], known_stores=dict(recorded))
+            for task in range(len(TASKS))
+        }
         self.view: dict[int, Any] = dict(before)
         self.is_dead = False
 
@@ -141,8 +144,14 @@ class Run:
         else:
             view[key] = (before or 0) + operation.delta
             delta = operation.delta
-            update = t.update(key, contract.plus(delta)) if operation.kind == "update" else t.update_many({key: delta}, contract.add)[key]
-        assert self.is_dead or (update.prev, update.curr) == (before, view.get(key)), "a replay gets what the first application returned"
+            update = (
+                t.update(key, contract.plus(delta))
+                if operation.kind == "update"
+                else t.update_many({key: delta}, contract.add)[key]
+            )
+        assert self.is_dead or (update.prev, update.curr) == (before, view.get(key)), (
+            "a replay gets what the first application returned"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +194,14 @@ class Narrator:
             assert late == self.truth_before
 
     def begin(self, txid: int, number: int, work: list[tuple[int, Block]]) -> Run:
-        return Run(self.store, self.process, TransactionAttempt(txid, number), self.truth, work, self.recorded)
+        return Run(
+            self.store,
+            self.process,
+            TransactionAttempt(txid, number),
+            self.truth,
+            work,
+            self.recorded,
+        )
 
     def tell(self, story: list[list[Attempt]]) -> None:
         for txid, attempts in enumerate(story, start=1):
@@ -203,9 +219,14 @@ class Narrator:
                         run.block(attempt.dies_at, dies=True)
                     # A store may raise the fence before the transaction that is rolled back.
                     dead = Late(run, attempt.dies_at)
-                    if (dead.component, txid, number) in [(fence.component, fence.txid, fence.attempt) for fence in self.store.fences()]:
+                    if (dead.component, txid, number) in [
+                        (fence.component, fence.txid, fence.attempt)
+                        for fence in self.store.fences()
+                    ]:
                         self.newest[dead.component] = run.attempt
-                self.late.extend(Late(run, index) for index in range(attempt.dies_at, len(attempt.blocks)))
+                self.late.extend(
+                    Late(run, index) for index in range(attempt.dies_at, len(attempt.blocks))
+                )
             self.truth_before, self.visible_before = self.truth, self.visible
             self.truth = run.view
             self.recorded |= dict.fromkeys(run.touched_stores, run.attempt)
@@ -230,16 +251,22 @@ class Narrator:
         try:
             late.run.block(late.index)
         except StaleAttemptError:
-            assert self.store.opaque, "only a key that changed its writer between attempts is refused by its stamp"
+            assert self.store.opaque, (
+                "only a key that changed its writer between attempts is refused by its stamp"
+            )
             event("a late task was refused by a stamp")
         else:
             self.newest[late.component] = late.run.attempt
             event("a late task came in time")
 
 
-def quiet(blocks: list[tuple[int, Block]], dies_at: int, visits: dict[int, int] | None = None) -> Attempt:
+def quiet(
+    blocks: list[tuple[int, Block]], dies_at: int, visits: dict[int, int] | None = None
+) -> Attempt:
     """An attempt that does not die inside a block; ``visits`` by block."""
-    return Attempt(blocks, dies_at, False, [(visits or {}).get(index, 0) for index in range(2 * len(TASKS))])
+    return Attempt(
+        blocks, dies_at, False, [(visits or {}).get(index, 0) for index in range(2 * len(TASKS))]
+    )
 
 
 _UPDATE = [Operation("update", 3, 1)]
@@ -259,7 +286,10 @@ TAKEN_BACK_TO = [
 ]
 """A late task comes when another component's attempt of the same transaction has just written its
 key."""
-FOUND: dict[bool, list[list[list[Attempt]]]] = {False: [], True: [TAKEN_OVER_AND_TAKEN_BACK, TAKEN_BACK_TO]}
+FOUND: dict[bool, list[list[list[Attempt]]]] = {
+    False: [],
+    True: [TAKEN_OVER_AND_TAKEN_BACK, TAKEN_BACK_TO],
+}
 """Stories that went wrong once, by whether they are of an opaque store."""
 
 EXAMPLES = {"mariadb": 6, "memory": 60, "postgresql": 10, "redis": 30, "sqlite": 60}
@@ -274,13 +304,17 @@ PLACES = [
 @pytest.mark.in_gate("memory-opaque", "sqlite-transactional")
 @pytest.mark.rule(3, 28, 29, 30, 31, 32)
 @pytest.mark.parametrize(("backend", "opaque"), PLACES)
-def test_every_transaction_takes_effect_exactly_once_under_any_failure(backend: str, opaque: bool) -> None:
+def test_every_transaction_takes_effect_exactly_once_under_any_failure(
+    backend: str, opaque: bool
+) -> None:
     @examples(EXAMPLES[backend])
     @given(stories(opaque))
     def check(story: list[list[Attempt]]) -> None:
         process = contract.Process()
         with tempfile.TemporaryDirectory() as directory:
-            narrator = Narrator(contract.FACTORIES[backend](Path(directory), opaque=opaque), process)
+            narrator = Narrator(
+                contract.FACTORIES[backend](Path(directory), opaque=opaque), process
+            )
             narrator.tell(story)
             assert dict(narrator.store.items()) == narrator.truth
             process.close()

@@ -26,11 +26,24 @@ ATTEMPT = TransactionAttempt(1, 0)
 JOB = Job("run", "processing", ATTEMPT, {})
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.binary(max_size=20) | st.floats(allow_nan=False),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=20)
+    | st.binary(max_size=20)
+    | st.floats(allow_nan=False),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=6,
 )
-runs = st.lists(st.tuples(st.sampled_from(["default", "side"]), st.lists(st.tuples(st.just(ATTEMPT), values), min_size=1, max_size=5)), max_size=6)
+runs = st.lists(
+    st.tuples(
+        st.sampled_from(["default", "side"]),
+        st.lists(st.tuples(st.just(ATTEMPT), values), min_size=1, max_size=5),
+    ),
+    max_size=6,
+)
 
 
 def flat(runs: Sequence[tuple[str, Iterable[Any]]]) -> list[tuple[str, Any]]:
@@ -57,13 +70,19 @@ def test_halves_of_runs_are_the_runs_and_neither_is_empty(sent: Runs) -> None:
 
 @QUICK
 @given(sent=runs.filter(bool), bound=st.integers(0, 60))
-def test_a_bound_that_a_single_row_exceeds_is_an_error_and_no_endless_cutting(sent: Runs, bound: int) -> None:
+def test_a_bound_that_a_single_row_exceeds_is_an_error_and_no_endless_cutting(
+    sent: Runs, bound: int
+) -> None:
     with pytest.raises(BatchTooLargeError, match="one tuple from a sender"):
         wire.dump_runs(sent, "run", bound, "a sender")
 
 
 @QUICK
-@given(written=st.lists(st.binary(max_size=100), max_size=8), bound=st.integers(1, 50), read=st.integers(1, 70))
+@given(
+    written=st.lists(st.binary(max_size=100), max_size=8),
+    bound=st.integers(1, 50),
+    read=st.integers(1, 70),
+)
 def test_pieces_make_the_whole_again(written: list[bytes], bound: int, read: int) -> None:
     pieces: list[bytes] = []
     writer = wire.PieceWriter(bound, pieces.append)
@@ -83,7 +102,16 @@ Lane = tuple[int, int]
 @pytest.mark.rule(17, 33)
 @QUICK
 @given(
-    sent=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(0, 2), st.sampled_from(["default", "side"]), values), max_size=60),
+    sent=st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.integers(0, 4),
+            st.integers(0, 2),
+            st.sampled_from(["default", "side"]),
+            values,
+        ),
+        max_size=60,
+    ),
     receiving=st.integers(1, 3),
     blob=st.sampled_from([400, 1000, 1 << 20]),
     spill=st.sampled_from([0, 500, 1 << 20]),
@@ -91,7 +119,12 @@ Lane = tuple[int, int]
     seed=st.integers(0, 99),
 )
 def test_chunks_of_any_slots_arrive_lane_by_lane_in_order(
-    sent: list[tuple[int, int, int, str, Any]], receiving: int, blob: int, spill: int, pack_every: int, seed: int
+    sent: list[tuple[int, int, int, str, Any]],
+    receiving: int,
+    blob: int,
+    spill: int,
+    pack_every: int,
+    seed: int,
 ) -> None:
     """Three sending slots with lanes (source task, receiving task), packed now and then, chunks in
     any order."""
@@ -122,8 +155,18 @@ def test_chunks_of_any_slots_arrive_lane_by_lane_in_order(
         for (_, task), of_task in received.lanes.items():
             assert task % receiving == slot
             for (_, source_task), handles in of_task.items():
-                got[source_task, task] = [row for handle in handles for row in flat(wire.unpack_runs(received.buffer.read(handle)))]
-        held.update({task: file.read() for _, task in received.held if (file := received.held_file("sum", task))})
+                got[source_task, task] = [
+                    row
+                    for handle in handles
+                    for row in flat(wire.unpack_runs(received.buffer.read(handle)))
+                ]
+        held.update(
+            {
+                task: file.read()
+                for _, task in received.held
+                if (file := received.held_file("sum", task))
+            }
+        )
         received.buffer.close()
     assert got == expected
     assert held == {slot: bytes([slot]) * 30 for slot in range(3)}
@@ -137,4 +180,6 @@ def test_chunks_keep_their_bound(rows: int, width: int) -> None:
     for i in range(rows):
         lane((ATTEMPT, f"{i:0{width}}"))
     chunks = list(outbox.chunks(Report(JOB.name, 0, 1)))
-    assert max(len(data) for _, data in chunks) <= 2000 + 500, "the header and the last chunk's report come on top"
+    assert max(len(data) for _, data in chunks) <= 2000 + 500, (
+        "the header and the last chunk's report come on top"
+    )

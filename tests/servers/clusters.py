@@ -15,9 +15,13 @@ from tests.servers.zookeepers import SESSION_S
 from txtopo import Config, LocalCluster, TopologyRun
 
 FAST = {
-    "backoff_min_s": 0.01, "backoff_max_s": 0.1, "poll_interval_s": 0.05, "message_timeout_s": PATIENCE_S,
-    "zookeeper_connect_timeout_s": PATIENCE_S, "zookeeper_session_timeout_s": SESSION_S,
-}  # fmt: skip
+    "backoff_min_s": 0.01,
+    "backoff_max_s": 0.1,
+    "poll_interval_s": 0.05,
+    "message_timeout_s": PATIENCE_S,
+    "zookeeper_connect_timeout_s": PATIENCE_S,
+    "zookeeper_session_timeout_s": SESSION_S,
+}
 """Settings that shorten the waits of a test; results stay the same. A slow machine is no reason for
 a replay."""
 

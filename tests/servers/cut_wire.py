@@ -61,7 +61,12 @@ class Wire:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _accept(self) -> None:
@@ -80,7 +85,9 @@ class Wire:
         with self._changed:
             self._ends.extend([client, server])
         for source, sink in ((client, server), (server, client)):
-            threading.Thread(target=self._forward, args=[source, sink], name="wire", daemon=True).start()
+            threading.Thread(
+                target=self._forward, args=[source, sink], name="wire", daemon=True
+            ).start()
 
     def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):  # either end is away

@@ -41,7 +41,9 @@ class DatabaseServer(owned.Server):
         """Remove ``database`` and end its sessions."""
 
     @abc.abstractmethod
-    def execute(self, statement: str, parameters: Sequence[Any] | None = None, *, database: str = "") -> list[tuple[Any, ...]]:
+    def execute(
+        self, statement: str, parameters: Sequence[Any] | None = None, *, database: str = ""
+    ) -> list[tuple[Any, ...]]:
         """Run one statement outside of a transaction; returns its rows, if any."""
 
     @abc.abstractmethod
@@ -89,7 +91,9 @@ class Database:
         """Its address."""
         return self.server.url(self.name)
 
-    def execute(self, statement: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+    def execute(
+        self, statement: str, parameters: Sequence[Any] | None = None
+    ) -> list[tuple[Any, ...]]:
         """Run one statement in it."""
         return self.server.execute(statement, parameters, database=self.name)
 
@@ -99,4 +103,7 @@ class Database:
 
     def wait_for_waiting(self, count: int = 1) -> None:
         """Wait until so many of its sessions wait for a lock."""
-        wait_until(lambda: self.server.waiting_for_locks(self.name) >= count, f"{count} sessions that wait for a lock")
+        wait_until(
+            lambda: self.server.waiting_for_locks(self.name) >= count,
+            f"{count} sessions that wait for a lock",
+        )

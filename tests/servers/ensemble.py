@@ -31,14 +31,26 @@ def _with_netty(command: Sequence[str]) -> list[str]:
     classes of netty's, though it uses none."""
     at = command.index("-cp") + 1
     jars = Path(command[at].split(os.pathsep)[0]).parent
-    return [*command[:at], os.pathsep.join([command[at], *map(str, sorted(jars.glob("netty-*.jar")))]), *command[at + 1 :]]
+    return [
+        *command[:at],
+        os.pathsep.join([command[at], *map(str, sorted(jars.glob("netty-*.jar")))]),
+        *command[at + 1 :],
+    ]
 
 
 class Server:
     """One server, member ``number`` of ``members`` (its own lines of the configuration among them;
     empty for a lone server)."""
 
-    def __init__(self, folder: Path, number: int, port: int, members: Sequence[str], settings: dict[str, str], flags: Sequence[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        number: int,
+        port: int,
+        members: Sequence[str],
+        settings: dict[str, str],
+        flags: Sequence[str],
+    ) -> None:
         self.number, self.port = number, port
         self._folder, self._members, self._settings, self._flags = folder, members, settings, flags
         self._data = folder / "data"
@@ -55,14 +67,26 @@ class Server:
         assert self._process is None, "it runs already"
         self._data.mkdir(parents=True, exist_ok=True)
         (self._data / "myid").write_text(f"{self.number}\n")
-        ensemble = {"initLimit": "20", "syncLimit": "10", "quorumListenOnAllIPs": "false"} if self._members else {}
+        ensemble = (
+            {"initLimit": "20", "syncLimit": "10", "quorumListenOnAllIPs": "false"}
+            if self._members
+            else {}
+        )
         more = "".join(f"{key}={value}\n" for key, value in {**ensemble, **self._settings}.items())
         config = self._folder / "zookeeper.cfg"
-        config.write_text(server_process.configuration(self._data, self.port) + more + "".join(f"{line}\n" for line in self._members))
+        config.write_text(
+            server_process.configuration(self._data, self.port)
+            + more
+            + "".join(f"{line}\n" for line in self._members)
+        )
         java, *rest = _with_netty(server_process.command(config))
         with (self._folder / "server.lock").open("w") as lock:
-            assert directory.try_flock(lock.fileno(), fcntl.LOCK_EX), "an earlier server has this data open"
-            self._process = server_process.ServerProcess([java, *self._flags, *rest], self._folder / "zookeeper.log", lock.fileno())
+            assert directory.try_flock(lock.fileno(), fcntl.LOCK_EX), (
+                "an earlier server has this data open"
+            )
+            self._process = server_process.ServerProcess(
+                [java, *self._flags, *rest], self._folder / "zookeeper.log", lock.fileno()
+            )
 
     def wait_until_serving(self) -> None:
         """Return when it answers requests; it is part of a quorum then."""
@@ -128,7 +152,9 @@ class Server:
     def _signal(self, signum: int) -> int:
         """Send it; the pid of the server."""
         assert self._process is not None, "it does not run"
-        assert not self._process.has_ended(0), f"server {self.number} has ended:\n{self._process.tail}"
+        assert not self._process.has_ended(0), (
+            f"server {self.number} has ended:\n{self._process.tail}"
+        )
         assert self._process.pid
         os.kill(self._process.pid, signum)
         return self._process.pid
@@ -140,8 +166,19 @@ class Ensemble:
     ``settings`` are added to the configuration file of each, ``flags`` to the options of its JVM.
     """
 
-    def __init__(self, directory: Path, size: int = 3, settings: dict[str, str] | None = None, flags: Sequence[str] = ()) -> None:
-        self._directory, self._size, self._settings, self._flags = directory, size, settings or {}, flags
+    def __init__(
+        self,
+        directory: Path,
+        size: int = 3,
+        settings: dict[str, str] | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
+        self._directory, self._size, self._settings, self._flags = (
+            directory,
+            size,
+            settings or {},
+            flags,
+        )
         self.servers: list[Server] = []
 
     @property
@@ -172,16 +209,39 @@ class Ensemble:
     def _make(self, folder: Path) -> list[Server]:
         chosen = ports.free_ports(3 * self._size)
         numbers = range(1, self._size + 1)
-        among, voting, serving = chosen[: self._size], chosen[self._size : -self._size], chosen[-self._size :]
-        members = [f"server.{number}=127.0.0.1:{among[number - 1]}:{voting[number - 1]}" for number in numbers] if self._size > 1 else []
-        return [Server(folder / str(number), number, serving[number - 1], members, self._settings, self._flags) for number in numbers]
+        among, voting, serving = (
+            chosen[: self._size],
+            chosen[self._size : -self._size],
+            chosen[-self._size :],
+        )
+        members = (
+            [
+                f"server.{number}=127.0.0.1:{among[number - 1]}:{voting[number - 1]}"
+                for number in numbers
+            ]
+            if self._size > 1
+            else []
+        )
+        return [
+            Server(
+                folder / str(number),
+                number,
+                serving[number - 1],
+                members,
+                self._settings,
+                self._flags,
+            )
+            for number in numbers
+        ]
 
     def leader(self) -> Server:
         """The server that leads; waits until there is one."""
         leaders: list[Server] = []
 
         def is_led() -> bool:
-            leaders[:] = [server for server in self.servers if server.is_running and server.is_leader]
+            leaders[:] = [
+                server for server in self.servers if server.is_running and server.is_leader
+            ]
             return bool(leaders)
 
         wait_until(is_led, "a leader")
@@ -205,5 +265,10 @@ class Ensemble:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.stop()

@@ -61,7 +61,13 @@ class Found:
         """The environment in which the program finds its libraries."""
         if self.root == Path("/"):
             return {}
-        directories = sorted({file.parent for part in ("lib", "usr/lib") for file in (self.root / part).glob("*/*.so*")})
+        directories = sorted(
+            {
+                file.parent
+                for part in ("lib", "usr/lib")
+                for file in (self.root / part).glob("*/*.so*")
+            }
+        )
         return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, directories))}
 
 
@@ -97,7 +103,9 @@ def fetch(server: Server) -> None:
         return
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         cure = f"Install {server.name}, so that {server.program} is on the PATH."
-        raise RuntimeError(f"{server.program} cannot be fetched: there is no apt-get here\n  {cure}")
+        raise RuntimeError(
+            f"{server.program} cannot be fetched: there is no apt-get here\n  {cure}"
+        )
     with tempfile.TemporaryDirectory(prefix="txtopo-fetch-") as scratch:
         packages = _download(server.package, Path(scratch))
         with whole(HOME / server.name) as making:
@@ -126,7 +134,11 @@ def persistently(deed: Callable[[], object]) -> None:
             deed()
             return
         except RuntimeError as error:
-            print(f"txtopo: {error}\n  The next try begins in {pause_s:g} s.", file=sys.stderr, flush=True)
+            print(
+                f"txtopo: {error}\n  The next try begins in {pause_s:g} s.",
+                file=sys.stderr,
+                flush=True,
+            )
             time.sleep(pause_s)
     deed()
 
@@ -139,9 +151,18 @@ def run(command: Sequence[str], title: str, cure: str) -> None:
     """
     environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
     try:
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+        ended = subprocess.run(
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=FETCH_TIMEOUT_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{title} cannot be fetched: {command[0]} took longer than {FETCH_TIMEOUT_S:g} s\n  {cure}") from None
+        raise RuntimeError(
+            f"{title} cannot be fetched: {command[0]} took longer than {FETCH_TIMEOUT_S:g} s\n  {cure}"
+        ) from None
     if ended.returncode != 0:
         said = (ended.stdout + ended.stderr).strip()[-4_000:]
         raise RuntimeError(f"{title} cannot be fetched: {said}\n  {cure}")
@@ -153,10 +174,18 @@ def _download(package: str, scratch: Path) -> list[Path]:
     for directory in (archives / "partial", lists / "partial"):
         directory.mkdir(parents=True)
     settings = {
-        "Debug::NoLocking": 1, "APT::Sandbox::User": "", "Dir::Cache": scratch, "Dir::Cache::archives": archives,
-        "Acquire::Retries": 3, "Acquire::http::Timeout": 30,
-    }  # fmt: skip
-    apt = ["apt-get", "-q", *(word for name, value in settings.items() for word in ("-o", f"{name}={value}"))]
+        "Debug::NoLocking": 1,
+        "APT::Sandbox::User": "",
+        "Dir::Cache": scratch,
+        "Dir::Cache::archives": archives,
+        "Acquire::Retries": 3,
+        "Acquire::http::Timeout": 30,
+    }
+    apt = [
+        "apt-get",
+        "-q",
+        *(word for name, value in settings.items() for word in ("-o", f"{name}={value}")),
+    ]
     own = [*apt, "-o", f"Dir::State::Lists={lists}"]
     install = ["install", "--yes", "--no-install-recommends", "--download-only", package]
     try:
@@ -173,18 +202,29 @@ def _download(package: str, scratch: Path) -> list[Path]:
 
 
 def _run(command: Sequence[str], package: str) -> None:
-    run(command, package, f"Look after what apt-get says, and type: make servers; or type: apt-get install {package}")
+    run(
+        command,
+        package,
+        f"Look after what apt-get says, and type: make servers; or type: apt-get install {package}",
+    )
 
 
 def _fetched(server: Server) -> Found | None:
     root = HOME / server.name
-    programs = [root / part / server.program for part in _PROGRAMS if (root / part / server.program).exists()]
+    programs = [
+        root / part / server.program
+        for part in _PROGRAMS
+        if (root / part / server.program).exists()
+    ]
     return Found(programs[0], root) if programs else None
 
 
 def _installed(server: Server) -> Found | None:
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_PLACES])
-    program = next(filter(None, (shutil.which(name, path=path) for name in (server.program, *server.others))), None)
+    program = next(
+        filter(None, (shutil.which(name, path=path) for name in (server.program, *server.others))),
+        None,
+    )
     return None if program is None else Found(Path(program), Path("/"))
 
 

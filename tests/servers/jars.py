@@ -33,12 +33,20 @@ class Jars:
     @property
     def directory(self) -> Path:
         """Where the jars are once they were fetched."""
-        return fetch.HOME / "-".join((self.name, *dict.fromkeys(revision for _, _, revision in self.dependencies)))
+        return fetch.HOME / "-".join(
+            (self.name, *dict.fromkeys(revision for _, _, revision in self.dependencies))
+        )
 
 
 JARS = {
     # 4.4.0 lacks a module in the repository.
-    "kafka": Jars("kafka", (("org.apache.kafka", "kafka_2.13", "4.3.0"), ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"))),
+    "kafka": Jars(
+        "kafka",
+        (
+            ("org.apache.kafka", "kafka_2.13", "4.3.0"),
+            ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+        ),
+    ),
 }
 
 _IVY = """<ivy-module version="2.0">
@@ -56,7 +64,9 @@ def directory(name: str) -> Path:
     """
     jars = JARS[name]
     if not jars.directory.is_dir():
-        raise fetch.ServerMissingError(f"there are no jars of {name} to test with\n  Type: make servers")
+        raise fetch.ServerMissingError(
+            f"there are no jars of {name} to test with\n  Type: make servers"
+        )
     return jars.directory
 
 
@@ -67,13 +77,36 @@ def bring(jars: Jars) -> None:
     """
     if jars.directory.is_dir():
         return
-    with tempfile.TemporaryDirectory(prefix="txtopo-jars-") as scratch, fetch.whole(jars.directory) as making:
+    with (
+        tempfile.TemporaryDirectory(prefix="txtopo-jars-") as scratch,
+        fetch.whole(jars.directory) as making,
+    ):
         module = Path(scratch) / "ivy.xml"
-        module.write_text(_IVY.format(dependencies="".join(_DEPENDENCY.format(*each) for each in jars.dependencies)))
-        ivy = ["-cache", f"{scratch}/cache", "-ivy", str(module), "-retrieve", f"{making}/[artifact]-[revision](-[classifier]).[ext]"]
-        command = [java(), *quick_java.QUICK_JAVA.split(), "-cp", str(_pyspark() / "jars" / "*"), "org.apache.ivy.Main", *ivy]
+        module.write_text(
+            _IVY.format(
+                dependencies="".join(_DEPENDENCY.format(*each) for each in jars.dependencies)
+            )
+        )
+        ivy = [
+            "-cache",
+            f"{scratch}/cache",
+            "-ivy",
+            str(module),
+            "-retrieve",
+            f"{making}/[artifact]-[revision](-[classifier]).[ext]",
+        ]
+        command = [
+            java(),
+            *quick_java.QUICK_JAVA.split(),
+            "-cp",
+            str(_pyspark() / "jars" / "*"),
+            "org.apache.ivy.Main",
+            *ivy,
+        ]
         title = " and ".join(":".join(dependency) for dependency in jars.dependencies)
-        cure = "Look after what Ivy says: is Maven's repository within reach? Then type: make servers"
+        cure = (
+            "Look after what Ivy says: is Maven's repository within reach? Then type: make servers"
+        )
 
         def retrieve() -> None:
             fetch.run(command, title, cure)

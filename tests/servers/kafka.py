@@ -28,7 +28,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -40,7 +47,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourcePatternType,
     ResourceType,
-)  # fmt: skip
+)
 
 from tests import quick_java
 from tests.patience import PATIENCE_S
@@ -55,9 +62,14 @@ ENDLESS_S = 3 * PATIENCE_S
 """Longer than anything that a test waits for. Clients in C cannot be interrupted meanwhile."""
 
 TIME_OUTS = (
-    (client, "CALL_TIMEOUT_S"), (log, "_OFFSETS_TIMEOUT_S"), (reading, "_SILENCE_S"), (producing, "INIT_S"), (producing, "_ABORT_S"),
-    (auxiliary, "DECIDED_S"), (auxiliary, "_WAIT_S"),
-)  # fmt: skip
+    (client, "CALL_TIMEOUT_S"),
+    (log, "_OFFSETS_TIMEOUT_S"),
+    (reading, "_SILENCE_S"),
+    (producing, "INIT_S"),
+    (producing, "_ABORT_S"),
+    (auxiliary, "DECIDED_S"),
+    (auxiliary, "_WAIT_S"),
+)
 """How long txtopo waits for brokers."""
 
 USER, PASSWORD = "clerk", "clerk's secret"
@@ -150,13 +162,17 @@ class KafkaServer(owned.Server):
     def admin(self) -> AdminClient:
         """A client for topics and offsets."""
         # The longest time-out that the library takes.
-        return AdminClient({"bootstrap.servers": self.servers, "socket.timeout.ms": 300_000, "log_level": 0})
+        return AdminClient(
+            {"bootstrap.servers": self.servers, "socket.timeout.ms": 300_000, "log_level": 0}
+        )
 
     def new_topic(self, name: str = "", partitions: int = 1, **settings: str) -> str:
         """Make a topic that is not there yet; ``settings`` have underscores for dots."""
         name = name or f"fresh{next(self._numbers)}"
         config = {key.replace("_", "."): value for key, value in settings.items()}
-        self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(PATIENCE_S)
+        self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(
+            PATIENCE_S
+        )
         self.wait_until(lambda: self._has_leaders(name, partitions))
         return name
 
@@ -168,13 +184,32 @@ class KafkaServer(owned.Server):
     def grant(self, kind: ResourceType, name: str, *operations: AclOperation) -> None:
         """Allow :data:`USER` to do ``operations`` to whatever begins with ``name``."""
         acls = [
-            AclBinding(kind, name, ResourcePatternType.PREFIXED, f"User:{USER}", "*", operation, AclPermissionType.ALLOW) for operation in operations
+            AclBinding(
+                kind,
+                name,
+                ResourcePatternType.PREFIXED,
+                f"User:{USER}",
+                "*",
+                operation,
+                AclPermissionType.ALLOW,
+            )
+            for operation in operations
         ]
         for granted in self.admin.create_acls(acls).values():
             granted.result(PATIENCE_S)
         # The controller knows them first, and the broker a moment later.
-        all_of_user = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{USER}", None, AclOperation.ANY, AclPermissionType.ANY)
-        self.wait_until(lambda: {*acls} <= {*self.admin.describe_acls(all_of_user).result(PATIENCE_S)})
+        all_of_user = AclBindingFilter(
+            ResourceType.ANY,
+            None,
+            ResourcePatternType.ANY,
+            f"User:{USER}",
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        self.wait_until(
+            lambda: {*acls} <= {*self.admin.describe_acls(all_of_user).result(PATIENCE_S)}
+        )
 
     def producer(self, transactional_id: str = "", **settings: Any) -> Producer:
         """A producer that waits for the broker's answers, and keeps the order also when it has to
@@ -182,9 +217,21 @@ class KafkaServer(owned.Server):
         underscores for dots."""
         more = {key.replace("_", "."): value for key, value in settings.items()}
         if transactional_id:
-            more = {"transactional.id": transactional_id, "transaction.timeout.ms": OPEN_S * 1000, **more}
+            more = {
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": OPEN_S * 1000,
+                **more,
+            }
         quick = {"linger.ms": 0, "retry.backoff.ms": 10}
-        producer = Producer({"bootstrap.servers": self.servers, **quick, "enable.idempotence": True, "log_level": 0, **more})
+        producer = Producer(
+            {
+                "bootstrap.servers": self.servers,
+                **quick,
+                "enable.idempotence": True,
+                "log_level": 0,
+                **more,
+            }
+        )
         if more.get("enable.idempotence", True):
             # Before it is connected it cannot ask for its number, and tries again half a second later.
             producer.list_topics(timeout=PATIENCE_S)
@@ -196,18 +243,32 @@ class KafkaServer(owned.Server):
         """Give a topic more partitions."""
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(PATIENCE_S)
 
-    def produce(self, topic: str, values: Iterable[str | bytes | None], partition: int = 0, **more: Any) -> None:
+    def produce(
+        self, topic: str, values: Iterable[str | bytes | None], partition: int = 0, **more: Any
+    ) -> None:
         """Append records, each with ``more``, and wait until they are there."""
         refused: list[KafkaError] = []
         # One at a time and without a second try, which keeps the order, too. A producer that numbers
         # its records would wait half a second for a number of its own; and kept from call to call it
         # loses records where a topic is made again, which the broker takes for repetitions.
         patience_ms = int(1000 * PATIENCE_S)
-        producer = self.producer(enable_idempotence=False, max_in_flight=1, retries=0, request_timeout_ms=patience_ms, socket_timeout_ms=patience_ms)
+        producer = self.producer(
+            enable_idempotence=False,
+            max_in_flight=1,
+            retries=0,
+            request_timeout_ms=patience_ms,
+            socket_timeout_ms=patience_ms,
+        )
         for value in values:
             while True:
                 try:
-                    producer.produce(topic, value, partition=partition, on_delivery=lambda error, _: refused.append(error) if error else None, **more)
+                    producer.produce(
+                        topic,
+                        value,
+                        partition=partition,
+                        on_delivery=lambda error, _: refused.append(error) if error else None,
+                        **more,
+                    )
                     break
                 except BufferError:
                     producer.poll(0.1)
@@ -217,9 +278,15 @@ class KafkaServer(owned.Server):
     def read(self, topic: str, isolation: str = "read_committed") -> list[Record]:
         """Everything in a topic, partition by partition."""
         settings = {
-            "bootstrap.servers": self.servers, "group.id": uuid.uuid4().hex, "enable.auto.commit": False, "isolation.level": isolation,
-            "enable.partition.eof": True, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10, "log_level": 0,
-        }  # fmt: skip
+            "bootstrap.servers": self.servers,
+            "group.id": uuid.uuid4().hex,
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 10,
+            "log_level": 0,
+        }
         consumer = Consumer(settings)
         try:
             partitions = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
@@ -230,7 +297,11 @@ class KafkaServer(owned.Server):
                 assert message is not None, f"no answer while reading {topic}"
                 error = message.error()
                 if error is None:
-                    records.append(Record(message.partition(), message.offset(), message.key(), message.value()))
+                    records.append(
+                        Record(
+                            message.partition(), message.offset(), message.key(), message.value()
+                        )
+                    )
                 elif error.code() == KafkaError._PARTITION_EOF:
                     ended.add(message.partition())
                 else:
@@ -241,10 +312,18 @@ class KafkaServer(owned.Server):
 
     def is_settled(self, topic: str) -> bool:
         """Whether no open transaction holds up the readers of committed records."""
-        places = [TopicPartition(topic, partition) for partition in self.admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions]
+        places = [
+            TopicPartition(topic, partition)
+            for partition in self.admin.list_topics(topic, timeout=PATIENCE_S)
+            .topics[topic]
+            .partitions
+        ]
         request = {place: OffsetSpec.latest() for place in places}
         stable, ends = (
-            [answer.result(PATIENCE_S).offset for answer in self.admin.list_offsets(request, isolation_level=level).values()]
+            [
+                answer.result(PATIENCE_S).offset
+                for answer in self.admin.list_offsets(request, isolation_level=level).values()
+            ]
             for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
         )
         return stable == ends
@@ -285,7 +364,13 @@ class KafkaServer(owned.Server):
         listeners = [f"PLAINTEXT://127.0.0.1:{port}", f"SASL://{self.sasl_servers}"]
         lines = {
             **self._settings,
-            "listeners": ",".join([*listeners, f"LOST://{self.lost_servers}", f"CONTROLLER://127.0.0.1:{self._controller}"]),
+            "listeners": ",".join(
+                [
+                    *listeners,
+                    f"LOST://{self.lost_servers}",
+                    f"CONTROLLER://127.0.0.1:{self._controller}",
+                ]
+            ),
             "advertised.listeners": ",".join([*listeners, f"LOST://127.0.0.2:{self._lost}"]),
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller}",
             "log.dirs": str(self.data),
@@ -297,12 +382,23 @@ class KafkaServer(owned.Server):
         configuration.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         (self._directory / "log4j2.properties").write_text(_LOGGING)
         if not (self.data / "meta.properties").exists():
-            formatted = self._java("kafka.tools.StorageTool", "format", "--standalone", f"--cluster-id={self._cluster}", "-c", str(configuration))
+            formatted = self._java(
+                "kafka.tools.StorageTool",
+                "format",
+                "--standalone",
+                f"--cluster-id={self._cluster}",
+                "-c",
+                str(configuration),
+            )
             assert formatted.wait(PATIENCE_S) == 0, self.log
         return self._java("kafka.Kafka", str(configuration))
 
     def _java(self, *main: str) -> subprocess.Popen[bytes]:
-        options = ["-Xmx256m", *quick_java.QUICK_JAVA.split(), f"-Dlog4j2.configurationFile={self._directory}/log4j2.properties"]
+        options = [
+            "-Xmx256m",
+            *quick_java.QUICK_JAVA.split(),
+            f"-Dlog4j2.configurationFile={self._directory}/log4j2.properties",
+        ]
         return self._run(jars.java(), *options, "-cp", f"{self._jars}/*", *main)
 
     def _is_ready(self, port: int) -> bool:
@@ -312,12 +408,18 @@ class KafkaServer(owned.Server):
         asking = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
         with contextlib.suppress(KafkaException):
             known = asking.list_topics(timeout=PATIENCE_S)
-            return bool(known.brokers) and all(p.leader >= 0 for topic in known.topics.values() for p in topic.partitions.values())
+            return bool(known.brokers) and all(
+                p.leader >= 0 for topic in known.topics.values() for p in topic.partitions.values()
+            )
         return False
 
     def _has_leaders(self, topic: str, partitions: int) -> bool:
         known = self.admin.list_topics(topic, timeout=PATIENCE_S).topics[topic]
-        return known.error is None and len(known.partitions) == partitions and all(p.leader >= 0 for p in known.partitions.values())
+        return (
+            known.error is None
+            and len(known.partitions) == partitions
+            and all(p.leader >= 0 for p in known.partitions.values())
+        )
 
 
 @functools.cache
@@ -351,7 +453,6 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> KafkaServer:
 
 @pytest.fixture
 def sole_broker(kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> KafkaServer:
-    """``kafka``, known to be the only broker: a topic that it does not know is not asked for again.
-    """
+    """``kafka``, known to be the only broker: a topic that it does not know is not asked for again."""
     monkeypatch.setattr(log, "_HEARSAY_S", 0.0)
     return kafka

@@ -89,11 +89,19 @@ class MariaServer(databases.DatabaseServer):
         self.execute(f"DROP DATABASE IF EXISTS `{database}`")
         self._databases.discard(database)
 
-    def execute(self, statement: str, parameters: Sequence[Any] | None = None, *, database: str = "") -> list[tuple[Any, ...]]:
+    def execute(
+        self, statement: str, parameters: Sequence[Any] | None = None, *, database: str = ""
+    ) -> list[tuple[Any, ...]]:
         settings = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
         # The driver takes longer to make ready for TLS, which this server does not have, than for
         # everything else.
-        place = {"host": "127.0.0.1", "port": self.port, "user": "root", "database": database or "mysql", "ssl_disabled": True}
+        place = {
+            "host": "127.0.0.1",
+            "port": self.port,
+            "user": "root",
+            "database": database or "mysql",
+            "ssl_disabled": True,
+        }
         raw = pymysql.connect(**place, autocommit=True, init_command=settings)
         try:
             with raw.cursor() as cursor:
@@ -121,14 +129,30 @@ class MariaServer(databases.DatabaseServer):
     def _make(self) -> None:
         self._found = self._runnable(self._found)
         scripts = [script.read_text() for script in scripts_of(self._found)]
-        statements = "\n".join(["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket = NULL;", *scripts]).encode()
-        if self._complete(*self._command(), "--bootstrap", environment=self._found.environment, input=statements) != 0:
+        statements = "\n".join(
+            ["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket = NULL;", *scripts]
+        ).encode()
+        if (
+            self._complete(
+                *self._command(),
+                "--bootstrap",
+                environment=self._found.environment,
+                input=statements,
+            )
+            != 0
+        ):
             raise RuntimeError(f"the system tables of MariaDB could not be made:\n{self.log}")
 
     def _launched(self, port: int) -> subprocess.Popen[bytes]:
         socket = f"--socket={self._directory / 'socket'}"
         options = [f"--{name}={value}" for name, value in self._settings.items()]
-        return self._run(*self._command(), f"--port={port}", socket, *options, environment=self._found.environment)
+        return self._run(
+            *self._command(),
+            f"--port={port}",
+            socket,
+            *options,
+            environment=self._found.environment,
+        )
 
     def _is_ready(self, port: int) -> bool:
         return "ready for connections" in self._said
@@ -143,8 +167,17 @@ class MariaServer(databases.DatabaseServer):
             if self._account is not None:
                 shutil.chown(data, self._account.pw_uid, self._account.pw_gid)
         shared = scripts_of(self._found)[0].parent
-        places = {"datadir": data, "tmpdir": self._directory, "lc-messages-dir": shared, "character-sets-dir": shared / "charsets"}
-        return [str(self._found.program), "--no-defaults", *(f"--{name}={place}" for name, place in places.items())]
+        places = {
+            "datadir": data,
+            "tmpdir": self._directory,
+            "lc-messages-dir": shared,
+            "character-sets-dir": shared / "charsets",
+        }
+        return [
+            str(self._found.program),
+            "--no-defaults",
+            *(f"--{name}={place}" for name, place in places.items()),
+        ]
 
 
 def scripts_of(server: fetch.Found) -> list[Path]:
@@ -156,7 +189,9 @@ def scripts_of(server: fetch.Found) -> list[Path]:
         if all(script.exists() for script in scripts):
             return scripts
     cure = "Type: apt-get install mariadb-server-core; or remove the server of the machine, and type: make servers"
-    raise fetch.ServerMissingError(f"{shared} lacks the scripts of MariaDB that make the system tables\n  {cure}")
+    raise fetch.ServerMissingError(
+        f"{shared} lacks the scripts of MariaDB that make the system tables\n  {cure}"
+    )
 
 
 def running_server() -> MariaServer:

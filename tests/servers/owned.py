@@ -94,8 +94,19 @@ class Server(abc.ABC):
     def __enter__(self) -> Self:
         # Not pytest's temporary directory, which is closed to other accounts.
         self._directory = Path(tempfile.mkdtemp(prefix=f"txtopo-{self.title.lower()}-"))
-        command = [sys.executable, "-I", "-S", "-c", _WATCHDOG, str(self._directory), str(int(self.give_up)), str(PATIENCE_S)]
-        self._watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _WATCHDOG,
+            str(self._directory),
+            str(int(self.give_up)),
+            str(PATIENCE_S),
+        ]
+        self._watchdog = subprocess.Popen(
+            command, stdin=subprocess.PIPE, cwd="/", start_new_session=True
+        )
         try:
             os.chmod(self._directory, 0o700)
             if self._account is not None:
@@ -108,7 +119,12 @@ class Server(abc.ABC):
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.close()
 
     @abc.abstractmethod
@@ -224,20 +240,39 @@ class Server(abc.ABC):
     def _process_id(self) -> int:
         return 0 if self._process is None else self._process.pid
 
-    def _run(self, *command: str, environment: dict[str, str] | None = None, input: bytes | None = None) -> subprocess.Popen[bytes]:
+    def _run(
+        self, *command: str, environment: dict[str, str] | None = None, input: bytes | None = None
+    ) -> subprocess.Popen[bytes]:
         """Run ``command`` as the account, in the directory; its output goes into the log, ``input``
         is its input."""
-        account: dict[str, Any] = {} if self._account is None else {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
+        account: dict[str, Any] = (
+            {}
+            if self._account is None
+            else {"user": self._account.pw_uid, "group": self._account.pw_gid, "extra_groups": []}
+        )
         # The server's language is that of the tests; a library path of the surroundings is none of
         # its business.
-        surroundings = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC", **(environment or {})}
+        surroundings = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LC_ALL": "C",
+            "TZ": "UTC",
+            **(environment or {}),
+        }
         with (self._directory / "server.log").open("ab") as log, tempfile.TemporaryFile() as said:
             said.write(input or b"")
             said.seek(0)
-            options: dict[str, Any] = {"stdin": said, "stdout": log, "stderr": log, "start_new_session": True, **account}
+            options: dict[str, Any] = {
+                "stdin": said,
+                "stdout": log,
+                "stderr": log,
+                "start_new_session": True,
+                **account,
+            }
             return subprocess.Popen(command, cwd=self._directory, env=surroundings, **options)
 
-    def _complete(self, *command: str, environment: dict[str, str] | None = None, input: bytes | None = None) -> int:
+    def _complete(
+        self, *command: str, environment: dict[str, str] | None = None, input: bytes | None = None
+    ) -> int:
         """The exit code of ``command``, which runs to its end as :meth:`_run` has it."""
         return self._run(*command, environment=environment, input=input).wait(PATIENCE_S)
 
@@ -314,7 +349,11 @@ def has_unread_input(port: int) -> bool:
     is paused reads nothing."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, _, tcp_state, queues, *_ = line.split()
-        if int(local.partition(":")[2], 16) == port and tcp_state == _ESTABLISHED and int(queues.partition(":")[2], 16):
+        if (
+            int(local.partition(":")[2], 16) == port
+            and tcp_state == _ESTABLISHED
+            and int(queues.partition(":")[2], 16)
+        ):
             return True
     return False
 
@@ -325,11 +364,16 @@ def _parents() -> Iterator[tuple[int, int]]:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 # The name, in brackets, may hold anything; state and parent follow it.
-                yield int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                yield (
+                    int(entry.name),
+                    int((entry / "stat").read_text().rpartition(")")[2].split()[1]),
+                )
 
 
 def _unprivileged(title: str, names: Sequence[str]) -> pwd.struct_passwd:
     for name in names:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-    raise fetch.ServerMissingError(f"{title} does not run as root, and there is no account {' or '.join(names)} to run it as")
+    raise fetch.ServerMissingError(
+        f"{title} does not run as root, and there is no account {' or '.join(names)} to run it as"
+    )

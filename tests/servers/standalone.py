@@ -43,7 +43,11 @@ class Daemon:
         """``kind`` is the name of a class of ``org.apache.spark.deploy``."""
         place.mkdir(parents=True)
         self.place, self._log = place, place / "log"
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_", "TXTOPO_", "PYTHON"))}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYSPARK_", "SPARK_", "TXTOPO_", "PYTHON"))
+        }
         environment |= {
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_CONF_DIR": str(place),
@@ -53,10 +57,21 @@ class Daemon:
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": f"{QUICK_JAVA} -Dspark.master.rest.enabled=false",
         }
-        command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *arguments]
+        command = [
+            str(SPARK_HOME / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{kind}",
+            *arguments,
+        ]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, cwd=place, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, preexec_fn=_die_with_us
+                command,
+                cwd=place,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_us,
             )
 
     @property
@@ -71,14 +86,21 @@ class Daemon:
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Until it has logged ``pattern``."""
-        wait_until(lambda: re.search(pattern, self.log) or self._process.poll() is not None, f"{pattern!r} in {self._log}")
+        wait_until(
+            lambda: re.search(pattern, self.log) or self._process.poll() is not None,
+            f"{pattern!r} in {self._log}",
+        )
         match = re.search(pattern, self.log)
         assert match, f"no {pattern!r} in:\n{self.log}"
         return match
 
     def children(self) -> list[int]:
         """The pids of the JVMs it has started: a worker's executors."""
-        return [pid for pid, parent in parents() if parent == self.pid and _EXECUTOR in command_line(pid)]
+        return [
+            pid
+            for pid, parent in parents()
+            if parent == self.pid and _EXECUTOR in command_line(pid)
+        ]
 
     def kill(self) -> None:
         """kill -9, and wait until it is dead."""
@@ -91,7 +113,9 @@ class StandaloneCluster:
     """A master and ``workers`` workers of ``cores`` cores and ``memory`` each, in ``directory``;
     they run between :meth:`start` and :meth:`stop`."""
 
-    def __init__(self, directory: Path, workers: int = 2, cores: int = 1, memory: str = "1g") -> None:
+    def __init__(
+        self, directory: Path, workers: int = 2, cores: int = 1, memory: str = "1g"
+    ) -> None:
         self._directory, self._count, self._cores, self._memory = directory, workers, cores, memory
         self._master: Daemon | None = None
         self._started = 0
@@ -103,8 +127,14 @@ class StandaloneCluster:
     def start(self) -> Self:
         """Return when every worker is registered."""
         try:
-            self._master = Daemon("master.Master", ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"], self._directory / "master")
-            self.url = self._master.wait_for(r"Starting Spark master at (spark://127\.0\.0\.1:[1-9]\d*)")[1]
+            self._master = Daemon(
+                "master.Master",
+                ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"],
+                self._directory / "master",
+            )
+            self.url = self._master.wait_for(
+                r"Starting Spark master at (spark://127\.0\.0\.1:[1-9]\d*)"
+            )[1]
             workers = [self._make_worker() for _ in range(self._count)]
             for worker in workers:
                 worker.wait_for("Successfully registered with master")
@@ -127,7 +157,12 @@ class StandaloneCluster:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.stop()
 
     def executor_pids(self) -> list[int]:
@@ -158,7 +193,17 @@ class StandaloneCluster:
         return "\n".join(f"--- {file}\n{file.read_text(errors='replace')}" for file in files)
 
     def _make_worker(self) -> Daemon:
-        arguments = ["--host", "127.0.0.1", "-c", str(self._cores), "-m", self._memory, "--webui-port", "0", self.url]
+        arguments = [
+            "--host",
+            "127.0.0.1",
+            "-c",
+            str(self._cores),
+            "-m",
+            self._memory,
+            "--webui-port",
+            "0",
+            self.url,
+        ]
         worker = Daemon("worker.Worker", arguments, self._directory / f"worker-{self._started}")
         self._started += 1
         self.workers.append(worker)
@@ -170,7 +215,12 @@ def bare_interpreter(directory: Path) -> Path:
     belongs to it, as on a host of executors."""
     venv.create(directory, with_pip=False, symlinks=True)
     python = directory / "bin" / "python"
-    packages = directory / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    packages = (
+        directory
+        / "lib"
+        / f"python{sys.version_info.major}.{sys.version_info.minor}"
+        / "site-packages"
+    )
     for package in ("pyspark", "py4j"):
         (packages / package).symlink_to(SPARK_HOME.parent / package, target_is_directory=True)
     return python
@@ -193,14 +243,24 @@ def parents() -> list[tuple[int, int]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                pairs.append((int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])))
+                pairs.append(
+                    (
+                        int(entry.name),
+                        int((entry / "stat").read_text().rpartition(")")[2].split()[1]),
+                    )
+                )
     return pairs
 
 
 def command_line(pid: int) -> str:
     """Of a process; empty if it has ended."""
     try:
-        return (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return (
+            (Path("/proc") / str(pid) / "cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+        )
     except OSError:
         return ""
 

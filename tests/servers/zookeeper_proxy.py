@@ -103,7 +103,12 @@ class Proxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.close()
 
     # -- what it does ------------------------------------------------------------------------------
@@ -162,7 +167,10 @@ class _Link:
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy, self._client, self._server = proxy, client, server
         self._losing: set[int] = set()
-        self._threads = [threading.Thread(target=target, name="proxy", daemon=True) for target in (self._forward, self._return)]
+        self._threads = [
+            threading.Thread(target=target, name="proxy", daemon=True)
+            for target in (self._forward, self._return)
+        ]
 
     def start(self) -> None:
         for thread in self._threads:

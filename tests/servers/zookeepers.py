@@ -22,7 +22,11 @@ _SECRET = 0xB3415C00
 def client(hosts: str, data_dir: Path | None = None) -> KazooClient:
     """A client of the server at ``hosts``, not yet started. It is the server's owner, if this
     process runs the server or is told its ``data_dir``."""
-    owner = credentials.owner_of_server(hosts) if data_dir is None else credentials.owner_of_directory(data_dir)
+    owner = (
+        credentials.owner_of_server(hosts)
+        if data_dir is None
+        else credentials.owner_of_directory(data_dir)
+    )
     # Only with txtopo's settings: kazoo waits a whole session for a server that is just starting.
     return Client(hosts, SESSION_S, None, owner).kazoo
 

@@ -28,16 +28,50 @@ STORES = ("sqlite", "postgresql", "mariadb", "redis")
 def parser() -> argparse.ArgumentParser:
     """The options."""
     soak = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    soak.add_argument("--matrix", action="store_true", help="every nemesis, on SQLite and on a server, for a bounded time (make thorough)")
-    soak.add_argument("--minutes", type=float, default=10.0, help="how long a soak takes, about (default 10)")
-    soak.add_argument("--seconds", type=float, help="one trial in which nemeses strike for so long, instead of a soak")
-    soak.add_argument("--seed", type=int, help="of everything that is random; chosen, and printed, if not given")
-    soak.add_argument("--workload", action="append", choices=sorted(WORKLOADS), help="only this one; may be given several times")
-    soak.add_argument("--nemesis", action="append", choices=sorted(NEMESES), help="only this one; may be given several times")
-    soak.add_argument("--store", action="append", choices=STORES, help="only this one (default: all)")
-    soak.add_argument("--zookeeper", choices=("inside", "outside"), default="outside", help="the drivers' own, or one that outlives them (one trial)")
+    soak.add_argument(
+        "--matrix",
+        action="store_true",
+        help="every nemesis, on SQLite and on a server, for a bounded time (make thorough)",
+    )
+    soak.add_argument(
+        "--minutes", type=float, default=10.0, help="how long a soak takes, about (default 10)"
+    )
+    soak.add_argument(
+        "--seconds",
+        type=float,
+        help="one trial in which nemeses strike for so long, instead of a soak",
+    )
+    soak.add_argument(
+        "--seed", type=int, help="of everything that is random; chosen, and printed, if not given"
+    )
+    soak.add_argument(
+        "--workload",
+        action="append",
+        choices=sorted(WORKLOADS),
+        help="only this one; may be given several times",
+    )
+    soak.add_argument(
+        "--nemesis",
+        action="append",
+        choices=sorted(NEMESES),
+        help="only this one; may be given several times",
+    )
+    soak.add_argument(
+        "--store", action="append", choices=STORES, help="only this one (default: all)"
+    )
+    soak.add_argument(
+        "--zookeeper",
+        choices=("inside", "outside"),
+        default="outside",
+        help="the drivers' own, or one that outlives them (one trial)",
+    )
     soak.add_argument("--master", default="local[2]", help="Spark's master (one trial)")
-    soak.add_argument("--sabotage", choices=SABOTAGES, default="", help="break something on purpose, to see it noticed (one trial)")
+    soak.add_argument(
+        "--sabotage",
+        choices=SABOTAGES,
+        default="",
+        help="break something on purpose, to see it noticed (one trial)",
+    )
     return soak
 
 
@@ -54,7 +88,9 @@ def once(plan: Plan) -> Outcome:
 def again(plan: Plan) -> str:
     """The command for another run of the plan."""
     world = plan.world
-    words = [f"python -m tests.soak --seed {world.seed} --seconds {plan.seconds:g} --store {world.store} --master '{world.master}'"]
+    words = [
+        f"python -m tests.soak --seed {world.seed} --seconds {plan.seconds:g} --store {world.store} --master '{world.master}'"
+    ]
     words.extend(f"--workload {name}" for name in world.workloads)
     words.extend(f"--nemesis {name}" for name in plan.nemeses)
     words.append(f"--zookeeper {'outside' if plan.outside else 'inside'}")
@@ -65,14 +101,26 @@ def again(plan: Plan) -> str:
 
 def trials(options: argparse.Namespace, seed: int) -> Iterator[Plan]:
     """Everything that was asked for; a soak ends when the time is over."""
-    began, workloads, stores = time.monotonic(), tuple(options.workload or WORKLOADS), tuple(options.store or STORES)
+    began, workloads, stores = (
+        time.monotonic(),
+        tuple(options.workload or WORKLOADS),
+        tuple(options.store or STORES),
+    )
     if options.seconds:
         outside = options.zookeeper == "outside"
-        strikes = options.nemesis or [name for name in NEMESES if outside or name not in OUTSIDE_ONLY]
-        world = World("", seed, workloads, store=stores[0], master=options.master, sabotage=options.sabotage)
+        strikes = options.nemesis or [
+            name for name in NEMESES if outside or name not in OUTSIDE_ONLY
+        ]
+        world = World(
+            "", seed, workloads, store=stores[0], master=options.master, sabotage=options.sabotage
+        )
         yield Plan(world, tuple(strikes), options.seconds, outside)
     elif options.matrix:
-        yield from (plan for plan in matrix.plans(seed, stores, workloads) if not options.nemesis or plan.nemeses[0] in options.nemesis)
+        yield from (
+            plan
+            for plan in matrix.plans(seed, stores, workloads)
+            if not options.nemesis or plan.nemeses[0] in options.nemesis
+        )
     else:
         for number in itertools.count():
             yield matrix.mixed(seed, number, stores, workloads, TRIAL_S)
@@ -93,7 +141,12 @@ def main() -> int:
     if len(outcomes) > 1:
         print(report.table(outcomes))
     print(report.totals(outcomes))
-    return 1 if any(outcome.violations for outcome in outcomes) or all(outcome.is_idle for outcome in outcomes) else 0
+    return (
+        1
+        if any(outcome.violations for outcome in outcomes)
+        or all(outcome.is_idle for outcome in outcomes)
+        else 0
+    )
 
 
 if __name__ == "__main__":

@@ -45,7 +45,13 @@ class Committer(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: Any, flaw: Flaw) -> None:
         self.store, self.flaw = store, flaw
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.begin()
 

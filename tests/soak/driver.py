@@ -62,7 +62,11 @@ def spark_settings(master: str) -> dict[str, str]:
     """Small JVMs; executors of their own find this tree."""
     if not master.startswith("local-cluster"):
         return {"spark.driver.memory": "700m"}
-    return {"spark.driver.memory": "700m", "spark.executor.memory": "512m", "spark.executorEnv.PYTHONPATH": str(ROOT)}
+    return {
+        "spark.driver.memory": "700m",
+        "spark.executor.memory": "512m",
+        "spark.executorEnv.PYTHONPATH": str(ROOT),
+    }
 
 
 def watch(runs: dict[str, TopologyRun], journal: Journal) -> None:
@@ -104,13 +108,17 @@ def orphaned(parent: int) -> None:
 def drive(world: worlds.World, number: int, role: str, journal: Journal) -> None:
     """Run everything."""
     threading.Thread(target=orphaned, args=[os.getppid()], daemon=True).start()
-    with LocalCluster(world.zookeeper, spark_settings(world.master), world.master, world.path / "zookeeper") as cluster:
+    with LocalCluster(
+        world.zookeeper, spark_settings(world.master), world.master, world.path / "zookeeper"
+    ) as cluster:
         journal.write("spark")
         runs: dict[str, TopologyRun] = {}
         for name in world.workloads:
             topology = WORKLOADS[name].topology(world, number)
             runs[name] = cluster.submit_topology(topology.id, settings(world, name, role), topology)
-        while not (world.finish.exists() and all(run.status().state == "running" for run in runs.values())):
+        while not (
+            world.finish.exists() and all(run.status().state == "running" for run in runs.values())
+        ):
             watch(runs, journal)
             time.sleep(POLL_S)
         finish(runs, journal)
@@ -125,7 +133,9 @@ def main() -> int:
     except Exception as error:
         traceback.print_exc()
         code = errors.exit_code_of(error) if isinstance(error, errors.TxtopoError) else 1
-        journal.write("failed", code=code, error=f"{type(error).__name__}: {error}", pid=os.getpid())
+        journal.write(
+            "failed", code=code, error=f"{type(error).__name__}: {error}", pid=os.getpid()
+        )
         return code
     journal.write("finished")
     return 0

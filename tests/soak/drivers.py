@@ -46,8 +46,16 @@ class Driver:
         self._journal = world.path / f"driver-{number}.jsonl"
         self._read_upto = 0
         # Settings of the user's environment are no settings of a trial.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(sources.ENVIRONMENT_PREFIX)}
-        environment |= {"PYTHONPATH": str(driver.ROOT), sources.FILE_VARIABLE: "", "PYTHONWARNINGS": "ignore"}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(sources.ENVIRONMENT_PREFIX)
+        }
+        environment |= {
+            "PYTHONPATH": str(driver.ROOT),
+            sources.FILE_VARIABLE: "",
+            "PYTHONWARNINGS": "ignore",
+        }
         with (world.path / f"driver-{number}.err").open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.soak.driver", world.directory, str(number), role],
@@ -68,7 +76,9 @@ class Driver:
     @property
     def is_running(self) -> bool:
         """Whether it holds every topology."""
-        return bool(self.statuses) and all(status["state"] == "running" for status in self.statuses.values())
+        return bool(self.statuses) and all(
+            status["state"] == "running" for status in self.statuses.values()
+        )
 
     @property
     def is_waiting(self) -> bool:
@@ -113,7 +123,9 @@ class Drivers:
     """All drivers of a trial, those that have ended included. ``note`` is called with a sentence
     for each thing that happens."""
 
-    def __init__(self, world: World, note: Callable[[str], None], refused: Callable[[str], str | None]) -> None:
+    def __init__(
+        self, world: World, note: Callable[[str], None], refused: Callable[[str], str | None]
+    ) -> None:
         """``refused`` gets the reason why a driver ended with exit code 6; it returns a violation,
         or None."""
         self._world, self._note, self._refused = world, note, refused
@@ -168,7 +180,9 @@ class Drivers:
         self._in_vain = 0 if progressed or ended.was_killed else self._in_vain + 1
         said = ended.news.get("failed", {}).get("error", "").partition("\n")[0]
         if not ended.was_killed:
-            self._note(f"driver {ended.number} ends with exit code {code}{': ' if said else ''}{said}")
+            self._note(
+                f"driver {ended.number} ends with exit code {code}{': ' if said else ''}{said}"
+            )
             self.exits[f"exit {code}"] += 1
         if code == FINISHED and self._world.finish.exists():
             self.finished = True
@@ -176,18 +190,30 @@ class Drivers:
             wrong = self._refused(said)
             self.violations.extend([] if wrong is None else [wrong])
         elif not ended.was_killed and code not in (FENCED, ZOOKEEPER_AWAY):
-            self.violations.append(f"driver {ended.number} ended by itself, with exit code {code}: {said or 'see its .err file'}")
+            self.violations.append(
+                f"driver {ended.number} ended by itself, with exit code {code}: {said or 'see its .err file'}"
+            )
         if self._in_vain >= STARTS_IN_VAIN_MAX:
-            self.violations.append(f"{self._in_vain} drivers in a row ended without having committed anything; the last one: {said}")
+            self.violations.append(
+                f"{self._in_vain} drivers in a row ended without having committed anything; the last one: {said}"
+            )
 
     def keep_one(self) -> None:
         """Start a driver if there is none, a moment after the last one ended."""
-        if not self.living and not self.finished and not self.are_held and time.monotonic() - self._ended_at > START_AGAIN_AFTER_S:
+        if (
+            not self.living
+            and not self.finished
+            and not self.are_held
+            and time.monotonic() - self._ended_at > START_AGAIN_AFTER_S
+        ):
             self.start()
 
     def current(self, workload: str) -> int:
         """The next txid to commit, as far as any driver has said."""
-        return max((each.statuses[workload]["current"] for each in self.all if workload in each.statuses), default=1)
+        return max(
+            (each.statuses[workload]["current"] for each in self.all if workload in each.statuses),
+            default=1,
+        )
 
     def total(self, counter: str) -> int:
         """A counter, over all drivers; counts that a killed driver had not yet reported are

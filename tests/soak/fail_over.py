@@ -46,9 +46,13 @@ Lacking = Literal["nothing", "a part of an attempt", "attempts"]
 class FailOver:
     """The stores of a trial, and copies of them."""
 
-    def __init__(self, world: World, note: Callable[[str], None], servers: Replicated | None = None) -> None:
+    def __init__(
+        self, world: World, note: Callable[[str], None], servers: Replicated | None = None
+    ) -> None:
         self._world, self._note, self._servers = world, note, servers
-        self._stores: dict[str, dict[str, Store]] = {name: WORKLOADS[name].stores(world) for name in world.workloads}
+        self._stores: dict[str, dict[str, Store]] = {
+            name: WORKLOADS[name].stores(world) for name in world.workloads
+        }
         self._port = 0 if servers is None else servers.primary.port
         self._copies: dict[str, list[replicas.PutBack]] = {}
         """By workload: a function that puts the copies in the place of its stores. Servers have
@@ -96,7 +100,11 @@ class FailOver:
                 for name, store in self._stores[workload].items():
                     for component, at in _standing(store, workload):
                         whole = recorded[workload].get((component, name))
-                        if whole is not None and _is_part(at, whole) and self._has_stopped(workload, name, component, whole):
+                        if (
+                            whole is not None
+                            and _is_part(at, whole)
+                            and self._has_stopped(workload, name, component, whole)
+                        ):
                             return True
         return False
 
@@ -104,9 +112,15 @@ class FailOver:
         """Stop the replica; whether it has a part of an attempt, and that is recorded now."""
         self.stop(workload)
         held = dict(_standing(self._replica_of(workload, name), workload)).get(component)
-        if held is not None and _is_part(held, whole) and self._is_recorded(workload, (component, name), held):
+        if (
+            held is not None
+            and _is_part(held, whole)
+            and self._is_recorded(workload, (component, name), held)
+        ):
             return True
-        self._note(f"{workload}: at {held} the replica could not be stopped in a part of {component!r}")
+        self._note(
+            f"{workload}: at {held} the replica could not be stopped in a part of {component!r}"
+        )
         self.go_on()
         return False
 
@@ -137,7 +151,10 @@ class FailOver:
         old.start()
         try:
             return {
-                workload: [replicas.copy_of(self._in(old, workload, name), Path(), store) for name, store in stores.items()]
+                workload: [
+                    replicas.copy_of(self._in(old, workload, name), Path(), store)
+                    for name, store in stores.items()
+                ]
                 for workload, stores in self._stores.items()
             }
         finally:
@@ -145,7 +162,9 @@ class FailOver:
 
     def _in(self, server: Server, workload: str, name: str) -> Store:
         """The store under its name in another server."""
-        world = dataclasses.replace(self._world, store=self._world.store.replace(f":{self._port}/", f":{server.port}/"))
+        world = dataclasses.replace(
+            self._world, store=self._world.store.replace(f":{self._port}/", f":{server.port}/")
+        )
         store: Store = WORKLOADS[workload].stores(world)[name]
         return store
 
@@ -154,7 +173,10 @@ class FailOver:
         self._number += 1
         self._directory.mkdir()
         return {
-            workload: [replicas.copy_of(store, self._directory / f"{workload}-{name}.db") for name, store in self._stores[workload].items()]
+            workload: [
+                replicas.copy_of(store, self._directory / f"{workload}-{name}.db")
+                for name, store in self._stores[workload].items()
+            ]
             for workload in sorted(self._stores, key=lambda workload: workload != first)
         }
 
@@ -167,7 +189,9 @@ class FailOver:
         """The store as the replica has it."""
         if self._servers is not None:
             return self._in(self._servers.replica, workload, name)
-        return SqliteStore(self._directory / f"{workload}-{name}.db", self._stores[workload][name].name)
+        return SqliteStore(
+            self._directory / f"{workload}-{name}.db", self._stores[workload][name].name
+        )
 
     def is_settled(self, current: Callable[[str], int]) -> bool:
         """Whether every workload has gone on: over its replica, or over stores that were put
@@ -180,8 +204,7 @@ class FailOver:
         self._whole, self._began_at = {}, {}
 
     def refused(self, said: str) -> str | None:
-        """Put back the stores of the workload that refused a driver; the violation in this, if any.
-        """
+        """Put back the stores of the workload that refused a driver; the violation in this, if any."""
         for workload, put_backs in list(self._whole.items()):
             for store in self._stores[workload].values():
                 if f"store {store.address} " in said:
@@ -209,7 +232,9 @@ class FailOver:
     def _recorded(self, workload: str) -> dict[tuple[str, str], At]:
         """Transactions recorded in ZooKeeper, by component and store."""
         assert self._world.zookeeper is not None
-        with contextlib.closing(ZooKeeperStateStore(self._world.zookeeper, "/txtopo", session_timeout_s=10.0)) as state:
+        with contextlib.closing(
+            ZooKeeperStateStore(self._world.zookeeper, "/txtopo", session_timeout_s=10.0)
+        ) as state:
             shown = administration.show(state, _topology(workload))
         names = {store.name: name for name, store in self._stores[workload].items()}
         recorded: dict[tuple[str, str], At] = {}

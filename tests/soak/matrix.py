@@ -14,7 +14,15 @@ from tests.soak.nemeses import OUTSIDE_ONLY
 from tests.soak.trial import Plan
 from tests.soak.world import World
 
-SECONDS = {"driver": 16.0, "workers": 18.0, "executors": 12.0, "zookeeper": 12.0, "pauses": 22.0, "rivals": 34.0, "fail-over": 60.0}
+SECONDS = {
+    "driver": 16.0,
+    "workers": 18.0,
+    "executors": 12.0,
+    "zookeeper": 12.0,
+    "pauses": 22.0,
+    "rivals": 34.0,
+    "fail-over": 60.0,
+}
 """For how long each nemesis strikes: long enough for each thing it does to be done at least once on
 a machine of two cores."""
 OPAQUE = ("opaque", "planned-opaque")
@@ -28,7 +36,10 @@ def plans(seed: int, stores: Sequence[str], workloads: tuple[str, ...]) -> Itera
     both, on different stores. With the next seed each nemesis meets the next server. Each plan has
     a seed of its own, counted from ``seed``."""
     servers = [store for store in stores if store != "sqlite"]
-    places = [*(["sqlite"] for store in stores if store == "sqlite"), *([servers] if servers else [])]
+    places = [
+        *(["sqlite"] for store in stores if store == "sqlite"),
+        *([servers] if servers else []),
+    ]
     for number, (place, kind) in enumerate(itertools.product(places, SECONDS)):
         store = place[(seed + list(SECONDS).index(kind)) % len(place)]
         master = "local-cluster[2,1,512]" if kind == "executors" else "local[2]"
@@ -36,16 +47,30 @@ def plans(seed: int, stores: Sequence[str], workloads: tuple[str, ...]) -> Itera
         # driver.
         outside = kind in OUTSIDE_ONLY or (kind not in INSIDE and store != "sqlite")
         rests = OPAQUE[(list(SECONDS).index(kind) + (store != "sqlite")) % 2]
-        chosen = tuple(name for name in workloads if name != rests or not set(OPAQUE) <= set(workloads))
-        yield Plan(World("", seed + number, chosen, store=store, master=master), (kind,), SECONDS[kind], outside)
+        chosen = tuple(
+            name for name in workloads if name != rests or not set(OPAQUE) <= set(workloads)
+        )
+        yield Plan(
+            World("", seed + number, chosen, store=store, master=master),
+            (kind,),
+            SECONDS[kind],
+            outside,
+        )
 
 
-def mixed(seed: int, number: int, stores: Sequence[str], workloads: tuple[str, ...], seconds: float) -> Plan:
-    """Trial ``number`` of a soak: all nemeses at once, over stores, masters and ZooKeepers in turn.
-    """
+def mixed(
+    seed: int, number: int, stores: Sequence[str], workloads: tuple[str, ...], seconds: float
+) -> Plan:
+    """Trial ``number`` of a soak: all nemeses at once, over stores, masters and ZooKeepers in turn."""
     outside = number % 3 != 2
     master = "local-cluster[2,1,512]" if number % 4 == 1 else "local[2]"
-    strikes = tuple(kind for kind in SECONDS if (outside or kind not in OUTSIDE_ONLY) and (kind != "executors" or master != "local[2]"))
+    strikes = tuple(
+        kind
+        for kind in SECONDS
+        if (outside or kind not in OUTSIDE_ONLY) and (kind != "executors" or master != "local[2]")
+    )
     # Every third trial has the driver's own ZooKeeper; a store must not always have the same one.
     store = stores[(number + number // math.lcm(3, len(stores))) % len(stores)]
-    return Plan(World("", seed + number, workloads, store=store, master=master), strikes, seconds, outside)
+    return Plan(
+        World("", seed + number, workloads, store=store, master=master), strikes, seconds, outside
+    )

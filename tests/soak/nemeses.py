@@ -67,7 +67,11 @@ class Field:
     def some(self, kind: str) -> processes.Process | None:
         """A process of this kind, below any driver."""
         counts = self.drivers.count()
-        chosen = processes.workers(counts) if kind == "worker" else [process for process in counts if process.kind == kind]
+        chosen = (
+            processes.workers(counts)
+            if kind == "worker"
+            else [process for process in counts if process.kind == kind]
+        )
         return self.dice.choice(chosen) if chosen else None
 
     def heal(self) -> None:
@@ -146,10 +150,18 @@ def pause_driver(it: Field) -> Pauses:
 def pause_zookeeper(it: Field) -> Pauses:
     """SIGSTOP of the ZooKeeper server for longer than a session, then SIGCONT."""
     yield from it.until(lambda: bool(it.running()))
-    servers = [] if it.zookeeper is None else [process for process in processes.below(os.getpid()) if process.pid == it.zookeeper.pid]
+    servers = (
+        []
+        if it.zookeeper is None
+        else [
+            process for process in processes.below(os.getpid()) if process.pid == it.zookeeper.pid
+        ]
+    )
     victim = servers[0] if servers else it.some("zookeeper")
     if victim is not None:
-        yield from _pause(it, victim, "ZooKeeper paused", SESSION_TIMEOUT_S + it.dice.uniform(0.5, 2.0))
+        yield from _pause(
+            it, victim, "ZooKeeper paused", SESSION_TIMEOUT_S + it.dice.uniform(0.5, 2.0)
+        )
 
 
 def pause_worker(it: Field) -> Pauses:
@@ -159,7 +171,9 @@ def pause_worker(it: Field) -> Pauses:
     yield it.dice.uniform(0.1, 2.0)
     victim = it.some("worker")
     if victim is not None:
-        yield from _pause(it, victim, "worker paused", MESSAGE_TIMEOUT_S + it.dice.uniform(0.5, 1.5))
+        yield from _pause(
+            it, victim, "worker paused", MESSAGE_TIMEOUT_S + it.dice.uniform(0.5, 1.5)
+        )
 
 
 def _pause(it: Field, victim: processes.Process, deed: str, for_s: float) -> Pauses:

@@ -63,7 +63,13 @@ MARKS = {
 def _read(pid: int) -> Process | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        command = (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
     except OSError:
         return None
     fields = stat.rpartition(")")[2].split()
@@ -90,7 +96,9 @@ def workers(processes: list[Process]) -> list[Process]:
     """The Python workers among ``processes``: forked from a daemon, hence its children with its own
     command line."""
     daemons = {process.pid for process in processes if process.kind == "python"}
-    return [process for process in processes if process.kind == "python" and process.parent in daemons]
+    return [
+        process for process in processes if process.kind == "python" and process.parent in daemons
+    ]
 
 
 def end(processes: set[Process]) -> None:

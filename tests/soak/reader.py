@@ -26,8 +26,12 @@ class Reader:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._checkers: dict[str, Checker] = {name: WORKLOADS[name].checker(world) for name in world.workloads}
-        self._stores: dict[str, Mapping[str, Any]] = {name: WORKLOADS[name].stores(world) for name in world.workloads}
+        self._checkers: dict[str, Checker] = {
+            name: WORKLOADS[name].checker(world) for name in world.workloads
+        }
+        self._stores: dict[str, Mapping[str, Any]] = {
+            name: WORKLOADS[name].stores(world) for name in world.workloads
+        }
         self._stop = threading.Event()
         self._looking = threading.Lock()
         self._is_paused = False
@@ -53,7 +57,9 @@ class Reader:
     def go_on(self) -> None:
         """Look again, without memory of earlier reads."""
         with self._looking:
-            self._checkers = {name: WORKLOADS[name].checker(self._world) for name in self._world.workloads}
+            self._checkers = {
+                name: WORKLOADS[name].checker(self._world) for name in self._world.workloads
+            }
             self._is_paused = False
 
     def _run(self) -> None:
@@ -69,7 +75,9 @@ class Reader:
     def _look(self, workload: str, name: str, store: Any) -> None:
         try:
             seen = snapshot(store)
-            wrong = self._checkers[workload].read(name, seen, self._world.feed(workload).available())
+            wrong = self._checkers[workload].read(
+                name, seen, self._world.feed(workload).available()
+            )
         except Exception as error:
             wrong = [f"{workload}: reading failed: {type(error).__name__}: {error}"]
         self.reads[workload] += 1

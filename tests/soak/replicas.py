@@ -41,7 +41,10 @@ def copy_of(store: Store, kept: Path, place: Store | None = None) -> PutBack:
 def _file(path: Path, kept: Path) -> PutBack:
     if not path.exists():
         return lambda: _remove(path)
-    with contextlib.closing(sqlite3.connect(path, timeout=60)) as source, contextlib.closing(sqlite3.connect(kept)) as copied:
+    with (
+        contextlib.closing(sqlite3.connect(path, timeout=60)) as source,
+        contextlib.closing(sqlite3.connect(kept)) as copied,
+    ):
         source.backup(copied)
 
     def put_back() -> None:
@@ -66,7 +69,10 @@ def _keys(store: RedisStore, place: Store) -> PutBack:
         kept: Any = client.eval(_KEYS, 0, pattern)
 
     def put_back() -> None:
-        with contextlib.closing(redis.Redis.from_url(place.url)) as client, client.pipeline(transaction=True) as together:
+        with (
+            contextlib.closing(redis.Redis.from_url(place.url)) as client,
+            client.pipeline(transaction=True) as together,
+        ):
             for key in client.scan_iter(pattern):
                 together.delete(key)
             for key, data in kept:
@@ -83,10 +89,18 @@ def _rows(store: SqlStore, place: Store) -> PutBack:
         connection.execution_options(isolation_level="REPEATABLE READ")
         metadata = sa.MetaData()
         existing = set(sa.inspect(connection).get_table_names())
-        for name in sorted({"txtopo_schema", "txtopo_fence", "txtopo_count", store.name, f"{store.name}_written"} & existing):
+        for name in sorted(
+            {"txtopo_schema", "txtopo_fence", "txtopo_count", store.name, f"{store.name}_written"}
+            & existing
+        ):
             table = sa.Table(name, metadata, autoload_with=connection)
             columns = [column for column in table.columns if column.computed is None]
-            kept[table] = [dict(row) for row in connection.execute(sa.select(*columns).where(_is_of(table, store))).mappings()]
+            kept[table] = [
+                dict(row)
+                for row in connection.execute(
+                    sa.select(*columns).where(_is_of(table, store))
+                ).mappings()
+            ]
 
     def put_back() -> None:
         with _connected(place) as connection:

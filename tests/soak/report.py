@@ -23,7 +23,13 @@ def described(plan: Plan) -> str:
 def in_a_line(outcome: Outcome) -> str:
     """How one trial went."""
     struck = ", ".join(f"{deed} {count}" for deed, count in sorted(outcome.tally.items()) if count)
-    verdict = f"{len(outcome.violations)} VIOLATIONS" if outcome.violations else "NOTHING WAS STRUCK" if outcome.is_idle else "ok"
+    verdict = (
+        f"{len(outcome.violations)} VIOLATIONS"
+        if outcome.violations
+        else "NOTHING WAS STRUCK"
+        if outcome.is_idle
+        else "ok"
+    )
     return (
         f"{verdict}: {sum(outcome.transactions.values())} transactions, {outcome.replays} replays, {outcome.reads} reads, "
         f"{outcome.seconds:.0f} s; {struck}"
@@ -45,17 +51,24 @@ def violation(outcome: Outcome, again: str) -> str:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """A row for each trial, a column for each workload: transactions committed, or the violation.
-    """
+    """A row for each trial, a column for each workload: transactions committed, or the violation."""
     workloads = sorted({name for outcome in outcomes for name in outcome.plan.world.workloads})
     head = ["nemesis", "store", *workloads, "replays", "reads", "struck", "seconds"]
     rows = [head]
     for outcome in outcomes:
         cells = [_cell(outcome, workload) for workload in workloads]
-        numbers = [str(outcome.replays), str(outcome.reads), str(_strikes(outcome)), f"{outcome.seconds:.0f}"]
+        numbers = [
+            str(outcome.replays),
+            str(outcome.reads),
+            str(_strikes(outcome)),
+            f"{outcome.seconds:.0f}",
+        ]
         rows.append(["+".join(outcome.plan.nemeses), outcome.plan.world.store, *cells, *numbers])
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
 
 
 def _cell(outcome: Outcome, workload: str) -> str:
@@ -65,7 +78,11 @@ def _cell(outcome: Outcome, workload: str) -> str:
 
 
 def _strikes(outcome: Outcome) -> int:
-    return sum(count for deed, count in outcome.tally.items() if deed.endswith(("killed", "paused", "started")) and deed != "drivers started")
+    return sum(
+        count
+        for deed, count in outcome.tally.items()
+        if deed.endswith(("killed", "paused", "started")) and deed != "drivers started"
+    )
 
 
 def totals(outcomes: Sequence[Outcome]) -> str:
@@ -80,7 +97,10 @@ def totals(outcomes: Sequence[Outcome]) -> str:
         ("cores", str(len(os.sched_getaffinity(0)))),
         ("trials", f"{len(outcomes)}, in {sum(outcome.seconds for outcome in outcomes):.0f} s"),
         *((label, str(count)) for label, count in sorted(tally.items()) if count),
-        ("transactions committed", f"{transactions.total()} ({', '.join(f'{name} {count}' for name, count in sorted(transactions.items()))})"),
+        (
+            "transactions committed",
+            f"{transactions.total()} ({', '.join(f'{name} {count}' for name, count in sorted(transactions.items()))})",
+        ),
         ("replays", f"{sum(outcome.replays for outcome in outcomes)} at least"),
         ("reads checked", str(sum(outcome.reads for outcome in outcomes))),
         ("trials without a strike", str(sum(outcome.is_idle for outcome in outcomes))),

@@ -58,7 +58,13 @@ class _Source:
         end = min(begin + take, self.feed.available())
         return [begin, end] if end > begin else None
 
-    def emit(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, span: Any) -> None:
+    def emit(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        span: Any,
+    ) -> None:
         """Emit the rows of ``span``."""
         for index in range(*span):
             collector.emit([attempt, *self.rows.row(partition, index)])
@@ -71,10 +77,14 @@ class Whole(_Source, BaseTransactionalSpout):
     """Decided as a whole: transaction n is rows (n - 1) * take … n * take - 1 of the only
     partition, always a full batch."""
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> TransactionalSpoutCoordinator:
         return _WholeCoordinator(self, context)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> TransactionalSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> TransactionalSpoutEmitter:
         return _WholeEmitter(self, context)
 
 
@@ -94,7 +104,9 @@ class _WholeEmitter(TransactionalSpoutEmitter):
     def __init__(self, source: Whole, context: TopologyContext) -> None:
         self.source, self.context = source, context
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         for index in range(*metadata):
             if index % self.context.num_tasks == self.context.task_index:
                 collector.emit([attempt, *self.source.rows.row(0, index)])
@@ -103,7 +115,9 @@ class _WholeEmitter(TransactionalSpoutEmitter):
 class Planned(_Source, BasePartitionedTransactionalSpout):
     """Partitioned; the driver fixes each batch before anything is emitted."""
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> PartitionedSpoutCoordinator:
         return _PlanningCoordinator(self, context)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> PartitionedSpoutEmitter:
@@ -113,7 +127,9 @@ class Planned(_Source, BasePartitionedTransactionalSpout):
 class Learning(_Source, BasePartitionedTransactionalSpout):
     """Partitioned, as in Storm: the batch's metadata comes from emitting the batch."""
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> PartitionedSpoutCoordinator:
         return _Coordinator(self, context)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> PartitionedSpoutEmitter:
@@ -129,7 +145,9 @@ class _Coordinator(PartitionedSpoutCoordinator):
 
     def is_ready(self) -> bool:
         last = self.context.last_metadata or {}
-        return any(self.source.after(last.get(partition), 1) is not None for partition in range(PARTITIONS))
+        return any(
+            self.source.after(last.get(partition), 1) is not None for partition in range(PARTITIONS)
+        )
 
 
 class _PlanningCoordinator(_Coordinator):
@@ -141,13 +159,25 @@ class _PartitionEmitter(PartitionedSpoutEmitter):
     def __init__(self, source: _Source) -> None:
         self.source = source
 
-    def emit_partition_batch_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_partition_batch_new(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         span = self.source.after(last_metadata, self.source.take)
         if span is not None:
             self.source.emit(attempt, collector, partition, span)
         return span
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         self.source.emit(attempt, collector, partition, metadata)
 
 
@@ -162,10 +192,14 @@ class Moody(_Source, BaseOpaquePartitionedTransactionalSpout):
         super().__init__(rows, feed, take)
         self.seed, self.planned = seed, planned
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> OpaquePartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> OpaquePartitionedSpoutCoordinator:
         return _MoodyPlanner(self, context) if self.planned else _MoodyCoordinator(self, context)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> OpaquePartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> OpaquePartitionedSpoutEmitter:
         return _MoodyEmitter(self)
 
 
@@ -176,7 +210,9 @@ class _MoodyCoordinator(OpaquePartitionedSpoutCoordinator):
 
     def is_ready(self) -> bool:
         last = self.context.last_metadata or {}
-        return any(self.source.after(last.get(partition), 1) is not None for partition in range(PARTITIONS))
+        return any(
+            self.source.after(last.get(partition), 1) is not None for partition in range(PARTITIONS)
+        )
 
 
 class _MoodyPlanner(_MoodyCoordinator):
@@ -194,12 +230,24 @@ class _MoodyEmitter(OpaquePartitionedSpoutEmitter):
     def num_partitions(self) -> int:
         return PARTITIONS
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         mood = random.Random(f"{self.source.seed}/{attempt}/{partition}")
         span = self.source.after(last_metadata, mood.randint(0, self.source.take))
         if span is not None:
             self.source.emit(attempt, collector, partition, span)
         return span
 
-    def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_planned_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         self.source.emit(attempt, collector, partition, metadata)

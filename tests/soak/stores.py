@@ -32,10 +32,16 @@ def open_store(world: World, name: str, opaque: bool = False) -> Any:
         return UntakenStore(world.path / f"{name}.db", name, opaque=opaque)
     counts = world.sabotage != "no-counts"
     if world.store == "sqlite":
-        return (SqliteStore if counts else UncountedSqliteStore)(world.path / f"{name}.db", name, opaque=opaque)
+        return (SqliteStore if counts else UncountedSqliteStore)(
+            world.path / f"{name}.db", name, opaque=opaque
+        )
     if world.store.startswith("redis:"):
-        return (RedisStore if counts else UncountedRedisStore)(world.store, name, opaque=opaque, answer_timeout_s=WAIT_S)
-    return (SqlStore if counts else UncountedSqlStore)(world.store, name, opaque=opaque, lock_timeout_s=WAIT_S, idle_timeout_s=WAIT_S)
+        return (RedisStore if counts else UncountedRedisStore)(
+            world.store, name, opaque=opaque, answer_timeout_s=WAIT_S
+        )
+    return (SqlStore if counts else UncountedSqlStore)(
+        world.store, name, opaque=opaque, lock_timeout_s=WAIT_S, idle_timeout_s=WAIT_S
+    )
 
 
 WAIT_S = 5.0
@@ -47,9 +53,17 @@ class UntakenStore(SqliteStore):
     """Its fence is raised without taking back the writes of the attempt before."""
 
     def _stand_at_fence(
-        self, session: sessions.Session, context: TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
+        self,
+        session: sessions.Session,
+        context: TopologyContext,
+        stamp: stamps.Stamp,
+        recorded: stamps.Recorded | None,
     ) -> None:
-        session.write_fence(stamps.Fence(stamp.topology_id, stamp.component, stamp.generation, stamp.txid, stamp.attempt))
+        session.write_fence(
+            stamps.Fence(
+                stamp.topology_id, stamp.component, stamp.generation, stamp.txid, stamp.attempt
+            )
+        )
 
 
 class Uncounted(Store):
@@ -58,7 +72,10 @@ class Uncounted(Store):
 
     def _recorded(self, context: TopologyContext) -> stamps.Recorded | None:
         recorded = super()._recorded(context)
-        return recorded and {component: TransactionAttempt(last.txid, last.attempt_id) for component, last in recorded.items()}
+        return recorded and {
+            component: TransactionAttempt(last.txid, last.attempt_id)
+            for component, last in recorded.items()
+        }
 
 
 class UncountedSqliteStore(Uncounted, SqliteStore):
@@ -81,8 +98,12 @@ class BlindStore:
         self.path = path
 
     @contextlib.contextmanager
-    def transaction(self, context: TopologyContext, attempt: TransactionAttempt) -> Iterator[BlindStore.Transaction]:
-        with contextlib.closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as connection:
+    def transaction(
+        self, context: TopologyContext, attempt: TransactionAttempt
+    ) -> Iterator[BlindStore.Transaction]:
+        with contextlib.closing(
+            sqlite3.connect(self.path, timeout=30, isolation_level=None)
+        ) as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS blind(key TEXT PRIMARY KEY, value TEXT)")
             connection.execute("BEGIN IMMEDIATE")
             yield self.Transaction(connection)
@@ -91,7 +112,9 @@ class BlindStore:
     def items(self) -> Iterator[tuple[Any, Any]]:
         with contextlib.closing(sqlite3.connect(self.path, timeout=30)) as connection:
             connection.execute("CREATE TABLE IF NOT EXISTS blind(key TEXT PRIMARY KEY, value TEXT)")
-            for key, value in connection.execute("SELECT key, value FROM blind ORDER BY key").fetchall():
+            for key, value in connection.execute(
+                "SELECT key, value FROM blind ORDER BY key"
+            ).fetchall():
                 yield json.loads(key), json.loads(value)
 
     class Transaction:
@@ -102,13 +125,19 @@ class BlindStore:
 
         def update(self, key: Any, fn: Callable[[Any], Any]) -> Update:
             text = json.dumps(key)
-            row = self.connection.execute("SELECT value FROM blind WHERE key = ?", [text]).fetchone()
+            row = self.connection.execute(
+                "SELECT value FROM blind WHERE key = ?", [text]
+            ).fetchone()
             old = None if row is None else json.loads(row[0])
             new = fn(old)
-            self.connection.execute("INSERT OR REPLACE INTO blind(key, value) VALUES (?, ?)", [text, json.dumps(new)])
+            self.connection.execute(
+                "INSERT OR REPLACE INTO blind(key, value) VALUES (?, ?)", [text, json.dumps(new)]
+            )
             return Update(old, new, applied=True)
 
-        def update_many(self, deltas: Mapping[Any, Any], combine: Callable[[Any, Any], Any]) -> dict[Any, Update]:
+        def update_many(
+            self, deltas: Mapping[Any, Any], combine: Callable[[Any, Any], Any]
+        ) -> dict[Any, Update]:
             updates = {}
             for key, delta in deltas.items():
 

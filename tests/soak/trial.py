@@ -33,7 +33,10 @@ from tests.soak.workloads import WORKLOADS
 from tests.soak.world import World
 from txtopo.state.embedded import EmbeddedZooKeeper
 
-SERVERS: dict[str, Callable[[], DatabaseServer]] = {"mariadb": MariaServer, "postgresql": PostgresServer}
+SERVERS: dict[str, Callable[[], DatabaseServer]] = {
+    "mariadb": MariaServer,
+    "postgresql": PostgresServer,
+}
 TICK_S = 0.1
 LEAD = 6
 """So many transactions' worth of input is always ahead of the commits."""
@@ -95,18 +98,33 @@ class Trial:
             servers = self._database.enter_context(Replicated(plan.world.store))
             self._world = replace(self._world, store=servers.new_url())
         elif plan.world.store in SERVERS:
-            self._world = replace(self._world, store=self._database.enter_context(SERVERS[plan.world.store]()).new_url())
+            self._world = replace(
+                self._world,
+                store=self._database.enter_context(SERVERS[plan.world.store]()).new_url(),
+            )
         elif plan.world.store == "redis":
-            self._world = replace(self._world, store=self._database.enter_context(RedisServer()).url())
+            self._world = replace(
+                self._world, store=self._database.enter_context(RedisServer()).url()
+            )
         if plan.outside:
-            self._zookeeper = EmbeddedZooKeeper(self._world.path / "ensemble", is_private=False).start()
+            self._zookeeper = EmbeddedZooKeeper(
+                self._world.path / "ensemble", is_private=False
+            ).start()
             self._world = replace(self._world, zookeeper=self._zookeeper.hosts)
         self._world.save()
         self._stores = FailOver(self._world, self._note, servers)
         self._drivers = Drivers(self._world, self._note, self._stores.refused)
         self._reader = Reader(self._world)
         dice = random.Random(f"{plan.world.seed}/nemesis")
-        self._field = nemeses.Field(dice, self._drivers, self._zookeeper, self._note, self._stores, self._reader, self.outcome.tally)
+        self._field = nemeses.Field(
+            dice,
+            self._drivers,
+            self._zookeeper,
+            self._note,
+            self._stores,
+            self._reader,
+            self.outcome.tally,
+        )
 
     def run(self) -> Outcome:
         """All of it."""
@@ -158,12 +176,16 @@ class Trial:
         """One nemesis after the other, chosen by the dice; all of them in turn first, so that a
         short trial has each."""
         dice = self._field.dice
-        there_are = [strike for name in self.outcome.plan.nemeses for strike in nemeses.NEMESES[name]]
+        there_are = [
+            strike for name in self.outcome.plan.nemeses for strike in nemeses.NEMESES[name]
+        ]
         dice.shuffle(there_are)
         for number in itertools.count():
             yield dice.uniform(0.2, 2.0)
             if there_are:
-                yield from (there_are[number] if number < len(there_are) else dice.choice(there_are))(self._field)
+                yield from (
+                    there_are[number] if number < len(there_are) else dice.choice(there_are)
+                )(self._field)
 
     def _finish(self) -> None:
         """Have a driver commit all there is, and end."""
@@ -172,11 +194,17 @@ class Trial:
         while not self._drivers.finished and not self._wrong():
             self._drivers.look()
             self._drivers.keep_one()
-            for each in [each for each in self._drivers.living if each.is_waiting and len(self._drivers.living) > 1]:
+            for each in [
+                each
+                for each in self._drivers.living
+                if each.is_waiting and len(self._drivers.living) > 1
+            ]:
                 self._drivers.kill(each)
             if time.monotonic() > deadline:
                 status = {name: self._drivers.current(name) for name in self._world.workloads}
-                self.outcome.violations.append(f"not finished {FINISH_WITHIN_S:.0f} s after it was left in peace; current: {status}")
+                self.outcome.violations.append(
+                    f"not finished {FINISH_WITHIN_S:.0f} s after it was left in peace; current: {status}"
+                )
                 return
             time.sleep(TICK_S)
         self._let_others_end()
@@ -187,8 +215,12 @@ class Trial:
         while self._drivers.living and not self._wrong():
             self._drivers.look()
             if time.monotonic() > deadline:
-                lives = ", ".join(f"driver {each.number} ({each.role})" for each in self._drivers.living)
-                self.outcome.violations.append(f"{lives} lives on, {OTHERS_END_WITHIN_S:.0f} s after another one has finished")
+                lives = ", ".join(
+                    f"driver {each.number} ({each.role})" for each in self._drivers.living
+                )
+                self.outcome.violations.append(
+                    f"{lives} lives on, {OTHERS_END_WITHIN_S:.0f} s after another one has finished"
+                )
                 return
             time.sleep(TICK_S)
 
@@ -198,7 +230,10 @@ class Trial:
         self._reader.stop()
         left = self._left()
         if left:
-            self.outcome.violations.append("left running: " + ", ".join(f"{each.kind} {each.pid} ({each.command[:80]})" for each in left))
+            self.outcome.violations.append(
+                "left running: "
+                + ", ".join(f"{each.kind} {each.pid} ({each.command[:80]})" for each in left)
+            )
             processes.end(set(left))
         if self._zookeeper is not None:
             self._zookeeper.stop()
@@ -214,7 +249,11 @@ class Trial:
 
     def _strikes_nothing(self) -> bool:
         """Whether it came to its end, and there was something to strike, and it was not struck."""
-        return self._drivers.finished and any(nemeses.NEMESES[name] for name in self.outcome.plan.nemeses) and not self.outcome.tally.total()
+        return (
+            self._drivers.finished
+            and any(nemeses.NEMESES[name] for name in self.outcome.plan.nemeses)
+            and not self.outcome.tally.total()
+        )
 
     def _count(self) -> None:
         out, drivers = self.outcome, self._drivers
@@ -225,11 +264,17 @@ class Trial:
         if self._stores.refusals:
             out.tally["replicas refused"] = self._stores.refusals
         out.tally["drivers started"] = len(drivers.all)
-        out.tally["takeovers"] = sum(each.role in ("standby", "usurper", "rival") and each.is_running for each in drivers.all)
-        out.tally.update({f"drivers ended with {code}": count for code, count in drivers.exits.items()})
+        out.tally["takeovers"] = sum(
+            each.role in ("standby", "usurper", "rival") and each.is_running for each in drivers.all
+        )
+        out.tally.update(
+            {f"drivers ended with {code}": count for code, count in drivers.exits.items()}
+        )
         out.seconds = time.monotonic() - self._began
         if out.violations:
             out.directory = self._world.directory
-            (self._world.path / "history.txt").write_text("\n".join([*out.history, *out.violations]) + "\n")
+            (self._world.path / "history.txt").write_text(
+                "\n".join([*out.history, *out.violations]) + "\n"
+            )
         else:
             shutil.rmtree(self._world.directory, ignore_errors=True)

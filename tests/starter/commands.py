@@ -25,8 +25,7 @@ LOOK_S = 0.05
 
 
 class Command:
-    """A running command; its output is read as it comes, standard error into standard output.
-    """
+    """A running command; its output is read as it comes, standard error into standard output."""
 
     def __init__(self, arguments: Sequence[str | Path], place: Path, **environment: str) -> None:
         """``arguments[0]`` is a program beside the running interpreter: python, txtopo or
@@ -94,13 +93,20 @@ class Command:
         """Read its output so far, all of it if the command has ended; wait a moment for more."""
         output, wait_s = self._process.stdout, LOOK_S
         assert output is not None
-        while select.select([output], [], [], wait_s)[0] and (data := os.read(output.fileno(), 65536)):
+        while select.select([output], [], [], wait_s)[0] and (
+            data := os.read(output.fileno(), 65536)
+        ):
             self.said, wait_s = self.said + data.decode(errors="replace"), 0.0
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(PATIENCE_S)
@@ -108,7 +114,9 @@ class Command:
         self._process.stdout.close()
 
 
-def done(arguments: Sequence[str | Path], place: Path, exit_code: int = 0, **environment: str) -> str:
+def done(
+    arguments: Sequence[str | Path], place: Path, exit_code: int = 0, **environment: str
+) -> str:
     """The output of the command, which must have ended with ``exit_code``."""
     with Command(arguments, place, **environment) as command:
         ended = command.wait()
@@ -117,7 +125,16 @@ def done(arguments: Sequence[str | Path], place: Path, exit_code: int = 0, **env
 
 
 def _environment() -> dict[str, str]:
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_", "TXTOPO_"))}
+    ours = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYSPARK_", "SPARK_", "TXTOPO_"))
+    }
     ours |= {name: os.environ[name] for name in (quick_java.OF_SPARK, quick_java.OF_LAUNCHER)}
     # spark-submit and Spark's workers take the first Python they find.
-    return {**ours, "PATH": f"{BIN}{os.pathsep}{ours.get('PATH', '')}", "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return {
+        **ours,
+        "PATH": f"{BIN}{os.pathsep}{ours.get('PATH', '')}",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }

@@ -43,16 +43,22 @@ class Always(TransactionalSpoutCoordinator):
 
 
 class Numbers(TransactionalSpoutEmitter):
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         for number in range(metadata):
             collector.emit([attempt, number])
 
 
 class Endless(BaseTransactionalSpout):
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> TransactionalSpoutCoordinator:
         return Always()
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> TransactionalSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> TransactionalSpoutEmitter:
         return Numbers()
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -63,7 +69,13 @@ class Count(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore, gate: Path) -> None:
         self.store, self.gate = store, gate
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.count = 0
 
@@ -85,7 +97,9 @@ class Count(BaseTransactionalBolt, ICommitter):
 def make(store: str, gate: str) -> TransactionalTopologyBuilder:
     """The topology, not built yet."""
     builder = TransactionalTopologyBuilder("endless", "spout", Endless())
-    builder.set_bolt("count", Count(SqliteStore(store, "numbers"), Path(gate))).global_grouping("spout")
+    builder.set_bolt("count", Count(SqliteStore(store, "numbers"), Path(gate))).global_grouping(
+        "spout"
+    )
     return builder
 
 

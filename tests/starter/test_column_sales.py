@@ -1,5 +1,4 @@
-"""The starter of columns: its sums equal those of plain Python, under any failure on the way.
-"""
+"""The starter of columns: its sums equal those of plain Python, under any failure on the way."""
 
 from __future__ import annotations
 
@@ -42,14 +41,22 @@ class FailingOnce(column_sales.UpdateShops):
 @pytest.mark.in_gate("False")
 @pytest.mark.rule(12, 28)
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_totals_are_those_of_plain_python(cluster: LocalCluster, tmp_path: Path, fails: bool) -> None:
+def test_the_totals_are_those_of_plain_python(
+    cluster: LocalCluster, tmp_path: Path, fails: bool
+) -> None:
     stores = column_sales.open_stores(tmp_path / "store.db")
     spout = ArrowMemoryTransactionalSpout(column_sales.DATA, rows_per_record_batch=500)
     builder = TransactionalTopologyBuilder(f"column-sales-{fails}", "sales", spout, 2)
     builder.set_bolt("partial", column_sales.AddUpPart(), 2).none_grouping("sales")
-    totals = FailingOnce(stores[0], Journal(tmp_path / "journal")) if fails else column_sales.UpdateShops(stores[0])
+    totals = (
+        FailingOnce(stores[0], Journal(tmp_path / "journal"))
+        if fails
+        else column_sales.UpdateShops(stores[0])
+    )
     builder.set_bolt("totals", totals, 2).fields_grouping("partial", Fields("shop"), "by shop")
-    builder.set_bolt("days", column_sales.UpdateDays(stores[1]), 2).fields_grouping("partial", Fields("day"), "by day")
+    builder.set_bolt("days", column_sales.UpdateDays(stores[1]), 2).fields_grouping(
+        "partial", Fields("day"), "by day"
+    )
     run = run_to_idle(cluster, builder.build_topology(), max_spout_pending=3)
     assert (dict(stores[0].items()), dict(stores[1].items())) == expected()
     assert run.status().committed == 4
@@ -59,7 +66,9 @@ def test_the_totals_are_those_of_plain_python(cluster: LocalCluster, tmp_path: P
 @pytest.mark.thorough
 @pytest.mark.rule(28)
 def test_its_committers_keep_the_contract() -> None:
-    report = check_bolt_idempotence(lambda directory: column_sales.make_topology(directory / "store.db"), transactions=3)
+    report = check_bolt_idempotence(
+        lambda directory: column_sales.make_topology(directory / "store.db"), transactions=3
+    )
     assert (report.components, report.transactions) == (("totals", "days"), 3)
     assert report.points > 2
 

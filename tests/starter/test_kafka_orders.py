@@ -22,11 +22,22 @@ def test_every_order_is_written_once_and_in_order_also_if_the_run_is_killed(
 ) -> None:
     orders, priced = kafka.new_topic(partitions=2), kafka.new_topic(partitions=2)
     articles = list(kafka_orders.CENTS)
-    rows: list[dict[str, Any]] = [{"order": number, "article": articles[number % 3], "count": number % 7} for number in range(12_000)]
+    rows: list[dict[str, Any]] = [
+        {"order": number, "article": articles[number % 3], "count": number % 7}
+        for number in range(12_000)
+    ]
     for partition in (0, 1):
         # The orders of an article are in one partition, and so have an order.
-        kafka.produce(orders, [json.dumps(row) for row in rows if articles.index(row["article"]) % 2 == partition], partition)
-    for name, value in {"KAFKA_SERVERS": kafka.servers, "KAFKA_TOPIC": orders, "KAFKA_TARGET": priced}.items():
+        kafka.produce(
+            orders,
+            [json.dumps(row) for row in rows if articles.index(row["article"]) % 2 == partition],
+            partition,
+        )
+    for name, value in {
+        "KAFKA_SERVERS": kafka.servers,
+        "KAFKA_TOPIC": orders,
+        "KAFKA_TARGET": priced,
+    }.items():
         monkeypatch.setenv(name, value)
     run: list[str | Path] = ["txtopo", "run", STARTERS / "kafka_orders.py", "--master", "local[2]"]
 
@@ -39,5 +50,7 @@ def test_every_order_is_written_once_and_in_order_also_if_the_run_is_killed(
     assert "txtopo: kafka-orders resumes at txid " in done(run, tmp_path)
     written = [json.loads(value) for value in kafka.values(priced)]
     for article, cents in kafka_orders.CENTS.items():
-        expected = [{**row, "cents": row["count"] * cents} for row in rows if row["article"] == article]
+        expected = [
+            {**row, "cents": row["count"] * cents} for row in rows if row["article"] == article
+        ]
         assert [row for row in written if row["article"] == article] == expected

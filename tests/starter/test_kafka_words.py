@@ -22,7 +22,10 @@ def test_every_record_counts_once_also_if_the_run_is_killed_and_the_topic_grows(
 ) -> None:
     topic = kafka.new_topic(partitions=2)
     draw = random.Random(1)
-    lines = [" ".join(f"word{min(draw.getrandbits(8), draw.getrandbits(6))}" for _ in range(3)) for _ in range(12_000)]
+    lines = [
+        " ".join(f"word{min(draw.getrandbits(8), draw.getrandbits(6))}" for _ in range(3))
+        for _ in range(12_000)
+    ]
     for partition in (0, 1):
         kafka.produce(topic, lines[partition::2], partition)
     expected = Counter(word for line in lines for word in line.split())

@@ -14,8 +14,13 @@ from txtopo import LocalCluster
 
 
 @pytest.mark.rule(28)
-def test_each_line_is_one_row_and_stays_one_when_the_topology_is_run_again(cluster: LocalCluster, tmp_path: Path) -> None:
-    rows = [tuple(line.split(",")) for line in sales_table.SALES.read_text(encoding="utf-8").splitlines()]
+def test_each_line_is_one_row_and_stays_one_when_the_topology_is_run_again(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    rows = [
+        tuple(line.split(","))
+        for line in sales_table.SALES.read_text(encoding="utf-8").splitlines()
+    ]
     for _ in range(2):
         run_to_idle(cluster, sales_table.make_topology(tmp_path / "shop.db"), max_spout_pending=3)
         shop = sqlite3.connect(tmp_path / "shop.db")

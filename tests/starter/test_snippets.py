@@ -19,7 +19,11 @@ from txtopo import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT / "docs", ROOT / "docs" / "stores")
-PAGES = [ROOT / "README.md", ROOT / "starter" / "README.md", *(page for folder in FOLDERS for page in sorted(folder.glob("*.md")))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "starter" / "README.md",
+    *(page for folder in FOLDERS for page in sorted(folder.glob("*.md"))),
+]
 BLOCK = re.compile(
     r"(?P<no_run><!-- no-run -->\s*)?"
     r"^```python\n(?P<code>.*?)^```\n"
@@ -38,8 +42,7 @@ class Snippet:
     output: str | None
 
     def run(self, names: dict[str, Any]) -> None:
-        """Run it as the program ``names["__name__"]``; tracebacks name the page and the line in it.
-        """
+        """Run it as the program ``names["__name__"]``; tracebacks name the page and the line in it."""
         code = "\n" * self.line + self.code
         exec(compile(code, str(self.page), "exec"), names)
 
@@ -49,11 +52,15 @@ def snippets(page: Path) -> Iterator[Snippet]:
     text = page.read_text(encoding="utf-8")
     for match in BLOCK.finditer(text):
         if match["no_run"] is None:
-            yield Snippet(page, text.count("\n", 0, match.start("code")), match["code"], match["output"])
+            yield Snippet(
+                page, text.count("\n", 0, match.start("code")), match["code"], match["output"]
+            )
 
 
 WITH_SNIPPETS = [page for page in PAGES if any(snippets(page))]
-WITH_TOPOLOGIES = [page for page in PAGES if any("LocalCluster(" in snippet.code for snippet in snippets(page))]
+WITH_TOPOLOGIES = [
+    page for page in PAGES if any("LocalCluster(" in snippet.code for snippet in snippets(page))
+]
 
 
 def run_and_compare(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,15 +70,23 @@ def run_and_compare(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
         capsys.readouterr()
         snippet.run(names)
         if snippet.output is not None:
-            assert capsys.readouterr().out == snippet.output, f"{page.name}, line {snippet.line + 1}"
+            assert capsys.readouterr().out == snippet.output, (
+                f"{page.name}, line {snippet.line + 1}"
+            )
 
 
 # Without the pages on testing and on a store of your own, which play schedules and check contracts,
 # and the long one on porting; getting-started is below.
-@pytest.mark.in_gate("README.md", "starter/*", "docs/[!gpst]*", "docs/s[!t]*", "docs/stores.md", "docs/stores/[!y]*")
+@pytest.mark.in_gate(
+    "README.md", "starter/*", "docs/[!gpst]*", "docs/s[!t]*", "docs/stores.md", "docs/stores/[!y]*"
+)
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_snippets_of_a_page_run_and_print_its_outputs(
-    page: Path, shared_cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path,
+    shared_cluster: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["snippet.py"])
@@ -79,9 +94,15 @@ def test_the_snippets_of_a_page_run_and_print_its_outputs(
 
 
 @pytest.mark.in_gate("docs/getting-started.md")
-@pytest.mark.parametrize("page", WITH_TOPOLOGIES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page", WITH_TOPOLOGIES, ids=lambda page: page.relative_to(ROOT).as_posix()
+)
 def test_the_snippets_of_a_page_run_again_with_the_stores_of_their_first_run(
-    page: Path, shared_cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path,
+    shared_cluster: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The output of the second run is not compared: it may differ."""
     monkeypatch.chdir(tmp_path)
@@ -99,5 +120,7 @@ def test_the_pages_that_teach_have_snippets_and_their_outputs() -> None:
 
 def test_a_snippet_that_is_not_run_says_so() -> None:
     fenced = sum(page.read_text(encoding="utf-8").count("```python\n") for page in PAGES)
-    not_run = sum(page.read_text(encoding="utf-8").count("<!-- no-run -->\n```python\n") for page in PAGES)
+    not_run = sum(
+        page.read_text(encoding="utf-8").count("<!-- no-run -->\n```python\n") for page in PAGES
+    )
     assert fenced == not_run + sum(len(list(snippets(page))) for page in PAGES)

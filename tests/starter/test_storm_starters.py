@@ -69,7 +69,13 @@ class Capture(BaseBatchBolt):
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.attempt = attempt
         self.rows: list[tuple[Any, ...]] = []
 
@@ -84,13 +90,21 @@ class Capture(BaseBatchBolt):
 @pytest.mark.rule(3, 6, 7, 28)
 @pytest.mark.parametrize("fault", FAULTS, ids=FAULT_IDS)
 @pytest.mark.parametrize("pending", [1, 3])
-def test_global_count_emits_9_16_19(cluster: LocalCluster, tmp_path: Path, pending: int, fault: tuple[Any, ...]) -> None:
+def test_global_count_emits_9_16_19(
+    cluster: LocalCluster, tmp_path: Path, pending: int, fault: tuple[Any, ...]
+) -> None:
     journal, captured = Journal(tmp_path / "journal"), Journal(tmp_path / "captured")
     store = global_count.open_store(tmp_path / "store.db")
-    spout = MemoryTransactionalSpout(global_count.DATA, Fields("word"), global_count.PARTITION_TAKE_PER_BATCH)
-    builder = TransactionalTopologyBuilder(f"global-count {FAULTS.index(fault)} {pending}", "spout", spout, 3)
+    spout = MemoryTransactionalSpout(
+        global_count.DATA, Fields("word"), global_count.PARTITION_TAKE_PER_BATCH
+    )
+    builder = TransactionalTopologyBuilder(
+        f"global-count {FAULTS.index(fault)} {pending}", "spout", spout, 3
+    )
     builder.set_bolt("partial-count", global_count.BatchCount(), 5).none_grouping("spout")
-    builder.set_bolt("sum", FailingGlobalCount(store, journal, fault)).global_grouping("partial-count")
+    builder.set_bolt("sum", FailingGlobalCount(store, journal, fault)).global_grouping(
+        "partial-count"
+    )
     builder.set_bolt("capture", Capture(captured)).global_grouping("sum")
     run = run_to_idle(cluster, builder.build_topology(), max_spout_pending=pending)
     assert captured.lines() == ["1: [(9,)]", "2: [(16,)]", "3: [(19,)]"]
@@ -104,11 +118,15 @@ def test_global_count_emits_9_16_19(cluster: LocalCluster, tmp_path: Path, pendi
 @pytest.mark.parametrize("failing", ["count", "buckets"])
 @pytest.mark.parametrize("fault", FAULTS, ids=FAULT_IDS)
 @pytest.mark.parametrize("pending", [1, 3])
-def test_words_end_in_storm_starters_numbers(cluster: LocalCluster, tmp_path: Path, pending: int, fault: tuple[Any, ...], failing: str) -> None:
+def test_words_end_in_storm_starters_numbers(
+    cluster: LocalCluster, tmp_path: Path, pending: int, fault: tuple[Any, ...], failing: str
+) -> None:
     journal = Journal(tmp_path / "journal")
     counts, buckets = words.open_stores(tmp_path / "store.db")
     spout = MemoryTransactionalSpout(words.DATA, Fields("word"), words.PARTITION_TAKE_PER_BATCH)
-    builder = TransactionalTopologyBuilder(f"words {FAULTS.index(fault)} {pending} {failing}", "spout", spout, 2)
+    builder = TransactionalTopologyBuilder(
+        f"words {FAULTS.index(fault)} {pending} {failing}", "spout", spout, 2
+    )
     count = FailingWordCount(counts, journal, fault if failing == "count" else ())
     builder.set_bolt("count", count, 5).fields_grouping("spout", Fields("word"))
     builder.set_bolt("bucketize", words.Bucketize()).none_grouping("count")

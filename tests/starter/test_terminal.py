@@ -1,5 +1,4 @@
-"""A program on a terminal: output at once, the line of a run during waits, and no output of Java.
-"""
+"""A program on a terminal: output at once, the line of a run during waits, and no output of Java."""
 
 from __future__ import annotations
 
@@ -18,7 +17,13 @@ def seen_on_a_terminal(program: Path) -> tuple[int, str]:
     """The exit code of ``program``, and all its output to its terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, program.name], cwd=program.parent, env=_environment(), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        [sys.executable, program.name],
+        cwd=program.parent,
+        env=_environment(),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
     )
     os.close(theirs)
     seen = b""
@@ -32,7 +37,9 @@ def seen_on_a_terminal(program: Path) -> tuple[int, str]:
     return process.wait(PATIENCE_S), seen.decode()
 
 
-def test_the_program_of_the_readme_reports_its_start_at_once_and_then_its_progress(tmp_path: Path) -> None:
+def test_the_program_of_the_readme_reports_its_start_at_once_and_then_its_progress(
+    tmp_path: Path,
+) -> None:
     (readme, *_) = snippets(ROOT / "README.md")
     (tmp_path / "words.py").write_text(readme.code)
     code, seen = seen_on_a_terminal(tmp_path / "words.py")
@@ -45,5 +52,7 @@ def test_the_program_of_the_readme_reports_its_start_at_once_and_then_its_progre
     assert "Java" not in seen
     assert "WARN" not in seen
     ends, result = lines[-3:-1]
-    assert ends.endswith("\x1b[Ktxtopo: words stopped: 2 transactions committed, 3 tuples, 0 replays; the next run begins at txid 3")
+    assert ends.endswith(
+        "\x1b[Ktxtopo: words stopped: 2 transactions committed, 3 tuples, 0 replays; the next run begins at txid 3"
+    )
     assert f"{result}\n" == readme.output

@@ -17,7 +17,9 @@ WORDS = Counter(word_count.LINES.read_text(encoding="utf-8").split())
 
 
 @pytest.mark.rule(17, 28)
-def test_the_word_count_is_a_plain_count_and_stays_one_when_it_is_run_again(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_the_word_count_is_a_plain_count_and_stays_one_when_it_is_run_again(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     store = word_count.open_store(tmp_path / "store.db")
     for _ in range(2):
         run_to_idle(cluster, word_count.make_topology(tmp_path / "store.db"), max_spout_pending=3)
@@ -25,9 +27,16 @@ def test_the_word_count_is_a_plain_count_and_stays_one_when_it_is_run_again(clus
 
 
 @pytest.mark.rule(23, 28)
-def test_counts_are_the_same_with_other_numbers_of_tasks_after_a_restart(cluster: LocalCluster, tmp_path: Path) -> None:
-    store, lines = word_count.open_store(tmp_path / "store.db"), word_count.LINES.read_text(encoding="utf-8").splitlines()
-    rows = MemoryTransactionalSpout({0: [(line,) for line in lines]}, Fields("line"), take_per_partition=1)
+def test_counts_are_the_same_with_other_numbers_of_tasks_after_a_restart(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    store, lines = (
+        word_count.open_store(tmp_path / "store.db"),
+        word_count.LINES.read_text(encoding="utf-8").splitlines(),
+    )
+    rows = MemoryTransactionalSpout(
+        {0: [(line,) for line in lines]}, Fields("line"), take_per_partition=1
+    )
     for tasks in (1, 3):
         builder = TransactionalTopologyBuilder("word count, other tasks", "lines", rows, tasks)
         builder.set_bolt("split", word_count.Split(), tasks).none_grouping("lines")

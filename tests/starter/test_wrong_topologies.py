@@ -54,7 +54,14 @@ sys.exit(cli.main())
 
 def txtopo(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command, run to its end."""
-    return subprocess.run([sys.executable, "-c", COMMAND, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", COMMAND, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
 
 
 def load(name: str) -> Any:
@@ -124,6 +131,11 @@ def test_the_command_line_finds_it_in_the_file(name: str) -> None:
 
 @pytest.mark.thorough
 def test_the_command_line_finds_nothing_in_the_corrected_twin() -> None:
-    answer = txtopo("test", "starter/wrong/unconditional_increment.py:corrected", "--seeds", "25", "-v")
+    answer = txtopo(
+        "test", "starter/wrong/unconditional_increment.py:corrected", "--seeds", "25", "-v"
+    )
     assert answer.returncode == 0, answer.stderr
-    assert re.match(r"unconditional-increment: 25 schedules of 3 transactions in .* faults, no violation\n", answer.stdout)
+    assert re.match(
+        r"unconditional-increment: 25 schedules of 3 transactions in .* faults, no violation\n",
+        answer.stdout,
+    )

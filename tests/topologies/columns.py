@@ -27,12 +27,17 @@ PAIRS: Streams = {"default": ("tx", "key", "value")}
 Schemas = Mapping[str, pa.Schema]
 
 
-def batch(names: Sequence[str], rows: Iterable[Sequence[Any]], schema: pa.Schema | None = None) -> pa.RecordBatch:
+def batch(
+    names: Sequence[str], rows: Iterable[Sequence[Any]], schema: pa.Schema | None = None
+) -> pa.RecordBatch:
     """Rows as a RecordBatch."""
     listed = list(rows)
     columns = [[row[i] for row in listed] for i in range(len(names))]
     if schema is not None:
-        return pa.RecordBatch.from_arrays([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
+        return pa.RecordBatch.from_arrays(
+            [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
+            schema=schema,
+        )
     return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=list(names))
 
 
@@ -41,7 +46,12 @@ def rows_of(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in batch.to_pylist()]
 
 
-def declare(declarer: OutputFieldsDeclarer, streams: Streams, schemas: Schemas | None = None, direct: bool = False) -> None:
+def declare(
+    declarer: OutputFieldsDeclarer,
+    streams: Streams,
+    schemas: Schemas | None = None,
+    direct: bool = False,
+) -> None:
     for stream, fields in streams.items():
         declarer.declare_stream(stream, Fields(fields), direct, (schemas or {}).get(stream))
 
@@ -52,10 +62,17 @@ class ColumnsSpout(BasePartitionedTransactionalSpout):
 
     emits_columns = True
 
-    def __init__(self, streams: Streams = PAIRS, schemas: Schemas | None = None, fresh: Mapping[int, Any] | None = None) -> None:
+    def __init__(
+        self,
+        streams: Streams = PAIRS,
+        schemas: Schemas | None = None,
+        fresh: Mapping[int, Any] | None = None,
+    ) -> None:
         self.streams, self.schemas, self.fresh = streams, schemas, dict(fresh or {})
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> PartitionedSpoutCoordinator:
         return NoCoordinator()
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> PartitionedSpoutEmitter:
@@ -69,24 +86,37 @@ class ColumnsEmitter(PartitionedSpoutEmitter):
     def __init__(self, spout: ColumnsSpout) -> None:
         self.spout = spout
 
-    def emit_partition_batch_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_partition_batch_new(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         fresh = self.spout.fresh.get(partition)
         if fresh is not None:
             self.emit_partition_batch(attempt, collector, partition, fresh)
         return fresh
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         for stream, emitted in metadata:
             names = self.spout.streams[stream][1:]
             if isinstance(emitted, dict):
                 collector.emit([attempt, *(emitted[name] for name in names)], stream)
             else:
-                collector.emit_batch(batch(names, emitted, (self.spout.schemas or {}).get(stream)), stream)
+                collector.emit_batch(
+                    batch(names, emitted, (self.spout.schemas or {}).get(stream)), stream
+                )
 
 
 class NotingArrowBolt(BaseArrowBatchBolt):
-    """Notes every call; ``on_batch(bolt, batch)`` and ``on_finish(bolt)`` are its further deeds.
-    """
+    """Notes every call; ``on_batch(bolt, batch)`` and ``on_finish(bolt)`` are its further deeds."""
 
     context: TopologyContext
     collector: BatchOutputCollector
@@ -99,17 +129,36 @@ class NotingArrowBolt(BaseArrowBatchBolt):
         streams: Streams = PAIRS,
         schemas: Schemas | None = None,
     ) -> None:
-        self.on_batch, self.on_finish, self.streams, self.schemas = on_batch, on_finish, streams, schemas
+        self.on_batch, self.on_finish, self.streams, self.schemas = (
+            on_batch,
+            on_finish,
+            streams,
+            schemas,
+        )
         self.kept: list[pa.RecordBatch] = []
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         note(context, "prepare")
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
         source = self.context.source
         assert source is not None
-        note(self.context, "execute_batch", source.component, source.task, source.stream, tuple(rows_of(batch)), tuple(map(str, batch.schema.types)))
+        note(
+            self.context,
+            "execute_batch",
+            source.component,
+            source.task,
+            source.stream,
+            tuple(rows_of(batch)),
+            tuple(map(str, batch.schema.types)),
+        )
         self.kept.append(batch)
         if self.on_batch is not None:
             self.on_batch(self, batch)

@@ -36,7 +36,13 @@ WORDS = [f"word{number}" for number in range(23)]
 class Split(BaseBatchBolt):
     """Emits each word of its part of the batch, with its number."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.collector, self.attempt = collector, attempt
         self.counts: Counter[str] = Counter()
 
@@ -54,7 +60,13 @@ class Split(BaseBatchBolt):
 class Count(BaseTransactionalBolt, ICommitter):
     """Sums up the batch; subclasses keep the sums."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.counts: Counter[str] = Counter()
 
@@ -116,7 +128,9 @@ def in_postgresql(id: str, texts: str, url: str) -> Any:
 
 def make(id: str, texts: str, count: Count, bytes_per_batch: int = 400) -> Any:
     """A topology that counts the words of ``texts``, two tasks for each component."""
-    builder = TransactionalTopologyBuilder(id, "spout", FileTransactionalSpout(texts, bytes_per_batch=bytes_per_batch, partitions=2), 2)
+    builder = TransactionalTopologyBuilder(
+        id, "spout", FileTransactionalSpout(texts, bytes_per_batch=bytes_per_batch, partitions=2), 2
+    )
     builder.set_bolt("split", Split(), 2).none_grouping("spout")
     builder.set_bolt("count", count, 2).fields_grouping("split", Fields("word"))
     return builder.build_topology()
@@ -129,7 +143,9 @@ def write_texts(directory: Path, lines: int) -> Counter[str]:
     for file in range(2):
         with (directory / f"{file}.txt").open("w") as text:
             for line in range(lines):
-                words = [WORDS[(line * line + 7 * number + file) % len(WORDS)] for number in range(12)]
+                words = [
+                    WORDS[(line * line + 7 * number + file) % len(WORDS)] for number in range(12)
+                ]
                 expected.update(words)
                 text.write(" ".join(words) + "\n")
     return expected

@@ -37,7 +37,9 @@ from txtopo import (
 from txtopo.stores import SqliteStore
 from txtopo.topology.graph import TopologyGraph
 
-DRIVING = "import sys; from tests.topologies import endless_words; endless_words.drive(*sys.argv[1:])"
+DRIVING = (
+    "import sys; from tests.topologies import endless_words; endless_words.drive(*sys.argv[1:])"
+)
 """A driver. Its arguments are the data directory, the life, and after how many transactions it ends
 by itself, if it does."""
 SESSION_TIMEOUT_S = 40.0
@@ -66,10 +68,14 @@ def open_store(data_dir: Path) -> SqliteStore:
 class Words(BaseTransactionalSpout):
     """Words without an end; the metadata of a batch is its txid."""
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> TransactionalSpoutCoordinator:
         return WordsCoordinator()
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> TransactionalSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> TransactionalSpoutEmitter:
         return WordsEmitter()
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -85,7 +91,9 @@ class WordsCoordinator(TransactionalSpoutCoordinator):
 
 
 class WordsEmitter(TransactionalSpoutEmitter):
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         for word in words_of(metadata):
             collector.emit([attempt, word])
 
@@ -96,7 +104,13 @@ class Count(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.counts = Counter({TRANSACTIONS: 1})
 

@@ -39,17 +39,29 @@ class Flood(BaseTransactionalSpout):
     """Every transaction is ``rows`` rows (key, ``row_bytes`` bytes); only txid ``huge`` has them
     all, the others have one. 0: every transaction is huge."""
 
-    def __init__(self, transactions: int, rows: int, row_bytes: int, huge: int = 0, file_bytes_max: int = 0) -> None:
-        self.transactions, self.rows, self.row_bytes, self.huge, self.file_bytes_max = transactions, rows, row_bytes, huge, file_bytes_max
+    def __init__(
+        self, transactions: int, rows: int, row_bytes: int, huge: int = 0, file_bytes_max: int = 0
+    ) -> None:
+        self.transactions, self.rows, self.row_bytes, self.huge, self.file_bytes_max = (
+            transactions,
+            rows,
+            row_bytes,
+            huge,
+            file_bytes_max,
+        )
 
     def rows_of(self, txid: int) -> int:
         """How many rows ``txid`` has."""
         return self.rows if self.huge in (0, txid) else 1
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> TransactionalSpoutCoordinator:
         return _FloodCoordinator(self, context)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> TransactionalSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> TransactionalSpoutEmitter:
         return _FloodEmitter(self, context)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -72,12 +84,19 @@ class _FloodEmitter(TransactionalSpoutEmitter):
     def __init__(self, spout: Flood, context: TopologyContext) -> None:
         self.spout, self.context = spout, context
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         size = self.spout.row_bytes
         if self.spout.file_bytes_max and self.spout.rows_of(metadata["txid"]) > 1:
             # A stand-in for a disk quota of this process: every file ends here.
-            resource.setrlimit(resource.RLIMIT_FSIZE, (self.spout.file_bytes_max, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-        for n in range(self.context.task_index, self.spout.rows_of(metadata["txid"]), self.context.num_tasks):
+            resource.setrlimit(
+                resource.RLIMIT_FSIZE,
+                (self.spout.file_bytes_max, resource.getrlimit(resource.RLIMIT_FSIZE)[1]),
+            )
+        for n in range(
+            self.context.task_index, self.spout.rows_of(metadata["txid"]), self.context.num_tasks
+        ):
             # Bytes of its own for each row: pickle stores a shared object only once.
             collector.emit([attempt, n % KEYS, n.to_bytes(4, "big") + bytes(max(0, size - 4))])
 
@@ -89,14 +108,22 @@ class Weigh(BaseBatchBolt):
     def __init__(self, journal: Journal, kill_at: tuple[int, int] | None, kills: int) -> None:
         self.journal, self.kill_at, self.kills = journal, kill_at, kills
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.collector, self.attempt = collector, attempt
         self.rows, self.bytes = 0, 0
 
     def execute(self, tup: Tuple) -> None:
         self.rows += 1
         self.bytes += len(tup["payload"])
-        if (self.attempt.txid, self.rows) == self.kill_at and self.journal.claim("killed", self.kills):
+        if (self.attempt.txid, self.rows) == self.kill_at and self.journal.claim(
+            "killed", self.kills
+        ):
             if _has_spilled():
                 self.journal.write("spilled")
             os.kill(os.getpid(), signal.SIGKILL)
@@ -124,7 +151,13 @@ class Total(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore, pause_s: float = 0.0, ballast_bytes: int = 0) -> None:
         self.store, self.pause_s, self.ballast_bytes = store, pause_s, ballast_bytes
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.rows, self.bytes = 0, 0
         self.ballast = os.urandom(self.ballast_bytes)
@@ -147,7 +180,13 @@ class Hoard(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore, journal: Journal) -> None:
         self.store, self.journal = store, journal
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.payloads: list[bytes] = []
 
@@ -156,9 +195,16 @@ class Hoard(BaseTransactionalBolt, ICommitter):
 
     def finish_batch(self) -> None:
         with self.store.transaction(self.context, self.attempt) as transaction:
-            transaction.update(f"transactions {self.context.task_index}", lambda old: (old or 0) + 1)
-            transaction.update(f"rows {self.context.task_index}", lambda old: (old or 0) + len(self.payloads))
-            transaction.update(f"bytes {self.context.task_index}", lambda old: (old or 0) + sum(map(len, self.payloads)))
+            transaction.update(
+                f"transactions {self.context.task_index}", lambda old: (old or 0) + 1
+            )
+            transaction.update(
+                f"rows {self.context.task_index}", lambda old: (old or 0) + len(self.payloads)
+            )
+            transaction.update(
+                f"bytes {self.context.task_index}",
+                lambda old: (old or 0) + sum(map(len, self.payloads)),
+            )
 
 
 class ManyKeys(BaseTransactionalBolt, ICommitter):
@@ -167,7 +213,13 @@ class ManyKeys(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.numbers: list[int] = []
 
@@ -181,12 +233,21 @@ class ManyKeys(BaseTransactionalBolt, ICommitter):
 
 
 def weighing(
-    id: str, directory: Path, flood: Flood, *, shuffled: bool, kill_at: tuple[int, int] | None = None, kills: int = 1, **total: Any
+    id: str,
+    directory: Path,
+    flood: Flood,
+    *,
+    shuffled: bool,
+    kill_at: tuple[int, int] | None = None,
+    kills: int = 1,
+    **total: Any,
 ) -> Any:
     """flood → weigh → total; with ``shuffled``, every row goes through a shuffle with fields
     grouping to one of three tasks."""
     builder = TransactionalTopologyBuilder(id, "flood", flood, 2 if shuffled else 1)
-    weigh = builder.set_bolt("weigh", Weigh(Journal(directory / "journal"), kill_at, kills), 3 if shuffled else 1)
+    weigh = builder.set_bolt(
+        "weigh", Weigh(Journal(directory / "journal"), kill_at, kills), 3 if shuffled else 1
+    )
     if shuffled:
         weigh.fields_grouping("flood", Fields("key"))
     else:

@@ -77,7 +77,9 @@ class Strikes:
         """User code is at ``point``: ``component task hook``."""
         self.journal.write(f"{point} {attempt} pid {executor_pid()}")
         for strike in self.strikes:
-            if (strike.point, strike.txid) == (point, attempt.txid) and self.journal.claim(f"struck {strike.point} {strike.action}"):
+            if (strike.point, strike.txid) == (point, attempt.txid) and self.journal.claim(
+                f"struck {strike.point} {strike.action}"
+            ):
                 _ACTIONS[strike.action](self.journal, point, attempt)
 
 
@@ -98,7 +100,11 @@ def _kill_executor_after_sibling(journal: Journal, point: str, attempt: Transact
 
 
 def _delete_shuffle_files(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
-    files = [file for directory in os.environ["SPARK_LOCAL_DIRS"].split(",") for file in Path(directory).rglob("shuffle_*")]
+    files = [
+        file
+        for directory in os.environ["SPARK_LOCAL_DIRS"].split(",")
+        for file in Path(directory).rglob("shuffle_*")
+    ]
     assert files, "there is no shuffle file to delete"
     for file in files:
         file.unlink()
@@ -113,7 +119,10 @@ def _wait_for_a_copy(journal: Journal, point: str, attempt: TransactionAttempt) 
     """Until a second computation of this task in the same attempt has come as far: Spark has
     speculated."""
     beginning = f"{point} {attempt} "
-    wait_until(lambda: sum(line.startswith(beginning) for line in journal.lines()) > 1, "a second copy of this task")
+    wait_until(
+        lambda: sum(line.startswith(beginning) for line in journal.lines()) > 1,
+        "a second copy of this task",
+    )
 
 
 def _stop_executor(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
@@ -124,22 +133,34 @@ def _stop_executor(journal: Journal, point: str, attempt: TransactionAttempt) ->
     _wait(journal, point, attempt)
 
 
-def _stop_executor_until_the_replay_waits(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
+def _stop_executor_until_the_replay_waits(
+    journal: Journal, point: str, attempt: TransactionAttempt
+) -> None:
     """No process can stop this process, nor hear of its end, until the driver has looked at it a
     few times, or the replay's commit has begun."""
     executor = executor_pid()
     os.kill(executor, signal.SIGSTOP)
     journal.write("stopped executor until the replay waits")
     try:
-        commits = tuple(f"keep {task} before {attempt.txid}:{attempt.attempt_id + 1} " for task in range(TASKS))
-        wait_until(lambda: journal.count(DRIVER_WAITS) > 2 or any(line.startswith(commits) for line in journal.lines()), "the replay")
+        commits = tuple(
+            f"keep {task} before {attempt.txid}:{attempt.attempt_id + 1} " for task in range(TASKS)
+        )
+        wait_until(
+            lambda: (
+                journal.count(DRIVER_WAITS) > 2
+                or any(line.startswith(commits) for line in journal.lines())
+            ),
+            "the replay",
+        )
     finally:
         os.kill(executor, signal.SIGCONT)
 
 
 def _die_beside_it(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
     """The other task of this job cannot be stopped; this task ends, and the job with it."""
-    wait_until(lambda: "stopped executor until the replay waits" in journal.lines(), "the other task")
+    wait_until(
+        lambda: "stopped executor until the replay waits" in journal.lines(), "the other task"
+    )
     os._exit(7)
 
 
@@ -162,10 +183,14 @@ class FreshSpout(BaseOpaquePartitionedTransactionalSpout):
     def __init__(self, strikes: Strikes, size: int, take: int) -> None:
         self.strikes, self.size, self.take = strikes, size, take
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> OpaquePartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> OpaquePartitionedSpoutCoordinator:
         return _FreshCoordinator(self, context)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> OpaquePartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> OpaquePartitionedSpoutEmitter:
         return _FreshEmitter(self)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -175,7 +200,9 @@ class FreshSpout(BaseOpaquePartitionedTransactionalSpout):
 class PlannedFreshSpout(FreshSpout):
     """Fixes positions beforehand; keys and tokens are fresh all the same."""
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> OpaquePartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> OpaquePartitionedSpoutCoordinator:
         return _PlanningFreshCoordinator(self, context)
 
 
@@ -194,7 +221,11 @@ class _PlanningFreshCoordinator(_FreshCoordinator):
 
     def plan_partition_batch(self, txid: int, partition: int, last_metadata: Any) -> Any:
         begin = 0 if last_metadata is None else last_metadata[1]
-        return None if begin >= self.spout.size else [begin, min(begin + self.spout.take, self.spout.size)]
+        return (
+            None
+            if begin >= self.spout.size
+            else [begin, min(begin + self.spout.take, self.spout.size)]
+        )
 
 
 class _FreshEmitter(OpaquePartitionedSpoutEmitter):
@@ -204,7 +235,13 @@ class _FreshEmitter(OpaquePartitionedSpoutEmitter):
     def num_partitions(self) -> int:
         return TASKS
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         begin = 0 if last_metadata is None else last_metadata[1]
         if begin >= self.spout.size:
             return None
@@ -212,7 +249,13 @@ class _FreshEmitter(OpaquePartitionedSpoutEmitter):
         self.emit_planned_partition_batch(attempt, collector, partition, metadata)
         return metadata
 
-    def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_planned_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         token = _token("numbers", partition)
         for n in range(*metadata):
             collector.emit([attempt, secrets.randbelow(1000), partition * 1000 + n, (token,)])
@@ -229,12 +272,20 @@ class Pass(BaseBatchBolt):
     def __init__(self, strikes: Strikes) -> None:
         self.strikes = strikes
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.token = _token("pass", context.task_index)
 
     def execute(self, tup: Tuple) -> None:
-        self.collector.emit([self.attempt, secrets.randbelow(1000), tup["n"], (*tup["tokens"], self.token)])
+        self.collector.emit(
+            [self.attempt, secrets.randbelow(1000), tup["n"], (*tup["tokens"], self.token)]
+        )
 
     def finish_batch(self) -> None:
         self.strikes.reach(f"pass {self.context.task_index} finish", self.attempt)
@@ -250,7 +301,13 @@ class Keep(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: SqliteStore, strikes: Strikes) -> None:
         self.store, self.strikes = store, strikes
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.numbers: list[int] = []
         self.tokens = {_token("keep", context.task_index)}
@@ -269,12 +326,18 @@ class Keep(BaseTransactionalBolt, ICommitter):
             with self.store.transaction(self.context, self.attempt) as transaction:
                 transaction.update(("by", txid, task, self.attempt.attempt_id), lambda old: True)
             with self.store.transaction(self.context, self.attempt) as transaction:
-                transaction.update(("numbers", txid, task), lambda old: [*(old or []), *sorted(self.numbers)])
-                transaction.update(("tokens", txid, task), lambda old: [*(old or []), *sorted(self.tokens)])
+                transaction.update(
+                    ("numbers", txid, task), lambda old: [*(old or []), *sorted(self.numbers)]
+                )
+                transaction.update(
+                    ("tokens", txid, task), lambda old: [*(old or []), *sorted(self.tokens)]
+                )
                 transaction.update(("total", 0, task), lambda old: (old or 0) + len(self.numbers))
                 self.strikes.reach(f"keep {task} inside", self.attempt)
         except Exception as error:
-            self.strikes.journal.write(f"keep {task} {self.attempt} was refused: {type(error).__name__}")
+            self.strikes.journal.write(
+                f"keep {task} {self.attempt} was refused: {type(error).__name__}"
+            )
             raise
         self.strikes.reach(f"keep {task} after", self.attempt)
 
@@ -293,14 +356,18 @@ class FreshTopology:
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.directory / "journal")
-        self.store = SqliteStore(self.directory / "kept.db", "kept", opaque=True, busy_timeout_s=PATIENCE_S)
+        self.store = SqliteStore(
+            self.directory / "kept.db", "kept", opaque=True, busy_timeout_s=PATIENCE_S
+        )
         # Under any name of the master in Spark, every executor is on this machine.
         vars(self.store)["local_only_reason"] = None
         strikes = Strikes(self.journal, self.strikes)
         spout = (PlannedFreshSpout if self.planned else FreshSpout)(strikes, self.size, self.take)
         builder = TransactionalTopologyBuilder(self.id, "numbers", spout, TASKS)
         builder.set_bolt("pass", Pass(strikes), TASKS).fields_grouping("numbers", Fields("key"))
-        builder.set_bolt("keep", Keep(self.store, strikes), TASKS).fields_grouping("pass", Fields("key"))
+        builder.set_bolt("keep", Keep(self.store, strikes), TASKS).fields_grouping(
+            "pass", Fields("key")
+        )
         self.topology = builder.build_topology()
 
     def lines(self, beginning: str) -> list[str]:
@@ -309,7 +376,9 @@ class FreshTopology:
 
     def pids(self, beginning: str) -> list[int]:
         """The executors named in those lines."""
-        return [int(line.rpartition(" pid ")[2]) for line in self.lines(beginning) if " pid " in line]
+        return [
+            int(line.rpartition(" pid ")[2]) for line in self.lines(beginning) if " pid " in line
+        ]
 
     def violations(self) -> list[str]:
         """Content of the store that no run may produce, in words; empty is good."""
@@ -331,11 +400,24 @@ class FreshTopology:
                 total += value
         for txid, seen in sorted(tokens.items()):
             places = Counter(token.partition("=")[0] for token in seen)
-            violations += [f"txid {txid} mixes {count} computations of {place}" for place, count in sorted(places.items()) if count > 1]
+            violations += [
+                f"txid {txid} mixes {count} computations of {place}"
+                for place, count in sorted(places.items())
+                if count > 1
+            ]
         expected = {partition * 1000 + n for partition in range(TASKS) for n in range(self.size)}
-        lost, doubled = sorted(expected - numbers.keys()), sorted(n for n, count in numbers.items() if count > 1)
-        violations += [f"txid {txid}, task {task} was written by {count} attempts" for (txid, task), count in sorted(writers.items()) if count > 1]
+        lost, doubled = (
+            sorted(expected - numbers.keys()),
+            sorted(n for n, count in numbers.items() if count > 1),
+        )
+        violations += [
+            f"txid {txid}, task {task} was written by {count} attempts"
+            for (txid, task), count in sorted(writers.items())
+            if count > 1
+        ]
         violations += [f"lost {lost}"] if lost else []
         violations += [f"counted twice {doubled}"] if doubled else []
-        violations += [f"the total is {total}, not {len(expected)}"] if total != len(expected) else []
+        violations += (
+            [f"the total is {total}, not {len(expected)}"] if total != len(expected) else []
+        )
         return violations

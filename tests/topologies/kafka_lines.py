@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import os
 
-from txtopo import BaseBasicBolt, BasicOutputCollector, Config, Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, Tuple
+from txtopo import (
+    BaseBasicBolt,
+    BasicOutputCollector,
+    Config,
+    Fields,
+    OutputFieldsDeclarer,
+    TransactionalTopologyBuilder,
+    Tuple,
+)
 from txtopo.connectors.kafka import KafkaSink, KafkaTransactionalSpout
 
 
@@ -24,9 +32,13 @@ class Number(BaseBasicBolt):
 
 
 SERVERS = os.environ["KAFKA_SERVERS"]
-spout = KafkaTransactionalSpout(SERVERS, os.environ["LINES_FROM"], 2_500, fields=("partition", "offset", "value"))
+spout = KafkaTransactionalSpout(
+    SERVERS, os.environ["LINES_FROM"], 2_500, fields=("partition", "offset", "value")
+)
 builder = TransactionalTopologyBuilder("kafka-demo", "lines", spout, 2)
 builder.set_bolt("number", Number(), 2).none_grouping("lines")
-builder.set_bolt("write", KafkaSink(SERVERS, os.environ["LINES_TO"], partition="partition"), 2).fields_grouping("number", Fields("partition"))
+builder.set_bolt(
+    "write", KafkaSink(SERVERS, os.environ["LINES_TO"], partition="partition"), 2
+).fields_grouping("number", Fields("partition"))
 topology = builder.build_topology()
 conf = Config(max_spout_pending=3, message_timeout_s=120)

@@ -31,14 +31,18 @@ class Collected(bolt.BatchOutputCollector):
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         self.values.append(tuple(values))
 
-    def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+    def emit_direct(
+        self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM
+    ) -> None:
         raise AssertionError("a sink emits to no task")
 
 
 class Sales:
     """A topic of a broker, and a topology that writes to it: texts, each with a key."""
 
-    def __init__(self, kafka: KafkaServer, partitions: int = 1, topology_id: str = "", **settings: str) -> None:
+    def __init__(
+        self, kafka: KafkaServer, partitions: int = 1, topology_id: str = "", **settings: str
+    ) -> None:
         self.kafka = kafka
         self.topic = kafka.new_topic(f"sales-{uuid.uuid4().hex[:8]}", partitions, **settings)
         self.topology_id = topology_id or f"shop{next(_numbers)}-{uuid.uuid4().hex[:6]}"
@@ -60,40 +64,71 @@ class Sales:
 
     @property
     def records(self) -> list[Record]:
-        """The committed auxiliary records, task by task, oldest first, when no transaction is open.
-        """
+        """The committed auxiliary records, task by task, oldest first, when no transaction is open."""
         self.kafka.wait_until_settled(self.auxiliary_topic)
-        return [decoded(self.auxiliary_topic, record.value) for record in self.kafka.read(self.auxiliary_topic)]
+        return [
+            decoded(self.auxiliary_topic, record.value)
+            for record in self.kafka.read(self.auxiliary_topic)
+        ]
 
-    def task(self, process: WorkerProcess, task: int = 0, tasks: int = 2, **context: Any) -> TopologyContext:
+    def task(
+        self, process: WorkerProcess, task: int = 0, tasks: int = 2, **context: Any
+    ) -> TopologyContext:
         """The context of a task of the sink's component."""
         on_failure = context.pop("on_failure", None)
-        opened = process.task(COMPONENT, task, num_tasks=tasks, **{"topology_id": self.topology_id, **context})
+        opened = process.task(
+            COMPONENT, task, num_tasks=tasks, **{"topology_id": self.topology_id, **context}
+        )
         opened.on_failure = on_failure or opened.on_failure
         return opened
 
     def prepared(
-        self, process: WorkerProcess, txid: int, attempt: int, values: Iterable[Any] = (), task: int = 0, tasks: int = 2,
-        sink: KafkaSink | None = None, **context: Any,
-    ) -> KafkaSink:  # fmt: skip
+        self,
+        process: WorkerProcess,
+        txid: int,
+        attempt: int,
+        values: Iterable[Any] = (),
+        task: int = 0,
+        tasks: int = 2,
+        sink: KafkaSink | None = None,
+        **context: Any,
+    ) -> KafkaSink:
         """A task of an attempt that has executed its tuples."""
         sink = sink or self.sink()
         tried = TransactionAttempt(txid, attempt)
-        sink.prepare(TopologyConf({}), self.task(process, task, tasks, **context), Collected(), tried)
+        sink.prepare(
+            TopologyConf({}), self.task(process, task, tasks, **context), Collected(), tried
+        )
         source = TupleSource("spout", 0, DEFAULT_STREAM, FIELDS)
         for value in values:
             sink.execute(Tuple((tried, "k", value), source))
         return sink
 
-    def write(self, process: WorkerProcess, txid: int, attempt: int, values: Iterable[Any] = (), task: int = 0, tasks: int = 2, **more: Any) -> int:
+    def write(
+        self,
+        process: WorkerProcess,
+        txid: int,
+        attempt: int,
+        values: Iterable[Any] = (),
+        task: int = 0,
+        tasks: int = 2,
+        **more: Any,
+    ) -> int:
         """A whole task; the number of rows that it emits."""
         return finish(self.prepared(process, txid, attempt, values, task, tasks, **more))
 
-    def write_rows(self, process: WorkerProcess, txid: int, rows: Iterable[tuple[Any, Any]], sink: KafkaSink) -> int:
+    def write_rows(
+        self, process: WorkerProcess, txid: int, rows: Iterable[tuple[Any, Any]], sink: KafkaSink
+    ) -> int:
         """A whole task that is the only one, of rows of both fields."""
         sink = self.prepared(process, txid, 0, (), 0, 1, sink)
         for row in rows:
-            sink.execute(Tuple((TransactionAttempt(txid, 0), *row), TupleSource("spout", 0, DEFAULT_STREAM, FIELDS)))
+            sink.execute(
+                Tuple(
+                    (TransactionAttempt(txid, 0), *row),
+                    TupleSource("spout", 0, DEFAULT_STREAM, FIELDS),
+                )
+            )
         return finish(sink)
 
     def known(self, txid: int, attempt: int, tasks: int) -> Mapping[str, TransactionAttempt]:

@@ -14,10 +14,17 @@ class Frame:
     """A micro-batch, as far as a sink looks at it. ``checkpoint`` is the id Spark gives to a
     query's checkpoint."""
 
-    def __init__(self, rows: Iterable[tuple[Any, ...]], checkpoint: str | None = "first", columns: Iterable[str] = ("id", "cents")) -> None:
+    def __init__(
+        self,
+        rows: Iterable[tuple[Any, ...]],
+        checkpoint: str | None = "first",
+        columns: Iterable[str] = ("id", "cents"),
+    ) -> None:
         self.columns, self._rows = list(columns), list(rows)
         properties = {streaming.QUERY_PROPERTY: checkpoint}
-        self.sparkSession = SimpleNamespace(sparkContext=SimpleNamespace(getLocalProperty=properties.get))
+        self.sparkSession = SimpleNamespace(
+            sparkContext=SimpleNamespace(getLocalProperty=properties.get)
+        )
 
     def toLocalIterator(self) -> Iterator[tuple[Any, ...]]:
         return iter(self._rows)
@@ -29,7 +36,13 @@ class Row(tuple[Any, ...]):
     __fields__ = ("id", "cents")
 
 
-def part(writer: ForeachWriter, partition: int, epoch: int, rows: Iterable[tuple[Any, ...]], error: Exception | None = None) -> None:
+def part(
+    writer: ForeachWriter,
+    partition: int,
+    epoch: int,
+    rows: Iterable[tuple[Any, ...]],
+    error: Exception | None = None,
+) -> None:
     """One partition of an epoch, as Spark runs it."""
     assert writer.open(partition, epoch)
     for row in rows:

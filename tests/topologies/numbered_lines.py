@@ -50,7 +50,13 @@ class Putting(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.numbers: dict[str, int] = {}
 
@@ -64,7 +70,9 @@ class Putting(BaseTransactionalBolt, ICommitter):
 
 def topology(bolt: Any, is_wrong: bool = False, is_opaque: bool = False) -> TopologyGraph:
     """``bolt`` writes the numbered words."""
-    spout = (OpaqueMemoryTransactionalSpout if is_opaque else MemoryTransactionalSpout)(LINES, ["word"], 1)
+    spout = (OpaqueMemoryTransactionalSpout if is_opaque else MemoryTransactionalSpout)(
+        LINES, ["word"], 1
+    )
     builder = TransactionalTopologyBuilder("lines", "spout", spout)
     builder.set_bolt("number", Numbering(is_wrong), 2).fields_grouping("spout", ["word"])
     builder.set_bolt("write", bolt, 2).fields_grouping("number", ["word"])

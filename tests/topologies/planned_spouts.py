@@ -37,7 +37,15 @@ class Collected(BatchOutputCollector):
 
 
 def task_context(component_id: str = "spout") -> TopologyContext:
-    return TopologyContext("topology", "generation", component_id, 0, {component_id: 1}, "processing", lambda name, factory: factory())
+    return TopologyContext(
+        "topology",
+        "generation",
+        component_id,
+        0,
+        {component_id: 1},
+        "processing",
+        lambda name, factory: factory(),
+    )
 
 
 class Drive:
@@ -45,7 +53,9 @@ class Drive:
     survive from run to run."""
 
     def __init__(
-        self, subject: spout.IPartitionedTransactionalSpout | spout.IOpaquePartitionedTransactionalSpout, positions: dict[int, Any] | None = None
+        self,
+        subject: spout.IPartitionedTransactionalSpout | spout.IOpaquePartitionedTransactionalSpout,
+        positions: dict[int, Any] | None = None,
     ) -> None:
         self.template = pickling.dumps(subject)
         self.positions: dict[int, Any] = dict(positions or {})
@@ -58,9 +68,16 @@ class Drive:
         """The next batch, through JSON as in ZooKeeper; the position moves on only where there is
         progress (R21)."""
         partitions = self.coordinator.num_partitions()
-        plan = {int(key): value for key, value in json.loads(json.dumps(self.coordinator.plan_batch(len(self.plans) + 1, self.positions))).items()}
+        plan = {
+            int(key): value
+            for key, value in json.loads(
+                json.dumps(self.coordinator.plan_batch(len(self.plans) + 1, self.positions))
+            ).items()
+        }
         assert sorted(plan) == list(range(partitions))
-        self.positions.update({partition: metadata for partition, metadata in plan.items() if metadata is not None})
+        self.positions.update(
+            {partition: metadata for partition, metadata in plan.items() if metadata is not None}
+        )
         self.plans.append(plan)
         return plan
 

@@ -74,7 +74,12 @@ def note(context: TopologyContext, hook: str, *details: Any) -> None:
     if journal is not None:
         journal.append(noted)
     else:
-        with contextlib.suppress(FileNotFoundError), os.fdopen(os.open(journal_file(context.topology_id), os.O_WRONLY | os.O_APPEND), "a") as file:
+        with (
+            contextlib.suppress(FileNotFoundError),
+            os.fdopen(
+                os.open(journal_file(context.topology_id), os.O_WRONLY | os.O_APPEND), "a"
+            ) as file,
+        ):
             file.write(json.dumps(noted) + "\n")
 
 
@@ -110,10 +115,21 @@ class NotingBolt(BaseBatchBolt):
         on_prepare: Callable[[Any], None] | None = None,
         streams: Streams = VALUE,
     ) -> None:
-        self.on_execute, self.on_finish, self.on_prepare, self.streams = on_execute, on_finish, on_prepare, streams
+        self.on_execute, self.on_finish, self.on_prepare, self.streams = (
+            on_execute,
+            on_finish,
+            on_prepare,
+            streams,
+        )
         self.seen: list[Any] = []
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.conf, self.context, self.collector, self.attempt = conf, context, collector, attempt
         note(context, "prepare")
         if self.on_prepare is not None:
@@ -147,7 +163,11 @@ class NotingBasicBolt(BaseBasicBolt):
 
     context: TopologyContext
 
-    def __init__(self, on_execute: Callable[[Any, Tuple, BasicOutputCollector], None] | None = None, streams: Streams = VALUE) -> None:
+    def __init__(
+        self,
+        on_execute: Callable[[Any, Tuple, BasicOutputCollector], None] | None = None,
+        streams: Streams = VALUE,
+    ) -> None:
         self.on_execute, self.streams = on_execute, streams
 
     def prepare(self, conf: TopologyConf, context: TopologyContext) -> None:
@@ -190,7 +210,9 @@ class RowsSpout(BasePartitionedTransactionalSpout):
     def __init__(self, fresh: Mapping[int, Any] | None = None, streams: Streams = VALUE) -> None:
         self.fresh, self.streams = dict(fresh or {}), streams
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> PartitionedSpoutCoordinator:
         return NoCoordinator()
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> PartitionedSpoutEmitter:
@@ -205,14 +227,26 @@ class RowsEmitter(PartitionedSpoutEmitter):
     def __init__(self, spout: RowsSpout, context: TopologyContext) -> None:
         self.spout, self.context = spout, context
 
-    def emit_partition_batch_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_partition_batch_new(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         note(self.context, "emit_partition_batch_new", partition, last_metadata)
         fresh = self.spout.fresh.get(partition)
         for stream, values in fresh or ():
             collector.emit([attempt, *values], stream)
         return fresh
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         note(self.context, "emit_partition_batch", partition, metadata)
         for stream, values in metadata:
             collector.emit([attempt, *values], stream)
@@ -230,7 +264,9 @@ def builder(spout: Any = None, parallelism: int = 1) -> TransactionalTopologyBui
     """A builder of a topology with an id of its own and the spout ``"spout"``."""
     id = f"topology-{next(_ids)}"
     journals[id] = []
-    return TransactionalTopologyBuilder(id, "spout", RowsSpout() if spout is None else spout, parallelism)
+    return TransactionalTopologyBuilder(
+        id, "spout", RowsSpout() if spout is None else spout, parallelism
+    )
 
 
 @dataclass
@@ -245,11 +281,19 @@ class Ran:
 
     def of(self, component: str, task: int | None = None) -> list[tuple[str, str]]:
         """(phase, hook) of the calls of ``component``, in order."""
-        return [(event.phase, event.hook) for event in self.events if event.component == component and task in (None, event.task)]
+        return [
+            (event.phase, event.hook)
+            for event in self.events
+            if event.component == component and task in (None, event.task)
+        ]
 
     def executed(self, component: str, task: int | None = None) -> list[Any]:
         """The first value after the attempt in each tuple that ``component`` executed, in order."""
-        return [e.details[3][0] for e in self.events if e.component == component and e.hook == "execute" and task in (None, e.task)]
+        return [
+            e.details[3][0]
+            for e in self.events
+            if e.component == component and e.hook == "execute" and task in (None, e.task)
+        ]
 
 
 class InProcessTopology:
@@ -264,7 +308,9 @@ class InProcessTopology:
         conf: Mapping[str, Any] | None = None,
     ) -> None:
         self.graph = graph
-        self.worker = WorkerRun(Run(f"run-{next(_ids)}", graph, cores, conf or {}, "generation", limits=limits))
+        self.worker = WorkerRun(
+            Run(f"run-{next(_ids)}", graph, cores, conf or {}, "generation", limits=limits)
+        )
         self.plan = self.worker.plan(graph.task_counts)
         self.jobs = InProcessJobs(self.worker, rng)
 
@@ -274,9 +320,17 @@ class InProcessTopology:
     def __exit__(self, *raised: object) -> None:
         wire.forget_classes(self.worker.run.token)
 
-    def job(self, part: Part, attempt: TransactionAttempt = FIRST, batch: Batch | None = None, **more: Any) -> Job:
+    def job(
+        self,
+        part: Part,
+        attempt: TransactionAttempt = FIRST,
+        batch: Batch | None = None,
+        **more: Any,
+    ) -> Job:
         """A job of this topology."""
-        return Job(self.worker.run.token, part, attempt, self.graph.task_counts, batch=batch, **more)
+        return Job(
+            self.worker.run.token, part, attempt, self.graph.task_counts, batch=batch, **more
+        )
 
     def run(self, batch: Batch, attempt: TransactionAttempt = FIRST, straight: bool = False) -> Ran:
         """All jobs of one attempt, or all of it ``straight`` in one; an emission job first where
@@ -285,7 +339,11 @@ class InProcessTopology:
         journal.clear()
         ran = Ran(journal)
         seeds: list[Frame] = []
-        parts: list[tuple[Part, Batch | None]] = [("processing", batch), ("late", None), ("commit", None)]
+        parts: list[tuple[Part, Batch | None]] = [
+            ("processing", batch),
+            ("late", None),
+            ("commit", None),
+        ]
         if straight:
             parts = [("straight", batch)]
         elif batch.mode == "new":
@@ -295,9 +353,13 @@ class InProcessTopology:
                 continue
             if part == "commit" and not self.plan.commit:
                 continue
-            ran.reports[part], seeds = self.jobs.run(self.job(part, attempt, of_part, cores=1 if straight else None), seeds)
+            ran.reports[part], seeds = self.jobs.run(
+                self.job(part, attempt, of_part, cores=1 if straight else None), seeds
+            )
             ran.frames[part] = seeds
-            ran.failure = next((report.failure for report in ran.reports[part] if report.failure is not None), None)
+            ran.failure = next(
+                (report.failure for report in ran.reports[part] if report.failure is not None), None
+            )
             if ran.failure is not None:
                 ran.failed_in = part
                 break
@@ -310,7 +372,12 @@ def planned(partitions: Mapping[int, Any]) -> Batch:
     return Batch("planned", partitions=dict(partitions), num_partitions=len(partitions))
 
 
-def run_once(graph: TopologyGraph, partitions: Mapping[int, Any], attempt: TransactionAttempt = FIRST, **how: Any) -> Ran:
+def run_once(
+    graph: TopologyGraph,
+    partitions: Mapping[int, Any],
+    attempt: TransactionAttempt = FIRST,
+    **how: Any,
+) -> Ran:
     """An attempt of a planned batch."""
     with InProcessTopology(graph, **how) as topology:
         return topology.run(planned(partitions), attempt)

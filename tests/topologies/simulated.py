@@ -62,20 +62,30 @@ class Source:
     def __init__(self, sizes: list[int], take: int, varies: bool = False) -> None:
         self.sizes, self.take, self.varies = sizes, take, varies
 
-    def next_range(self, partition: int, last: Any, attempt: TransactionAttempt | None = None) -> Any:
+    def next_range(
+        self, partition: int, last: Any, attempt: TransactionAttempt | None = None
+    ) -> Any:
         """[first row, end), ``None`` if there is nothing."""
         begin = 0 if last is None else last[1]
         take = self.take
         if self.varies and attempt is not None:
             take = max(1, take + (attempt.attempt_id + attempt.txid) % 3 - 1)
-        return None if begin >= self.sizes[partition] else [begin, min(begin + take, self.sizes[partition])]
+        return (
+            None
+            if begin >= self.sizes[partition]
+            else [begin, min(begin + take, self.sizes[partition])]
+        )
 
     def is_ready(self, last: Mapping[int, Any] | None) -> bool:
         """Whether any partition has rows after ``last``."""
-        return any(self.next_range(p, (last or {}).get(p)) is not None for p in range(len(self.sizes)))
+        return any(
+            self.next_range(p, (last or {}).get(p)) is not None for p in range(len(self.sizes))
+        )
 
 
-def emit_range(attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+def emit_range(
+    attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any
+) -> None:
     for n in range(*metadata):
         collector.emit([attempt, *row(partition, n)])
 
@@ -91,7 +101,9 @@ class PlainSpout(Declares, BaseTransactionalSpout):
     def __init__(self, source: Source) -> None:
         self.source = source
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> TransactionalSpoutCoordinator:
         return PlainCoordinator(self.source, context)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> CommitterSpoutEmitter:
@@ -104,7 +116,9 @@ class CommitterSpout(Declares, BaseCommitterTransactionalSpout):
     def __init__(self, source: Source) -> None:
         self.source = source
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> TransactionalSpoutCoordinator:
         return PlainCoordinator(self.source, context)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> CommitterSpoutEmitter:
@@ -121,20 +135,26 @@ class PlainCoordinator(TransactionalSpoutCoordinator):
 
     def initialize_transaction(self, txid: int, prev_metadata: Any) -> Any:
         last = prev_metadata or [[0, 0]] * len(self.source.sizes)
-        return [self.source.next_range(p, last[p]) or [last[p][1], last[p][1]] for p in range(len(last))]
+        return [
+            self.source.next_range(p, last[p]) or [last[p][1], last[p][1]] for p in range(len(last))
+        ]
 
 
 class PlainEmitter(CommitterSpoutEmitter):
     def __init__(self, context: TopologyContext) -> None:
         self.context = context
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         self.attempt = attempt
         for partition in range(self.context.task_index, len(metadata), self.context.num_tasks):
             emit_range(attempt, collector, partition, metadata[partition])
 
     def commit(self, attempt: TransactionAttempt) -> None:
-        assert (attempt, self.context.phase) == (self.attempt, "commit"), "the emission that is used is the one that is committed"
+        assert (attempt, self.context.phase) == (self.attempt, "commit"), (
+            "the emission that is used is the one that is committed"
+        )
 
 
 class PartitionedSpout(Declares, BasePartitionedTransactionalSpout):
@@ -143,8 +163,14 @@ class PartitionedSpout(Declares, BasePartitionedTransactionalSpout):
     def __init__(self, source: Source, planned: bool) -> None:
         self.source, self.planned = source, planned
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
-        return PlanningCoordinator(self.source, context) if self.planned else AskingCoordinator(self.source, context)
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> PartitionedSpoutCoordinator:
+        return (
+            PlanningCoordinator(self.source, context)
+            if self.planned
+            else AskingCoordinator(self.source, context)
+        )
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> PartitionedSpoutEmitter:
         return PartitionEmitter(self.source)
@@ -170,14 +196,26 @@ class PartitionEmitter(PartitionedSpoutEmitter):
     def __init__(self, source: Source) -> None:
         self.source = source
 
-    def emit_partition_batch_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_partition_batch_new(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         # Metadata that comes from emitting may differ until the seal.
         metadata = self.source.next_range(partition, last_metadata)
         if metadata is not None:
             emit_range(attempt, collector, partition, metadata)
         return metadata
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         emit_range(attempt, collector, partition, metadata)
 
 
@@ -187,10 +225,18 @@ class OpaqueSpout(Declares, BaseOpaquePartitionedTransactionalSpout):
     def __init__(self, source: Source, planned: bool) -> None:
         self.source, self.planned = source, planned
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> OpaquePartitionedSpoutCoordinator:
-        return OpaquePlanner(self.source, context) if self.planned else OpaqueAsker(self.source, context)
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> OpaquePartitionedSpoutCoordinator:
+        return (
+            OpaquePlanner(self.source, context)
+            if self.planned
+            else OpaqueAsker(self.source, context)
+        )
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> OpaquePartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> OpaquePartitionedSpoutEmitter:
         return OpaqueEmitter(self.source)
 
 
@@ -209,7 +255,9 @@ class OpaquePlanner(OpaqueAsker):
 
     def plan_partition_batch(self, txid: int, partition: int, last_metadata: Any) -> Any:
         self.plans += 1
-        return self.source.next_range(partition, last_metadata, TransactionAttempt(txid, self.plans))
+        return self.source.next_range(
+            partition, last_metadata, TransactionAttempt(txid, self.plans)
+        )
 
 
 class OpaqueEmitter(OpaquePartitionedSpoutEmitter):
@@ -219,13 +267,25 @@ class OpaqueEmitter(OpaquePartitionedSpoutEmitter):
     def num_partitions(self) -> int:
         return len(self.source.sizes)
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         metadata = self.source.next_range(partition, last_metadata, attempt)
         if metadata is not None:
             emit_range(attempt, collector, partition, metadata)
         return metadata
 
-    def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_planned_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         emit_range(attempt, collector, partition, metadata)
 
 
@@ -243,7 +303,13 @@ def spout(kind: str, sizes: list[int], take: int) -> Any:
 
 
 class Bolt(Declares, BaseBatchBolt):
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.sums: Counter[str] = Counter()
 
@@ -309,16 +375,30 @@ def generated(number: int, tasks_matter: bool = True) -> TopologyGraph:
     kind = SPOUTS[number % len(SPOUTS)]
     sizes = [rng.randrange(1, 4) for _ in range(rng.randrange(1, 3))]
     spout_of_kind = spout(kind, sizes, rng.randrange(1, 3))
-    builder = TransactionalTopologyBuilder(f"generated-{number}", "spout", spout_of_kind, rng.randrange(1, 3))
+    builder = TransactionalTopologyBuilder(
+        f"generated-{number}", "spout", spout_of_kind, rng.randrange(1, 3)
+    )
     known, held = ["spout"], set[str]()
     for i in range(rng.randrange(1, 4)):
         id = f"bolt-{i}"
         sources = rng.sample(known, k=min(len(known), rng.choice((1, 1, 2))))
         is_held = bool(held & {*sources})
-        kinds = ["committer", "committer", "eager", *(["store"] if is_held else []), "pass", "sum", "double"]
+        kinds = [
+            "committer",
+            "committer",
+            "eager",
+            *(["store"] if is_held else []),
+            "pass",
+            "sum",
+            "double",
+        ]
         role = "committer" if i == 0 and rng.random() < 0.5 else rng.choice(kinds)
         store = SqliteStore(NOWHERE, f"table_{i}", opaque="opaque" in kind)
-        writers: dict[str, Any] = {"committer": Committer(store), "eager": EagerCommitter(store), "store": Store(store)}
+        writers: dict[str, Any] = {
+            "committer": Committer(store),
+            "eager": EagerCommitter(store),
+            "store": Store(store),
+        }
         bolts = {**writers, "pass": Pass(), "sum": Sum(), "double": Double()}
         declarer = builder.set_bolt(id, bolts[role], rng.choice((1, 1, 2, 3)))
         writes = role in writers

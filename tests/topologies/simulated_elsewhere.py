@@ -1,5 +1,4 @@
-"""Topologies for ``txtopo test`` as a command, in other processes too: named after their verdicts.
-"""
+"""Topologies for ``txtopo test`` as a command, in other processes too: named after their verdicts."""
 
 from __future__ import annotations
 

@@ -65,7 +65,13 @@ class Shop:
 
         url = sa.make_url(self.address)
         settings = "SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES'), default_storage_engine = InnoDB"
-        place = {"host": url.host, "port": url.port, "user": url.username, "database": url.database, "ssl_disabled": True}
+        place = {
+            "host": url.host,
+            "port": url.port,
+            "user": url.username,
+            "database": url.database,
+            "ssl_disabled": True,
+        }
         raw = pymysql.connect(**place, autocommit=True, init_command=settings)
         with contextlib.closing(raw), raw.cursor() as cursor:
             cursor.execute(statement.replace("?", "%s"), values or None)
@@ -73,9 +79,13 @@ class Shop:
 
     def empty(self) -> None:
         """Remove every table, of any maker."""
-        select = "SELECT table_name FROM information_schema.tables WHERE table_schema = CURRENT_SCHEMA()"
+        select = (
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = CURRENT_SCHEMA()"
+        )
         if "://" not in self.address:
-            select = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+            select = (
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+            )
         elif self.address.startswith("mysql"):
             select = select.replace("CURRENT_SCHEMA", "DATABASE")
         for (table,) in self.execute(select):
@@ -96,7 +106,12 @@ class Shop:
 
 def cases(kinds: Iterable[str]) -> list[tuple[str, str]]:
     """Every database with each of ``kinds`` that there is in it."""
-    return [(backend, kind) for backend in BACKENDS for kind in kinds if kind != "undo log" or backend in UNDOING]
+    return [
+        (backend, kind)
+        for backend in BACKENDS
+        for kind in kinds
+        if kind != "undo log" or backend in UNDOING
+    ]
 
 
 def shop(backend: str, directory: Path, layout: str | None = SALES) -> Shop:
@@ -111,9 +126,31 @@ def shop(backend: str, directory: Path, layout: str | None = SALES) -> Shop:
     return Shop(postgres.running_server().schema_url(schema), layout)
 
 
-def write(sink: SqlSink, context: TopologyContext, txid: int, attempt: int, rows: Iterable[tuple[Any, Any]] = ()) -> bool:
+def write(
+    sink: SqlSink,
+    context: TopologyContext,
+    txid: int,
+    attempt: int,
+    rows: Iterable[tuple[Any, Any]] = (),
+) -> bool:
     """A task of an attempt writes ``rows``; False if they were stored before."""
-    return sink.ledger.apply(context, TransactionAttempt(txid, attempt), ("id", "cents"), list(rows))
+    return sink.ledger.apply(
+        context, TransactionAttempt(txid, attempt), ("id", "cents"), list(rows)
+    )
 
 
-__all__ = ["BACKENDS", "KINDS", "LOOSE", "OPAQUE", "SALES", "TRANSACTIONAL", "UNDOING", "UPSERT", "Shop", "WorkerProcess", "cases", "shop", "write"]
+__all__ = [
+    "BACKENDS",
+    "KINDS",
+    "LOOSE",
+    "OPAQUE",
+    "SALES",
+    "TRANSACTIONAL",
+    "UNDOING",
+    "UPSERT",
+    "Shop",
+    "WorkerProcess",
+    "cases",
+    "shop",
+    "write",
+]

@@ -17,7 +17,14 @@ from typing import Any
 
 from tests.topologies.sinks import KINDS, LOOSE, SALES, Shop
 from tests.topologies.step_spouts import SPOUTS, Source
-from txtopo import BaseBasicBolt, BasicOutputCollector, Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, Tuple
+from txtopo import (
+    BaseBasicBolt,
+    BasicOutputCollector,
+    Fields,
+    OutputFieldsDeclarer,
+    TransactionalTopologyBuilder,
+    Tuple,
+)
 from txtopo.connectors.sql import SqlSink
 
 
@@ -45,8 +52,12 @@ class Writing:
 
     def prepare(self, addresses: dict[str, str]) -> None:
         """Make the tables."""
-        self.shop(addresses).execute(SALES.replace("CHECK (cents >= 0)", "") if KINDS[self.sink].get("key") else LOOSE)
-        self.shop(addresses).execute('CREATE TABLE told (txid INTEGER, "rows" INTEGER, written_by TEXT)')
+        self.shop(addresses).execute(
+            SALES.replace("CHECK (cents >= 0)", "") if KINDS[self.sink].get("key") else LOOSE
+        )
+        self.shop(addresses).execute(
+            'CREATE TABLE told (txid INTEGER, "rows" INTEGER, written_by TEXT)'
+        )
 
 
 WRITING = (
@@ -80,14 +91,20 @@ class Total(BaseBasicBolt):
         declarer.declare(Fields("tx", "txid", "rows"))
 
 
-def make_topology(writing: Writing, directory: Path, addresses: dict[str, str], size: int, life: int) -> Any:
+def make_topology(
+    writing: Writing, directory: Path, addresses: dict[str, str], size: int, life: int
+) -> Any:
     """The topology ``writing`` in life ``life``."""
     shop, opaque = writing.shop(addresses), writing.spout.startswith("opaque")
     source = Source(directory / f"journal-{writing.name}", size, life)
     told = SqlSink(shop.address, "told", ["txid", "rows"], mark="written_by", opaque=opaque)
-    builder = TransactionalTopologyBuilder(writing.topology_id, "numbers", SPOUTS[writing.spout](source), 2)
+    builder = TransactionalTopologyBuilder(
+        writing.topology_id, "numbers", SPOUTS[writing.spout](source), 2
+    )
     builder.set_bolt("note", Note(), 2).shuffle_grouping("numbers")
-    builder.set_bolt("write", shop.sink(writing.sink), 2 + life % 3).fields_grouping("note", Fields("id"))
+    builder.set_bolt("write", shop.sink(writing.sink), 2 + life % 3).fields_grouping(
+        "note", Fields("id")
+    )
     builder.set_bolt("total", Total()).global_grouping("write")
     builder.set_bolt("told", told).global_grouping("total")
     return builder.build_topology()

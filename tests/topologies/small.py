@@ -64,7 +64,9 @@ class Trouble:
 
     def reach(self, hook: str, attempt: TransactionAttempt) -> None:
         """Called in each hook."""
-        if (hook, attempt.txid) != (self.hook, self.txid) or not Journal(self.journal.with_suffix(".claims")).claim(f"{self.kind} in {hook}"):
+        if (hook, attempt.txid) != (self.hook, self.txid) or not Journal(
+            self.journal.with_suffix(".claims")
+        ).claim(f"{self.kind} in {hook}"):
             return
         if self.kind == "failed":
             raise FailedException(f"told to fail in {hook}")
@@ -76,13 +78,17 @@ class Trouble:
             wait_until(self._next_two_have_executed, "the next two transactions to be processed")
 
     def _next_two_have_executed(self) -> bool:
-        return {self.txid + 1, self.txid + 2} <= {line.txid for line in History(self.journal).lines if line.what == "executed"}
+        return {self.txid + 1, self.txid + 2} <= {
+            line.txid for line in History(self.journal).lines if line.what == "executed"
+        }
 
 
 class TracedKeep(Keep):
     """Notes where it is prepared, executes and finishes. ``eager``: emits while executing, too."""
 
-    def __init__(self, stores: Iterable[Store], journal: Path, trouble: Trouble | None, eager: bool) -> None:
+    def __init__(
+        self, stores: Iterable[Store], journal: Path, trouble: Trouble | None, eager: bool
+    ) -> None:
         super().__init__(stores, journal)
         self.trouble, self.eager = trouble, eager
 
@@ -91,7 +97,13 @@ class TracedKeep(Keep):
         if self.trouble is not None:
             self.trouble.reach(hook, self.attempt)
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         super().prepare(conf, context, collector, attempt)
         _note(self.journal, "prepared", attempt, context.task_index)
         self.has_executed = False
@@ -114,7 +126,13 @@ class TracedKeep(Keep):
 class TracedSeen(Seen):
     """Notes each tuple with its phase."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         super().prepare(conf, context, collector, attempt)
         self.given: list[list[Any]] = []
 
@@ -133,7 +151,13 @@ class Counted(BaseBatchBolt):
     def __init__(self, journal: Path) -> None:
         self.journal = journal
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.numbers: list[int] = []
 
@@ -155,12 +179,18 @@ class Ran:
     @property
     def is_one_task(self) -> bool:
         """All its notes are of one task of a straight job."""
-        return len(set().union(*self.tasks.values())) == 1 and set().union(*self.parts.values()) == {"straight"}
+        return len(set().union(*self.tasks.values())) == 1 and set().union(
+            *self.parts.values()
+        ) == {"straight"}
 
     @property
     def is_apart(self) -> bool:
         """Its processing and its commit ran in different tasks."""
-        return bool(self.tasks["finished"]) and not self.tasks["executed"] & self.tasks["finished"] and self.parts["finished"] == {"commit"}
+        return (
+            bool(self.tasks["finished"])
+            and not self.tasks["executed"] & self.tasks["finished"]
+            and self.parts["finished"] == {"commit"}
+        )
 
 
 @dataclass(frozen=True)
@@ -192,9 +222,13 @@ class Small:
 
     def make(self, life: int = 1) -> Any:
         """The topology, for driver number ``life``."""
-        builder = TransactionalTopologyBuilder(self.id, "numbers", SPOUTS[self.kind](Source(self.journal, self.size, life)), 2)
+        builder = TransactionalTopologyBuilder(
+            self.id, "numbers", SPOUTS[self.kind](Source(self.journal, self.size, life)), 2
+        )
         if not self.has_committer:
-            builder.set_bolt("counted", Counted(self.journal), 2).fields_grouping("numbers", Fields("key"))
+            builder.set_bolt("counted", Counted(self.journal), 2).fields_grouping(
+                "numbers", Fields("key")
+            )
             return builder.build_topology()
         stores, trouble = self.stores, None if self.trouble is None else self.trouble(self.journal)
         keep = TracedKeep([stores["first"], stores["second"]], self.journal, trouble, self.eager)
@@ -206,7 +240,10 @@ class Small:
         """By number, each attempt of ``txid`` by driver number ``life``."""
         attempts: defaultdict[int, Ran] = defaultdict(Ran)
         for line in self.history.lines:
-            if line.what in ("prepared", "executed", "finished") and (line.txid, line.attempt_id // ATTEMPTS_PER_EPOCH + 1) == (txid, life):
+            if line.what in ("prepared", "executed", "finished") and (
+                line.txid,
+                line.attempt_id // ATTEMPTS_PER_EPOCH + 1,
+            ) == (txid, life):
                 part, task = line.values
                 attempts[line.attempt_id % ATTEMPTS_PER_EPOCH].tasks[line.what].add(task)
                 attempts[line.attempt_id % ATTEMPTS_PER_EPOCH].parts[line.what].add(part)
@@ -224,5 +261,10 @@ class Small:
         """All results of so many transactions, but for their places: the content of the stores, and
         the tuples of every task, in order."""
         history, txids = self.history, range(1, transactions + 1)
-        notes = {note: {txid: history.contents(note, txid) for txid in txids} for note in ("kept", "given", "committed", "counted")}
-        return {name: dict(store.items()) for name, store in self.stores.items()} if self.has_committer else {}, notes
+        notes = {
+            note: {txid: history.contents(note, txid) for txid in txids}
+            for note in ("kept", "given", "committed", "counted")
+        }
+        return {
+            name: dict(store.items()) for name, store in self.stores.items()
+        } if self.has_committer else {}, notes

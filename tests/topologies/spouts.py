@@ -37,10 +37,14 @@ class Ranges(BaseTransactionalSpout):
     def __init__(self, journal: Journal, end: int, take: int) -> None:
         self.journal, self.end, self.take = journal, end, take
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> TransactionalSpoutCoordinator:
         return _RangesCoordinator(self, context)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> TransactionalSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> TransactionalSpoutEmitter:
         return _RangesEmitter(self, context)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -68,7 +72,9 @@ class _RangesEmitter(TransactionalSpoutEmitter):
     def __init__(self, spout: Ranges, context: TopologyContext) -> None:
         self.spout, self.context = spout, context
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         for n in range(metadata["begin"], metadata["end"]):
             if n % self.context.num_tasks == self.context.task_index:
                 collector.emit([attempt, n])
@@ -84,11 +90,25 @@ class Partitioned(BasePartitionedTransactionalSpout):
     """Partition p of ``partitions`` holds the numbers p * 1000 … p * 1000 + ``size`` - 1. Planned,
     or (Storm's way) learning by emitting."""
 
-    def __init__(self, journal: Journal, partitions: int, size: int, take: int, planned: bool) -> None:
-        self.journal, self.partitions, self.size, self.take, self.planned = journal, partitions, size, take, planned
+    def __init__(
+        self, journal: Journal, partitions: int, size: int, take: int, planned: bool
+    ) -> None:
+        self.journal, self.partitions, self.size, self.take, self.planned = (
+            journal,
+            partitions,
+            size,
+            take,
+            planned,
+        )
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
-        return _PlanningCoordinator(self, context) if self.planned else _AskingCoordinator(self, context)
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> PartitionedSpoutCoordinator:
+        return (
+            _PlanningCoordinator(self, context)
+            if self.planned
+            else _AskingCoordinator(self, context)
+        )
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> PartitionedSpoutEmitter:
         return _PartitionEmitter(self)
@@ -110,7 +130,9 @@ class _AskingCoordinator(PartitionedSpoutCoordinator):
 
     def is_ready(self) -> bool:
         last = self.context.last_metadata
-        return any(self.spout.next_range(last.get(p)) is not None for p in range(self.spout.partitions))
+        return any(
+            self.spout.next_range(last.get(p)) is not None for p in range(self.spout.partitions)
+        )
 
 
 class _PlanningCoordinator(_AskingCoordinator):
@@ -122,18 +144,36 @@ class _PartitionEmitter(PartitionedSpoutEmitter):
     def __init__(self, spout: Partitioned) -> None:
         self.spout = spout
 
-    def emit_partition_batch_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_partition_batch_new(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         metadata = self.spout.next_range(last_metadata)
         self.spout.journal.write(f"new {attempt.txid}/{partition}")
         if metadata is not None:
             self.emit(attempt, collector, partition, metadata)
         return metadata
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         self.spout.journal.write(f"again {attempt.txid}/{partition}")
         self.emit(attempt, collector, partition, metadata)
 
-    def emit(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         for n in range(*metadata):
             collector.emit([attempt, partition * 1000 + n])
 
@@ -142,7 +182,9 @@ class Keep(BaseTransactionalBolt, ICommitter):
     """Stores, per transaction, the sorted numbers of its batch; fails once for each (txid, hook) in
     ``fails``, counted over all processes."""
 
-    def __init__(self, store: SqliteStore, journal: Journal, fails: tuple[tuple[int, str], ...] = ()) -> None:
+    def __init__(
+        self, store: SqliteStore, journal: Journal, fails: tuple[tuple[int, str], ...] = ()
+    ) -> None:
         self.store, self.journal, self.fails = store, journal, fails
 
     def fail_once(self, hook: str) -> None:
@@ -150,7 +192,13 @@ class Keep(BaseTransactionalBolt, ICommitter):
         if (self.attempt.txid, hook) in self.fails and self.journal.claim(line):
             raise FailedException(line)
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.numbers: list[int] = []
 
@@ -162,15 +210,25 @@ class Keep(BaseTransactionalBolt, ICommitter):
         self.fail_once("before")
         with self.store.transaction(self.context, self.attempt) as transaction:
             transaction.update("total", lambda old: (old or 0) + sum(self.numbers))
-            transaction.update(("batch", self.attempt.txid), lambda old: [*(old or []), *sorted(self.numbers)])
+            transaction.update(
+                ("batch", self.attempt.txid), lambda old: [*(old or []), *sorted(self.numbers)]
+            )
         self.fail_once("after")
-        self.journal.write(f"tasks {self.attempt} {self.context.num_tasks} {len(self.context.component_tasks('pass'))}")
+        self.journal.write(
+            f"tasks {self.attempt} {self.context.num_tasks} {len(self.context.component_tasks('pass'))}"
+        )
 
 
 class Pass(BaseBatchBolt):
     """Passes numbers on, after a shuffle."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.collector = collector
 
     def execute(self, tup: Tuple) -> None:
@@ -180,7 +238,9 @@ class Pass(BaseBatchBolt):
         declarer.declare(Fields("tx", "n"))
 
 
-def keeping_topology(id: str, spout: Any, keep: Keep, spout_tasks: int = 2, pass_tasks: int = 2) -> Any:
+def keeping_topology(
+    id: str, spout: Any, keep: Keep, spout_tasks: int = 2, pass_tasks: int = 2
+) -> Any:
     """spout → pass (shuffle) → keep (global, committer)."""
     builder = TransactionalTopologyBuilder(id, "numbers", spout, spout_tasks)
     builder.set_bolt("pass", Pass(), pass_tasks).shuffle_grouping("numbers")
@@ -190,4 +250,8 @@ def keeping_topology(id: str, spout: Any, keep: Keep, spout_tasks: int = 2, pass
 
 def batches(store: SqliteStore) -> dict[int, list[int]]:
     """The stored batches, by txid."""
-    return {key[1]: value for key, value in store.items() if isinstance(key, tuple) and isinstance(key[1], int)}
+    return {
+        key[1]: value
+        for key, value in store.items()
+        if isinstance(key, tuple) and isinstance(key[1], int)
+    }

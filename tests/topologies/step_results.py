@@ -25,8 +25,7 @@ class Noted:
 
 
 class History:
-    """Notes of the workers in the commit phase. A killed worker may have noted an attempt in part.
-    """
+    """Notes of the workers in the commit phase. A killed worker may have noted an attempt in part."""
 
     def __init__(self, journal: Path) -> None:
         self.lines = [Noted(*json.loads(line)) for line in journal.read_text().splitlines()]
@@ -94,7 +93,9 @@ def check_batches(partitions: int, size: int, kept: Kept) -> None:
     for txid in kept.batches:
         for partition in range(partitions):
             part = [n - 1000 * partition for n in kept.numbers(txid) if n // 1000 == partition]
-            assert part == list(range(position[partition], position[partition] + len(part))), f"partition {partition} in txid {txid}"
+            assert part == list(range(position[partition], position[partition] + len(part))), (
+                f"partition {partition} in txid {txid}"
+            )
             position[partition] += len(part)
     assert position == [size] * partitions, f"the partitions were read up to {position}"
     source = [1000 * partition + i for partition in range(partitions) for i in range(size)]

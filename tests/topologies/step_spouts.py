@@ -41,7 +41,9 @@ TAKE_MIN, TAKE_MAX = KEYS, KEYS + 1
 """How many numbers of a partition are in a batch, but for the last one; so every key is."""
 
 
-def write_down(journal: Path, note: str, attempt: TransactionAttempt, task: int, values: Any) -> None:
+def write_down(
+    journal: Path, note: str, attempt: TransactionAttempt, task: int, values: Any
+) -> None:
     """Append a line to ``journal``."""
     with journal.open("a") as file:
         # One write: lines of several processes do not mix.
@@ -50,22 +52,23 @@ def write_down(journal: Path, note: str, attempt: TransactionAttempt, task: int,
 
 @dataclass(frozen=True)
 class Source:
-    """Partition p holds the numbers p * 1000 … p * 1000 + size - 1. ``life`` numbers the drivers.
-    """
+    """Partition p holds the numbers p * 1000 … p * 1000 + size - 1. ``life`` numbers the drivers."""
 
     journal: Path
     size: int
     life: int
 
     def next_range(self, begin: int, whim: int) -> list[int] | None:
-        """The end of a batch from ``begin`` on, by whim; None if no number is left.
-        """
+        """The end of a batch from ``begin`` on, by whim; None if no number is left."""
         take = TAKE_MIN + (self.life + whim) % (TAKE_MAX - TAKE_MIN + 1)
         return None if begin >= self.size else [begin, min(begin + take, self.size)]
 
     def is_left(self, last: Mapping[int, Any]) -> bool:
         """Whether a partition has anything after ``last``."""
-        return any(partition not in last or last[partition][1] < self.size for partition in range(PARTITIONS))
+        return any(
+            partition not in last or last[partition][1] < self.size
+            for partition in range(PARTITIONS)
+        )
 
 
 def _whim(attempt: TransactionAttempt) -> int:
@@ -85,17 +88,23 @@ class Numbers:
 class Plain(Numbers, BaseTransactionalSpout):
     """Decides a batch as a whole."""
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> TransactionalSpoutCoordinator:
         return _WholeCoordinator(self.source, context)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> TransactionalSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> TransactionalSpoutEmitter:
         return _WholeEmitter(context)
 
 
 class Committer(Numbers, BaseCommitterTransactionalSpout):
     """A spout as above, whose emitters write down their commits."""
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> TransactionalSpoutCoordinator:
         return _WholeCoordinator(self.source, context)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> CommitterSpoutEmitter:
@@ -120,8 +129,12 @@ class _WholeEmitter(TransactionalSpoutEmitter):
         self.context = context
         self.numbers: list[int] = []
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
-        self.numbers = [n for n in range(*metadata) if n % self.context.num_tasks == self.context.task_index]
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
+        self.numbers = [
+            n for n in range(*metadata) if n % self.context.num_tasks == self.context.task_index
+        ]
         for n in self.numbers:
             collector.emit([attempt, n % KEYS, n])
 
@@ -138,7 +151,9 @@ class _CommittingEmitter(_WholeEmitter, CommitterSpoutEmitter):
 class Storm(Numbers, BasePartitionedTransactionalSpout):
     """Partitioned; the metadata of a batch comes from emitting the batch."""
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> PartitionedSpoutCoordinator:
         return _PartitionCoordinator(self.source, context)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> PartitionedSpoutEmitter:
@@ -148,7 +163,9 @@ class Storm(Numbers, BasePartitionedTransactionalSpout):
 class Planned(Storm):
     """Partitioned; the driver plans the batch."""
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> PartitionedSpoutCoordinator:
         return _PlanningCoordinator(self.source, context)
 
 
@@ -173,13 +190,27 @@ class _PartitionEmitter(PartitionedSpoutEmitter):
     def __init__(self, source: Source) -> None:
         self.source = source
 
-    def emit_partition_batch_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
-        metadata = self.source.next_range(0 if last_metadata is None else last_metadata[1], _whim(attempt))
+    def emit_partition_batch_new(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
+        metadata = self.source.next_range(
+            0 if last_metadata is None else last_metadata[1], _whim(attempt)
+        )
         if metadata is not None:
             self.emit_partition_batch(attempt, collector, partition, metadata)
         return metadata
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         for n in range(*metadata):
             collector.emit([attempt, n % KEYS, partition * 1000 + n])
 
@@ -189,17 +220,23 @@ class OpaqueStorm(Numbers, BaseOpaquePartitionedTransactionalSpout):
     batch.
     """
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> OpaquePartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> OpaquePartitionedSpoutCoordinator:
         return _OpaqueCoordinator(self.source, context)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> OpaquePartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> OpaquePartitionedSpoutEmitter:
         return _OpaqueEmitter(self.source)
 
 
 class OpaquePlanned(OpaqueStorm):
     """Opaque; the driver plans every attempt anew, and differently."""
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> OpaquePartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> OpaquePartitionedSpoutCoordinator:
         return _OpaquePlanningCoordinator(self.source, context)
 
 
@@ -227,13 +264,27 @@ class _OpaqueEmitter(OpaquePartitionedSpoutEmitter):
     def num_partitions(self) -> int:
         return PARTITIONS
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
-        metadata = self.source.next_range(0 if last_metadata is None else last_metadata[1], _whim(attempt))
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
+        metadata = self.source.next_range(
+            0 if last_metadata is None else last_metadata[1], _whim(attempt)
+        )
         if metadata is not None:
             self.emit_planned_partition_batch(attempt, collector, partition, metadata)
         return metadata
 
-    def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_planned_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         for n in range(*metadata):
             collector.emit([attempt, n % KEYS, partition * 1000 + n])
 

@@ -1,5 +1,4 @@
-"""Tasks of a Kafka sink that go on from one point of their code to the next when they are told to.
-"""
+"""Tasks of a Kafka sink that go on from one point of their code to the next when they are told to."""
 
 from __future__ import annotations
 

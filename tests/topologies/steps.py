@@ -38,8 +38,7 @@ from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the topologies: over a spout of ``kind``, with at most ``pending`` transactions open.
-    """
+    """One of the topologies: over a spout of ``kind``, with at most ``pending`` transactions open."""
 
     kind: str
     pending: int
@@ -72,7 +71,9 @@ class Variant:
         so that in each database every name is found at the points of even and of odd numbers.
         """
         number = VARIANTS.index(self) if self in VARIANTS else 0
-        names = ("first", "second", "seen") if self.is_opaque else ("first", "second", "seen", "plain")
+        names = (
+            ("first", "second", "seen") if self.is_opaque else ("first", "second", "seen", "plain")
+        )
         return {
             name: _open_store(
                 databases[(number + number // 4 + place) % len(databases)],
@@ -107,7 +108,13 @@ class Keep(BaseTransactionalBolt, ICommitter):
     def __init__(self, stores: Iterable[Store], journal: Path, plain: Store | None = None) -> None:
         self.stores, self.journal, self.plain = list(stores), journal, plain
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.numbers: defaultdict[int, list[int]] = defaultdict(list)
 
@@ -116,19 +123,33 @@ class Keep(BaseTransactionalBolt, ICommitter):
 
     def finish_batch(self) -> None:
         batch = {key: sorted(numbers) for key, numbers in sorted(self.numbers.items())}
-        write_down(self.journal, "kept", self.attempt, self.context.task_index, [n for numbers in batch.values() for n in numbers])
+        write_down(
+            self.journal,
+            "kept",
+            self.attempt,
+            self.context.task_index,
+            [n for numbers in batch.values() for n in numbers],
+        )
         for number, store in enumerate(self.stores):
             with store.transaction(self.context, self.attempt) as transaction:
                 for key, numbers in batch.items():
-                    update = transaction.update(("sum", key), functools.partial(_added, sum(numbers)))
-                    transaction.update(("batch", self.attempt.txid, key), functools.partial(_appended, numbers))
+                    update = transaction.update(
+                        ("sum", key), functools.partial(_added, sum(numbers))
+                    )
+                    transaction.update(
+                        ("batch", self.attempt.txid, key), functools.partial(_appended, numbers)
+                    )
                     self.collector.emit([self.attempt, number, key, update.prev or 0, update.curr])
                 # Keys that no other attempt need have: writes of one attempt alone must be taken
                 # back (R31).
-                transaction.update_many({("number", n): 1 for numbers in batch.values() for n in numbers}, _counted)
+                transaction.update_many(
+                    {("number", n): 1 for numbers in batch.values() for n in numbers}, _counted
+                )
         if self.plain is not None:
             with self.plain.transaction(self.context, self.attempt) as transaction:
-                transaction.put_many({("batch", self.attempt.txid, key): numbers for key, numbers in batch.items()})
+                transaction.put_many(
+                    {("batch", self.attempt.txid, key): numbers for key, numbers in batch.items()}
+                )
                 transaction.put_many({("latest", key): self.attempt.txid for key in batch})
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -154,7 +175,13 @@ class Seen(BaseTransactionalBolt):
     def __init__(self, store: Store, journal: Path) -> None:
         self.store, self.journal = store, journal
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.results: list[list[int]] = []
 
@@ -162,18 +189,30 @@ class Seen(BaseTransactionalBolt):
         self.results.append(list(tup.values[1:]))
 
     def finish_batch(self) -> None:
-        write_down(self.journal, "seen", self.attempt, self.context.task_index, sorted(self.results))
+        write_down(
+            self.journal, "seen", self.attempt, self.context.task_index, sorted(self.results)
+        )
         with self.store.transaction(self.context, self.attempt) as transaction:
-            transaction.update(("seen", self.attempt.txid), functools.partial(_appended, sorted(self.results)))
+            transaction.update(
+                ("seen", self.attempt.txid), functools.partial(_appended, sorted(self.results))
+            )
 
 
-VARIANTS = tuple(Variant(kind, pending) for number, kind in enumerate(SPOUTS) for pending in ((1, 2) if number % 2 else (2, 1)))
+VARIANTS = tuple(
+    Variant(kind, pending)
+    for number, kind in enumerate(SPOUTS)
+    for pending in ((1, 2) if number % 2 else (2, 1))
+)
 
 
-def make_topology(variant: Variant, directory: Path, databases: Sequence[str], size: int, life: int) -> Any:
+def make_topology(
+    variant: Variant, directory: Path, databases: Sequence[str], size: int, life: int
+) -> Any:
     """The topology of ``variant``; its journal is kept in ``directory``."""
     journal, stores = variant.journal(directory), variant.stores(databases)
-    builder = TransactionalTopologyBuilder(variant.topology_id, "numbers", SPOUTS[variant.kind](Source(journal, size, life)), 2)
+    builder = TransactionalTopologyBuilder(
+        variant.topology_id, "numbers", SPOUTS[variant.kind](Source(journal, size, life)), 2
+    )
     keep = Keep([stores["first"], stores["second"]], journal, stores.get("plain"))
     builder.set_bolt("keep", keep, 2).fields_grouping("numbers", Fields("key"))
     builder.set_bolt("seen", Seen(stores["seen"], journal)).global_grouping("keep")

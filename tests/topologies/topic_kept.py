@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from txtopo import BaseTransactionalBolt, Fields, ICommitter, OutputFieldsDeclarer, TransactionalTopologyBuilder, Tuple
+from txtopo import (
+    BaseTransactionalBolt,
+    Fields,
+    ICommitter,
+    OutputFieldsDeclarer,
+    TransactionalTopologyBuilder,
+    Tuple,
+)
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
 from txtopo.stores import SqliteStore
 
@@ -40,7 +47,11 @@ def store_of(directory: Path, name: str) -> SqliteStore:
 def make_topology(directory: Path, name: str, servers: str, topics: Any, **arguments: Any) -> Any:
     """A topology with the id ``name``; ``arguments`` are the spout's."""
     kind = OpaqueKafkaTransactionalSpout if name.startswith("opaque") else KafkaTransactionalSpout
-    spout = kind(servers, topics, fields=("partition", "offset", "value"), format="text", **arguments)
+    spout = kind(
+        servers, topics, fields=("partition", "offset", "value"), format="text", **arguments
+    )
     builder = TransactionalTopologyBuilder(name, "records", spout, 2)
-    builder.set_bolt("keep", Keep(store_of(directory, name)), 2).fields_grouping("records", Fields("value"))
+    builder.set_bolt("keep", Keep(store_of(directory, name)), 2).fields_grouping(
+        "records", Fields("value")
+    )
     return builder.build_topology()

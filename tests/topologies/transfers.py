@@ -40,7 +40,9 @@ PAYMENTS = [(ACCOUNTS[n % len(ACCOUNTS)], n + 1) for n in range(TRANSACTIONS * P
 
 def stores(directory: Path) -> tuple[Store, Store]:
     """``debits`` and ``credits``, each in a file of its own."""
-    return SqliteStore(directory / "debits.db", "debits"), SqliteStore(directory / "credits.db", "credits")
+    return SqliteStore(directory / "debits.db", "debits"), SqliteStore(
+        directory / "credits.db", "credits"
+    )
 
 
 class Transfer(BaseTransactionalBolt, ICommitter):
@@ -49,7 +51,13 @@ class Transfer(BaseTransactionalBolt, ICommitter):
     def __init__(self, debits: Store, credits: Store) -> None:
         self.debits, self.credits = debits, credits
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.paid: dict[str, int] = {}
 
@@ -59,7 +67,10 @@ class Transfer(BaseTransactionalBolt, ICommitter):
     def finish_batch(self) -> None:
         for sign, store in ((-1, self.debits), (1, self.credits)):
             with store.transaction(self.context, self.attempt) as transaction:
-                transaction.update_many({account: sign * paid for account, paid in self.paid.items()}, lambda total, paid: (total or 0) + paid)
+                transaction.update_many(
+                    {account: sign * paid for account, paid in self.paid.items()},
+                    lambda total, paid: (total or 0) + paid,
+                )
                 if self.context.task_index == 0:
                     transaction.put(("last", self.attempt.txid), sign)
                     transaction.delete(("last", self.attempt.txid - 1))
@@ -69,7 +80,9 @@ def make_topology(directory: Path) -> TopologyGraph:
     """The topology with its stores in ``directory``."""
     spout = MemoryTransactionalSpout({0: PAYMENTS}, Fields("account", "amount"), PER_TRANSACTION)
     builder = TransactionalTopologyBuilder(ID, "payments", spout)
-    builder.set_bolt("transfer", Transfer(*stores(directory)), 2).fields_grouping("payments", Fields("account"))
+    builder.set_bolt("transfer", Transfer(*stores(directory)), 2).fields_grouping(
+        "payments", Fields("account")
+    )
     return builder.build_topology()
 
 
@@ -88,7 +101,13 @@ def main(directory: Path) -> None:
     from txtopo import Config, LocalCluster
 
     with LocalCluster(master="local[2]", data_dir=directory / "state") as cluster:
-        conf = Config(max_spout_pending=2, until="exhausted", poll_interval_s=0.02, backoff_min_s=0.01, message_timeout_s=120)
+        conf = Config(
+            max_spout_pending=2,
+            until="exhausted",
+            poll_interval_s=0.02,
+            backoff_min_s=0.01,
+            message_timeout_s=120,
+        )
         print(cluster.submit_topology(ID, conf, make_topology(directory)).join(PATIENCE_S).current)
 
 

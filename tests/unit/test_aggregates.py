@@ -27,7 +27,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
     Tuple,
-)  # fmt: skip
+)
 from txtopo.dataplane.outcome import Failure
 from txtopo.errors import UsageError
 from txtopo.plan import compiler
@@ -39,7 +39,9 @@ from txtopo.topology.stream import TupleSource
 
 
 def builder(parallelism: int = 3) -> TransactionalTopologyBuilder:
-    return TransactionalTopologyBuilder("aggregates", "rows", MemoryTransactionalSpout(ROWS, FIELDS, 2), parallelism)
+    return TransactionalTopologyBuilder(
+        "aggregates", "rows", MemoryTransactionalSpout(ROWS, FIELDS, 2), parallelism
+    )
 
 
 def store(opaque: bool = False) -> SqliteStore:
@@ -67,7 +69,9 @@ def test_tuples_are_combined_in_the_process_that_makes_them_and_only_then_travel
 @pytest.mark.in_gate("sum-*")
 @pytest.mark.parametrize("is_heard", [False, True], ids=["nobody listens", "somebody listens"])
 @pytest.mark.parametrize("name", ["count", "sum", "min", "max", "mean"])
-def test_values_without_a_listener_are_combined_by_the_database(name: str, is_heard: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_without_a_listener_are_combined_by_the_database(
+    name: str, is_heard: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     merged: list[str] = []
     merge_rows = memory._Session.merge_rows
 
@@ -80,7 +84,9 @@ def test_values_without_a_listener_are_combined_by_the_database(name: str, is_he
     for _ in range(2):  # the addressees are determined anew each time
         graph = topology.build_topology()
     assert simulate(graph, seeds=1).violation is None
-    assert set(merged) == (set() if is_heard or name == "mean" else {{"count": "add", "sum": "add"}.get(name, name)})
+    assert set(merged) == (
+        set() if is_heard or name == "mean" else {{"count": "add", "sum": "add"}.get(name, name)}
+    )
 
 
 def test_the_combining_of_a_subclass_is_left_to_the_subclass() -> None:
@@ -94,7 +100,9 @@ def test_the_combining_of_a_subclass_is_left_to_the_subclass() -> None:
 
 def test_it_emits_the_key_and_its_value_before_and_now(tmp_path: Path) -> None:
     graph = aggregated(tmp_path, Count(), ("word", "day")).build_topology()
-    assert graph.components["kept"].outputs["default"].fields == Fields("tx", "word", "day", "prev", "curr")
+    assert graph.components["kept"].outputs["default"].fields == Fields(
+        "tx", "word", "day", "prev", "curr"
+    )
 
 
 def test_a_reducer_is_given_the_tuples_themselves(tmp_path: Path) -> None:
@@ -106,14 +114,19 @@ def test_a_reducer_is_given_the_tuples_themselves(tmp_path: Path) -> None:
 def test_several_sources_may_name_the_same_key_differently() -> None:
     topology = builder()
     topology.set_aggregate("first", Sum("cents"), store()).group_by("rows", "word")
-    topology.set_aggregate("kept", Max("curr"), SqliteStore("values.db", "both")).group_by("first", "word").group_by("rows-of", "term")
+    topology.set_aggregate("kept", Max("curr"), SqliteStore("values.db", "both")).group_by(
+        "first", "word"
+    ).group_by("rows-of", "term")
     assert "unknown component 'rows-of'; did you mean 'rows'" in problems_of(topology)
     topology = builder()
     topology.set_aggregate("first", Count(), store()).group_by("rows", "word")
     both = topology.set_aggregate("kept", Count(), SqliteStore("values.db", "both"), 2)
     both.group_by("first", "word").group_by("rows", "day").add_configuration("own", 1)
     graph = topology.build_topology()
-    assert {subscription.source: str(subscription.grouping) for subscription in graph.components["kept"].inputs} == {
+    assert {
+        subscription.source: str(subscription.grouping)
+        for subscription in graph.components["kept"].inputs
+    } == {
         "kept-of-first": "fields(word)",
         "kept-of-rows": "fields(word)",
     }
@@ -123,7 +136,9 @@ def test_several_sources_may_name_the_same_key_differently() -> None:
 def test_a_component_that_is_set_later_gets_as_many_tasks_before_it_as_the_aggregate_has() -> None:
     topology = builder()
     topology.set_aggregate("kept", Count(), store(), 4).group_by("later", "word")
-    topology.set_aggregate("later", Count(), SqliteStore("values.db", "later")).group_by("rows", "word")
+    topology.set_aggregate("later", Count(), SqliteStore("values.db", "later")).group_by(
+        "rows", "word"
+    )
     assert topology.build_topology().task_counts["kept-of-later"] == 4
 
 
@@ -131,17 +146,48 @@ def test_a_component_that_is_set_later_gets_as_many_tasks_before_it_as_the_aggre
     ("aggregator", "into", "fields", "problem"),
     [
         (Count, store(), "word", "aggregates nothing; give Count(), Sum('field')"),
-        (Count(), "counts.db", "word", "bolt 'kept': 'counts.db' is no store; give one of txtopo.stores"),
-        (Count(), SqliteStore("values.db", "kept", plain=True), "word", "plain> keeps plain values, which are set and not updated"),
-        (Count(), store(), "wrod", "needs the field 'wrod', but stream 'default' of 'rows' has tx, word, day, cents; did you mean 'word'?"),
+        (
+            Count(),
+            "counts.db",
+            "word",
+            "bolt 'kept': 'counts.db' is no store; give one of txtopo.stores",
+        ),
+        (
+            Count(),
+            SqliteStore("values.db", "kept", plain=True),
+            "word",
+            "plain> keeps plain values, which are set and not updated",
+        ),
+        (
+            Count(),
+            store(),
+            "wrod",
+            "needs the field 'wrod', but stream 'default' of 'rows' has tx, word, day, cents; did you mean 'word'?",
+        ),
         (Sum("price"), store(), "word", "bolt 'kept-of-rows' needs the field 'price', but stream"),
         (Count(), store(), (), "bolt 'kept': group_by on 'rows' names no field"),
         (Count(), store(), 7, "bolt 'kept': group_by on 'rows': "),
-        (Count(), store(), ("word", "word"), "bolt 'kept': group_by on 'rows': duplicate field 'word'"),
+        (
+            Count(),
+            store(),
+            ("word", "word"),
+            "bolt 'kept': group_by on 'rows': duplicate field 'word'",
+        ),
     ],
-    ids=["a class", "no store", "plain", "no such key", "no such field", "no key", "a number", "twice"],
-)  # fmt: skip
-def test_a_mistake_is_found_when_the_topology_is_built(aggregator: Any, into: Any, fields: Any, problem: str) -> None:
+    ids=[
+        "a class",
+        "no store",
+        "plain",
+        "no such key",
+        "no such field",
+        "no key",
+        "a number",
+        "twice",
+    ],
+)
+def test_a_mistake_is_found_when_the_topology_is_built(
+    aggregator: Any, into: Any, fields: Any, problem: str
+) -> None:
     topology = builder()
     topology.set_aggregate("kept", aggregator, into).group_by("rows", fields)
     assert problem in problems_of(topology)
@@ -150,8 +196,13 @@ def test_a_mistake_is_found_when_the_topology_is_built(aggregator: Any, into: An
 def test_keys_of_several_sources_have_as_many_fields() -> None:
     topology = builder()
     topology.set_aggregate("first", Count(), store()).group_by("rows", "word")
-    topology.set_aggregate("kept", Count(), SqliteStore("values.db", "both")).group_by("first", "word").group_by("rows", ("word", "day"))
-    assert "bolt 'kept': its keys are made of word, but on 'rows' of word, day; name as many" in problems_of(topology)
+    topology.set_aggregate("kept", Count(), SqliteStore("values.db", "both")).group_by(
+        "first", "word"
+    ).group_by("rows", ("word", "day"))
+    assert (
+        "bolt 'kept': its keys are made of word, but on 'rows' of word, day; name as many"
+        in problems_of(topology)
+    )
 
 
 @pytest.mark.rule(31)
@@ -164,10 +215,26 @@ def test_an_opaque_spout_needs_an_opaque_store_here_too(tmp_path: Path) -> None:
 
 
 def test_of_equal_values_the_least_and_the_greatest_is_the_first() -> None:
-    assert [type(chosen) for chosen in (Min("n").combine(1, 1.0), Min("n").combine(1.0, 1), Max("n").combine(1, 1.0), Max("n").combine(1.0, 1))] == [
-        int, float, int, float,
-    ]  # fmt: skip
-    assert (Min("n").combine(3, 2), Max("n").combine(3, 2), Sum("n").combine(3, 2), Count().combine(3, 2)) == (2, 3, 5, 5)
+    assert [
+        type(chosen)
+        for chosen in (
+            Min("n").combine(1, 1.0),
+            Min("n").combine(1.0, 1),
+            Max("n").combine(1, 1.0),
+            Max("n").combine(1.0, 1),
+        )
+    ] == [
+        int,
+        float,
+        int,
+        float,
+    ]
+    assert (
+        Min("n").combine(3, 2),
+        Max("n").combine(3, 2),
+        Sum("n").combine(3, 2),
+        Count().combine(3, 2),
+    ) == (2, 3, 5, 5)
 
 
 class Sent:
@@ -189,8 +256,14 @@ class Sent:
     ],
     ids=["one field", "two fields", "none"],
 )
-def test_a_list_is_the_same_key_as_a_tuple_as_it_is_to_a_fields_grouping(key_of: KeyOf, sent: list[Any]) -> None:
-    partial, collector, source = PartialAggregate(Count(), key_of, key_of.names), Sent(), TupleSource("rows", 0, "default", Fields("tx", "a", "b"))
+def test_a_list_is_the_same_key_as_a_tuple_as_it_is_to_a_fields_grouping(
+    key_of: KeyOf, sent: list[Any]
+) -> None:
+    partial, collector, source = (
+        PartialAggregate(Count(), key_of, key_of.names),
+        Sent(),
+        TupleSource("rows", 0, "default", Fields("tx", "a", "b")),
+    )
     partial.prepare(TopologyConf({}), cast(Any, None), cast(Any, collector), FIRST)
     for values in [(FIRST, [1, ["x"]], None), (FIRST, (1, ("x",)), None), (FIRST, "y", 0)]:
         partial.execute(Tuple(values, source))
@@ -234,7 +307,10 @@ def kept_of(aggregator: Any, batches: list[list[Any]], directory: Path) -> dict[
     topology.set_aggregate("kept", aggregator, values).group_by("spout", Fields("key"))
     with InProcessTopology(topology.build_topology()) as running:
         for number, batch in enumerate(batches, 1):
-            failure = running.run(planned({0: [["default", list(row)] for row in batch]}), TransactionAttempt(number, 0)).failure
+            failure = running.run(
+                planned({0: [["default", list(row)] for row in batch]}),
+                TransactionAttempt(number, 0),
+            ).failure
             if failure is not None:
                 return failure
     return dict(values.items())
@@ -242,9 +318,15 @@ def kept_of(aggregator: Any, batches: list[list[Any]], directory: Path) -> dict[
 
 @pytest.mark.in_gate("Sum-*", "LastCents-nan")
 @pytest.mark.parametrize("bad", [None, float("nan"), float("-inf"), Decimal("nan")], ids=repr)
-@pytest.mark.parametrize("aggregator", [Sum("value"), Min("value"), Max("value"), Cents("value"), LastCents()], ids=lambda a: type(a).__name__)
+@pytest.mark.parametrize(
+    "aggregator",
+    [Sum("value"), Min("value"), Max("value"), Cents("value"), LastCents()],
+    ids=lambda a: type(a).__name__,
+)
 @pytest.mark.rule(17)
-def test_a_value_that_is_none_or_not_finite_is_refused_in_every_order_and_every_cut_into_batches(aggregator: Any, bad: Any, tmp_path: Path) -> None:
+def test_a_value_that_is_none_or_not_finite_is_refused_in_every_order_and_every_cut_into_batches(
+    aggregator: Any, bad: Any, tmp_path: Path
+) -> None:
     for place, cut in itertools.product(range(3), repeat=2):
         rows = [("a", 5), ("a", 7.5)]
         rows.insert(place, ("a", bad))
@@ -252,14 +334,26 @@ def test_a_value_that_is_none_or_not_finite_is_refused_in_every_order_and_every_
         assert isinstance(failure, Failure)
         assert f"('a', {bad!r})" in failure.error
         assert isinstance(aggregator, LastCents) or "'value'" in failure.error, "the field is named"
-        assert f"in component 'kept{'' if isinstance(aggregator, LastCents) else '-of-spout'}', task 0, attempt" in str(failure.to_error())
+        assert (
+            f"in component 'kept{'' if isinstance(aggregator, LastCents) else '-of-spout'}', task 0, attempt"
+            in str(failure.to_error())
+        )
         assert "aggregate.py" not in str(failure.to_error())
 
 
 @pytest.mark.parametrize("aggregator", [Count(), Tuples()], ids=lambda a: type(a).__name__)
 def test_a_group_of_none_is_a_group_of_its_own(aggregator: Any, tmp_path: Path) -> None:
     """Also beside the groups of texts and lists that look like it."""
-    rows = [(None, 1), ("None", 1), (None, 1), ("", 1), ([None], 1), ([[None]], 1), (["a"], 1), ([], 1)]
+    rows = [
+        (None, 1),
+        ("None", 1),
+        (None, 1),
+        ("", 1),
+        ([None], 1),
+        ([[None]], 1),
+        (["a"], 1),
+        ([], 1),
+    ]
     groups = {(None,): 2, "None": 1, "": 1, ((None,),): 1, (((None,),),): 1, ("a",): 1, (): 1}
     assert kept_of(aggregator, [rows[:1], rows[1:]], tmp_path) == groups
 
@@ -290,10 +384,22 @@ class Values(CombinerAggregator):
 
 @pytest.mark.parametrize(
     ("aggregator", "value"),
-    [(Range(), math.nan), (Range(), math.inf), (Values(), math.nan), (Sum("value"), Decimal("sNaN")), (Sum("value"), 1e308)],
+    [
+        (Range(), math.nan),
+        (Range(), math.inf),
+        (Values(), math.nan),
+        (Sum("value"), Decimal("sNaN")),
+        (Sum("value"), 1e308),
+    ],
 )
-def test_nan_within_a_value_and_infinities_of_combine_are_refused_in_every_order(aggregator: Any, value: Any, tmp_path: Path) -> None:
-    rows = [("a", 1e308), ("a", 1e308)] if isinstance(aggregator, Sum) and isinstance(value, float) else [("a", 1), ("a", value), ("a", 2)]
+def test_nan_within_a_value_and_infinities_of_combine_are_refused_in_every_order(
+    aggregator: Any, value: Any, tmp_path: Path
+) -> None:
+    rows = (
+        [("a", 1e308), ("a", 1e308)]
+        if isinstance(aggregator, Sum) and isinstance(value, float)
+        else [("a", 1), ("a", value), ("a", 2)]
+    )
     for number, order in enumerate(itertools.permutations(rows)):
         failure = kept_of(aggregator, [list(order)], tmp_path / str(number))
         assert isinstance(failure, Failure)
@@ -307,7 +413,10 @@ def test_the_attempt_is_no_key() -> None:
 
 
 def test_a_combiner_that_fails_is_not_taken_for_a_key_that_cannot_be_hashed() -> None:
-    partial, source = PartialAggregate(Sum("n"), KeyOf(("a",)), ("a",)), TupleSource("rows", 0, "default", Fields("tx", "a", "n"))
+    partial, source = (
+        PartialAggregate(Sum("n"), KeyOf(("a",)), ("a",)),
+        TupleSource("rows", 0, "default", Fields("tx", "a", "n")),
+    )
     partial.prepare(TopologyConf({}), cast(Any, None), cast(Any, Sent()), FIRST)
     partial.execute(Tuple((FIRST, "x", 1), source))
     with pytest.raises(TypeError, match="unsupported operand"):

@@ -35,7 +35,12 @@ def state() -> Iterator[TopologyState]:
 
 
 def batches_of(spout: Any, state: TopologyState) -> Batches:
-    return Batches(TransactionalTopologyBuilder("topology", "spout", spout, 2).build_topology(), {}, state, lambda txid: SOME_TIME)
+    return Batches(
+        TransactionalTopologyBuilder("topology", "spout", spout, 2).build_topology(),
+        {},
+        state,
+        lambda txid: SOME_TIME,
+    )
 
 
 def commit(state: TopologyState, batches: Batches, txid: int) -> None:
@@ -50,14 +55,21 @@ def journal(tmp_path: Path) -> Journal:
 
 
 @pytest.mark.rule(21, 25)
-def test_partitions_without_progress_are_neither_stored_nor_moved(state: TopologyState, journal: Journal) -> None:
-    assert moved(3, {0: [0, 2], 1: None, 2: None}) == {"num_partitions": 3, "partitions": {"0": [0, 2]}}
+def test_partitions_without_progress_are_neither_stored_nor_moved(
+    state: TopologyState, journal: Journal
+) -> None:
+    assert moved(3, {0: [0, 2], 1: None, 2: None}) == {
+        "num_partitions": 3,
+        "partitions": {"0": [0, 2]},
+    }
     spout = Uneven(journal)
     batches = batches_of(spout, state)
     for txid in (1, 2, 3):
         assert batches.open(txid)
         commit(state, batches, txid)
-    assert state.positions() == {0: [4, 6], 1: [0, 2]}, "a partition that stood still lost its position"
+    assert state.positions() == {0: [4, 6], 1: [0, 2]}, (
+        "a partition that stood still lost its position"
+    )
     assert batches.moved(3) == {0: [4, 6]}
 
 
@@ -70,27 +82,43 @@ class Uneven(Partitioned):
     def get_coordinator(self, conf: Any, context: Any) -> Any:
         coordinator: Any = super().get_coordinator(conf, context)
         plan = coordinator.plan_partition_batch
-        coordinator.plan_partition_batch = lambda txid, p, last: None if p == 1 and last is not None else plan(txid, p, last)
+        coordinator.plan_partition_batch = lambda txid, p, last: (
+            None if p == 1 and last is not None else plan(txid, p, last)
+        )
         return coordinator
 
 
 @pytest.mark.rule(4, 20)
-def test_open_transactions_continue_each_other_before_any_is_committed(state: TopologyState, journal: Journal) -> None:
+def test_open_transactions_continue_each_other_before_any_is_committed(
+    state: TopologyState, journal: Journal
+) -> None:
     batches = batches_of(Partitioned(journal, 2, 7, 3, planned=True), state)
     assert [batches.open(txid) for txid in (1, 2, 3, 4)] == [True, True, True, False]
-    assert [batches.batch(txid).partitions for txid in (1, 2, 3)] == [{0: [0, 3], 1: [0, 3]}, {0: [3, 6], 1: [3, 6]}, {0: [6, 7], 1: [6, 7]}]
+    assert [batches.batch(txid).partitions for txid in (1, 2, 3)] == [
+        {0: [0, 3], 1: [0, 3]},
+        {0: [3, 6], 1: [3, 6]},
+        {0: [6, 7], 1: [6, 7]},
+    ]
 
 
 @pytest.mark.rule(4)
-def test_a_plain_spout_gets_the_metadata_of_the_transaction_before(state: TopologyState, journal: Journal) -> None:
+def test_a_plain_spout_gets_the_metadata_of_the_transaction_before(
+    state: TopologyState, journal: Journal
+) -> None:
     batches = batches_of(Ranges(journal, end=10, take=4), state)
     assert [batches.open(txid) for txid in (1, 2, 3, 4)] == [True, True, True, False]
     assert batches.batch(3).metadata == {"begin": 8, "end": 10}
-    assert [line for line in journal.lines() if line.startswith("init")] == ["initialize 1", "initialize 2", "initialize 3"]
+    assert [line for line in journal.lines() if line.startswith("init")] == [
+        "initialize 1",
+        "initialize 2",
+        "initialize 3",
+    ]
 
 
 @pytest.mark.rule(5)
-def test_a_failed_exception_while_opening_stores_nothing_and_passes_through(state: TopologyState, journal: Journal) -> None:
+def test_a_failed_exception_while_opening_stores_nothing_and_passes_through(
+    state: TopologyState, journal: Journal
+) -> None:
     class Failing(Ranges):
         fails = 1
 
@@ -116,7 +144,9 @@ def test_a_failed_exception_while_opening_stores_nothing_and_passes_through(stat
 
 
 @pytest.mark.rule(4)
-def test_the_first_metadata_stays_over_any_number_of_answers(state: TopologyState, journal: Journal) -> None:
+def test_the_first_metadata_stays_over_any_number_of_answers(
+    state: TopologyState, journal: Journal
+) -> None:
     batches = batches_of(Partitioned(journal, 1, 8, 2, planned=False), state)
     assert batches.emits_metadata
     assert batches.open(1)
@@ -127,7 +157,9 @@ def test_the_first_metadata_stays_over_any_number_of_answers(state: TopologyStat
 
 
 @pytest.mark.rule(4)
-def test_a_plan_for_a_partition_that_is_not_there_is_refused(state: TopologyState, journal: Journal) -> None:
+def test_a_plan_for_a_partition_that_is_not_there_is_refused(
+    state: TopologyState, journal: Journal
+) -> None:
     class Beyond(Partitioned):
         def get_coordinator(self, conf: Any, context: Any) -> Any:
             coordinator: Any = super().get_coordinator(conf, context)
@@ -168,8 +200,7 @@ class _OpaqueCoordinator(OpaquePartitionedSpoutCoordinator):
 
 @pytest.mark.rule(4, 20)
 def test_an_opaque_batch_begins_where_the_attempt_in_use_ended(state: TopologyState) -> None:
-    """A takes 1 to 50 and fails; its replay takes 1 to 40: B is 41 to 90, and nothing is skipped.
-    """
+    """A takes 1 to 50 and fails; its replay takes 1 to 40: B is 41 to 90, and nothing is skipped."""
     batches = batches_of(Opaque(50, 100, 40, 90), state)
     for txid in (1, 2):
         assert batches.open(txid)
@@ -196,9 +227,15 @@ def test_opaque_metadata_is_durable_with_the_record_and_not_before(state: Topolo
 
 
 @pytest.mark.parametrize("kind", ["whole", "partitioned"])
-def test_fraction_done_is_asked_with_the_committed_positions(kind: str, state: TopologyState, journal: Journal) -> None:
+def test_fraction_done_is_asked_with_the_committed_positions(
+    kind: str, state: TopologyState, journal: Journal
+) -> None:
     asked: list[Any] = []
-    spout: Any = Ranges(journal, end=10, take=4) if kind == "whole" else Partitioned(journal, 2, 7, 3, planned=True)
+    spout: Any = (
+        Ranges(journal, end=10, take=4)
+        if kind == "whole"
+        else Partitioned(journal, 2, 7, 3, planned=True)
+    )
     batches = batches_of(spout, state)
     assert batches.open(1)
     shown = [batches.fraction_done]
@@ -216,13 +253,17 @@ def test_fraction_done_is_asked_with_the_committed_positions(kind: str, state: T
     shown.append(batches.fraction_done)
     assert not batches.open(4)
     shown.append(batches.fraction_done)
-    assert shown == [None, 0.25, None, 1.0], "at first the spout does not say; what it says is kept between 0 and 1"
+    assert shown == [None, 0.25, None, 1.0], (
+        "at first the spout does not say; what it says is kept between 0 and 1"
+    )
     cases: Any = (None, {"begin": 0, "end": 4}), ({}, {0: [0, 3], 1: [0, 3]})
     nothing, first = cases[kind == "partitioned"]
     assert asked == [nothing, first, first]
 
 
-def test_a_fraction_that_is_no_number_is_not_shown_and_any_other_answer_is_refused(state: TopologyState, journal: Journal) -> None:
+def test_a_fraction_that_is_no_number_is_not_shown_and_any_other_answer_is_refused(
+    state: TopologyState, journal: Journal
+) -> None:
     """0 / 0 is no number where NumPy divides: the progress line could not show it, and ended the
     run."""
     batches = batches_of(Ranges(journal, end=10, take=4), state)
@@ -230,35 +271,55 @@ def test_a_fraction_that_is_no_number_is_not_shown_and_any_other_answer_is_refus
     batches._hooks._coordinator.fraction_done = lambda last_metadata: next(answers)
     assert batches.open(1)
     assert batches.fraction_done is None
-    with pytest.raises(MetadataError, match="fraction_done: it returned 'half'; it returns a number from 0 to 1, or None"):
+    with pytest.raises(
+        MetadataError,
+        match="fraction_done: it returned 'half'; it returns a number from 0 to 1, or None",
+    ):
         batches.open(2)
 
 
-def test_lag_and_loss_are_asked_with_the_committed_positions_and_must_be_numbers(state: TopologyState, journal: Journal) -> None:
+def test_lag_and_loss_are_asked_with_the_committed_positions_and_must_be_numbers(
+    state: TopologyState, journal: Journal
+) -> None:
     batches = batches_of(Partitioned(journal, 2, 7, 3, planned=True), state)
     assert batches.open(1)
     assert (batches.lag, batches.lost) == ({}, {})
-    batches._hooks._coordinator.lag = lambda committed: {f"p{number}": 7 - end for number, (_, end) in committed.items()}
+    batches._hooks._coordinator.lag = lambda committed: {
+        f"p{number}": 7 - end for number, (_, end) in committed.items()
+    }
     batches._hooks._coordinator.lost = lambda committed: {"p0": None}
     commit(state, batches, 1)
     assert batches.open(2)
     assert (batches.lag, batches.lost) == ({"p0": 4, "p1": 4}, {"p0": None})
     batches._hooks._coordinator.lag = lambda committed: ["p0"]
-    with pytest.raises(MetadataError, match="lag: it returned \\['p0'\\]; it returns a dict from the name of a partition to a number"):
+    with pytest.raises(
+        MetadataError,
+        match="lag: it returned \\['p0'\\]; it returns a dict from the name of a partition to a number",
+    ):
         batches.open(3)
 
 
-@pytest.mark.parametrize("value", [10**5000, "\ud83d\ude00", {1: 2}, {"a": float("inf")}], ids=["huge", "surrogates", "int key", "inf"])
+@pytest.mark.parametrize(
+    "value",
+    [10**5000, "\ud83d\ude00", {1: 2}, {"a": float("inf")}],
+    ids=["huge", "surrogates", "int key", "inf"],
+)
 @pytest.mark.parametrize("hook", ["initialize_transaction", "planning partition 1"])
 @pytest.mark.rule(4)
-def test_metadata_that_could_not_be_written_is_refused_with_component_and_hook(state: TopologyState, journal: Journal, hook: str, value: Any) -> None:
+def test_metadata_that_could_not_be_written_is_refused_with_component_and_hook(
+    state: TopologyState, journal: Journal, hook: str, value: Any
+) -> None:
     ranges = Ranges(journal, 9, 3)
     spout = ranges if hook == "initialize_transaction" else Uneven(journal)
     batches = batches_of(spout, state)
     coordinator: Any = batches._hooks._coordinator
     coordinator.initialize_transaction = lambda txid, last: value
-    coordinator.plan_partition_batch = lambda txid, partition, last: value if partition == 1 else None
-    with pytest.raises(MetadataError, match=r"its metadata would not come back as it was: at \$") as refused:
+    coordinator.plan_partition_batch = lambda txid, partition, last: (
+        value if partition == 1 else None
+    )
+    with pytest.raises(
+        MetadataError, match=r"its metadata would not come back as it was: at \$"
+    ) as refused:
         batches.open(1)
     assert (refused.value.component, refused.value.hook) == ("spout", hook)
     assert state.txids.txids() == []

@@ -31,7 +31,13 @@ class Echo:
             os._exit(3)
         if arguments.get("wrong"):
             raise WrongResultError("2 + 2 = 5")
-        return {"seconds": 0.0, "greeting": self._greeting, "directory": self._directory, "pid": os.getpid(), **arguments}
+        return {
+            "seconds": 0.0,
+            "greeting": self._greeting,
+            "directory": self._directory,
+            "pid": os.getpid(),
+            **arguments,
+        }
 
     def close(self) -> None:
         Path(self._directory, "closed").touch()
@@ -41,7 +47,9 @@ def started(directory: Path, **settings: Any) -> ContenderProcess:
     return ContenderProcess(f"{__name__}:Echo", settings, directory)
 
 
-def test_a_contender_answers_from_a_process_of_its_own_beside_any_other_output(tmp_path: Path) -> None:
+def test_a_contender_answers_from_a_process_of_its_own_beside_any_other_output(
+    tmp_path: Path,
+) -> None:
     with started(tmp_path, greeting="hello") as contender:
         said = contender.block(n=1)
         assert (said["greeting"], said["n"], said["directory"]) == ("hello", 1, str(tmp_path))
@@ -77,7 +85,11 @@ def test_a_line_that_fails_is_reported_and_the_others_still_run() -> None:
 
     measures: list[Callable[[Stage], Measured]] = [fails, works]
     said: list[str] = []
-    results = run.run([Line(f"line.{each.__name__}", "?", each) for each in measures], is_quick=False, say=said.append)
+    results = run.run(
+        [Line(f"line.{each.__name__}", "?", each) for each in measures],
+        is_quick=False,
+        say=said.append,
+    )
     assert [result.error is None for result in results] == [False, True]
     assert "the truth is 4" in str(results[0].error)
     assert "FAILED" in said[0]
@@ -98,9 +110,14 @@ def test_rows_are_the_same_every_time_and_files_of_a_batch_have_equal_sizes(tmp_
 @pytest.mark.thorough
 @pytest.mark.parametrize("shape", ["none", "words"])
 def test_the_bare_loop_counts_all_rows(tmp_path: Path, shape: str) -> None:
-    batches = rows.write_batches(tmp_path / "rows", batches=2, rows_per_batch=100, files_per_batch=2)
+    batches = rows.write_batches(
+        tmp_path / "rows", batches=2, rows_per_batch=100, files_per_batch=2
+    )
     with Stage(tmp_path, is_quick=True) as stage:
-        assert stage.start("bare_loop:BareLoop").block(batches=batches, shape=shape)["transactions"] == 2
+        assert (
+            stage.start("bare_loop:BareLoop").block(batches=batches, shape=shape)["transactions"]
+            == 2
+        )
 
 
 def test_a_wrong_count_is_refused() -> None:
@@ -108,7 +125,17 @@ def test_a_wrong_count_is_refused() -> None:
         txtopo_runs.check(3, 4)
 
 
-@pytest.mark.parametrize("how", ["merge transactional", "merge opaque", "update transactional", "update opaque", "add", "update"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "merge transactional",
+        "merge opaque",
+        "update transactional",
+        "update opaque",
+        "add",
+        "update",
+    ],
+)
 def test_updates_by_a_store_and_by_hand_come_to_the_same_counts(tmp_path: Path, how: str) -> None:
     updates = keyed_updates.Updates(str(tmp_path), "sqlite")
     for _ in range(2):
@@ -118,15 +145,26 @@ def test_updates_by_a_store_and_by_hand_come_to_the_same_counts(tmp_path: Path, 
 
 def test_updates_that_are_lost_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed_updates, "_added", lambda count, more: more)
-    with pytest.raises(WrongResultError, match="sqlite, update transactional: 10 keys, not what a plain loop counts"):
-        keyed_updates.Updates(str(tmp_path), "sqlite").block("update transactional", batches=6, keys=5, of=10)
+    with pytest.raises(
+        WrongResultError,
+        match="sqlite, update transactional: 10 keys, not what a plain loop counts",
+    ):
+        keyed_updates.Updates(str(tmp_path), "sqlite").block(
+            "update transactional", batches=6, keys=5, of=10
+        )
 
 
 def test_round_trips_are_counted_however_the_packets_fall() -> None:
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener, ThreadPoolExecutor(1) as threads:
+    with (
+        contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener,
+        ThreadPoolExecutor(1) as threads,
+    ):
         served = threads.submit(lambda: listener.accept()[0])
         with counting.CountingProxy("127.0.0.1", listener.getsockname()[1]) as proxy:
-            with contextlib.closing(socket.create_connection(("127.0.0.1", proxy.port))) as client, contextlib.closing(served.result()) as server:
+            with (
+                contextlib.closing(socket.create_connection(("127.0.0.1", proxy.port))) as client,
+                contextlib.closing(served.result()) as server,
+            ):
                 for _ in range(3):
                     client.sendall(b"ques")
                     assert server.recv(4) == b"ques"

@@ -39,7 +39,15 @@ def test_rounds_that_do_not_pair_make_no_ratio(ours: list[float], theirs: list[f
 
 @pytest.mark.parametrize(
     ("value", "better", "target", "is_met"),
-    [(4.0, "higher", 4.0, True), (3.9, "higher", 4.0, False), (2.5, "lower", 2.5, True), (2.6, "lower", 2.5, False), (1.0, "lower", None, None)],
+    [
+        (4.0, "higher", 4.0, True),
+        (3.9, "higher", 4.0, False),
+        (2.5, "lower", 2.5, True),
+        (2.6, "lower", 2.5, False),
+        (1.0, "lower", None, None),
+    ],
 )
-def test_a_target_is_reached_from_the_side_that_is_better(value: float, better: Better, target: float | None, is_met: bool | None) -> None:
+def test_a_target_is_reached_from_the_side_that_is_better(
+    value: float, better: Better, target: float | None, is_met: bool | None
+) -> None:
     assert Ratio("what", value, value, value, better, target).is_met is is_met

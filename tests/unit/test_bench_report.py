@@ -13,24 +13,46 @@ from bench.race import Ratio
 from bench.results import LineResult, Results
 
 MACHINE = {
-    "date": "2026-01-31", "cores": 2, "processor": "A processor", "memory_gib": 23.5, "system": "Linux 6", "load_before": 0.1,
+    "date": "2026-01-31",
+    "cores": 2,
+    "processor": "A processor",
+    "memory_gib": 23.5,
+    "system": "Linux 6",
+    "load_before": 0.1,
     "versions": {"Python": "3.11.2", "pyspark": "4.1.0"},
-}  # fmt: skip
+}
 FAST = Measured(
-    (Ratio("txtopo : peer", 4.25, 4.0, 4.5, "higher", 4.0), Ratio("txtopo : floor", 3.0, 2.9, 3.1, "lower", 2.5), Ratio("other", 1.5, 1, 2, "lower")),
+    (
+        Ratio("txtopo : peer", 4.25, 4.0, 4.5, "higher", 4.0),
+        Ratio("txtopo : floor", 3.0, 2.9, 3.1, "lower", 2.5),
+        Ratio("other", 1.5, 1, 2, "lower"),
+    ),
     (Figure("txtopo", 1_234_567.0, "tuples/s"), Figure("peer", 23.456, "ms")),
     {"txtopo": "defaults"},
     {"txtopo": [[1.0, 2.0]]},
 )
-FOUND = Results(MACHINE, (LineResult("line.fast", "Fast?", 12.3, FAST), LineResult("line.broken", "?", 1.0, error="Traceback …\nValueError: no")))
+FOUND = Results(
+    MACHINE,
+    (
+        LineResult("line.fast", "Fast?", 12.3, FAST),
+        LineResult("line.broken", "?", 1.0, error="Traceback …\nValueError: no"),
+    ),
+)
 
 
 def test_results_survive_being_written_down() -> None:
-    assert results.loads(results.dumps(FOUND)) == Results(MACHINE, (LineResult("line.fast", "Fast?", 12.3, rounded()), FOUND.lines[1]))
+    assert results.loads(results.dumps(FOUND)) == Results(
+        MACHINE, (LineResult("line.fast", "Fast?", 12.3, rounded()), FOUND.lines[1])
+    )
 
 
 def rounded() -> Measured:
-    return Measured(FAST.ratios, (Figure("txtopo", 1_235_000.0, "tuples/s"), Figure("peer", 23.46, "ms")), FAST.settings, FAST.series)
+    return Measured(
+        FAST.ratios,
+        (Figure("txtopo", 1_235_000.0, "tuples/s"), Figure("peer", 23.46, "ms")),
+        FAST.settings,
+        FAST.series,
+    )
 
 
 def test_fresh_lines_take_the_place_of_older_ones() -> None:
@@ -39,7 +61,16 @@ def test_fresh_lines_take_the_place_of_older_ones() -> None:
 
 
 def test_a_page_gets_the_measurements_and_keeps_its_prose() -> None:
-    page = "\n".join(["Prose.", *(f"<!-- measured {name} -->\nold\n<!-- end measured -->" for name in ("line.fast", "machine", "gone")), "More."])
+    page = "\n".join(
+        [
+            "Prose.",
+            *(
+                f"<!-- measured {name} -->\nold\n<!-- end measured -->"
+                for name in ("line.fast", "machine", "gone")
+            ),
+            "More.",
+        ]
+    )
     fresh = report.refreshed(page, FOUND)
     assert fresh.startswith("Prose.\n")
     assert fresh.endswith("\nMore.")
@@ -85,7 +116,11 @@ def test_the_page_shows_the_committed_results() -> None:
 
 def test_the_page_shows_every_line_and_every_plot() -> None:
     page = report.PAGE.read_text(encoding="utf-8")
-    assert set(report.shown_in(page)) == {"overview", "machine", *(line.id for line in catalogue.LINES)}
+    assert set(report.shown_in(page)) == {
+        "overview",
+        "machine",
+        *(line.id for line in catalogue.LINES),
+    }
     drawn = {"bench-overview.svg", *(f"bench-{id.replace('.', '-')}.svg" for id in plots.LINES)}
     assert set(re.findall(r"\]\(images/([\w-]+\.svg)\)", page)) == drawn
     assert {path.name for path in report.IMAGES.glob("bench-*.svg")} == drawn

@@ -18,7 +18,13 @@ import pytest
 
 from tests.servers.clusters import Journal
 from tests.topologies import floods
-from txtopo import Fields, LocalDiskError, OutOfMemoryError, TransactionalTopologyBuilder, TransactionAttempt
+from txtopo import (
+    Fields,
+    LocalDiskError,
+    OutOfMemoryError,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+)
 from txtopo.dataplane import collector as emit
 from txtopo.dataplane import out_of_resources, receive, route, spill, wire
 from txtopo.dataplane import slot as execute
@@ -46,16 +52,42 @@ class Scene:
 
     def __init__(self, topology: Any, spill_bytes: int = MIB, **limits: int) -> None:
         self.topology = topology
-        self.worker = WorkerRun(Run("run", topology, 2, {}, "generation", limits=Limits(spill_bytes=spill_bytes, **limits)))
+        self.worker = WorkerRun(
+            Run(
+                "run",
+                topology,
+                2,
+                {},
+                "generation",
+                limits=Limits(spill_bytes=spill_bytes, **limits),
+            )
+        )
 
-    def job(self, pinned: bool = False, batch: Batch = BATCH, expected: tuple[int, ...] | None = None) -> Job:
-        return Job("run", "processing", ATTEMPT, self.topology.task_counts, batch=batch, pinned=pinned, expected=expected)
+    def job(
+        self, pinned: bool = False, batch: Batch = BATCH, expected: tuple[int, ...] | None = None
+    ) -> Job:
+        return Job(
+            "run",
+            "processing",
+            ATTEMPT,
+            self.topology.task_counts,
+            batch=batch,
+            pinned=pinned,
+            expected=expected,
+        )
 
     def slot(
-        self, level: int, slot: int, incoming: Iterable[bytes] = (b"",), pinned: bool = False, batch: Batch = BATCH,
+        self,
+        level: int,
+        slot: int,
+        incoming: Iterable[bytes] = (b"",),
+        pinned: bool = False,
+        batch: Batch = BATCH,
         expected: tuple[int, ...] | None = None,
-    ) -> Iterator[tuple[int, bytes]]:  # fmt: skip
-        return execute.SlotRun(self.worker, self.job(pinned, batch, expected), level, slot, 10 * level + slot).run(iter(incoming))
+    ) -> Iterator[tuple[int, bytes]]:
+        return execute.SlotRun(
+            self.worker, self.job(pinned, batch, expected), level, slot, 10 * level + slot
+        ).run(iter(incoming))
 
 
 def peak_of(work: Callable[[], Any]) -> int:
@@ -69,8 +101,12 @@ def peak_of(work: Callable[[], Any]) -> int:
 
 
 @pytest.mark.parametrize(("rows", "row_bytes"), [(200, MIB), (24, 16 * MIB), (30_000, 4000)])
-def test_a_spout_streams_a_batch_far_larger_than_its_memory(tmp_path: Path, rows: int, row_bytes: int) -> None:
-    scene = Scene(floods.weighing("bounded", tmp_path, floods.Flood(1, rows, row_bytes), shuffled=True))
+def test_a_spout_streams_a_batch_far_larger_than_its_memory(
+    tmp_path: Path, rows: int, row_bytes: int
+) -> None:
+    scene = Scene(
+        floods.weighing("bounded", tmp_path, floods.Flood(1, rows, row_bytes), shuffled=True)
+    )
     sent = [0, 0]
 
     def emit_all() -> None:
@@ -102,7 +138,9 @@ def test_a_recorded_emission_is_sent_on_without_being_in_memory(tmp_path: Path) 
     def recorded() -> Iterator[bytes]:
         for n in range(60):
             runs: Runs = [("default", [(ATTEMPT, n, bytes([n]) * MIB)])]
-            yield wire.pack_frames([Frame("rows", "flood", 0, "flood", 0, wire.pack_runs(runs, "run"))])
+            yield wire.pack_frames(
+                [Frame("rows", "flood", 0, "flood", 0, wire.pack_runs(runs, "run"))]
+            )
         yield wire.pack_report(Report("1:0:emission", 0, 7))
 
     def send_on() -> None:
@@ -115,12 +153,18 @@ def test_a_recorded_emission_is_sent_on_without_being_in_memory(tmp_path: Path) 
 
 @pytest.mark.rule(17)
 @pytest.mark.parametrize("row_bytes", [MIB, 4000])
-def test_a_receiver_takes_a_batch_far_larger_than_its_memory(tmp_path: Path, row_bytes: int) -> None:
+def test_a_receiver_takes_a_batch_far_larger_than_its_memory(
+    tmp_path: Path, row_bytes: int
+) -> None:
     rows = 100 * MIB // row_bytes
-    scene = Scene(floods.weighing("bounded", tmp_path, floods.Flood(1, rows, row_bytes), shuffled=True))
+    scene = Scene(
+        floods.weighing("bounded", tmp_path, floods.Flood(1, rows, row_bytes), shuffled=True)
+    )
     # As Spark would: the chunks of both senders, from disk.
     chunks = SpillBuffer(0)
-    places = [chunks.append(data) for sender in range(2) for to, data in scene.slot(0, sender) if to == 0]
+    places = [
+        chunks.append(data) for sender in range(2) for to, data in scene.slot(0, sender) if to == 0
+    ]
     assert chunks.spilled_bytes > 25 * MIB
     results: list[bytes] = []
 
@@ -134,10 +178,16 @@ def test_a_receiver_takes_a_batch_far_larger_than_its_memory(tmp_path: Path, row
 
 @pytest.mark.rule(12)
 def test_pinned_results_leave_one_after_the_other(tmp_path: Path) -> None:
-    builder = floods.committing("pinned", floods.Hoard(floods.store_of(tmp_path), Journal(tmp_path / "journal")), floods.Flood(1, 100, MIB))
+    builder = floods.committing(
+        "pinned",
+        floods.Hoard(floods.store_of(tmp_path), Journal(tmp_path / "journal")),
+        floods.Flood(1, 100, MIB),
+    )
     scene = Scene(builder)
     chunks = SpillBuffer(0)
-    places = [chunks.append(data) for sender in range(2) for to, data in scene.slot(0, sender) if to == 0]
+    places = [
+        chunks.append(data) for sender in range(2) for to, data in scene.slot(0, sender) if to == 0
+    ]
     sizes: list[int] = []
     reports: list[Report] = []
 
@@ -183,11 +233,24 @@ def test_chunks_that_come_in_the_wrong_order_wait_on_disk() -> None:
     def backwards() -> Iterator[bytes]:
         for number in reversed(range(total)):
             is_last = number + 1 == total
-            header = ChunkHeader(job.name, 0, 0, 7, number, total if is_last else 0, Report(job.name, 0, 7) if is_last else None)
-            yield wire.pack_chunk(header, [Frame("rows", "sum", 0, "spout", 0, bytes([number]) * MIB)])
+            header = ChunkHeader(
+                job.name,
+                0,
+                0,
+                7,
+                number,
+                total if is_last else 0,
+                Report(job.name, 0, 7) if is_last else None,
+            )
+            yield wire.pack_chunk(
+                header, [Frame("rows", "sum", 0, "spout", 0, bytes([number]) * MIB)]
+            )
 
     taken: list[receive.Received] = []
-    assert peak_of(lambda: taken.append(receive.receive(job, 1, 1, None, backwards(), 2 * MIB))) < 12 * MIB
+    assert (
+        peak_of(lambda: taken.append(receive.receive(job, 1, 1, None, backwards(), 2 * MIB)))
+        < 12 * MIB
+    )
     payloads = map(taken[0].buffer.read, taken[0].lanes["sum", 0]["spout", 0])
     assert [payload[0] for payload in payloads] == list(range(total))
     taken[0].buffer.close()
@@ -210,7 +273,9 @@ def test_heavy_rows_that_wait_for_an_earlier_neighbour_wait_on_disk() -> None:
         def sender(self, source: TupleSource, lane: Lane, wait: route.Send) -> route.Send:
             return lambda row: self.execute_all([row], source) if lane.is_first else wait(row)
 
-    inbox = Inbox({}, {("a", 0), ("b", 0)}, order, buffer, lambda key, stream: source, Seeing(), "run")
+    inbox = Inbox(
+        {}, {("a", 0), ("b", 0)}, order, buffer, lambda key, stream: source, Seeing(), "run"
+    )
     inbox.advance()
     late, early = inbox.sender(("b", 0), "s"), inbox.sender(("a", 0), "s")
 
@@ -229,10 +294,16 @@ def test_heavy_rows_that_wait_for_an_earlier_neighbour_wait_on_disk() -> None:
     buffer.close()
 
 
-@pytest.mark.parametrize("value", ["x" * 1000, b"x" * 1000, ("x" * 600, ("y" * 400,)), ["x" * 1000]], ids=["text", "bytes", "nested", "mutable"])
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 1000, b"x" * 1000, ("x" * 600, ("y" * 400,)), ["x" * 1000]],
+    ids=["text", "bytes", "nested", "mutable"],
+)
 def test_a_heavy_row_is_told_before_it_is_sent_and_a_light_one_is_not(value: Any) -> None:
     told: list[Any] = []
-    collector = emit.Collector("spout", ATTEMPT, {"default": StreamSpec(Fields("tx", "value"), False)}, "run")
+    collector = emit.Collector(
+        "spout", ATTEMPT, {"default": StreamSpec(Fields("tx", "value"), False)}, "run"
+    )
     collector.connect("default", lambda row: told.append("sent"))
     collector.on_heavy = told.append
     collector.emit([ATTEMPT, value])
@@ -254,14 +325,18 @@ def test_long_keys_are_routed_but_not_remembered() -> None:
     assert set(sent) == {0, 1, 2}
 
 
-def test_spilled_bytes_are_where_spark_keeps_its_own_and_have_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spilled_bytes_are_where_spark_keeps_its_own_and_have_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
     buffer = SpillBuffer(0)
     buffer.append(b"abc")
     assert buffer._file is not None
     opened = os.readlink(f"/proc/self/fd/{buffer._file.fileno()}")
     assert opened.startswith(f"{tmp_path}/")
-    assert list(tmp_path.iterdir()) == [], "a file without a name is gone when its process is, also after kill -9"
+    assert list(tmp_path.iterdir()) == [], (
+        "a file without a name is gone when its process is, also after kill -9"
+    )
     buffer.close()
     monkeypatch.delenv("SPARK_LOCAL_DIRS")
     assert spill.directory() != str(tmp_path)
@@ -278,8 +353,13 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.rule(7)
 @pytest.mark.usefixtures("full_disk")
 @pytest.mark.parametrize("level", [0, 1], ids=["emitting", "receiving"])
-def test_a_full_disk_fails_the_task_with_an_error_that_names_the_setting(tmp_path: Path, level: int) -> None:
-    scene = Scene(floods.weighing("full", tmp_path, floods.Flood(1, 100, MIB // 2), shuffled=True), spill_bytes=0)
+def test_a_full_disk_fails_the_task_with_an_error_that_names_the_setting(
+    tmp_path: Path, level: int
+) -> None:
+    scene = Scene(
+        floods.weighing("full", tmp_path, floods.Flood(1, 100, MIB // 2), shuffled=True),
+        spill_bytes=0,
+    )
     frames = [Frame("rows", "weigh", 0, "flood", 0, b"payload")]
     chunk = wire.pack_chunk(ChunkHeader(scene.job().name, 0, 0, 7, 0), frames)
     with pytest.raises(FailureInTaskError) as caught:
@@ -293,7 +373,9 @@ def test_a_full_disk_fails_the_task_with_an_error_that_names_the_setting(tmp_pat
 
 
 @pytest.mark.rule(7)
-def test_so_does_a_disk_that_fails_while_tuples_for_a_later_level_are_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_does_a_disk_that_fails_while_tuples_for_a_later_level_are_handed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     builder = TransactionalTopologyBuilder("passing", "flood", floods.Flood(1, 8, 8), 2)
     weigh = floods.Weigh(Journal(tmp_path / "journal"), None, 0)
     builder.set_bolt("weigh", weigh, 3).fields_grouping("flood", Fields("key"))
@@ -314,8 +396,14 @@ def test_so_does_a_disk_that_fails_while_tuples_for_a_later_level_are_handed_on(
 
 
 @pytest.mark.rule(7, 12)
-def test_memory_that_ends_while_a_bolt_is_held_is_not_taken_for_a_member_that_cannot_be_pickled(tmp_path: Path) -> None:
-    scene = Scene(floods.committing("held", NoMemoryWhenHeld(floods.store_of(tmp_path)), floods.Flood(1, 4, 8)))
+def test_memory_that_ends_while_a_bolt_is_held_is_not_taken_for_a_member_that_cannot_be_pickled(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(
+        floods.committing(
+            "held", NoMemoryWhenHeld(floods.store_of(tmp_path)), floods.Flood(1, 4, 8)
+        )
+    )
     chunks = [data for sender in range(2) for to, data in scene.slot(0, sender) if to == 0]
     with pytest.raises(FailureInTaskError) as caught:
         list(scene.slot(1, 0, chunks))
@@ -339,36 +427,60 @@ class NoMemoryWhenHeld(floods.ManyKeys):
 @pytest.mark.rule(7)
 def test_a_worker_whose_memory_is_bounded_names_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_EXECUTOR_MEMORY_MB", "350")
-    assert "350 MiB, from spark.executor.pyspark.memory" in out_of_resources.of_memory(MemoryError())
+    assert "350 MiB, from spark.executor.pyspark.memory" in out_of_resources.of_memory(
+        MemoryError()
+    )
     monkeypatch.delenv("PYSPARK_EXECUTOR_MEMORY_MB")
-    assert "the machine gives it no more" in out_of_resources.of_memory(MemoryError("array too big"))
+    assert "the machine gives it no more" in out_of_resources.of_memory(
+        MemoryError("array too big")
+    )
 
 
 @pytest.mark.rule(7)
 @pytest.mark.parametrize(
     ("words", "setting"),
     [
-        ("Total size of serialized results of 2 tasks (1100.0 MiB) is bigger than spark.driver.maxResultSize (1024.0 MiB)", "inline_bytes_max"),
+        (
+            "Total size of serialized results of 2 tasks (1100.0 MiB) is bigger than spark.driver.maxResultSize (1024.0 MiB)",
+            "inline_bytes_max",
+        ),
         ("java.io.IOException: No space left on device", "spark.local.dir"),
-        ("pyspark.errors.exceptions.base.PythonException: …\nMemoryError", "spark.executor.pyspark.memory"),
+        (
+            "pyspark.errors.exceptions.base.PythonException: …\nMemoryError",
+            "spark.executor.pyspark.memory",
+        ),
         ("java.lang.OutOfMemoryError: Java heap space", "spark.driver.memory"),
-        ("ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Command exited with code 137", "memoryOverhead"),
+        (
+            "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Command exited with code 137",
+            "memoryOverhead",
+        ),
         ("ExecutorLostFailure: The executor exited with exit code 52", "spark.executor.memory"),
-        ("org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)", "spark.executor.pyspark.memory"),
+        (
+            "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+            "spark.executor.pyspark.memory",
+        ),
         ("Answer from Java side is empty", "spark.driver.memory"),
     ],
 )
-def test_sparks_text_about_a_lost_job_is_answered_with_the_setting_to_change(words: str, setting: str) -> None:
+def test_sparks_text_about_a_lost_job_is_answered_with_the_setting_to_change(
+    words: str, setting: str
+) -> None:
     assert setting in str(out_of_resources.cure_of(words))
 
 
 LOST = "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Command exited with code 137"
 
 
-def test_an_executor_ended_by_kill_9_is_told_with_the_signal_and_memory_where_there_is_a_sign_of_it() -> None:
-    assert str(out_of_resources.cure_of(LOST)).startswith("An executor was ended by SIGKILL (exit code 137), and Spark does not know by whom. If ")
+def test_an_executor_ended_by_kill_9_is_told_with_the_signal_and_memory_where_there_is_a_sign_of_it() -> (
+    None
+):
+    assert str(out_of_resources.cure_of(LOST)).startswith(
+        "An executor was ended by SIGKILL (exit code 137), and Spark does not know by whom. If "
+    )
     for sign in ("OOMKilled", "Container killed by YARN for exceeding memory limits"):
-        assert str(out_of_resources.cure_of(f"{LOST}\n{sign}")).startswith("An executor was killed for its memory: raise ")
+        assert str(out_of_resources.cure_of(f"{LOST}\n{sign}")).startswith(
+            "An executor was killed for its memory: raise "
+        )
 
 
 def test_the_first_line_about_a_lost_job_is_whole() -> None:
@@ -381,7 +493,9 @@ def test_the_first_line_about_a_lost_job_is_whole() -> None:
 
     on_spark._begin = lost
     with pytest.raises(JobLostError) as caught:
-        on_spark.run(Job("run", "processing", ATTEMPT, {}), SimpleNamespace(levels_of=lambda part: None))
+        on_spark.run(
+            Job("run", "processing", ATTEMPT, {}), SimpleNamespace(levels_of=lambda part: None)
+        )
     first, second, *rest = str(caught.value).splitlines()
     assert first == out_of_resources.cure_of(LOST)
     assert (second, rest) == ("Spark says:", [LOST])

@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.topologies.recording import NotingBasicBolt, NotingBolt, NotingCommitter, RowsSpout, builder, journals
+from tests.topologies.recording import (
+    NotingBasicBolt,
+    NotingBolt,
+    NotingCommitter,
+    RowsSpout,
+    builder,
+    journals,
+)
 from txtopo import (
     BaseBasicBolt,
     BaseBatchBolt,
@@ -41,16 +48,24 @@ def only_problem_of(topology: TransactionalTopologyBuilder) -> str:
 def test_an_unknown_component_is_named_with_the_nearest_one() -> None:
     topology = builder()
     topology.set_bolt("count", NotingBolt()).shuffle_grouping("spuot")
-    assert only_problem_of(topology) == "bolt 'count': shuffle grouping on unknown component 'spuot'; did you mean 'spout'?"
+    assert (
+        only_problem_of(topology)
+        == "bolt 'count': shuffle grouping on unknown component 'spuot'; did you mean 'spout'?"
+    )
 
 
 def test_an_unknown_component_that_resembles_none_is_answered_with_those_there_are() -> None:
     topology = builder()
     topology.set_bolt("count", NotingBolt()).all_grouping("xyz")
-    assert only_problem_of(topology) == "bolt 'count': all grouping on unknown component 'xyz'; there are 'spout', 'count'"
+    assert (
+        only_problem_of(topology)
+        == "bolt 'count': all grouping on unknown component 'xyz'; there are 'spout', 'count'"
+    )
 
 
-@pytest.mark.parametrize("component", [None, 3, ["spout"], NotingBolt()], ids=["None", "int", "list", "bolt"])
+@pytest.mark.parametrize(
+    "component", [None, 3, ["spout"], NotingBolt()], ids=["None", "int", "list", "bolt"]
+)
 def test_a_component_is_named_by_its_id(component: Any) -> None:
     topology = builder()
     topology.set_bolt("count", NotingBolt()).shuffle_grouping(component)
@@ -74,7 +89,9 @@ def test_listening_to_a_component_that_declares_nothing_says_what_it_needs() -> 
     topology.set_bolt("silent", Silent()).shuffle_grouping("spout")
     topology.set_bolt("count", NotingBolt()).shuffle_grouping("silent")
     cure = "but 'silent' declares no stream; it needs declare_output_fields"
-    assert only_problem_of(topology) == f"bolt 'count': shuffle grouping on stream 'default', {cure}"
+    assert (
+        only_problem_of(topology) == f"bolt 'count': shuffle grouping on stream 'default', {cure}"
+    )
 
 
 def test_an_unknown_field_is_named_with_the_nearest_one() -> None:
@@ -101,11 +118,20 @@ def test_a_custom_grouping_chooses_tasks(grouping: Any) -> None:
 def test_a_fields_grouping_names_at_least_one_field() -> None:
     topology = builder()
     topology.set_bolt("count", NotingBolt()).fields_grouping("spout", Fields())
-    assert only_problem_of(topology) == "bolt 'count': fields grouping on 'spout' names no field; name at least one, or use global_grouping"
+    assert (
+        only_problem_of(topology)
+        == "bolt 'count': fields grouping on 'spout' names no field; name at least one, or use global_grouping"
+    )
 
 
 @pytest.mark.parametrize(
-    ("fields", "why"), [(["value", "value"], "duplicate field 'value'"), ([1], "non-empty string"), (None, "NoneType"), (3, "int")]
+    ("fields", "why"),
+    [
+        (["value", "value"], "duplicate field 'value'"),
+        ([1], "non-empty string"),
+        (None, "NoneType"),
+        (3, "int"),
+    ],
 )
 def test_fields_that_cannot_be_are_one_mistake(fields: Any, why: str) -> None:
     topology = builder()
@@ -118,29 +144,43 @@ def test_fields_that_cannot_be_are_one_mistake(fields: Any, why: str) -> None:
 def test_listening_twice_to_one_stream_is_refused() -> None:
     topology = builder()
     topology.set_bolt("count", NotingBolt()).shuffle_grouping("spout").all_grouping("spout")
-    assert only_problem_of(topology) == "bolt 'count' listens twice to stream 'default' of 'spout'; keep one grouping"
+    assert (
+        only_problem_of(topology)
+        == "bolt 'count' listens twice to stream 'default' of 'spout'; keep one grouping"
+    )
 
 
 def test_a_bolt_without_input_is_answered_with_the_line_to_type() -> None:
     topology = builder()
     topology.set_bolt("lonely", NotingBolt())
-    assert only_problem_of(topology) == "bolt 'lonely' listens to nobody; add a grouping, for example .shuffle_grouping('spout')"
+    assert (
+        only_problem_of(topology)
+        == "bolt 'lonely' listens to nobody; add a grouping, for example .shuffle_grouping('spout')"
+    )
 
 
 def test_a_duplicate_id_is_named() -> None:
     topology = builder()
     topology.set_bolt("count", NotingBolt()).shuffle_grouping("spout")
     topology.set_bolt("count", NotingBolt()).shuffle_grouping("spout")
-    assert only_problem_of(topology) == "component 'count' is set twice; give each spout and bolt an id of its own"
+    assert (
+        only_problem_of(topology)
+        == "component 'count' is set twice; give each spout and bolt an id of its own"
+    )
 
 
 def test_a_bolt_with_the_id_of_the_spout_is_a_duplicate() -> None:
     topology = builder()
     topology.set_bolt("spout", NotingBolt()).shuffle_grouping("spout")
-    assert "component 'spout' is set twice; give each spout and bolt an id of its own" in problems_of(topology)
+    assert (
+        "component 'spout' is set twice; give each spout and bolt an id of its own"
+        in problems_of(topology)
+    )
 
 
-@pytest.mark.parametrize("id", ["__acker", "", "  ", "a/b", "a\\b", "a:b", "a\nb", "a ", " a", ".", "..", None, 7])
+@pytest.mark.parametrize(
+    "id", ["__acker", "", "  ", "a/b", "a\\b", "a:b", "a\nb", "a ", " a", ".", "..", None, 7]
+)
 def test_an_id_that_cannot_be_a_znode_or_is_reserved_is_refused(id: Any) -> None:
     topology = builder()
     topology.set_bolt(id, NotingBolt()).shuffle_grouping("spout")
@@ -159,7 +199,10 @@ def test_a_cycle_names_its_members_only() -> None:
     topology.set_bolt("b", NotingBolt()).shuffle_grouping("a")
     topology.set_bolt("c", NotingBolt()).shuffle_grouping("b")
     topology.set_bolt("after", NotingBolt()).shuffle_grouping("c")
-    assert only_problem_of(topology) == "a cycle among 'a', 'b', 'c'; a batch must end, so tuples may not go round"
+    assert (
+        only_problem_of(topology)
+        == "a cycle among 'a', 'b', 'c'; a batch must end, so tuples may not go round"
+    )
 
 
 def test_a_bolt_that_listens_to_itself_is_a_cycle() -> None:
@@ -172,7 +215,10 @@ def test_a_bolt_that_listens_to_itself_is_a_cycle() -> None:
 def test_parallelism_is_a_whole_number_of_at_least_one(parallelism: Any) -> None:
     topology = builder()
     topology.set_bolt("count", NotingBolt(), parallelism).shuffle_grouping("spout")
-    assert only_problem_of(topology) == f"component 'count': parallelism is {parallelism!r}; it is a whole number of at least 1"
+    assert (
+        only_problem_of(topology)
+        == f"component 'count': parallelism is {parallelism!r}; it is a whole number of at least 1"
+    )
 
 
 def test_parallelism_of_the_spout_is_checked_too() -> None:
@@ -199,9 +245,13 @@ def _database(path: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda path: threading.Lock(), lambda path: (n for n in range(3)), _database], ids=["lock", "generator", "connection"]
+    "make",
+    [lambda path: threading.Lock(), lambda path: (n for n in range(3)), _database],
+    ids=["lock", "generator", "connection"],
 )
-def test_an_attribute_that_cannot_be_pickled_is_named_with_the_cure(make: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_an_attribute_that_cannot_be_pickled_is_named_with_the_cure(
+    make: Callable[[Path], Any], tmp_path: Path
+) -> None:
     bolt = NotingBolt()
     bolt.harmless, bolt.culprit = 1, make(tmp_path)  # type: ignore[attr-defined]
     topology = builder()
@@ -217,19 +267,25 @@ def test_an_open_file_in_a_bolt_is_named(tmp_path: Path) -> None:
         bolt.out = file  # type: ignore[attr-defined]
         topology = builder()
         topology.set_bolt("count", bolt).shuffle_grouping("spout")
-        assert only_problem_of(topology).startswith("component 'count': its attribute 'out' cannot be pickled (")
+        assert only_problem_of(topology).startswith(
+            "component 'count': its attribute 'out' cannot be pickled ("
+        )
 
 
 def test_a_lambda_in_a_bolt_is_fine() -> None:
     topology = builder()
-    topology.set_bolt("count", NotingBolt(on_execute=lambda bolt, tup: None)).shuffle_grouping("spout")
+    topology.set_bolt("count", NotingBolt(on_execute=lambda bolt, tup: None)).shuffle_grouping(
+        "spout"
+    )
     assert list(topology.build_topology().components) == ["spout", "count"]
 
 
 def test_a_spout_that_cannot_be_pickled_is_named() -> None:
     spout = RowsSpout()
     spout.lock = threading.Lock()  # type: ignore[attr-defined]
-    assert only_problem_of(builder(spout)).startswith("component 'spout': its attribute 'lock' cannot be pickled (")
+    assert only_problem_of(builder(spout)).startswith(
+        "component 'spout': its attribute 'lock' cannot be pickled ("
+    )
 
 
 class Unloadable:
@@ -244,7 +300,9 @@ def test_an_attribute_that_does_not_come_back_from_its_pickle_is_named() -> None
     bolt.odd = Unloadable()  # type: ignore[attr-defined]
     topology = builder()
     topology.set_bolt("count", bolt).shuffle_grouping("spout")
-    assert only_problem_of(topology).startswith("component 'count': its attribute 'odd' cannot be pickled (ValueError")
+    assert only_problem_of(topology).startswith(
+        "component 'count': its attribute 'odd' cannot be pickled (ValueError"
+    )
 
 
 def test_a_class_instead_of_an_instance_is_one_mistake() -> None:
@@ -271,7 +329,9 @@ def test_a_spout_is_no_bolt_and_a_bolt_no_spout() -> None:
 class DeclaringBolt(BaseBatchBolt):
     """Declares by calling ``how``."""
 
-    def __init__(self, how: Callable[[OutputFieldsDeclarer], None], configuration: Any = None) -> None:
+    def __init__(
+        self, how: Callable[[OutputFieldsDeclarer], None], configuration: Any = None
+    ) -> None:
         self.how, self.configuration = how, configuration
 
     def execute(self, tup: Tuple) -> None: ...
@@ -297,25 +357,49 @@ def _raise(declarer: OutputFieldsDeclarer) -> None:
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        (lambda declarer: declarer.declare(Fields("tx", "word", "word")), "ValueError: duplicate field 'word'"),
-        (lambda declarer: declarer.declare(["tx", "word", "word"]), "ValueError: duplicate field 'word'"),
+        (
+            lambda declarer: declarer.declare(Fields("tx", "word", "word")),
+            "ValueError: duplicate field 'word'",
+        ),
+        (
+            lambda declarer: declarer.declare(["tx", "word", "word"]),
+            "ValueError: duplicate field 'word'",
+        ),
         (_twice, "ValueError: stream 'default' is declared twice"),
         (lambda declarer: declarer.declare(Fields()), "ValueError: stream 'default' has no fields"),
-        (lambda declarer: declarer.declare("tx", "word"), "ValueError: direct is True or False, not 'word'"),
+        (
+            lambda declarer: declarer.declare("tx", "word"),
+            "ValueError: direct is True or False, not 'word'",
+        ),
         (_raise, "RuntimeError: no idea what I emit"),
     ],
-    ids=["duplicate in Fields", "duplicate in a list", "stream twice", "no fields", "names one by one", "raises"],
+    ids=[
+        "duplicate in Fields",
+        "duplicate in a list",
+        "stream twice",
+        "no fields",
+        "names one by one",
+        "raises",
+    ],
 )
-def test_a_mistake_in_declare_output_fields_is_one_problem_of_that_component(how: Callable[[OutputFieldsDeclarer], None], why: str) -> None:
+def test_a_mistake_in_declare_output_fields_is_one_problem_of_that_component(
+    how: Callable[[OutputFieldsDeclarer], None], why: str
+) -> None:
     topology = builder()
     topology.set_bolt("wrong", DeclaringBolt(how)).shuffle_grouping("spout")
-    topology.set_bolt("after", NotingBolt()).shuffle_grouping("wrong").shuffle_grouping("wrong", "side")
-    assert only_problem_of(topology).startswith(f"component 'wrong': declaring its streams failed: {why}")
+    topology.set_bolt("after", NotingBolt()).shuffle_grouping("wrong").shuffle_grouping(
+        "wrong", "side"
+    )
+    assert only_problem_of(topology).startswith(
+        f"component 'wrong': declaring its streams failed: {why}"
+    )
 
 
 def test_a_component_configuration_that_raises_is_a_problem_of_that_component() -> None:
     topology = builder()
-    topology.set_bolt("wrong", DeclaringBolt(lambda declarer: None, RuntimeError("no idea"))).shuffle_grouping("spout")
+    topology.set_bolt(
+        "wrong", DeclaringBolt(lambda declarer: None, RuntimeError("no idea"))
+    ).shuffle_grouping("spout")
     problem = only_problem_of(topology)
     assert problem.startswith("component 'wrong': ")
     assert "RuntimeError: no idea" in problem
@@ -323,7 +407,9 @@ def test_a_component_configuration_that_raises_is_a_problem_of_that_component() 
 
 def test_a_setting_that_cannot_travel_to_the_executors_is_named() -> None:
     topology = builder()
-    topology.set_bolt("count", NotingBolt()).shuffle_grouping("spout").add_configuration("fine", 1).add_configuration("lock", threading.Lock())
+    topology.set_bolt("count", NotingBolt()).shuffle_grouping("spout").add_configuration(
+        "fine", 1
+    ).add_configuration("lock", threading.Lock())
     problem = only_problem_of(topology)
     assert problem.startswith("component 'count': its setting 'lock' cannot be pickled (")
 
@@ -352,7 +438,9 @@ def test_every_mistake_is_reported_at_once() -> None:
         "bolt 'y': fields grouping on field 'valeu'",
         "a cycle among 'x', 'y'",
     ]
-    missing = [start for start in expected if not any(problem.startswith(start) for problem in problems)]
+    missing = [
+        start for start in expected if not any(problem.startswith(start) for problem in problems)
+    ]
     assert (missing, len(problems)) == ([], len(expected)), problems
 
 
@@ -396,7 +484,9 @@ def test_a_slot_that_cannot_be_pickled_is_named_too() -> None:
     bolt.slotted = threading.Lock()
     topology = builder()
     topology.set_bolt("count", bolt).shuffle_grouping("spout")
-    assert only_problem_of(topology).startswith("component 'count': its attribute 'slotted' cannot be pickled (")
+    assert only_problem_of(topology).startswith(
+        "component 'count': its attribute 'slotted' cannot be pickled ("
+    )
 
 
 class LeavingOut(NotingBolt):
@@ -409,7 +499,9 @@ def test_an_attribute_that_getstate_leaves_out_is_not_blamed() -> None:
     bolt.lock, bolt.culprit = threading.Lock(), threading.Lock()  # type: ignore[attr-defined]
     topology = builder()
     topology.set_bolt("count", bolt).shuffle_grouping("spout")
-    assert only_problem_of(topology).startswith("component 'count': its attribute 'culprit' cannot be pickled (")
+    assert only_problem_of(topology).startswith(
+        "component 'count': its attribute 'culprit' cannot be pickled ("
+    )
 
 
 class CountingGrouping:
@@ -424,9 +516,13 @@ class CountingGrouping:
 
 def test_a_custom_grouping_that_cannot_be_pickled_is_named_with_its_attribute() -> None:
     topology = builder()
-    topology.set_bolt("count", NotingBolt()).custom_grouping("spout", CountingGrouping(threading.Lock()))
+    topology.set_bolt("count", NotingBolt()).custom_grouping(
+        "spout", CountingGrouping(threading.Lock())
+    )
     problem = only_problem_of(topology)
-    assert problem.startswith("bolt 'count': custom grouping on 'spout': its attribute 'next' cannot be pickled (")
+    assert problem.startswith(
+        "bolt 'count': custom grouping on 'spout': its attribute 'next' cannot be pickled ("
+    )
 
 
 def test_a_custom_grouping_is_copied_when_the_topology_is_built() -> None:

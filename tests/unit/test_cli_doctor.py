@@ -44,7 +44,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def check(name: str, environment: Mapping[str, str] | None = None) -> doctor.Check:
-    (result,) = (check for check in doctor.checks(environment or {}, Path(".txtopo")) if check.name == name)
+    (result,) = (
+        check for check in doctor.checks(environment or {}, Path(".txtopo")) if check.name == name
+    )
     return result
 
 
@@ -67,11 +69,16 @@ def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setattr(importlib.metadata, "version", version)
 
 
-def test_a_whole_installation_can_run_and_leaves_no_file(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_whole_installation_can_run_and_leaves_no_file(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["doctor"]) == 0
     said = capsys.readouterr().out
     assert said.endswith("\n\na run can start here\n")
-    packages, machine = ("pyspark", "kazoo", "pydantic", "cloudpickle"), ("data directory", "temporary files", "memory")
+    packages, machine = (
+        ("pyspark", "kazoo", "pydantic", "cloudpickle"),
+        ("data directory", "temporary files", "memory"),
+    )
     for name in ("Python", "Java", *packages, *machine, "Spark"):
         assert f"  {name} " in said
     assert list(place.iterdir()) == []
@@ -81,11 +88,22 @@ def test_json_has_every_check_and_the_verdict(capsys: pytest.CaptureFixture[str]
     assert cli.main(["doctor", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["can_run"] is True
-    assert {"name": "Java", "status": "ok", "fact": "17, /usr/bin/java, from the PATH", "cure": None} in document["checks"]
+    assert {
+        "name": "Java",
+        "status": "ok",
+        "fact": "17, /usr/bin/java, from the PATH",
+        "cure": None,
+    } in document["checks"]
 
 
-def test_a_missing_java_is_told_with_its_cure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(java, "require_java", raising(SetupError("Java was not found\n  Install Java 17,\n  or set JAVA_HOME.")))
+def test_a_missing_java_is_told_with_its_cure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        java,
+        "require_java",
+        raising(SetupError("Java was not found\n  Install Java 17,\n  or set JAVA_HOME.")),
+    )
     assert cli.main(["doctor"]) == SetupError.exit_code
     said = capsys.readouterr().out
     assert "missing   Java " in said
@@ -98,7 +116,9 @@ def test_the_source_of_java_is_named() -> None:
 
 
 @pytest.mark.parametrize("package", ["kazoo", "pyspark"])
-def test_a_missing_package_is_told_with_the_line_for_pip(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_told_with_the_line_for_pip(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without(monkeypatch, package)
     result = check(package)
     assert (result.status, result.fact) == ("missing", "is not installed")
@@ -115,10 +135,15 @@ def test_a_package_of_another_version_is_missing(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("version", "bounds", "expected"),
     [
-        ("4.1.0", ">=4.1,<5", True), ("4.1", ">=4.1.0,<5", True), ("4.10.2", ">=4.9", True), ("5.0.0", ">=4.1,<5", False),
-        ("4.0.9", ">=4.1,<5", False), ("4.2.0.dev1", ">=4.1,<5", True), ("1", "", True),
+        ("4.1.0", ">=4.1,<5", True),
+        ("4.1", ">=4.1.0,<5", True),
+        ("4.10.2", ">=4.9", True),
+        ("5.0.0", ">=4.1,<5", False),
+        ("4.0.9", ">=4.1,<5", False),
+        ("4.2.0.dev1", ">=4.1,<5", True),
+        ("1", "", True),
     ],
-)  # fmt: skip
+)
 def test_versions_are_compared_as_numbers(version: str, bounds: str, expected: bool) -> None:
     assert doctor._is_within(version, bounds) is expected
 
@@ -127,8 +152,12 @@ def test_an_absent_extra_is_told_with_the_line_for_pip_and_keeps_nothing_from_ru
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     without(monkeypatch, "redis")
-    monkeypatch.setattr(doctor, "_requirements", lambda: (("redis", ">=5.2", "redis"), ("hatchling", "", "dev")))
-    assert check("[redis]") == doctor.Check("[redis]", "optional", "not installed: redis", "Type: pip install 'txtopo[redis]'")
+    monkeypatch.setattr(
+        doctor, "_requirements", lambda: (("redis", ">=5.2", "redis"), ("hatchling", "", "dev"))
+    )
+    assert check("[redis]") == doctor.Check(
+        "[redis]", "optional", "not installed: redis", "Type: pip install 'txtopo[redis]'"
+    )
     assert cli.main(["doctor"]) == 0
     assert "[dev]" not in capsys.readouterr().out
 
@@ -138,7 +167,9 @@ def test_the_requirements_are_those_of_the_package() -> None:
     assert {("pyspark", None), ("kazoo", None), ("pyarrow", "arrow"), ("pymysql", "mysql")} <= names
 
 
-def test_a_trial_that_fails_is_told_with_its_reason_and_its_cure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trial_that_fails_is_told_with_its_reason_and_its_cure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As of a user without a name: nothing else is missing."""
     says = "print('a warning of Java\\n\\0no name\\n  Give it one.', flush=True)"
     monkeypatch.setattr(doctor, "_TRIAL", f"import sys\n{says}\nsys.exit('at x.java\\nEnded.')")
@@ -150,7 +181,10 @@ def test_a_trial_that_fails_is_told_with_its_reason_and_its_cure(monkeypatch: py
     dies = "import os, sys\nsys.stderr.write('so many\\n' * 20 + 'the reason')\nsys.stderr.flush()\nos.kill(os.getpid(), 9)"
     monkeypatch.setattr(doctor, "_TRIAL", dies)
     died = doctor.trial()
-    assert (died.fact, "the reason" in str(died.cure)) == ("its trial ended with exit code -9", True)
+    assert (died.fact, "the reason" in str(died.cure)) == (
+        "its trial ended with exit code -9",
+        True,
+    )
 
 
 def test_a_trial_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +193,9 @@ def test_a_trial_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert doctor.trial().fact == "no job has run within 0.01 s"
 
 
-def test_nothing_is_tried_where_something_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_tried_where_something_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(doctor, "trial", raising(AssertionError("tried")))
     without(monkeypatch, "kazoo")
     assert cli.main(["doctor"]) == SetupError.exit_code
@@ -168,7 +204,10 @@ def test_nothing_is_tried_where_something_is_missing(monkeypatch: pytest.MonkeyP
 
 def test_a_user_without_a_name_cannot_start_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pwd, "getpwuid", raising(KeyError("uid not found: 54321")))
-    with pytest.raises(SetupError, match=r"the user \d+ has no name on this machine, .*\n .* with `RUN useradd --uid \d+ NAME`"):
+    with pytest.raises(
+        SetupError,
+        match=r"the user \d+ has no name on this machine, .*\n .* with `RUN useradd --uid \d+ NAME`",
+    ):
         session.spark_context("local[1]")
 
 
@@ -188,9 +227,14 @@ def test_a_data_directory_in_use_is_told(place: Path) -> None:
 
 
 def test_a_data_directory_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "TemporaryFile", raising(PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(
+        tempfile, "TemporaryFile", raising(PermissionError(13, "Permission denied"))
+    )
     result = check("data directory")
-    assert (result.status, result.fact.endswith("is not writable: Permission denied")) == ("missing", True)
+    assert (result.status, result.fact.endswith("is not writable: Permission denied")) == (
+        "missing",
+        True,
+    )
 
 
 def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,15 +253,29 @@ def typed(absent: str, place: Path, *arguments: str) -> subprocess.CompletedProc
     the doctor then tries nothing."""
     code = f"import sys; sys.modules[{absent!r}] = None; from txtopo.command import entry; sys.exit(entry.main())"
     environment = {**os.environ, "JAVA_HOME": str(place)}
-    return subprocess.run([sys.executable, "-c", code, *arguments], cwd=place, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("package", ["pyspark", "kazoo"])
-def test_without_a_package_the_doctor_works_and_other_commands_name_the_package(package: str, place: Path) -> None:
-    assert json.loads(typed(package, place, "doctor", "--json").stdout)["checks"][0]["name"] == "Python"
+def test_without_a_package_the_doctor_works_and_other_commands_name_the_package(
+    package: str, place: Path
+) -> None:
+    assert (
+        json.loads(typed(package, place, "doctor", "--json").stdout)["checks"][0]["name"]
+        == "Python"
+    )
     ended = typed(package, place, "status")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith(f"txtopo: error: the package {package} is not installed\n  Type: ")
+    assert ended.stderr.startswith(
+        f"txtopo: error: the package {package} is not installed\n  Type: "
+    )
 
 
 def test_an_error_of_another_import_is_not_hidden(place: Path) -> None:

@@ -51,9 +51,19 @@ def raising(error: BaseException) -> Callable[[], int]:
     ("error", "code", "message"),
     [
         (errors.TxtopoError("it broke\n  mend it"), 1, "txtopo: error: it broke\n  mend it\n"),
-        (errors.UserCodeError("count", 0, "3:1", "commit", "execute", "ValueError: no", "Traceback …"), 1, "no\n  in component 'count'"),
+        (
+            errors.UserCodeError(
+                "count", 0, "3:1", "commit", "execute", "ValueError: no", "Traceback …"
+            ),
+            1,
+            "no\n  in component 'count'",
+        ),
         (errors.UsageError("not so"), 2, "txtopo: error: not so\n"),
-        (errors.InvalidTopologyError("words", ("a", "b")), 2, "'words' is not valid:\n  - a\n  - b\n"),
+        (
+            errors.InvalidTopologyError("words", ("a", "b")),
+            2,
+            "'words' is not valid:\n  - a\n  - b\n",
+        ),
         (errors.PoisonBatchError(3, 5, "ValueError: no"), 3, "transaction 3 failed 5 times"),
         (errors.FencedError("held"), 4, "txtopo: error: held\n"),
         (errors.ZooKeeperUnavailableError("gone"), 5, "txtopo: error: gone\n"),
@@ -62,7 +72,9 @@ def raising(error: BaseException) -> Callable[[], int]:
         (KeyboardInterrupt(), 130, "txtopo: interrupted\n"),
     ],
 )
-def test_an_error_becomes_its_exit_code_and_its_message(error: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_becomes_its_exit_code_and_its_message(
+    error: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main.exit_code_of(raising(error), verbose=False) == code
     out, err = capsys.readouterr()
     assert out == ""
@@ -71,12 +83,16 @@ def test_an_error_becomes_its_exit_code_and_its_message(error: BaseException, co
 
 
 @pytest.mark.parametrize("error", [errors.UsageError("not so"), KeyError("x")])
-def test_verbose_shows_the_traceback_too(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbose_shows_the_traceback_too(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
     main.exit_code_of(raising(error), verbose=True)
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
-def test_a_program_that_runs_its_topology_ends_with_the_code_and_may_go_on_if_there_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_runs_its_topology_ends_with_the_code_and_may_go_on_if_there_is_no_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit) as end:
         txtopo.main("no topology", argv=[])
     assert end.value.code == 2
@@ -84,10 +100,15 @@ def test_a_program_that_runs_its_topology_ends_with_the_code_and_may_go_on_if_th
     with pytest.raises(SystemExit) as end:
         txtopo.main(target.resolve("words.py").topology, argv=["--sett", "x=1"])
     assert end.value.code == 2
-    assert "txtopo: error: unrecognized arguments: --sett x=1\n  `words.py --help` says" in capsys.readouterr().err
+    assert (
+        "txtopo: error: unrecognized arguments: --sett x=1\n  `words.py --help` says"
+        in capsys.readouterr().err
+    )
 
 
-def test_a_master_given_to_a_program_inside_spark_submit_comes_too_late(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_master_given_to_a_program_inside_spark_submit_comes_too_late(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert cli.main(["run", "words.py", "--master", "local[2]"]) == 2
     assert "--master local[2] comes too late" in capsys.readouterr().err
@@ -96,7 +117,10 @@ def test_a_master_given_to_a_program_inside_spark_submit_comes_too_late(monkeypa
 @pytest.mark.parametrize("command", [["validate"], ["explain"], ["run"], ["submit"]], ids=" ".join)
 @pytest.mark.parametrize("inside_spark_submit", [False, True])
 def test_a_secret_in_the_address_of_a_master_is_not_shown(
-    command: list[str], inside_spark_submit: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: list[str],
+    inside_spark_submit: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     if inside_spark_submit:
         monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
@@ -109,22 +133,40 @@ def test_a_secret_in_the_address_of_a_master_is_not_shown(
 
 @pytest.mark.parametrize("command", ["run", "submit", "explain", "validate"])
 @pytest.mark.parametrize("master", ["local[x]", "local-cluster[2,1]", "local[0.5]"])
-def test_a_local_master_that_cannot_be_read_is_refused_with_how_it_is_written(command: str, master: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_local_master_that_cannot_be_read_is_refused_with_how_it_is_written(
+    command: str, master: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main([command, "words.py", "--master", master]) == 2
     fact, cure = capsys.readouterr().err.split("\n", 1)
     assert master in fact
     assert "Give local[N]" in cure
 
 
-def test_without_java_nothing_is_begun(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_java_nothing_is_begun(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("JAVA_HOME", "/no/such/java")
     assert cli.main(["run", "words.py"]) == 2
     assert "txtopo: error: JAVA_HOME is '/no/such/java'" in capsys.readouterr().err
     assert not (place / ".txtopo").exists()
 
 
-def test_a_zookeeper_that_cannot_be_reached_is_found_out_before_spark_is_started(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "words.py", "--zookeeper", "127.0.0.1:1", "--set", "zookeeper_connect_timeout_s=0.2"]) == 5
+def test_a_zookeeper_that_cannot_be_reached_is_found_out_before_spark_is_started(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert (
+        cli.main(
+            [
+                "run",
+                "words.py",
+                "--zookeeper",
+                "127.0.0.1:1",
+                "--set",
+                "zookeeper_connect_timeout_s=0.2",
+            ]
+        )
+        == 5
+    )
     assert "txtopo: error: no ZooKeeper answers at 127.0.0.1:1" in capsys.readouterr().err
 
 
@@ -147,20 +189,34 @@ def test_a_data_directory_in_use_is_refused_naming_the_process(
         owner.release()
 
 
-def test_where_nothing_was_ever_stored_status_says_so_and_makes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_nothing_was_ever_stored_status_says_so_and_makes_nothing(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["status"]) == 0
-    assert capsys.readouterr().out.startswith("nothing is stored in .txtopo: no topology has run with this data directory\n")
+    assert capsys.readouterr().out.startswith(
+        "nothing is stored in .txtopo: no topology has run with this data directory\n"
+    )
     assert cli.main(["status", "--json"]) == 0
     assert capsys.readouterr().out == '{\n  "topologies": []\n}\n'
-    for command in (["status", "words"], ["state", "show", "words"], ["state", "reset", "words"], ["status", "--data-dir", "elsewhere"]):
+    for command in (
+        ["status", "words"],
+        ["state", "show", "words"],
+        ["state", "reset", "words"],
+        ["status", "--data-dir", "elsewhere"],
+    ):
         assert cli.main(command) == 2
     assert sorted(path.name for path in place.iterdir()) == ["words.py"]
     assert cli.main(["status", "--data-dir", str(place), "--zookeeper", "127.0.0.1:1"]) == 2
     assert "either in --data-dir or in --zookeeper" in capsys.readouterr().err
 
 
-def test_a_simulation_that_could_not_look_at_all_effects_ends_with_7(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_simulation_that_could_not_look_at_all_effects_ends_with_7(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert cli.main(["test", "words.py", "--seeds", "1"]) == 7
     shown = capsys.readouterr().out
     assert "no violation in what was compared\n" in shown
-    assert "nothing is compared: no component has a store, a sink or a commit\n  Define effects()" in shown
+    assert (
+        "nothing is compared: no component has a store, a sink or a commit\n  Define effects()"
+        in shown
+    )

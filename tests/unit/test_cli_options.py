@@ -1,5 +1,4 @@
-"""Options: the command line wins over the code, and an impossible value is refused with the cure.
-"""
+"""Options: the command line wins over the code, and an impossible value is refused with the cure."""
 
 from __future__ import annotations
 
@@ -25,17 +24,39 @@ def parsed(*arguments: str) -> argparse.Namespace:
         ([], None, {}),
         ([], Config(max_spout_pending=3), {"max_spout_pending": 3}),
         ([], {"topology.max.spout.pending": 3}, {"max_spout_pending": 3}),
-        (["--set", "max_spout_pending=5"], Config(max_spout_pending=3, max_attempts=2), {"max_spout_pending": 5, "max_attempts": 2}),
-        (["--set", "topology.max.spout.pending=5"], Config(max_spout_pending=3), {"max_spout_pending": 5}),
+        (
+            ["--set", "max_spout_pending=5"],
+            Config(max_spout_pending=3, max_attempts=2),
+            {"max_spout_pending": 5, "max_attempts": 2},
+        ),
+        (
+            ["--set", "topology.max.spout.pending=5"],
+            Config(max_spout_pending=3),
+            {"max_spout_pending": 5},
+        ),
         (["--set", "until=null"], Config(until="exhausted"), {"until": None}),
-        (["--set", "on_error=replay", "--set", "max_attempts=4"], None, {"on_error": "replay", "max_attempts": 4}),
+        (
+            ["--set", "on_error=replay", "--set", "max_attempts=4"],
+            None,
+            {"on_error": "replay", "max_attempts": 4},
+        ),
         (["--set", 'user={"words": ["a=b"]}'], None, {"user": {"words": ["a=b"]}}),
-        (["--set", "max_transactions=5", "--max-transactions", "2"], Config(max_transactions=9), {"max_transactions": 2}),
+        (
+            ["--set", "max_transactions=5", "--max-transactions", "2"],
+            Config(max_transactions=9),
+            {"max_transactions": 2},
+        ),
         (["--until-exhausted"], None, {"until": "exhausted"}),
-        (["--zookeeper", "zk:2181/a", "--data-dir", "d"], Config(zookeeper="other:1"), {"zookeeper": "zk:2181/a", "data_dir": Path("d")}),
+        (
+            ["--zookeeper", "zk:2181/a", "--data-dir", "d"],
+            Config(zookeeper="other:1"),
+            {"zookeeper": "zk:2181/a", "data_dir": Path("d")},
+        ),
     ],
 )
-def test_the_command_line_wins_over_the_code(arguments: list[str], code: Any, expected: dict[str, Any]) -> None:
+def test_the_command_line_wins_over_the_code(
+    arguments: list[str], code: Any, expected: dict[str, Any]
+) -> None:
     assert options.config_of(parsed(*arguments), code) == Config(**expected)
 
 
@@ -67,7 +88,20 @@ def test_an_unknown_or_impossible_option_is_refused(arguments: list[str], messag
 
 
 @pytest.mark.parametrize(
-    "words", ["", "run", "test", "explain", "status", "state", "state show", "state reset", "store", "store clear", "store adopt"]
+    "words",
+    [
+        "",
+        "run",
+        "test",
+        "explain",
+        "status",
+        "state",
+        "state show",
+        "state reset",
+        "store",
+        "store clear",
+        "store adopt",
+    ],
 )
 def test_every_command_says_how_it_is_used(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = words.split()
@@ -79,7 +113,9 @@ def test_every_command_says_how_it_is_used(words: str, capsys: pytest.CaptureFix
     assert max(map(len, out.splitlines())) <= 130
 
 
-def test_the_help_of_test_lists_the_exit_codes_of_a_simulation(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_test_lists_the_exit_codes_of_a_simulation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit):
         cli.main(["test", "--help"])
     codes = capsys.readouterr().out.partition("exit codes:\n")[2].splitlines()
@@ -87,7 +123,9 @@ def test_the_help_of_test_lists_the_exit_codes_of_a_simulation(capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("command", [[], ["state"], ["store"]])
-def test_a_command_that_lacks_its_command_prints_its_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_lacks_its_command_prints_its_help(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(command) == 0
     assert capsys.readouterr().out.startswith(" ".join(["usage: txtopo", *command]))
 

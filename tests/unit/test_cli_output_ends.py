@@ -38,10 +38,14 @@ sys.exit(main.exit_code_of(say, verbose=False))
 FULL = "there is no room left"
 
 
-def txtopo(*arguments: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE) -> tuple[int, str]:
+def txtopo(
+    *arguments: str, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE
+) -> tuple[int, str]:
     """The exit code of a command, and its standard error."""
     command = [sys.executable, "-m", "txtopo", *arguments]
-    done = subprocess.run(command, stdout=stdout, stderr=stderr, text=True, check=False, env=dict(os.environ))
+    done = subprocess.run(
+        command, stdout=stdout, stderr=stderr, text=True, check=False, env=dict(os.environ)
+    )
     return done.returncode, done.stderr or ""
 
 
@@ -64,7 +68,9 @@ def unread() -> int:
 
 @pytest.mark.in_gate("buffered")
 def test_a_long_output_that_is_read_no_longer_ends_quietly() -> None:
-    command = subprocess.Popen([sys.executable, "-c", LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = subprocess.Popen(
+        [sys.executable, "-c", LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert command.stdout is not None
     assert command.stdout.readline() == "line 0\n"
     command.stdout.close()
@@ -74,17 +80,23 @@ def test_a_long_output_that_is_read_no_longer_ends_quietly() -> None:
 
 @pytest.mark.in_gate("buffered-*0")
 @pytest.mark.parametrize("arguments", [("--help",), ("config", "show")])
-def test_a_short_output_that_is_not_read_at_all_ends_quietly(arguments: tuple[str, ...], unread: int) -> None:
+def test_a_short_output_that_is_not_read_at_all_ends_quietly(
+    arguments: tuple[str, ...], unread: int
+) -> None:
     assert txtopo(*arguments, stdout=unread) == (READ_NO_LONGER, "")
 
 
 @pytest.mark.in_gate("buffered")
 def test_an_error_that_cannot_be_told_ends_quietly(unread: int) -> None:
     assert txtopo("rnu", stderr=unread) == (READ_NO_LONGER, "")
-    assert txtopo("rnu", stdout=unread)[0] == errors.UsageError.exit_code, "nothing was written to standard output"
+    assert txtopo("rnu", stdout=unread)[0] == errors.UsageError.exit_code, (
+        "nothing was written to standard output"
+    )
 
 
-def test_a_pipe_of_the_program_that_breaks_is_an_error_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_of_the_program_that_breaks_is_an_error_like_any_other(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def action() -> int:
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
@@ -93,12 +105,24 @@ def test_a_pipe_of_the_program_that_breaks_is_an_error_like_any_other(capsys: py
 
 
 @pytest.mark.in_gate("buffered-*")
-@pytest.mark.parametrize("program", [LONG, "import sys\nfrom txtopo.command import cli\nsys.exit(cli.main(['--help']))"], ids=["long", "short"])
+@pytest.mark.parametrize(
+    "program",
+    [LONG, "import sys\nfrom txtopo.command import cli\nsys.exit(cli.main(['--help']))"],
+    ids=["long", "short"],
+)
 def test_output_that_a_full_disk_does_not_take_says_so_once(program: str) -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 1
-    assert done.stderr.startswith(f"txtopo: error: {FULL} on a disk: No space left on device\n  Find it with `df -h`")
+    assert done.stderr.startswith(
+        f"txtopo: error: {FULL} on a disk: No space left on device\n  Find it with `df -h`"
+    )
     assert "the output may go to a file" in done.stderr
     assert done.stderr.count("No space left") == 1
     assert "Exception ignored" not in done.stderr
@@ -121,17 +145,30 @@ sys.exit(main.exit_code_of(say, verbose=False))
 
 @pytest.mark.in_gate("buffered-*2>&-")
 @pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
-def test_a_program_whose_standard_streams_are_closed_runs_and_writes_into_no_other_file(closed: str, tmp_path: Path) -> None:
+def test_a_program_whose_standard_streams_are_closed_runs_and_writes_into_no_other_file(
+    closed: str, tmp_path: Path
+) -> None:
     """The next file that is opened would get the number of a closed stream."""
     command = ["sh", "-c", f'exec "$0" "$@" {closed}', sys.executable, "-c", CLOSED]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "opened").read_text() == ""
-    assert sorted(done.stdout.split("\n")) == (["", "by a child", "told"] if closed == "2>&-" else [""])
+    assert sorted(done.stdout.split("\n")) == (
+        ["", "by a child", "told"] if closed == "2>&-" else [""]
+    )
     assert done.stderr == ("complained\nby a child\n" if closed == ">&-" else "")
 
 
-def test_a_program_that_has_closed_its_standard_error_may_be_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_has_closed_its_standard_error_may_be_told_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     gone = io.StringIO()
     gone.close()
     monkeypatch.setattr(sys, "stderr", gone)
@@ -147,13 +184,19 @@ def failing(error: OSError) -> Callable[[], int]:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_told_with_its_directory(number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_told_with_its_directory(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     error = OSError(number, os.strerror(number), str(tmp_path / "not-there" / "rows"))
     assert main.exit_code_of(failing(error), verbose=False) == 1
-    assert capsys.readouterr().err.startswith(f"txtopo: error: {FULL} in {tmp_path}: {os.strerror(number)}\n  Make room there")
+    assert capsys.readouterr().err.startswith(
+        f"txtopo: error: {FULL} in {tmp_path}: {os.strerror(number)}\n  Make room there"
+    )
 
 
-def test_a_full_disk_without_a_name_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_full_disk_without_a_name_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """An error from a write to an open file names no file."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -167,7 +210,10 @@ def test_a_full_disk_without_a_name_is_looked_for(monkeypatch: pytest.MonkeyPatc
         return os.statvfs_result((4096, 4096, 10**9, free, free, 10**6, 10**6, 10**6, 0, 255))
 
     monkeypatch.setattr(os, "statvfs", full)
-    assert out_of_resources.of_disk(error).splitlines()[0] == f"{FULL} in {tmp_path} and for standard output: No space left on device"
+    assert (
+        out_of_resources.of_disk(error).splitlines()[0]
+        == f"{FULL} in {tmp_path} and for standard output: No space left on device"
+    )
 
 
 def test_a_hook_that_met_a_full_disk_says_where(tmp_path: Path) -> None:
@@ -179,10 +225,14 @@ def test_a_hook_that_met_a_full_disk_says_where(tmp_path: Path) -> None:
     assert out_of_resources.of(UserCodeError("a", 0, "1:0", "commit", "execute", "x", "")) is None
 
 
-def test_a_temporary_state_on_a_full_disk_names_the_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_temporary_state_on_a_full_disk_names_the_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def full(prefix: str) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"/tmp/{prefix}0")
 
     monkeypatch.setattr("tempfile.mkdtemp", full)
-    with pytest.raises(errors.ZooKeeperUnavailableError, match="no room left in the data directory /tmp"):
+    with pytest.raises(
+        errors.ZooKeeperUnavailableError, match="no room left in the data directory /tmp"
+    ):
         LocalCluster(progress=False)

@@ -15,9 +15,19 @@ from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.runtime.progress import INTERVAL_S, Progress, ShownRun, Warnings, describe, wanted
 from txtopo.topology.transaction import TransactionAttempt
 
-RUNNING = RunStatus("words", "run", state="running", generation="0123456789abcdef", epoch=1, current=1)
+RUNNING = RunStatus(
+    "words", "run", state="running", generation="0123456789abcdef", epoch=1, current=1
+)
 IN_FLIGHT = ((42, 0, "committing"), (43, 0, "processing"))
-BUSY = replace(RUNNING, current=42, active=IN_FLIGHT, tuples_per_s=12345.6, last_commit_latency_s=0.214, replays=2, committed=41)
+BUSY = replace(
+    RUNNING,
+    current=42,
+    active=IN_FLIGHT,
+    tuples_per_s=12345.6,
+    last_commit_latency_s=0.214,
+    replays=2,
+    committed=41,
+)
 
 
 class Clock:
@@ -52,10 +62,15 @@ class Shown:
 
 def test_a_line_says_what_is_committed_how_fast_and_what_went_wrong() -> None:
     assert describe(RUNNING) == "nothing committed yet, 0 in flight, 0 tuples/s, 0 replays"
-    assert describe(BUSY) == "txid 41 committed, 2 in flight, 12,346 tuples/s, last transaction took 0.21 s, 2 replays"
+    assert (
+        describe(BUSY)
+        == "txid 41 committed, 2 in flight, 12,346 tuples/s, last transaction took 0.21 s, 2 replays"
+    )
     assert describe(replace(BUSY, idle=True)).endswith(", 2 replays, waiting for input")
     assert describe(replace(BUSY, state="draining", idle=True)).endswith(", 2 replays, stopping")
-    assert describe(replace(BUSY, replays=1, last_error="ValueError: x\n  in component 'a'")).endswith(", 1 replay, last error: ValueError: x")
+    assert describe(
+        replace(BUSY, replays=1, last_error="ValueError: x\n  in component 'a'")
+    ).endswith(", 1 replay, last error: ValueError: x")
 
 
 def test_the_first_line_says_where_the_run_begins_and_the_last_how_it_ended() -> None:
@@ -86,7 +101,10 @@ def test_without_a_terminal_there_is_a_line_now_and_then_and_none_that_says_noth
     shown.update(replace(BUSY, current=60), INTERVAL_S / 2)
     assert len(shown.lines) == 2
     shown.update(replace(BUSY, current=60), 100 * INTERVAL_S)
-    assert shown.lines == [f"txtopo: {describe(BUSY)}", f"txtopo: {describe(replace(BUSY, current=60))}"]
+    assert shown.lines == [
+        f"txtopo: {describe(BUSY)}",
+        f"txtopo: {describe(replace(BUSY, current=60))}",
+    ]
 
 
 def test_a_change_of_state_is_shown_at_once() -> None:
@@ -104,7 +122,9 @@ def test_a_terminal_has_one_line_that_is_rewritten_and_gives_way_to_lines_that_s
     shown.progress.stopping()
     assert "\n" not in shown.text.partition("txtopo: ")[0]
     assert shown.text.startswith(f"\r{describe(RUNNING)}"[:60])
-    assert shown.text.endswith("\r\x1b[Ktxtopo: stopping: finishing commits in flight (again to stop now)\n")
+    assert shown.text.endswith(
+        "\r\x1b[Ktxtopo: stopping: finishing commits in flight (again to stop now)\n"
+    )
 
 
 def test_a_terminal_line_never_wraps() -> None:
@@ -160,7 +180,9 @@ class Board(StatusBoard):
         return self.snapshot().tuples_per_s
 
 
-def test_the_first_rate_counts_from_the_beginning_of_the_run_and_not_from_the_first_commit() -> None:
+def test_the_first_rate_counts_from_the_beginning_of_the_run_and_not_from_the_first_commit() -> (
+    None
+):
     board = Board()
     board.begin(60.0)
     assert board.rate == 0
@@ -191,7 +213,9 @@ def test_where_a_commit_takes_longer_than_the_window_the_rate_is_that_of_the_las
     assert 10 < board.rate < 20
 
 
-def test_an_error_that_the_run_has_got_past_leaves_the_line_and_is_told_at_the_end_with_its_time() -> None:
+def test_an_error_that_the_run_has_got_past_leaves_the_line_and_is_told_at_the_end_with_its_time() -> (
+    None
+):
     board, shown = Board(), Shown(is_terminal=False)
     board.failed("ValueError: x\n  in component 'a'", 5)
     board.update(current=5)
@@ -204,7 +228,10 @@ def test_an_error_that_the_run_has_got_past_leaves_the_line_and_is_told_at_the_e
     assert status.last_error_at is not None
     shown.progress.ended(status, "done")
     at = status.last_error_at.astimezone().strftime("%H:%M:%S")
-    assert shown.lines[0] == f"txtopo: the last attempt that failed was of txid 5, at {at}: ValueError: x"
+    assert (
+        shown.lines[0]
+        == f"txtopo: the last attempt that failed was of txid 5, at {at}: ValueError: x"
+    )
     board.failed("KeyError: y", 7)
     assert describe(board.snapshot()).endswith(", last error: KeyError: y")
 
@@ -271,13 +298,18 @@ def test_a_run_that_stands_by_says_so_once_and_is_announced_when_it_begins() -> 
     program = Program(is_terminal=False)
     for _ in range(3):
         program.shown.clock.now += 1
-        program.run.update(replace(RUNNING, state="standby", last_error="held by pid 7\nmore"), None)
+        program.run.update(
+            replace(RUNNING, state="standby", last_error="held by pid 7\nmore"), None
+        )
     program.waits(RUNNING)
     assert program.shown.lines[0] == "txtopo: standing by: held by pid 7"
     assert program.shown.lines[1].startswith("txtopo: words begins at txid 1 ")
 
 
-@pytest.mark.parametrize(("asked", "is_terminal", "expected"), [(None, True, True), (None, False, False), (True, False, True), (False, True, False)])
+@pytest.mark.parametrize(
+    ("asked", "is_terminal", "expected"),
+    [(None, True, True), (None, False, False), (True, False, True), (False, True, False)],
+)
 def test_a_program_shows_progress_where_a_person_looks_or_as_it_is_told(
     asked: bool | None, is_terminal: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,8 +319,12 @@ def test_a_program_shows_progress_where_a_person_looks_or_as_it_is_told(
     assert wanted(asked) is expected
 
 
-@pytest.mark.parametrize("error", [OSError("the terminal is gone"), ValueError("I/O operation on closed file")])
-def test_a_terminal_that_has_gone_does_not_disturb_the_program(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error", [OSError("the terminal is gone"), ValueError("I/O operation on closed file")]
+)
+def test_a_terminal_that_has_gone_does_not_disturb_the_program(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = Program(is_terminal=True).waits(RUNNING).waits(BUSY)
     written: list[str] = []
 

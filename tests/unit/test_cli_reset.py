@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from txtopo import Fields, StateMismatchError, TopologyContext, TransactionalTopologyBuilder, TransactionAttempt, UsageError
+from txtopo import (
+    Fields,
+    StateMismatchError,
+    TopologyContext,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+    UsageError,
+)
 from txtopo.command import cli, show_state
 from txtopo.command.reset import places_of
 from txtopo.connectors.kafka import client
@@ -74,7 +81,10 @@ class Bank:
 
     def __init__(self, place: Path, mark: str | None = None) -> None:
         self.server = MemoryServer()
-        self.balances, self.totals = SqliteStore(place / "bank.db", "balances"), SqliteStore(place / "bank.db", "totals")
+        self.balances, self.totals = (
+            SqliteStore(place / "bank.db", "balances"),
+            SqliteStore(place / "bank.db", "totals"),
+        )
         with contextlib.closing(sqlite3.connect(place / "bank.db")) as database:
             database.execute("CREATE TABLE sales(account TEXT, cents INTEGER, who TEXT)")
         self.sink = SqlSink(place / "bank.db", "sales", ["account", "cents"], mark=mark)
@@ -101,7 +111,16 @@ class Bank:
             state.close()
 
     def _context(self, state: TopologyState, component: str) -> TopologyContext:
-        return TopologyContext("bank", state.generation, component, 0, COMPONENTS, "commit", self._resource, known_stores=state.known_stores)
+        return TopologyContext(
+            "bank",
+            state.generation,
+            component,
+            0,
+            COMPONENTS,
+            "commit",
+            self._resource,
+            known_stores=state.known_stores,
+        )
 
     def _resource(self, name: str, factory: Callable[[], Any]) -> Any:
         return self._kept.setdefault(name, factory())
@@ -121,7 +140,9 @@ class Bank:
         store = MemoryStateStore(self.server)
         if store.get("/bank") is None:
             return None
-        current: int = show_state.status_of(opening.Opened(store, "memory", False), "bank")["current"]
+        current: int = show_state.status_of(opening.Opened(store, "memory", False), "bank")[
+            "current"
+        ]
         return current
 
     @contextlib.contextmanager
@@ -148,7 +169,9 @@ def reset(*options: str, target: str = "bank.py:topology()") -> int:
     return cli.main(["reset", target, *options])
 
 
-def test_nothing_is_changed_before_it_is_executed_and_all_that_would_be_is_said(bank: Bank, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_changed_before_it_is_executed_and_all_that_would_be_is_said(
+    bank: Bank, capsys: pytest.CaptureFixture[str]
+) -> None:
     bank.run()
     bank.run()
     assert reset() == 0
@@ -215,12 +238,17 @@ def test_a_topology_that_runs_is_not_reset(bank: Bank, capsys: pytest.CaptureFix
     assert bank.contents()[:2] == (10, 10)
 
 
-def test_rows_in_a_table_of_the_users_are_told_and_nothing_is_reset_while_they_are_there(bank: Bank, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_in_a_table_of_the_users_are_told_and_nothing_is_reset_while_they_are_there(
+    bank: Bank, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = "bank.py:topology('sink')"
     bank.run(has_sink=True)
     assert reset(target=target) == 0
     said = capsys.readouterr().out
-    assert f"would stay: the rows in {bank.sink.ledger.sink}, which are yours; the next run writes them again" in said
+    assert (
+        f"would stay: the rows in {bank.sink.ledger.sink}, which are yours; the next run writes them again"
+        in said
+    )
     assert "--execute is refused until these places are empty" in said
     assert reset("--execute", target=target) == 2
     assert "are not empty, and are yours: nothing was changed" in capsys.readouterr().err
@@ -240,11 +268,18 @@ def test_rows_in_a_table_of_the_users_are_told_and_nothing_is_reset_while_they_a
     [
         ("INSERT OR REPLACE INTO sales(account, cents) VALUES (:account, :cents)", (2, 0)),
         ("insert into \"sales\" VALUES (:account, :cents, 'x')", (2, 0)),
-        ("WITH one AS (SELECT 1) INSERT INTO sales(account, cents) VALUES (:account, :cents)", (2, 2)),
+        (
+            "WITH one AS (SELECT 1) INSERT INTO sales(account, cents) VALUES (:account, :cents)",
+            (2, 2),
+        ),
     ],
 )
 def test_the_table_of_a_statement_is_looked_at_where_it_is_plain(
-    bank: Bank, tmp_path: Path, capsys: pytest.CaptureFixture[str], statement: str, codes: tuple[int, int]
+    bank: Bank,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    statement: str,
+    codes: tuple[int, int],
 ) -> None:
     target = f"bank.py:topology('sink', None, {statement!r})"
     bank.sink = SqlSink(tmp_path / "bank.db", statement=statement)
@@ -258,7 +293,9 @@ def test_the_table_of_a_statement_is_looked_at_where_it_is_plain(
     assert reset("--execute", "--leave-rows", target=target) == 0
 
 
-def test_the_tables_of_two_sinks_are_told_and_emptied_once(bank: Bank, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tables_of_two_sinks_are_told_and_emptied_once(
+    bank: Bank, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = "bank.py:topology('two sinks')"
     bank.run(has_sink=True)
     for options in ([], ["--execute", "--leave-rows"]):
@@ -275,7 +312,9 @@ def test_sinks_that_differ_in_their_marks_alone_are_both_asked(tmp_path: Path) -
     with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as database:
         database.execute("CREATE TABLE sales(id INTEGER, one TEXT, other TEXT)")
     sinks = [SqlSink(tmp_path / "shop.db", "sales", ["id"], mark=mark) for mark in ("one", "other")]
-    builder = TransactionalTopologyBuilder("words", "spout", MemoryTransactionalSpout({0: [(1,)]}, Fields("id"), 1))
+    builder = TransactionalTopologyBuilder(
+        "words", "spout", MemoryTransactionalSpout({0: [(1,)]}, Fields("id"), 1)
+    )
     for number, sink in enumerate(sinks):
         builder.set_bolt(f"write-{number}", sink).global_grouping("spout")
     sinks[0].ledger.apply(WorkerProcess().task("write-0"), TransactionAttempt(1, 0), (), [(1,)])
@@ -288,7 +327,9 @@ def test_where_rows_are_marked_only_those_of_the_topology_count(bank: Bank, tmp_
     marking.__dict__ |= bank.__dict__
     marking.sink = SqlSink(tmp_path / "bank.db", "sales", ["account", "cents"], mark="who")
     with contextlib.closing(sqlite3.connect(tmp_path / "bank.db")) as database, database:
-        database.execute("INSERT INTO sales VALUES ('bob', 7, 'another/sales/x/1'), ('cid', 8, NULL)")
+        database.execute(
+            "INSERT INTO sales VALUES ('bob', 7, 'another/sales/x/1'), ('cid', 8, NULL)"
+        )
     marking.run(has_sink=True)
     assert reset("--execute", target=target) == 2
     with contextlib.closing(sqlite3.connect(tmp_path / "bank.db")) as database, database:
@@ -297,14 +338,22 @@ def test_where_rows_are_marked_only_those_of_the_topology_count(bank: Bank, tmp_
     assert bank.contents()[2] == [("bob", 7), ("cid", 8)]
 
 
-def test_places_that_cannot_be_emptied_here_are_named(bank: Bank, capsys: pytest.CaptureFixture[str]) -> None:
+def test_places_that_cannot_be_emptied_here_are_named(
+    bank: Bank, capsys: pytest.CaptureFixture[str]
+) -> None:
     bank.run(has_sink=True)
     assert reset(target="bank.py:topology('elsewhere')") == 0
     said = capsys.readouterr().out.splitlines()
-    assert "would stay: what component 'orders' wrote to the queue of orders, which only you can empty" in said
+    assert (
+        "would stay: what component 'orders' wrote to the queue of orders, which only you can empty"
+        in said
+    )
     assert "would stay: what component 'mail' wrote: no store or sink is known in it" in said
     (unknown,) = [line for line in said if "'sales'" in line]
-    assert "a store that this topology does not have: `txtopo store clear ADDRESS sink_transactions --topology bank`" in unknown
+    assert (
+        "a store that this topology does not have: `txtopo store clear ADDRESS sink_transactions --topology bank`"
+        in unknown
+    )
 
 
 def test_brokers_out_of_reach_are_found_out_before_anything_is_changed(
@@ -334,7 +383,9 @@ def test_a_store_that_does_not_answer_is_found_out_before_anything_is_changed(
     assert (bank.current(), bank.contents()[:2]) == (2, (10, 10))
 
 
-def test_the_state_is_looked_for_where_a_run_of_the_target_would_keep_it(bank: Bank, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_state_is_looked_for_where_a_run_of_the_target_would_keep_it(
+    bank: Bank, capsys: pytest.CaptureFixture[str]
+) -> None:
     bank.run()
     assert reset("--set", "data_dir=elsewhere") == 0
     assert "would remove from elsewhere: the state" in capsys.readouterr().out

@@ -52,7 +52,9 @@ def test_before_a_run_is_watched_the_first_is_remembered_and_the_second_interrup
     assert signals.exit_code_of(interruption.value) == 143
 
 
-def test_handlers_that_something_else_installs_meanwhile_are_replaced_when_watching_begins() -> None:
+def test_handlers_that_something_else_installs_meanwhile_are_replaced_when_watching_begins() -> (
+    None
+):
     with signals.StopSignals(lambda: None) as stop:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # As SparkContext does.
         stop.watch()

@@ -20,7 +20,14 @@ from txtopo.testing.contracts.store_forms import ComplexCodec
 from txtopo.testing.contracts.store_subject import block, put
 from txtopo.testing.contracts.worker_process import WorkerProcess
 
-VALUES: dict[Any, Any] = {"dog": 1, "dog\nhouse": {"ž": [1, None]}, "7": "text", 7: "number", ("dog", 7): [2], ("dog", 8): None}
+VALUES: dict[Any, Any] = {
+    "dog": 1,
+    "dog\nhouse": {"ž": [1, None]},
+    "7": "text",
+    7: "number",
+    ("dog", 7): [2],
+    ("dog", 8): None,
+}
 
 
 def filled(store: Store, process: WorkerProcess, values: dict[Any, Any]) -> Store:
@@ -44,25 +51,50 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[
 @pytest.mark.parametrize(
     ("typed", "key", "value"),
     [
-        ("dog", "dog", 1), ('"dog"', "dog", 1), ("7", 7, "number"), ('"7"', "7", "text"), ('["dog",7]', ["dog", 7], [2]),
-        ("dog\nhouse", "dog\nhouse", {"ž": [1, None]}), ('["dog", 8]', ["dog", 8], None),
+        ("dog", "dog", 1),
+        ('"dog"', "dog", 1),
+        ("7", 7, "number"),
+        ('"7"', "7", "text"),
+        ('["dog",7]', ["dog", 7], [2]),
+        ("dog\nhouse", "dog\nhouse", {"ž": [1, None]}),
+        ('["dog", 8]', ["dog", 8], None),
     ],
-)  # fmt: skip
-def test_get_shows_the_value_of_a_key(capsys: pytest.CaptureFixture[str], animals: list[str], typed: str, key: Any, value: Any) -> None:
+)
+def test_get_shows_the_value_of_a_key(
+    capsys: pytest.CaptureFixture[str], animals: list[str], typed: str, key: Any, value: Any
+) -> None:
     assert run(capsys, "get", *animals, typed) == (0, [{"key": key, "value": value}], "")
 
 
-def test_get_says_that_there_is_none_and_exits_with_1(capsys: pytest.CaptureFixture[str], animals: list[str]) -> None:
-    assert run(capsys, "get", *animals, "cat") == (1, [], f"txtopo: {animals[0]}#animals has no value of cat\n")
+def test_get_says_that_there_is_none_and_exits_with_1(
+    capsys: pytest.CaptureFixture[str], animals: list[str]
+) -> None:
+    assert run(capsys, "get", *animals, "cat") == (
+        1,
+        [],
+        f"txtopo: {animals[0]}#animals has no value of cat\n",
+    )
 
 
-def test_scan_and_count_show_all_keys_or_those_that_begin_so(capsys: pytest.CaptureFixture[str], animals: list[str]) -> None:
+def test_scan_and_count_show_all_keys_or_those_that_begin_so(
+    capsys: pytest.CaptureFixture[str], animals: list[str]
+) -> None:
     code, lines, _ = run(capsys, "scan", *animals)
     assert (code, len(lines)) == (0, len(VALUES))
-    assert {json.dumps(line["key"]): line["value"] for line in lines} == {json.dumps(key): value for key, value in VALUES.items()}
-    assert run(capsys, "scan", *animals, "dog")[1] == [{"key": "dog", "value": 1}, {"key": "dog\nhouse", "value": {"ž": [1, None]}}]
-    assert run(capsys, "scan", *animals, "7")[1] == [{"key": "7", "value": "text"}], "a number as a prefix is the beginning of a text"
-    assert run(capsys, "scan", *animals, '["dog"]')[1] == [{"key": ["dog", 7], "value": [2]}, {"key": ["dog", 8], "value": None}]
+    assert {json.dumps(line["key"]): line["value"] for line in lines} == {
+        json.dumps(key): value for key, value in VALUES.items()
+    }
+    assert run(capsys, "scan", *animals, "dog")[1] == [
+        {"key": "dog", "value": 1},
+        {"key": "dog\nhouse", "value": {"ž": [1, None]}},
+    ]
+    assert run(capsys, "scan", *animals, "7")[1] == [{"key": "7", "value": "text"}], (
+        "a number as a prefix is the beginning of a text"
+    )
+    assert run(capsys, "scan", *animals, '["dog"]')[1] == [
+        {"key": ["dog", 7], "value": [2]},
+        {"key": ["dog", 8], "value": None},
+    ]
     assert run(capsys, "scan", *animals, "--limit", "2")[1] == lines[:2]
     for prefix, count in ((), len(VALUES)), (("dog",), 2), (('["dog"]',), 2), (("cat",), 0):
         assert run(capsys, "count", *animals, *prefix) == (0, [count], "")
@@ -76,35 +108,68 @@ def test_scan_and_count_show_all_keys_or_those_that_begin_so(capsys: pytest.Capt
         (["scan", "gopher://x/y", "animals"], "stores at gopher:// addresses are not known here"),
         (["get", "ANIMALS", "animals", "[dog"], "[dog looks like JSON and is not"),
         (["scan", "ANIMALS", "animals", "--limit", "-1"], "--limit is -1"),
-        (["count", "ANIMALS", "animals", "--as-of", "words", "--data-dir", "."], "nothing is stored in ."),
+        (
+            ["count", "ANIMALS", "animals", "--as-of", "words", "--data-dir", "."],
+            "nothing is stored in .",
+        ),
     ],
 )
 def test_a_value_that_cannot_be_shown_is_refused_with_2(
-    capsys: pytest.CaptureFixture[str], animals: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+    capsys: pytest.CaptureFixture[str],
+    animals: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    told: str,
 ) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    code, lines, error = run(capsys, *(animals[0] if argument == "ANIMALS" else argument for argument in arguments))
+    code, lines, error = run(
+        capsys, *(animals[0] if argument == "ANIMALS" else argument for argument in arguments)
+    )
     assert (code, lines) == (2, [])
     assert told in error
     assert os.listdir() == [], "looking makes nothing"
 
 
-def test_a_store_is_opened_in_its_own_form(capsys: pytest.CaptureFixture[str], tmp_path: Path, process: WorkerProcess) -> None:
+def test_a_store_is_opened_in_its_own_form(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, process: WorkerProcess
+) -> None:
     file = tmp_path / "forms.db"
     filled(SqliteStore(file, "plain", plain=True), process, {"dog": 1})
     filled(SqliteStore(file, "roots", codec=ComplexCodec()), process, {"i": 1j})
     assert run(capsys, "get", str(file), "plain", "dog") == (0, [{"key": "dog", "value": 1}], "")
     assert run(capsys, "count", str(file), "roots") == (0, [1], "")
-    assert run(capsys, "scan", f"sqlite:///{file}", "roots") == (0, [{"key": "i", "text": "0.0 1.0"}], "")
+    assert run(capsys, "scan", f"sqlite:///{file}", "roots") == (
+        0,
+        [{"key": "i", "text": "0.0 1.0"}],
+        "",
+    )
     with pytest.raises(UsageError, match="the codec 'contract-complex' is not at hand"):
         put(by_address.open_store(str(file), "roots"), process.task(), 2, 0, i=1j)
-    assert cli.main(["store", "clear", str(file), "roots", "--topology", "words", "--execute", "--data-dir", str(tmp_path)]) == 0
+    assert (
+        cli.main(
+            [
+                "store",
+                "clear",
+                str(file),
+                "roots",
+                "--topology",
+                "words",
+                "--execute",
+                "--data-dir",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
     assert SqliteStore(file, "roots", codec=ComplexCodec()).get("i") is None
 
 
 @pytest.mark.rule(3)
-def test_as_of_shows_committed_transactions_only(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_of_shows_committed_transactions_only(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stored = Stored(tmp_path)
     monkeypatch.setattr(opening, "opened", lambda *where: contextlib.nullcontext(stored.opened()))
     place = [str(tmp_path / "words.db"), "counts"]
@@ -113,8 +178,10 @@ def test_as_of_shows_committed_transactions_only(capsys: pytest.CaptureFixture[s
     stored.count(TransactionAttempt(3, 0))
     under_way, committed = {"key": "all", "value": 30}, {"key": "all", "value": 20}
     cases: list[tuple[str, list[str], Any, Any]] = [
-        ("get", ["all"], under_way, committed), ("scan", [], under_way, committed), ("count", [], 1, 1),
-    ]  # fmt: skip
+        ("get", ["all"], under_way, committed),
+        ("scan", [], under_way, committed),
+        ("count", [], 1, 1),
+    ]
     for action, more, now, as_of in cases:
         assert run(capsys, action, *place, *more) == (0, [now], "")
         assert run(capsys, action, *place, *more, "--as-of", "words") == (0, [as_of], "")
@@ -122,7 +189,15 @@ def test_as_of_shows_committed_transactions_only(capsys: pytest.CaptureFixture[s
 
 
 def test_a_typed_key_is_json_only_where_it_looks_like_it() -> None:
-    assert [read_store.key_of(text) for text in ("-7", "0", "7a", "", "null", "7.5", "true")] == [-7, 0, "7a", "", "null", "7.5", "true"]
+    assert [read_store.key_of(text) for text in ("-7", "0", "7a", "", "null", "7.5", "true")] == [
+        -7,
+        0,
+        "7a",
+        "",
+        "null",
+        "7.5",
+        "true",
+    ]
 
 
 @pytest.mark.parametrize("text", ["007", "-007", "00", "-0", "+7", "٧", "9" * 5000, "7 ", "7\n"])
@@ -138,8 +213,12 @@ def test_text_that_no_number_is_written_as_stays_text(
     assert run(capsys, "count", *place, "--", text) == (0, [1], "")
 
 
-def test_a_number_that_is_not_there_is_told_from_its_text(capsys: pytest.CaptureFixture[str], animals: list[str]) -> None:
-    said = f"txtopo: {animals[0]}#animals has no value of the number 8; for the text, type '\"8\"'\n"
+def test_a_number_that_is_not_there_is_told_from_its_text(
+    capsys: pytest.CaptureFixture[str], animals: list[str]
+) -> None:
+    said = (
+        f"txtopo: {animals[0]}#animals has no value of the number 8; for the text, type '\"8\"'\n"
+    )
     assert run(capsys, "get", *animals, "8") == (1, [], said)
 
 

@@ -47,7 +47,9 @@ class Stored:
 
     def commit(self, txid: int) -> None:
         attempt = TransactionAttempt(txid, 0)
-        self.state.txids.get_state(txid, lambda txid, last: TxidRecord(txid=txid, metadata={"batch": txid}))
+        self.state.txids.get_state(
+            txid, lambda txid, last: TxidRecord(txid=txid, metadata={"batch": txid})
+        )
         self.state.seal(attempt, TASKS, {"batch": txid})
         self.count(attempt)
         self.state.record(attempt, {0: {"offset": txid}, 1: None}, {"count/counts": 1}, None)
@@ -55,7 +57,16 @@ class Stored:
     def count(self, attempt: TransactionAttempt) -> None:
         """What the committer of ``attempt`` writes."""
         known = self.state.known_stores
-        context = TopologyContext("words", self.state.generation, "count", 0, TASKS, "commit", self._resource, known_stores=known)
+        context = TopologyContext(
+            "words",
+            self.state.generation,
+            "count",
+            0,
+            TASKS,
+            "commit",
+            self._resource,
+            known_stores=known,
+        )
         with self.sqlite.transaction(context, attempt) as transaction:
             transaction.update("all", lambda count: (count or 0) + 10)
 
@@ -76,7 +87,9 @@ def stored(tmp_path: Path) -> Iterator[Stored]:
     stored = Stored(tmp_path)
     stored.commit(1)
     stored.commit(2)
-    stored.state.txids.get_state(3, lambda txid, last: TxidRecord(txid=txid, metadata={"batch": txid}))
+    stored.state.txids.get_state(
+        3, lambda txid, last: TxidRecord(txid=txid, metadata={"batch": txid})
+    )
     stored.state.seal(TransactionAttempt(3, 5), TASKS, {"batch": 3})
     yield stored
     stored.close()
@@ -85,9 +98,16 @@ def stored(tmp_path: Path) -> Iterator[Stored]:
 # -- looking -------------------------------------------------------------------------------------
 
 
-def test_the_status_of_a_running_topology_names_its_coordinator_and_its_open_transactions(stored: Stored) -> None:
+def test_the_status_of_a_running_topology_names_its_coordinator_and_its_open_transactions(
+    stored: Stored,
+) -> None:
     status = show_state.status_of(stored.opened(), "words")
-    assert (status["current"], status["committed"], status["running"], status["epoch"]) == (3, 2, True, 1)
+    assert (status["current"], status["committed"], status["running"], status["epoch"]) == (
+        3,
+        2,
+        True,
+        1,
+    )
     assert status["transactions"] == {"3": {"status": "sealed", "attempt_id": 5}}
     assert show_state.status_text(status).splitlines() == [
         "topology words",
@@ -101,24 +121,36 @@ def test_the_status_of_a_running_topology_names_its_coordinator_and_its_open_tra
 
 def test_the_status_of_a_stopped_topology_says_that_it_does_not_run(stored: Stored) -> None:
     stored.state.close()
-    assert "coordinator   not running" in show_state.status_text(show_state.status_of(stored.opened(), "words"))
+    assert "coordinator   not running" in show_state.status_text(
+        show_state.status_of(stored.opened(), "words")
+    )
 
 
-def test_a_lease_in_a_server_that_runs_for_the_look_alone_is_that_of_the_dead(stored: Stored) -> None:
+def test_a_lease_in_a_server_that_runs_for_the_look_alone_is_that_of_the_dead(
+    stored: Stored,
+) -> None:
     status = show_state.status_of(stored.opened(is_live=False), "words")
     assert (status["running"], status["lease"]) == (False, None)
 
 
 def test_a_new_topology_has_committed_nothing(tmp_path: Path) -> None:
     stored = Stored(tmp_path)
-    assert "  committed     nothing yet" in show_state.status_text(show_state.status_of(stored.opened(), "words")).splitlines()
+    assert (
+        "  committed     nothing yet"
+        in show_state.status_text(show_state.status_of(stored.opened(), "words")).splitlines()
+    )
 
 
 def test_all_that_is_stored_can_be_shown(stored: Stored) -> None:
     shown = administration.show(stored.opened().store, "words")
     text = show_state.state_text(shown, is_live=True)
     stores = "stores        count/counts (at 2:0, 1 store transaction)"
-    for part in [stored.state.generation, stores, f"sealed attempt 5, tasks {TASKS}, metadata {{'batch': 3}}", "{'offset': 2}"]:
+    for part in [
+        stored.state.generation,
+        stores,
+        f"sealed attempt 5, tasks {TASKS}, metadata {{'batch': 3}}",
+        "{'offset': 2}",
+    ]:
         assert part in text
 
 
@@ -126,15 +158,29 @@ def test_all_that_is_stored_can_be_shown(stored: Stored) -> None:
 def test_unreadable_records_are_shown_as_unreadable(stored: Stored) -> None:
     opened = stored.opened()
     paths = Layout("words")
-    opened.store.multi([Set(path, b"{}") for path in (paths.current, paths.lease, paths.stores, f"{paths.txids}/0000000003")])
+    opened.store.multi(
+        [
+            Set(path, b"{}")
+            for path in (paths.current, paths.lease, paths.stores, f"{paths.txids}/0000000003")
+        ]
+    )
     text = show_state.status_text(show_state.status_of(opened, "words"))
     assert text.count("unreadable: ") == 4
     assert "open          2 sealed (by attempt 0), 3 unreadable: " in text
-    assert show_state.state_text(administration.show(opened.store, "words"), is_live=True).count("unreadable: ") == 4
+    assert (
+        show_state.state_text(administration.show(opened.store, "words"), is_live=True).count(
+            "unreadable: "
+        )
+        == 4
+    )
     stored.state.close()
     opened.store.multi([Set(paths.current, b"{}")])
-    with pytest.raises(StateMismatchError, match="cannot be read\n  Look at it: `txtopo state show words`"):
-        maintain.adopt_store(stored.sqlite, stored.opened(is_live=False), "words", [], None, execute=True)
+    with pytest.raises(
+        StateMismatchError, match="cannot be read\n  Look at it: `txtopo state show words`"
+    ):
+        maintain.adopt_store(
+            stored.sqlite, stored.opened(is_live=False), "words", [], None, execute=True
+        )
 
 
 @pytest.mark.rule(1, 27)
@@ -142,13 +188,19 @@ def test_after_restoring_a_copy_attempts_have_numbers_that_none_before_had(store
     with pytest.raises(FencedError, match="is running"):
         maintain.restored_state(stored.opened(), "words", execute=True)
     stored.state.close()
-    assert "would begin with transaction 3" in maintain.restored_state(stored.opened(), "words", execute=False)
+    assert "would begin with transaction 3" in maintain.restored_state(
+        stored.opened(), "words", execute=False
+    )
     assert stored.run_once() == 2, "a dry run changes nothing"
     told = maintain.restored_state(stored.opened(), "words", execute=True)
-    assert "begins with transaction 3, in attempts whose numbers no run before can have used" in told
+    assert (
+        "begins with transaction 3, in attempts whose numbers no run before can have used" in told
+    )
     assert stored.run_once() == 3 + administration.RESTORED_EPOCHS
     stored.state = stored.run()
-    assert (stored.state.current, stored.state.epoch) == (3, 4 + administration.RESTORED_EPOCHS), "all else is as it was"
+    assert (stored.state.current, stored.state.epoch) == (3, 4 + administration.RESTORED_EPOCHS), (
+        "all else is as it was"
+    )
     assert stored.state.sealed() is not None
     with pytest.raises(FencedError, match="is held by"):
         administration.restored(stored.opened().store, "words")
@@ -163,13 +215,20 @@ class Remembered(Stored):
     def __init__(self, place: Path) -> None:
         super().__init__(place)
         spout = Spout(id="spout", kind="partitioned")
-        self.state.remember(Components(spout=spout, components={"spout": Component(), "count": Component(stores=["counts"])}))
+        self.state.remember(
+            Components(
+                spout=spout,
+                components={"spout": Component(), "count": Component(stores=["counts"])},
+            )
+        )
         self.commit(1)
         self.commit(2)
         self.state.close()
 
     def accepts(self, execute: bool, **changes: Any) -> str:
-        return maintain.accept_state(self.opened(), "words", acceptance.Accepted(**changes), execute)
+        return maintain.accept_state(
+            self.opened(), "words", acceptance.Accepted(**changes), execute
+        )
 
     @property
     def made_of(self) -> dict[str, Any]:
@@ -186,7 +245,10 @@ def remembered(tmp_path: Path) -> Iterator[Remembered]:
 
 @pytest.mark.rule(35)
 def test_accepting_is_a_dry_run_unless_it_is_executed(remembered: Remembered) -> None:
-    changes = {"stores": ("count/totals", "count/day_*"), "spout": Spout(id="letters", kind="opaque")}
+    changes = {
+        "stores": ("count/totals", "count/day_*"),
+        "spout": Spout(id="letters", kind="opaque"),
+    }
     before = remembered.made_of
     told = remembered.accepts(False, **changes)
     assert told.splitlines() == [
@@ -199,13 +261,20 @@ def test_accepting_is_a_dry_run_unless_it_is_executed(remembered: Remembered) ->
     assert remembered.accepts(True, **changes) == told.replace("would accept", "accepted")
     assert remembered.made_of["spout"] == {"id": "letters", "kind": "opaque"}
     assert remembered.made_of["components"]["count"]["accepted"] == ["totals", "day_*"]
-    text = show_state.state_text(administration.show(remembered.opened().store, "words"), is_live=True)
-    for line in ["spout         letters: partitions, opaque", "component     count: may begin counts, totals (accepted), day_* (accepted)"]:
+    text = show_state.state_text(
+        administration.show(remembered.opened().store, "words"), is_live=True
+    )
+    for line in [
+        "spout         letters: partitions, opaque",
+        "component     count: may begin counts, totals (accepted), day_* (accepted)",
+    ]:
         assert f"  {line}" in text.splitlines()
 
 
 @pytest.mark.rule(26, 35)
-def test_nothing_is_accepted_of_a_topology_that_runs_or_is_taken_meanwhile(remembered: Remembered) -> None:
+def test_nothing_is_accepted_of_a_topology_that_runs_or_is_taken_meanwhile(
+    remembered: Remembered,
+) -> None:
     before = remembered.made_of
     running = remembered.run()
     with pytest.raises(FencedError, match="'words' is running"):
@@ -218,7 +287,12 @@ def test_nothing_is_accepted_of_a_topology_that_runs_or_is_taken_meanwhile(remem
             super().multi(operations)
 
     with pytest.raises(FencedError, match="was taken by a coordinator meanwhile"):
-        acceptance.accept(TakenMeanwhile(remembered.server), "words", acceptance.Accepted(stores=("count/totals",)), execute=True)
+        acceptance.accept(
+            TakenMeanwhile(remembered.server),
+            "words",
+            acceptance.Accepted(stores=("count/totals",)),
+            execute=True,
+        )
     assert remembered.made_of == before
     assert remembered.accepts(True, stores=("count/totals",)).startswith("accepted")
 
@@ -227,11 +301,15 @@ def test_nothing_is_accepted_of_a_topology_that_runs_or_is_taken_meanwhile(remem
 def test_a_state_without_a_record_of_components_needs_no_acceptance(stored: Stored) -> None:
     stored.state.close()
     with pytest.raises(UsageError, match="its next run is taken as it is"):
-        maintain.accept_state(stored.opened(), "words", acceptance.Accepted(stores=("count/totals",)), execute=True)
+        maintain.accept_state(
+            stored.opened(), "words", acceptance.Accepted(stores=("count/totals",)), execute=True
+        )
 
 
 @pytest.mark.parametrize("arguments", [["--spout", "letters"], ["--kind", "opaque"]])
-def test_a_spout_is_accepted_by_its_id_and_its_kind(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_spout_is_accepted_by_its_id_and_its_kind(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["state", "accept", "words", *arguments]) == 2
     assert "--spout and --kind go together" in capsys.readouterr().err
 
@@ -250,7 +328,9 @@ def test_a_reset_is_a_dry_run_unless_it_is_executed(stored: Stored) -> None:
         "  counts, written by count: `txtopo store clear ADDRESS counts --topology words`",
     ]
     assert administration.topologies(stored.opened().store) == ["words"]
-    assert maintain.reset_state(stored.opened(), "words", execute=True) == told.replace("would remove", "removed")
+    assert maintain.reset_state(stored.opened(), "words", execute=True) == told.replace(
+        "would remove", "removed"
+    )
     assert administration.topologies(stored.opened().store) == []
 
 
@@ -265,7 +345,9 @@ def test_a_running_topology_is_not_touched(stored: Stored) -> None:
     stored.state.renew()
 
 
-def test_the_lease_of_a_coordinator_that_was_killed_does_not_keep_a_state_from_being_reset(stored: Stored) -> None:
+def test_the_lease_of_a_coordinator_that_was_killed_does_not_keep_a_state_from_being_reset(
+    stored: Stored,
+) -> None:
     maintain.reset_state(stored.opened(is_live=False), "words", execute=True)
     assert administration.topologies(stored.opened().store) == []
 
@@ -288,18 +370,30 @@ def test_clearing_a_store_is_a_dry_run_unless_it_is_executed(stored: Stored) -> 
         "the state is apart: `txtopo state reset words` has the next run begin with the first batch",
     ]
     assert stored.sqlite.get("all") == 20
-    assert maintain.clear_store(stored.sqlite, "words", [], execute=True) == told.replace("would remove", "removed")
+    assert maintain.clear_store(stored.sqlite, "words", [], execute=True) == told.replace(
+        "would remove", "removed"
+    )
     assert list(stored.sqlite.items()) == []
 
 
-def test_clearing_says_whose_results_a_store_holds_if_not_those_of_the_topology(stored: Stored) -> None:
-    assert maintain.clear_store(stored.sqlite, "wrds", [], execute=True).endswith("0 rows, 0 fences\n  It holds results of 'words'.")
-    assert maintain.clear_store(stored.sqlite, "words", ["other"], execute=True).splitlines()[0].endswith("0 rows, 0 fences")
+def test_clearing_says_whose_results_a_store_holds_if_not_those_of_the_topology(
+    stored: Stored,
+) -> None:
+    assert maintain.clear_store(stored.sqlite, "wrds", [], execute=True).endswith(
+        "0 rows, 0 fences\n  It holds results of 'words'."
+    )
+    assert (
+        maintain.clear_store(stored.sqlite, "words", ["other"], execute=True)
+        .splitlines()[0]
+        .endswith("0 rows, 0 fences")
+    )
     assert stored.sqlite.get("all") == 20
 
 
 @pytest.mark.rule(27)
-def test_after_a_reset_an_adopted_store_is_written_again_on_top_of_its_content(stored: Stored) -> None:
+def test_after_a_reset_an_adopted_store_is_written_again_on_top_of_its_content(
+    stored: Stored,
+) -> None:
     stored.state.close()
     maintain.reset_state(stored.opened(), "words", execute=True)
     stored.state = stored.run()
@@ -315,14 +409,18 @@ def test_after_a_reset_an_adopted_store_is_written_again_on_top_of_its_content(s
     with pytest.raises(StateMismatchError):
         stored.count(TransactionAttempt(1, 0))
     stored.state.close()
-    assert "counts as the result" in maintain.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute=True)
+    assert "counts as the result" in maintain.adopt_store(
+        stored.sqlite, stored.opened(), "words", [], None, execute=True
+    )
     stored.state = stored.run()
     stored.commit(1)
     assert stored.sqlite.get("all") == 30
 
 
 @pytest.mark.rule(27)
-def test_a_store_that_was_emptied_on_purpose_is_adopted_for_the_components_the_state_knows(stored: Stored) -> None:
+def test_a_store_that_was_emptied_on_purpose_is_adopted_for_the_components_the_state_knows(
+    stored: Stored,
+) -> None:
     maintain.clear_store(stored.sqlite, "words", [], execute=True)
     with pytest.raises(StateMismatchError, match="It was emptied"):
         stored.count(TransactionAttempt(3, 5))
@@ -335,7 +433,10 @@ def test_a_store_that_was_emptied_on_purpose_is_adopted_for_the_components_the_s
 
 
 def test_a_store_of_another_topology_is_taken_over(stored: Stored, tmp_path: Path) -> None:
-    words, others = stored.opened().store, TopologyState.open(MemoryStateStore(stored.server), "others", ALICE, wait_s=1.0)
+    words, others = (
+        stored.opened().store,
+        TopologyState.open(MemoryStateStore(stored.server), "others", ALICE, wait_s=1.0),
+    )
     others.close()
     assert administration.topologies(words) == ["others", "words"]
     told = maintain.adopt_store(stored.sqlite, stored.opened(), "others", [], "words", execute=True)
@@ -344,13 +445,21 @@ def test_a_store_of_another_topology_is_taken_over(stored: Stored, tmp_path: Pat
     assert stored.sqlite.get("all") == 20
 
 
-def test_adopting_a_store_without_a_known_writer_asks_for_the_components(stored: Stored, tmp_path: Path) -> None:
+def test_adopting_a_store_without_a_known_writer_asks_for_the_components(
+    stored: Stored, tmp_path: Path
+) -> None:
     stored.state.close()
     other = SqliteStore(tmp_path / "other.db", "others")
-    with pytest.raises(UsageError, match=r"Name them with --component ID, which may be repeated\. It holds results of no topology"):
+    with pytest.raises(
+        UsageError,
+        match=r"Name them with --component ID, which may be repeated\. It holds results of no topology",
+    ):
         maintain.adopt_store(other, stored.opened(), "words", [], None, execute=True)
     told = maintain.adopt_store(other, stored.opened(), "words", ["a", "b"], None, execute=True)
-    assert "for components a, b of topology 'words': 0 rows, 2 fences\nthere was no such store: it begins empty\n" in told
+    assert (
+        "for components a, b of topology 'words': 0 rows, 2 fences\nthere was no such store: it begins empty\n"
+        in told
+    )
     assert [fence.component for fence in other.fences()] == ["a", "b"]
 
 
@@ -361,9 +470,21 @@ def test_a_store_is_named_by_its_path_or_url_and_must_exist(stored: Stored, tmp_
     for address, table, message in [
         (str(tmp_path / "no.db"), "counts", "there is no file"),
         (str(path), "other", "words.db#other is no store of txtopo"),
-        ("gopher://host/db", "counts", r"stores at gopher:// addresses are not known here\n  Give postgresql\+psycopg://user@host:port/database, or mysql\+pymysql://"),
-        ("postgresql://host/db", "counts", r"does not begin with postgresql\+psycopg:// or mysql\+pymysql://"),
-        ("mysql://host/db", "counts", r"does not begin with postgresql\+psycopg:// or mysql\+pymysql://"),
+        (
+            "gopher://host/db",
+            "counts",
+            r"stores at gopher:// addresses are not known here\n  Give postgresql\+psycopg://user@host:port/database, or mysql\+pymysql://",
+        ),
+        (
+            "postgresql://host/db",
+            "counts",
+            r"does not begin with postgresql\+psycopg:// or mysql\+pymysql://",
+        ),
+        (
+            "mysql://host/db",
+            "counts",
+            r"does not begin with postgresql\+psycopg:// or mysql\+pymysql://",
+        ),
     ]:
         with pytest.raises(UsageError, match=message):
             by_address.open_store(address, table)
@@ -371,12 +492,19 @@ def test_a_store_is_named_by_its_path_or_url_and_must_exist(stored: Stored, tmp_
 
 
 def test_the_command_clears_only_when_told_to(
-    stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stored: Stored,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["store", "clear", "words.db", "counts", "--topology", "words"]) == 0
-    assert capsys.readouterr().out.endswith("nothing was changed; the same command with --execute does it\n")
+    assert capsys.readouterr().out.endswith(
+        "nothing was changed; the same command with --execute does it\n"
+    )
     assert stored.sqlite.get("all") == 20
-    assert cli.main(["store", "clear", "words.db", "counts", "--topology", "words", "--execute"]) == 0
+    assert (
+        cli.main(["store", "clear", "words.db", "counts", "--topology", "words", "--execute"]) == 0
+    )
     assert "nothing was changed" not in capsys.readouterr().out
     assert stored.sqlite.get("all") is None

@@ -124,16 +124,28 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("topology('server', 2, 'global')", f"{REPEATED}  count  {KEPT}for one task gets all\n"),
         ("topology('plain')", f"{REPEATED}  count  {KEPT_PLAIN}by fields(line)\n"),
         ("own", f"{REPEATED}  count  {KEPT}as OwnKeys says of its keys\n"),
-        ("chosen", f"{REPEATED}  count  {KEPT}if the sender sees to it; two are refused when they meet\n"),
+        (
+            "chosen",
+            f"{REPEATED}  count  {KEPT}if the sender sees to it; two are refused when they meet\n",
+        ),
         ("topology('sink', 2, 'shuffle')", f"{REPEATED}  count  a sink, rows: exactly once\n"),
-        ("topology('both')", f"{REPEATED}  count  {KEPT}by fields(line)\n  count  a sink, rows: exactly once\n"),
-        ("topology('none')", f"{REPEATED}  count  no store or sink is known in it: it is called again on a replay, and must write once by itself\n"),
+        (
+            "topology('both')",
+            f"{REPEATED}  count  {KEPT}by fields(line)\n  count  a sink, rows: exactly once\n",
+        ),
+        (
+            "topology('none')",
+            f"{REPEATED}  count  no store or sink is known in it: it is called again on a replay, and must write once by itself\n",
+        ),
         (
             "acknowledging",
             f"{REPEATED}  lines  no store or sink is known in it: it is called again on a replay, and must write once by itself\n"
             f"  count  {KEPT}for there is one task\n",
         ),
-        ("acknowledging_in_a_store", f"{REPEATED}  lines  a sink, rows: exactly once\n  count  {KEPT}for there is one task\n"),
+        (
+            "acknowledging_in_a_store",
+            f"{REPEATED}  lines  a sink, rows: exactly once\n  count  {KEPT}for there is one task\n",
+        ),
         (
             "topology('file', opaque=True)",
             f"{CHANGED}  count  SqliteStore counts.db#counts, opaque values: exactly once;"
@@ -154,7 +166,9 @@ def test_validate_tells_the_promise_for_each_store_and_sink(
 
 @pytest.mark.rule(32)
 @pytest.mark.parametrize("command", ["validate", "explain"])
-def test_a_topology_that_cannot_count_once_is_refused_with_exit_code_2(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_topology_that_cannot_count_once_is_refused_with_exit_code_2(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main([command, "judged.py:wrong"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -162,8 +176,13 @@ def test_a_topology_that_cannot_count_once_is_refused_with_exit_code_2(command: 
 
 
 @pytest.mark.rule(31)
-def test_plain_values_behind_an_opaque_spout_are_refused_with_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["validate", "judged.py:topology('plain', opaque=True)", "--master", "local[2]"]) == 2
+def test_plain_values_behind_an_opaque_spout_are_refused_with_the_cure(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert (
+        cli.main(["validate", "judged.py:topology('plain', opaque=True)", "--master", "local[2]"])
+        == 2
+    )
     said = capsys.readouterr().err
     assert "holds plain values, but the spout 'lines' is opaque" in said
     assert "give the store opaque=True instead of plain=True" in said
@@ -172,26 +191,37 @@ def test_plain_values_behind_an_opaque_spout_are_refused_with_the_cure(capsys: p
 @pytest.mark.rule(31)
 @pytest.mark.parametrize("command", [["validate"], ["explain", "--cores", "4"]])
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host"])
-def test_a_file_on_the_drivers_machine_is_refused_for_a_cluster(command: list[str], master: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_on_the_drivers_machine_is_refused_for_a_cluster(
+    command: list[str], master: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main([*command, "judged.py:topology('file')", "--master", master]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert f"component 'count': SqliteStore writes a file on this machine, but the master is {master}" in said.err
+    assert (
+        f"component 'count': SqliteStore writes a file on this machine, but the master is {master}"
+        in said.err
+    )
 
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local[7]", "local"])
-def test_a_store_in_a_server_is_valid_for_every_master(master: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_in_a_server_is_valid_for_every_master(
+    master: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["validate", "judged.py", "--master", master]) == 0
     assert f"topology judged is valid with master {master}\n" in capsys.readouterr().out
 
 
-def test_a_plan_for_a_cluster_is_for_as_many_cores_as_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_for_a_cluster_is_for_as_many_cores_as_are_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert cli.main(["explain", "judged.py", "--master", "yarn", "--cores", "12"]) == 0
     assert "planned for 12 cores\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("master", ["", "local[x]", "mesos://host", "localhost[2"])
-def test_an_address_that_no_spark_understands_is_refused(master: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_that_no_spark_understands_is_refused(
+    master: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["validate", "judged.py", "--master", master]) == 2
     assert f"--master {master!r} is no Spark master" in capsys.readouterr().err
 
@@ -206,7 +236,9 @@ def test_a_field_of_a_sink_that_the_stream_does_not_have_is_refused_with_the_nea
     assert said in capsys.readouterr().err
 
 
-def test_validate_asks_the_database_for_table_and_columns_where_it_is_told_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_asks_the_database_for_table_and_columns_where_it_is_told_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def said(*arguments: str) -> str:
         code = cli.main(["validate", "judged.py:sinking()", *arguments])
         captured = capsys.readouterr()

@@ -28,9 +28,13 @@ def test_a_kept_slice_of_a_large_batch_is_held_without_the_rest() -> None:
 
     topology = builder(ColumnsSpout())
     topology.set_bolt("bolt", NotingArrowCommitter(keep_two)).none_grouping("spout")
-    ran = run_once(topology.build_topology(), {0: [["default", [[f"k{n}", n] for n in range(20_000)]]]})
+    ran = run_once(
+        topology.build_topology(), {0: [["default", [[f"k{n}", n] for n in range(20_000)]]]}
+    )
     assert ran.failure is None, ran.failure
-    assert [event.details for event in ran.events if event.hook == "finish_batch"] == [(("k1000", 1000), ("k1001", 1001))]
+    assert [event.details for event in ran.events if event.hook == "finish_batch"] == [
+        (("k1000", 1000), ("k1001", 1001))
+    ]
     (held,) = [frame for frame in ran.frames["processing"] if frame.kind == "held"]
     assert len(held.payload) < 5000
 
@@ -42,14 +46,20 @@ def test_a_bolt_of_tuples_may_keep_columns_too() -> None:
             self.kept = [pa.array(range(tup[2], tup[2] + 3)), WORDS.slice(1, 2), WORDS.column("n")]
 
         def finish_batch(self) -> None:
-            self.seen = [self.kept[0].to_pylist(), self.kept[1].to_pylist(), self.kept[2].to_pylist()]
+            self.seen = [
+                self.kept[0].to_pylist(),
+                self.kept[1].to_pylist(),
+                self.kept[2].to_pylist(),
+            ]
             super().finish_batch()
 
     topology = builder(ColumnsSpout())
     topology.set_committer_bolt("bolt", Keeping()).none_grouping("spout")
     ran = run_once(topology.build_topology(), {0: [["default", [["a", 7]]]]})
     assert ran.failure is None, ran.failure
-    assert [event.details for event in ran.events if event.hook == "finish_batch"] == [([7, 8, 9], WORDS.slice(1, 2).to_pylist(), [1, 2, 3, 4, 5])]
+    assert [event.details for event in ran.events if event.hook == "finish_batch"] == [
+        ([7, 8, 9], WORDS.slice(1, 2).to_pylist(), [1, 2, 3, 4, 5])
+    ]
 
 
 @pytest.mark.rule(17)
@@ -60,8 +70,15 @@ def test_rows_of_one_call_are_of_one_task_and_stream() -> None:
     topology.set_bolt("last", NotingArrowBolt()).global_grouping("bolt").global_grouping("next")
     one, other = [["default", [["a", 1], ["b", 2]]]], [["default", {"key": "c", "value": 3}]]
     ran = run_once(topology.build_topology(), {0: one, 1: other}, cores=2)
-    calls = [event.details[:4] for event in ran.events if event.component == "bolt" and event.hook == "execute_batch"]
-    assert calls == [("spout", 0, "default", (("a", 1), ("b", 2))), ("spout", 1, "default", (("c", 3),))]
+    calls = [
+        event.details[:4]
+        for event in ran.events
+        if event.component == "bolt" and event.hook == "execute_batch"
+    ]
+    assert calls == [
+        ("spout", 0, "default", (("a", 1), ("b", 2))),
+        ("spout", 1, "default", (("c", 3),)),
+    ]
 
 
 class BaseBatchBoltThatEmitsTuples(BaseBatchBolt):
@@ -99,9 +116,14 @@ def test_explain_says_where_columns_become_tuples_and_tuples_columns() -> None:
 
 @pytest.mark.rule(20)
 def test_a_transaction_has_so_many_record_batches_of_each_partition() -> None:
-    spout = ArrowMemoryTransactionalSpout({0: WORDS, 2: WORDS.slice(3).to_batches()[0]}, 2, rows_per_record_batch=2)
+    spout = ArrowMemoryTransactionalSpout(
+        {0: WORDS, 2: WORDS.slice(3).to_batches()[0]}, 2, rows_per_record_batch=2
+    )
     drive = Drive(spout)
-    assert drive.run() == [{0: [("a", 1), ("b", 2), ("c", 3), ("d", 4)], 1: [], 2: [("d", 4), ("e", 5)]}, {0: [("e", 5)], 1: [], 2: []}]
+    assert drive.run() == [
+        {0: [("a", 1), ("b", 2), ("c", 3), ("d", 4)], 1: [], 2: [("d", 4), ("e", 5)]},
+        {0: [("e", 5)], 1: [], 2: []},
+    ]
     assert drive.plans[0][0] == {"index": 0, "amount": 2}
     spout.append(1, WORDS.to_batches())
     assert drive.run() == [{0: [], 1: [tuple(row.values()) for row in WORDS.to_pylist()], 2: []}]
@@ -113,8 +135,14 @@ def test_a_transaction_has_so_many_record_batches_of_each_partition() -> None:
     [
         ({}, "no RecordBatch at all"),
         ({0: []}, "no RecordBatch at all"),
-        ({0: WORDS, 1: WORDS.select(["n"])}, "number 0 of what is given for partition 1 has another schema"),
-        ({0: [WORDS.to_batches()[0], WORDS]}, "number 1 of what is given for partition 0 is a Table"),
+        (
+            {0: WORDS, 1: WORDS.select(["n"])},
+            "number 0 of what is given for partition 1 has another schema",
+        ),
+        (
+            {0: [WORDS.to_batches()[0], WORDS]},
+            "number 1 of what is given for partition 0 is a Table",
+        ),
     ],
 )
 def test_columns_that_do_not_go_together_are_refused(partitions: Any, said: str) -> None:
@@ -133,15 +161,23 @@ def imported_by(code: str) -> list[str]:
     """Whether pyarrow, and pyspark.worker, are imported after ``code``, and how many threads there
     are."""
     report = "import sys, threading, os; print('pyarrow' in sys.modules, 'pyspark.worker' in sys.modules, len(os.listdir('/proc/self/task')))"
-    done = subprocess.run([sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True
+    )
     return done.stdout.split()
 
 
 def test_the_process_that_forks_workers_has_imported_the_worker_and_no_pyarrow() -> None:
-    assert imported_by("from txtopo.spark import daemon; daemon.warm_up()") == ["False", "True", "1"]
+    assert imported_by("from txtopo.spark import daemon; daemon.warm_up()") == [
+        "False",
+        "True",
+        "1",
+    ]
 
 
-@pytest.mark.parametrize("probing", ["import pyarrow", "import importlib.util; importlib.util.find_spec('pyarrow')"])
+@pytest.mark.parametrize(
+    "probing", ["import pyarrow", "import importlib.util; importlib.util.find_spec('pyarrow')"]
+)
 def test_a_worker_module_that_would_import_pyarrow_is_left_to_the_workers(probing: str) -> None:
     fake = f"""
 import sys, types, importlib.abc, importlib.machinery

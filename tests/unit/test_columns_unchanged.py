@@ -36,50 +36,175 @@ class Word(str):
 
 def column(values: list[Any], type: pa.DataType | None, is_declared: bool = True) -> pa.RecordBatch:
     schema = None if type is None else pa.schema([("a", type)])
-    return batches.from_rows([("attempt", value) for value in values], ["a"], schema, "component 'x', stream 's'", is_declared)
+    return batches.from_rows(
+        [("attempt", value) for value in values],
+        ["a"],
+        schema,
+        "component 'x', stream 's'",
+        is_declared,
+    )
 
 
 CHANGED: list[tuple[str, list[Any], pa.DataType | None, str]] = [
-    ("a naive time would be taken for one of a zone", [AWARE, NAIVE], INSTANTS, "row 2 of 2 is datetime.datetime(2026, 1, 2, 12, 0): they have no"),
+    (
+        "a naive time would be taken for one of a zone",
+        [AWARE, NAIVE],
+        INSTANTS,
+        "row 2 of 2 is datetime.datetime(2026, 1, 2, 12, 0): they have no",
+    ),
     ("a zone would be dropped", [NAIVE, AWARE], pa.timestamp("us"), "row 2 of 2"),
     ("a zone would be dropped, not declared", [NAIVE, None, AWARE], None, "row 3 of 3"),
-    ("a naive time would get a zone, not declared", [AWARE, NAIVE], None, "some have a zone and some have none"),
-    ("the time of a day would be cut off", [NAIVE.date(), NAIVE], None, "values are of several types: date, datetime"),
-    ("the time of a day would be cut off, declared", [NAIVE.date(), NAIVE], pa.date32(), "row 2 of 2"),
-    ("the zone of a time would be dropped", [NOON, NOON.replace(tzinfo=datetime.UTC)], None, "row 2 of 2 is datetime.time(12"),
-    ("the zone of a time would be dropped, declared", [NOON.replace(tzinfo=datetime.UTC)], pa.time64("us"), "a time in a column has no zone"),
-    ("text would become bytes", [b"a", "b"], pa.binary(), "row 2 of 2 is 'b': values are of type str"),
-    ("text would become bytes, not declared", [b"a", "b"], None, "values are of several types: bytes, str"),
+    (
+        "a naive time would get a zone, not declared",
+        [AWARE, NAIVE],
+        None,
+        "some have a zone and some have none",
+    ),
+    (
+        "the time of a day would be cut off",
+        [NAIVE.date(), NAIVE],
+        None,
+        "values are of several types: date, datetime",
+    ),
+    (
+        "the time of a day would be cut off, declared",
+        [NAIVE.date(), NAIVE],
+        pa.date32(),
+        "row 2 of 2",
+    ),
+    (
+        "the zone of a time would be dropped",
+        [NOON, NOON.replace(tzinfo=datetime.UTC)],
+        None,
+        "row 2 of 2 is datetime.time(12",
+    ),
+    (
+        "the zone of a time would be dropped, declared",
+        [NOON.replace(tzinfo=datetime.UTC)],
+        pa.time64("us"),
+        "a time in a column has no zone",
+    ),
+    (
+        "text would become bytes",
+        [b"a", "b"],
+        pa.binary(),
+        "row 2 of 2 is 'b': values are of type str",
+    ),
+    (
+        "text would become bytes, not declared",
+        [b"a", "b"],
+        None,
+        "values are of several types: bytes, str",
+    ),
     ("a truth value would become a number", [1.5, True], pa.float64(), "row 2 of 2 is True"),
-    ("a truth value would become a number, not declared", [1.5, True], None, "values are of several types: bool, float"),
-    ("an integer would become a broken number, not declared", [1.5, 1], None, "values are of several types: float, int"),
-    ("a truth value in a list would become an integer", [[1], [True]], pa.list_(pa.int64()), "row 2 of 2 is [True]"),
-    ("an integer in a list would become a broken number", [[1], [1.5]], None, "values are of several types: float, int"),
-    ("a truth value deep within would become an integer", [{"b": [[True]]}], pa.struct([("b", pa.list_(pa.list_(pa.int8())))]), "field 'b'"),
-    ("a field of a dict would be dropped", [{"b": 1, "c": 2}], pa.struct([("b", pa.int64())]), "has the fields 'b', 'c'; expected 'b'"),
-    ("a missing field would become None", [{"b": 1}, {}], None, "row 2 of 2 is {}: a dict has the fields none; expected 'b'"),
-    ("a missing field would become None, declared", [{}], pa.struct([("b", pa.int64())]), "expected 'b'"),
-    ("a large number would become infinite", [1.5, 1e300], pa.float32(), "row 2 of 2 is 1e+300: 1e+300 is beyond float"),
-    ("a large number in a list would become infinite", [[1e300]], pa.list_(pa.float32()), "is beyond float"),
-    ("an integer has more digits than the number", [1.5, 2**53 + 1], pa.float64(), f"row 2 of 2 is {2**53 + 1}"),
-    ("an integer has more digits than a small number", [1.5, 2**24 + 1], pa.float32(), "is no number of float"),
+    (
+        "a truth value would become a number, not declared",
+        [1.5, True],
+        None,
+        "values are of several types: bool, float",
+    ),
+    (
+        "an integer would become a broken number, not declared",
+        [1.5, 1],
+        None,
+        "values are of several types: float, int",
+    ),
+    (
+        "a truth value in a list would become an integer",
+        [[1], [True]],
+        pa.list_(pa.int64()),
+        "row 2 of 2 is [True]",
+    ),
+    (
+        "an integer in a list would become a broken number",
+        [[1], [1.5]],
+        None,
+        "values are of several types: float, int",
+    ),
+    (
+        "a truth value deep within would become an integer",
+        [{"b": [[True]]}],
+        pa.struct([("b", pa.list_(pa.list_(pa.int8())))]),
+        "field 'b'",
+    ),
+    (
+        "a field of a dict would be dropped",
+        [{"b": 1, "c": 2}],
+        pa.struct([("b", pa.int64())]),
+        "has the fields 'b', 'c'; expected 'b'",
+    ),
+    (
+        "a missing field would become None",
+        [{"b": 1}, {}],
+        None,
+        "row 2 of 2 is {}: a dict has the fields none; expected 'b'",
+    ),
+    (
+        "a missing field would become None, declared",
+        [{}],
+        pa.struct([("b", pa.int64())]),
+        "expected 'b'",
+    ),
+    (
+        "a large number would become infinite",
+        [1.5, 1e300],
+        pa.float32(),
+        "row 2 of 2 is 1e+300: 1e+300 is beyond float",
+    ),
+    (
+        "a large number in a list would become infinite",
+        [[1e300]],
+        pa.list_(pa.float32()),
+        "is beyond float",
+    ),
+    (
+        "an integer has more digits than the number",
+        [1.5, 2**53 + 1],
+        pa.float64(),
+        f"row 2 of 2 is {2**53 + 1}",
+    ),
+    (
+        "an integer has more digits than a small number",
+        [1.5, 2**24 + 1],
+        pa.float32(),
+        "is no number of float",
+    ),
     ("an integer is beyond all numbers", [10**400], pa.float64(), "too large"),
     ("an integer is beyond the column", [1, 2**63], None, f"row 2 of 2 is {2**63}"),
     ("an integer is beyond the declared column", [1, 300], pa.int8(), "row 2 of 2 is 300"),
-    ("a decimal has more digits than the column", [decimal.Decimal("1.25")], pa.decimal128(5, 1), "row 1 of 1 is Decimal('1.25')"),
-    ("no number at all is no decimal", [decimal.Decimal("NaN")], None, "row 1 of 1 is Decimal('NaN')"),
+    (
+        "a decimal has more digits than the column",
+        [decimal.Decimal("1.25")],
+        pa.decimal128(5, 1),
+        "row 1 of 1 is Decimal('1.25')",
+    ),
+    (
+        "no number at all is no decimal",
+        [decimal.Decimal("NaN")],
+        None,
+        "row 1 of 1 is Decimal('NaN')",
+    ),
     ("a lone surrogate is no text", ["a", "\ud800"], None, "row 2 of 2 is '\\ud800'"),
-    ("microseconds would be dropped", [NAIVE.replace(microsecond=1)], pa.timestamp("ms"), "row 1 of 1"),
+    (
+        "microseconds would be dropped",
+        [NAIVE.replace(microsecond=1)],
+        pa.timestamp("ms"),
+        "row 1 of 1",
+    ),
     ("an enum would become an integer", [Number.ONE], None, "a Number is no value of a column"),
     ("a class of its own would become a text", [Word("a")], None, "a Word is no value of a column"),
     ("a set would become a list", [{1}], None, "a set is no value of a column"),
     ("an array would become a list", [numpy.array([1])], None, "a ndarray is no value of a column"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.rule(38)
-@pytest.mark.parametrize(("values", "type", "said"), [case[1:] for case in CHANGED], ids=[case[0] for case in CHANGED])
-def test_a_column_that_would_change_a_value_is_refused_and_names_its_row(values: list[Any], type: pa.DataType | None, said: str) -> None:
+@pytest.mark.parametrize(
+    ("values", "type", "said"), [case[1:] for case in CHANGED], ids=[case[0] for case in CHANGED]
+)
+def test_a_column_that_would_change_a_value_is_refused_and_names_its_row(
+    values: list[Any], type: pa.DataType | None, said: str
+) -> None:
     with pytest.raises(ColumnMistakeError) as raised:
         column(values, type)
     text = str(raised.value)
@@ -108,9 +233,14 @@ KEPT: list[tuple[list[Any], pa.DataType | None]] = [
 
 @pytest.mark.rule(38)
 @pytest.mark.parametrize(("values", "type"), KEPT)
-def test_values_that_a_column_can_hold_come_back_unchanged(values: list[Any], type: pa.DataType | None) -> None:
+def test_values_that_a_column_can_hold_come_back_unchanged(
+    values: list[Any], type: pa.DataType | None
+) -> None:
     came = [row[1] for row in batches.rows(column(values, type), "attempt")]
-    assert repr([list(value) if isinstance(value, tuple) else value for value in values]) == repr(came) or values == came
+    assert (
+        repr([list(value) if isinstance(value, tuple) else value for value in values]) == repr(came)
+        or values == came
+    )
 
 
 @pytest.mark.rule(38)
@@ -146,19 +276,37 @@ def test_a_time_of_numpy_that_python_has_no_object_for_becomes_no_number(scalar:
 
 @pytest.mark.rule(38)
 def test_times_of_numpy_are_the_ones_that_they_hold() -> None:
-    assert column([numpy.datetime64("2026-01-02", "us")], None).column(0).to_pylist() == [datetime.datetime(2026, 1, 2)]
-    assert column([numpy.timedelta64(5, "ms")], None).column(0).to_pylist() == [datetime.timedelta(milliseconds=5)]
+    assert column([numpy.datetime64("2026-01-02", "us")], None).column(0).to_pylist() == [
+        datetime.datetime(2026, 1, 2)
+    ]
+    assert column([numpy.timedelta64(5, "ms")], None).column(0).to_pylist() == [
+        datetime.timedelta(milliseconds=5)
+    ]
 
 
 @pytest.mark.rule(38)
 @pytest.mark.parametrize(
-    ("type", "number"), [(pa.time32("s"), 90_000), (pa.time32("ms"), -1), (pa.time64("us"), 86_400_000_000), (pa.time64("ns"), 10**15)]
+    ("type", "number"),
+    [
+        (pa.time32("s"), 90_000),
+        (pa.time32("ms"), -1),
+        (pa.time64("us"), 86_400_000_000),
+        (pa.time64("ns"), 10**15),
+    ],
 )
-def test_a_time_beyond_a_day_becomes_no_other_time_of_a_tuple(type: pa.DataType, number: int) -> None:
+def test_a_time_beyond_a_day_becomes_no_other_time_of_a_tuple(
+    type: pa.DataType, number: int
+) -> None:
     integers = pa.array([number], pa.int32() if pa.types.is_time32(type) else pa.int64())
     times = pa.Array.from_buffers(type, 1, integers.buffers())
-    for values in (times, pa.StructArray.from_arrays([times], names=["b"]), pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), times)):
-        with pytest.raises(ColumnMistakeError, match=r"column 'a' of type .* is not within the acceptable range"):
+    for values in (
+        times,
+        pa.StructArray.from_arrays([times], names=["b"]),
+        pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), times),
+    ):
+        with pytest.raises(
+            ColumnMistakeError, match=r"column 'a' of type .* is not within the acceptable range"
+        ):
             batches.rows(pa.RecordBatch.from_arrays([values], names=["a"]), "attempt")
 
 
@@ -180,8 +328,13 @@ class Degrees(pa.ExtensionType):  # type: ignore[misc]
 def test_a_column_of_a_users_own_type_is_read_as_plain_values_and_is_never_made() -> None:
     degrees = pa.ExtensionArray.from_storage(Degrees(), pa.array([5, None]))
     nested = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), degrees)
-    assert batches.rows(pa.RecordBatch.from_arrays([degrees], names=["a"]), "attempt") == [("attempt", 5), ("attempt", None)]
-    assert batches.rows(pa.RecordBatch.from_arrays([nested], names=["a"]), "attempt") == [("attempt", [5, None])]
+    assert batches.rows(pa.RecordBatch.from_arrays([degrees], names=["a"]), "attempt") == [
+        ("attempt", 5),
+        ("attempt", None),
+    ]
+    assert batches.rows(pa.RecordBatch.from_arrays([nested], names=["a"]), "attempt") == [
+        ("attempt", [5, None])
+    ]
     for type in (Degrees(), pa.list_(Degrees())):
         with pytest.raises(ColumnMistakeError, match="row 1 of 1 is"):
             column([5] if type == Degrees() else [[5]], type)
@@ -189,7 +342,9 @@ def test_a_column_of_a_users_own_type_is_read_as_plain_values_and_is_never_made(
 
 @pytest.mark.rule(38)
 def test_types_that_were_found_once_are_not_widened_by_later_rows() -> None:
-    with pytest.raises(ColumnMistakeError, match="of type double: row 1 of 1 is 1: values are of type int"):
+    with pytest.raises(
+        ColumnMistakeError, match="of type double: row 1 of 1 is 1: values are of type int"
+    ):
         column([1], pa.float64(), is_declared=False)
     assert column([1], pa.float64(), is_declared=True).column(0).to_pylist() == [1.0]
 
@@ -211,4 +366,7 @@ def test_a_topology_whose_tuples_would_change_ends_with_component_field_row_and_
     topology.set_bolt("bolt", Taking()).none_grouping("spout")
     kind, text = failed(run_once(topology.build_topology(), {0: rows(1.5, 2, True)}, cores=1))
     assert kind is EmitError
-    assert "component 'spout', stream 'default': values of field 'value' cannot become a column of type double: row 3 of 3 is True" in text
+    assert (
+        "component 'spout', stream 'default': values of field 'value' cannot become a column of type double: row 3 of 3 is True"
+        in text
+    )

@@ -46,11 +46,15 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TXTOPO_MAX_CRASHES", "5")
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.txtopo.spill_bytes=4k pyspark-shell")
     (tmp_path / "words.py").write_text(WORDS)
-    (tmp_path / "txtopo.toml").write_text('max_spout_pending = 4\n[user]\ndb_password = "hunter2"\n')
+    (tmp_path / "txtopo.toml").write_text(
+        'max_spout_pending = 4\n[user]\ndb_password = "hunter2"\n'
+    )
     return tmp_path
 
 
-EVERYWHERE = Config(max_crashes=5, spill_bytes=4096, max_spout_pending=4, user={"db_password": "hunter2"})
+EVERYWHERE = Config(
+    max_crashes=5, spill_bytes=4096, max_spout_pending=4, user={"db_password": "hunter2"}
+)
 """The settings of all sources but code and command line."""
 
 
@@ -68,9 +72,22 @@ def test_every_setting_is_shown_with_its_value(capsys: pytest.CaptureFixture[str
     assert rows["on_error"] == '"stop"'
 
 
-def test_with_origin_every_setting_says_where_its_value_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
-    out = shown(capsys, "words.py", "--origin", "--set", "message_timeout_s=2m", "--set", "topology.sleep.spout.wait.strategy.time.ms=50")
-    rows = {name: (value, origin) for name, value, origin in (line.split(maxsplit=2) for line in out.splitlines())}
+def test_with_origin_every_setting_says_where_its_value_comes_from(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = shown(
+        capsys,
+        "words.py",
+        "--origin",
+        "--set",
+        "message_timeout_s=2m",
+        "--set",
+        "topology.sleep.spout.wait.strategy.time.ms=50",
+    )
+    rows = {
+        name: (value, origin)
+        for name, value, origin in (line.split(maxsplit=2) for line in out.splitlines())
+    }
     assert {name: row for name, row in rows.items() if row[1] != "default"} == {
         "max_spout_pending": ("4", "file txtopo.toml"),
         "message_timeout_s": ("120.0", "command line"),
@@ -80,7 +97,10 @@ def test_with_origin_every_setting_says_where_its_value_comes_from(capsys: pytes
         "spill_bytes": ("4096", "spark.txtopo.spill_bytes"),
         "user.db_password": ('"***"', "file txtopo.toml"),
     }
-    columns = {line.index(origin) for line, (_, origin) in zip(out.splitlines(), rows.values(), strict=True)}
+    columns = {
+        line.index(origin)
+        for line, (_, origin) in zip(out.splitlines(), rows.values(), strict=True)
+    }
     assert len(columns) == 1
 
 
@@ -93,13 +113,21 @@ def test_as_json_it_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_shown_settings_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
     before = shown(capsys, "words.py")
-    options = [f"--set={name}={value}" for name, value in (line.split(maxsplit=1) for line in before.splitlines()) if "***" not in value]
+    options = [
+        f"--set={name}={value}"
+        for name, value in (line.split(maxsplit=1) for line in before.splitlines())
+        if "***" not in value
+    ]
     assert shown(capsys, "words.py", *options) == before
 
 
 def test_the_spouts_own_window_is_shown(capsys: pytest.CaptureFixture[str], place: Path) -> None:
-    (place / "words.py").write_text(WORDS + 'topology.get_spout_declarer().add_configuration("topology.max.spout.pending", 9)\n')
-    assert "max_spout_pending 9 code (the spout's configuration)" in " ".join(shown(capsys, "words.py", "--origin").split())
+    (place / "words.py").write_text(
+        WORDS + 'topology.get_spout_declarer().add_configuration("topology.max.spout.pending", 9)\n'
+    )
+    assert "max_spout_pending 9 code (the spout's configuration)" in " ".join(
+        shown(capsys, "words.py", "--origin").split()
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +139,9 @@ def test_the_spouts_own_window_is_shown(capsys: pytest.CaptureFixture[str], plac
         (["no.py"], "there is no file no.py"),
     ],
 )
-def test_a_setting_that_cannot_be_shown_is_exit_code_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_setting_that_cannot_be_shown_is_exit_code_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["config", "show", *arguments]) == 2
     said = capsys.readouterr().err
     assert message in said
@@ -132,7 +162,9 @@ def test_a_program_that_calls_main_follows_every_source(monkeypatch: pytest.Monk
     ran: list[Any] = []
     monkeypatch.setattr(main, "run", lambda topology, conf, arguments: ran.append(conf))
     main.main(topology(), {"topology.max.spout.pending": 2}, ["--set", "user.a=1"])
-    assert ran == [EVERYWHERE.replaced(max_spout_pending=2, user={"db_password": "hunter2", "a": 1})]
+    assert ran == [
+        EVERYWHERE.replaced(max_spout_pending=2, user={"db_password": "hunter2", "a": 1})
+    ]
 
 
 class Ran:
@@ -162,15 +194,23 @@ def test_submit_topology_follows_every_source(monkeypatch: pytest.MonkeyPatch) -
         submit_topology("words", {}, "words")  # type: ignore[arg-type]
 
 
-def test_a_local_cluster_follows_every_source_and_the_configuration_of_its_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"spark.txtopo.max_attempts": "3", "spark.txtopo.spill_bytes": "8k", "spark.master": "local[2]"}
+def test_a_local_cluster_follows_every_source_and_the_configuration_of_its_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = {
+        "spark.txtopo.max_attempts": "3",
+        "spark.txtopo.spill_bytes": "8k",
+        "spark.master": "local[2]",
+    }
     context = argparse.Namespace(getConf=lambda: argparse.Namespace(getAll=settings.items))
     monkeypatch.setattr(session, "spark_context", lambda master, conf: context)
     monkeypatch.setattr(connect, "refuse", lambda *asked: None)
     monkeypatch.setattr(cluster, "TopologyRun", Ran)
     with LocalCluster(zookeeper="zk:2181") as local:
         local.submit_topology("words", {"max_spout_pending": 2}, topology())
-    assert Ran.given[1] == EVERYWHERE.replaced(max_spout_pending=2, max_attempts=3, spill_bytes=8192)
+    assert Ran.given[1] == EVERYWHERE.replaced(
+        max_spout_pending=2, max_attempts=3, spill_bytes=8192
+    )
 
 
 def topology() -> Any:
@@ -179,9 +219,14 @@ def topology() -> Any:
     return names["topology"].build_topology()
 
 
-@pytest.mark.parametrize("command", [["status"], ["state", "show", "words"], ["state", "reset", "words"]])
+@pytest.mark.parametrize(
+    "command", [["status"], ["state", "show", "words"], ["state", "reset", "words"]]
+)
 def test_the_state_is_looked_for_where_a_run_would_keep_it(
-    command: list[str], place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: list[str],
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("TXTOPO_DATA_DIR", "elsewhere")
     cli.main(command)

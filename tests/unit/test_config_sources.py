@@ -15,7 +15,13 @@ from txtopo.config import sources
 
 SOURCES = ("file", "environment", "spark", "code", "command line")
 """From weak to strong."""
-ORIGINS = ("file txtopo.toml", "environment TXTOPO_MAX_SPOUT_PENDING", "spark.txtopo.max_spout_pending", "code", "command line")
+ORIGINS = (
+    "file txtopo.toml",
+    "environment TXTOPO_MAX_SPOUT_PENDING",
+    "spark.txtopo.max_spout_pending",
+    "code",
+    "command line",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -37,16 +43,28 @@ def refusal(**layers: Any) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize("saying", [chosen for n in range(6) for chosen in itertools.combinations(range(5), n)])
-def test_the_strongest_source_that_says_something_wins(saying: tuple[int, ...], place: Path) -> None:
+@pytest.mark.parametrize(
+    "saying", [chosen for n in range(6) for chosen in itertools.combinations(range(5), n)]
+)
+def test_the_strongest_source_that_says_something_wins(
+    saying: tuple[int, ...], place: Path
+) -> None:
     values = {SOURCES[index]: str(10 + index) for index in saying}
     if "file" in values:
         (place / "txtopo.toml").write_text(f"max_spout_pending = {values['file']}\n")
     settings = resolved(
-        environment={"TXTOPO_MAX_SPOUT_PENDING": values["environment"]} if "environment" in values else {},
-        spark={"spark.txtopo.max_spout_pending": values["spark"], "spark.master": "local[2]"} if "spark" in values else {},
-        code=Config(max_spout_pending=int(values["code"])) if "code" in values else Config(max_attempts=2),
-        command_line={"max_spout_pending": values["command line"]} if "command line" in values else {},
+        environment={"TXTOPO_MAX_SPOUT_PENDING": values["environment"]}
+        if "environment" in values
+        else {},
+        spark={"spark.txtopo.max_spout_pending": values["spark"], "spark.master": "local[2]"}
+        if "spark" in values
+        else {},
+        code=Config(max_spout_pending=int(values["code"]))
+        if "code" in values
+        else Config(max_attempts=2),
+        command_line={"max_spout_pending": values["command line"]}
+        if "command line" in values
+        else {},
     )
     assert settings.config.max_spout_pending == (10 + max(saying) if saying else 1)
     assert settings.origins["max_spout_pending"] == (ORIGINS[max(saying)] if saying else "default")
@@ -60,7 +78,13 @@ def test_different_settings_of_all_sources_come_together(place: Path) -> None:
         code={"topology.max.spout.pending": 3},
         command_line={"until": "exhausted"},
     )
-    assert settings.config == Config(blob_bytes_max=1 << 20, message_timeout_s=120, max_attempts=5, max_spout_pending=3, until="exhausted")
+    assert settings.config == Config(
+        blob_bytes_max=1 << 20,
+        message_timeout_s=120,
+        max_attempts=5,
+        max_spout_pending=3,
+        until="exhausted",
+    )
     assert {key: origin for key, origin in settings.origins.items() if origin != "default"} == {
         "max_spout_pending": "code",
         "message_timeout_s": "environment TXTOPO_MESSAGE_TIMEOUT_S",
@@ -75,13 +99,26 @@ def test_only_settings_of_the_code_count_as_set_by_the_code() -> None:
     assert resolved(code=Config(), environment=environment).config.max_spout_pending == 5
     settings = resolved(code=Config(max_spout_pending=1), environment=environment)
     assert (settings.config.max_spout_pending, settings.config.max_crashes) == (1, 5)
-    assert (settings.origins["max_spout_pending"], settings.origins["max_crashes"]) == ("code", "environment TXTOPO_MAX_CRASHES")
+    assert (settings.origins["max_spout_pending"], settings.origins["max_crashes"]) == (
+        "code",
+        "environment TXTOPO_MAX_CRASHES",
+    )
 
 
 def test_a_stronger_source_may_say_that_there_is_none() -> None:
-    settings = resolved(environment={"TXTOPO_MAX_ATTEMPTS": "5"}, spark={"spark.txtopo.max_attempts": "null"})
-    assert (settings.config.max_attempts, settings.origins["max_attempts"]) == (None, "spark.txtopo.max_attempts")
-    assert resolved(environment={"TXTOPO_MAX_ATTEMPTS": "5"}, code=Config(max_attempts=None)).config.max_attempts is None
+    settings = resolved(
+        environment={"TXTOPO_MAX_ATTEMPTS": "5"}, spark={"spark.txtopo.max_attempts": "null"}
+    )
+    assert (settings.config.max_attempts, settings.origins["max_attempts"]) == (
+        None,
+        "spark.txtopo.max_attempts",
+    )
+    assert (
+        resolved(
+            environment={"TXTOPO_MAX_ATTEMPTS": "5"}, code=Config(max_attempts=None)
+        ).config.max_attempts
+        is None
+    )
 
 
 def test_every_setting_has_an_origin_also_the_defaults() -> None:
@@ -91,11 +128,18 @@ def test_every_setting_has_an_origin_also_the_defaults() -> None:
 
 
 @pytest.mark.parametrize("key", [key for key in Config.model_fields if key != "user"])
-def test_every_setting_may_come_from_every_source_and_is_the_same_there(key: str, place: Path) -> None:
+def test_every_setting_may_come_from_every_source_and_is_the_same_there(
+    key: str, place: Path
+) -> None:
     values: dict[str, Any] = {
-        "on_error": "replay", "on_held": "wait", "zookeeper_auth": "sasl",
-        "until": "exhausted", "zookeeper": "zk:2181", "zookeeper_root": "/other", "data_dir": str(place / "data"),
-    }  # fmt: skip
+        "on_error": "replay",
+        "on_held": "wait",
+        "zookeeper_auth": "sasl",
+        "until": "exhausted",
+        "zookeeper": "zk:2181",
+        "zookeeper_root": "/other",
+        "data_dir": str(place / "data"),
+    }
     value = values.get(key, "7s" if key.endswith("_s") else "8k" if "bytes" in key else "7")
     expected = Config({key: value})
     (place / "other.toml").write_text(f'{key} = "{value}"\n')
@@ -108,8 +152,12 @@ def test_every_setting_may_come_from_every_source_and_is_the_same_there(key: str
     ]
     assert [each.config for each in told] == [expected] * 5
     assert [each.origins[key] for each in told] == [
-        f"environment TXTOPO_{key.upper()}", "file other.toml", f"spark.txtopo.{key}", "code", "command line",
-    ]  # fmt: skip
+        f"environment TXTOPO_{key.upper()}",
+        "file other.toml",
+        f"spark.txtopo.{key}",
+        "code",
+        "command line",
+    ]
 
 
 def test_settings_of_ones_own_come_together_name_by_name(place: Path) -> None:
@@ -120,7 +168,16 @@ def test_settings_of_ones_own_come_together_name_by_name(place: Path) -> None:
         code=Config(user={"g": "4"}),
         command_line={"user.d": "5", "user": '{"h": 5}'},
     )
-    assert settings.config.user == {"a": 1, "b": 2, "c": {"x": 1}, "d": 5, "e": [3], "f": "text", "g": "4", "h": 5}
+    assert settings.config.user == {
+        "a": 1,
+        "b": 2,
+        "c": {"x": 1},
+        "d": 5,
+        "e": [3],
+        "f": "text",
+        "g": "4",
+        "h": 5,
+    }
     assert "user" not in settings.origins
     assert {key: origin for key, origin in settings.origins.items() if key.startswith("user.")} == {
         "user.a": "file txtopo.toml",
@@ -139,16 +196,30 @@ def test_the_stronger_of_data_dir_and_zookeeper_says_where_the_state_is() -> Non
     settings = resolved(environment=environment, command_line={"data_dir": "d"})
     assert (settings.config.zookeeper, settings.config.data_dir) == (None, Path("d"))
     assert settings.origins["zookeeper"] == "command line, by data_dir"
-    assert resolved(environment=environment, code={"zookeeper": "a:1"}, command_line={"data_dir": "d"}).config.zookeeper is None
-    assert resolved(environment={**environment, "TXTOPO_DATA_DIR": "d"}).config.zookeeper == "zk:2181"
-    assert resolved(environment={"TXTOPO_DATA_DIR": "d"}, code={"zookeeper": "a:1"}).config.zookeeper == "a:1"
-    assert resolved(environment=environment, code=Config(data_dir=None)).config.zookeeper == "zk:2181"
+    assert (
+        resolved(
+            environment=environment, code={"zookeeper": "a:1"}, command_line={"data_dir": "d"}
+        ).config.zookeeper
+        is None
+    )
+    assert (
+        resolved(environment={**environment, "TXTOPO_DATA_DIR": "d"}).config.zookeeper == "zk:2181"
+    )
+    assert (
+        resolved(environment={"TXTOPO_DATA_DIR": "d"}, code={"zookeeper": "a:1"}).config.zookeeper
+        == "a:1"
+    )
+    assert (
+        resolved(environment=environment, code=Config(data_dir=None)).config.zookeeper == "zk:2181"
+    )
 
 
 # -- the environment -----------------------------------------------------------------------------
 
 
-def test_the_environment_of_the_process_counts_unless_another_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_the_process_counts_unless_another_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TXTOPO_MAX_SPOUT_PENDING", "5")
     assert config.resolve().config.max_spout_pending == 5
     assert resolved().config.max_spout_pending == 1
@@ -157,13 +228,18 @@ def test_the_environment_of_the_process_counts_unless_another_is_given(monkeypat
 @pytest.mark.parametrize(
     ("variable", "message"),
     [
-        ("TXTOPO_MAX_SPOUT_PENDIN", "unknown environment variable 'TXTOPO_MAX_SPOUT_PENDIN'; did you mean 'TXTOPO_MAX_SPOUT_PENDING'?"),
+        (
+            "TXTOPO_MAX_SPOUT_PENDIN",
+            "unknown environment variable 'TXTOPO_MAX_SPOUT_PENDIN'; did you mean 'TXTOPO_MAX_SPOUT_PENDING'?",
+        ),
         ("TXTOPO_CONFIG", "did you mean 'TXTOPO_CONFIG_FILE'?"),
         ("TXTOPO_ZZZ", "unknown environment variable 'TXTOPO_ZZZ'\n  Unset it."),
         ("TXTOPO_max_crashes", "unknown environment variable 'TXTOPO_max_crashes'"),
     ],
 )
-def test_an_unknown_variable_is_refused_with_the_nearest_known_one(variable: str, message: str) -> None:
+def test_an_unknown_variable_is_refused_with_the_nearest_known_one(
+    variable: str, message: str
+) -> None:
     assert message in refusal(environment={variable: "1"})
 
 
@@ -178,7 +254,10 @@ def test_an_empty_variable_is_as_good_as_unset() -> None:
 
 
 def test_variables_of_others_are_none_of_ours() -> None:
-    assert resolved(environment={"TXTOPOLOGY": "1", "txtopo_max_crashes": "1", "PATH": "x"}) == resolved()
+    assert (
+        resolved(environment={"TXTOPOLOGY": "1", "txtopo_max_crashes": "1", "PATH": "x"})
+        == resolved()
+    )
 
 
 def test_an_impossible_value_in_a_variable_names_the_variable() -> None:
@@ -191,14 +270,32 @@ def test_an_impossible_value_in_a_variable_names_the_variable() -> None:
 
 
 def test_settings_of_spark_itself_are_none_of_ours() -> None:
-    assert resolved(spark={"spark.master": "local[2]", "spark.txtopology": "1", "txtopo.max_crashes": "1"}) == resolved()
+    assert (
+        resolved(
+            spark={"spark.master": "local[2]", "spark.txtopology": "1", "txtopo.max_crashes": "1"}
+        )
+        == resolved()
+    )
 
 
 def test_storms_keys_are_understood_in_sparks_configuration() -> None:
-    settings = resolved(spark={"spark.txtopo.topology.max.spout.pending": "4", "spark.txtopo.storm.zookeeper.session.timeout": "20000"})
-    assert (settings.config.max_spout_pending, settings.config.zookeeper_session_timeout_s) == (4, 20.0)
+    settings = resolved(
+        spark={
+            "spark.txtopo.topology.max.spout.pending": "4",
+            "spark.txtopo.storm.zookeeper.session.timeout": "20000",
+        }
+    )
+    assert (settings.config.max_spout_pending, settings.config.zookeeper_session_timeout_s) == (
+        4,
+        20.0,
+    )
     assert settings.origins["max_spout_pending"] == "spark.txtopo.topology.max.spout.pending"
-    settings = resolved(spark={"spark.txtopo.transactional.zookeeper.port": "2182", "spark.txtopo.transactional.zookeeper.servers": "a,b"})
+    settings = resolved(
+        spark={
+            "spark.txtopo.transactional.zookeeper.port": "2182",
+            "spark.txtopo.transactional.zookeeper.servers": "a,b",
+        }
+    )
     assert settings.config.zookeeper == "a:2182,b:2182"
     assert settings.origins["zookeeper"] == "spark.txtopo.transactional.zookeeper.servers"
 
@@ -206,12 +303,23 @@ def test_storms_keys_are_understood_in_sparks_configuration() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("max_spout_pendin", "unknown setting 'spark.txtopo.max_spout_pendin'; did you mean 'spark.txtopo.max_spout_pending'?"),
-        ("zzz", "unknown setting 'spark.txtopo.zzz'; settings of your own go into spark.txtopo.user.NAME"),
-        ("topology.workers", "the setting 'spark.txtopo.topology.workers' of Storm has no meaning here\n  Spark has the processes"),
+        (
+            "max_spout_pendin",
+            "unknown setting 'spark.txtopo.max_spout_pendin'; did you mean 'spark.txtopo.max_spout_pending'?",
+        ),
+        (
+            "zzz",
+            "unknown setting 'spark.txtopo.zzz'; settings of your own go into spark.txtopo.user.NAME",
+        ),
+        (
+            "topology.workers",
+            "the setting 'spark.txtopo.topology.workers' of Storm has no meaning here\n  Spark has the processes",
+        ),
     ],
 )
-def test_an_unknown_setting_in_sparks_configuration_is_refused_with_the_nearest_known_one(name: str, message: str) -> None:
+def test_an_unknown_setting_in_sparks_configuration_is_refused_with_the_nearest_known_one(
+    name: str, message: str
+) -> None:
     assert message in refusal(spark={f"spark.txtopo.{name}": "1"})
 
 
@@ -221,11 +329,19 @@ def test_an_unknown_setting_in_sparks_configuration_is_refused_with_the_nearest_
 def test_the_file_is_txtopo_toml_or_a_table_of_pyproject_toml(place: Path) -> None:
     (place / "pyproject.toml").write_text('[project]\nname = "mine"\n')
     assert resolved() == resolved(environment={"TXTOPO_CONFIG_FILE": ""})
-    (place / "pyproject.toml").write_text('[project]\nname = "mine"\n[tool.txtopo]\nmax_crashes = 3\n')
+    (place / "pyproject.toml").write_text(
+        '[project]\nname = "mine"\n[tool.txtopo]\nmax_crashes = 3\n'
+    )
     settings = resolved()
-    assert (settings.config.max_crashes, settings.origins["max_crashes"]) == (3, "file pyproject.toml [tool.txtopo]")
+    assert (settings.config.max_crashes, settings.origins["max_crashes"]) == (
+        3,
+        "file pyproject.toml [tool.txtopo]",
+    )
     (place / "txtopo.toml").write_text("max_crashes = 4\n")
-    assert refusal() == "there are settings both in txtopo.toml and in [tool.txtopo] of pyproject.toml\n  Keep them in one of the two."
+    assert (
+        refusal()
+        == "there are settings both in txtopo.toml and in [tool.txtopo] of pyproject.toml\n  Keep them in one of the two."
+    )
 
 
 def test_the_environment_may_name_the_file_or_say_that_there_is_none(place: Path) -> None:
@@ -234,32 +350,48 @@ def test_the_environment_may_name_the_file_or_say_that_there_is_none(place: Path
     (place / "below" / "mine.toml").write_text("max_attempts = 5\n")
     (place / "below" / "pyproject.toml").write_text("[tool.txtopo]\nmax_attempts = 6\n")
     settings = resolved(environment={"TXTOPO_CONFIG_FILE": "below/mine.toml"})
-    assert (settings.config, settings.origins["max_attempts"]) == (Config(max_attempts=5), "file below/mine.toml")
-    assert resolved(environment={"TXTOPO_CONFIG_FILE": str(place / "below" / "pyproject.toml")}).config == Config(max_attempts=6)
+    assert (settings.config, settings.origins["max_attempts"]) == (
+        Config(max_attempts=5),
+        "file below/mine.toml",
+    )
+    assert resolved(
+        environment={"TXTOPO_CONFIG_FILE": str(place / "below" / "pyproject.toml")}
+    ).config == Config(max_attempts=6)
     assert resolved(environment={"TXTOPO_CONFIG_FILE": ""}).config == Config()
-    assert "TXTOPO_CONFIG_FILE names elsewhere.toml, and there is no such file" in refusal(environment={"TXTOPO_CONFIG_FILE": "elsewhere.toml"})
+    assert "TXTOPO_CONFIG_FILE names elsewhere.toml, and there is no such file" in refusal(
+        environment={"TXTOPO_CONFIG_FILE": "elsewhere.toml"}
+    )
 
 
 def test_a_directory_in_a_file_begins_where_the_file_is(place: Path) -> None:
     (place / "below").mkdir()
     (place / "below" / "txtopo.toml").write_text('data_dir = "state"\n')
-    assert resolved(environment={"TXTOPO_CONFIG_FILE": "below/txtopo.toml"}).config.data_dir == Path("below/state")
+    assert resolved(
+        environment={"TXTOPO_CONFIG_FILE": "below/txtopo.toml"}
+    ).config.data_dir == Path("below/state")
     assert resolved(directory=place / "below").config.data_dir == place / "below" / "state"
     (place / "below" / "txtopo.toml").write_text('data_dir = "/state"\n')
-    assert resolved(environment={"TXTOPO_CONFIG_FILE": "below/txtopo.toml"}).config.data_dir == Path("/state")
+    assert resolved(
+        environment={"TXTOPO_CONFIG_FILE": "below/txtopo.toml"}
+    ).config.data_dir == Path("/state")
 
 
 def test_storms_keys_need_no_quotes_in_a_file(place: Path) -> None:
     (place / "txtopo.toml").write_text(
         'topology.max.spout.pending = 4\n"topology.message.timeout.secs" = 45\n[transactional.zookeeper]\nservers = ["a", "b"]\nport = 2182\n'
     )
-    assert resolved().config == Config(max_spout_pending=4, message_timeout_s=45, zookeeper="a:2182,b:2182")
+    assert resolved().config == Config(
+        max_spout_pending=4, message_timeout_s=45, zookeeper="a:2182,b:2182"
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("max_crashs = 4", "unknown setting 'max_crashs'; did you mean 'max_crashes'\\?\n  It is given in the file txtopo.toml."),
+        (
+            "max_crashs = 4",
+            "unknown setting 'max_crashs'; did you mean 'max_crashes'\\?\n  It is given in the file txtopo.toml.",
+        ),
         ("max_crashes = 0", "'max_crashes' is 0: .*\n  It is given in the file txtopo.toml."),
         ("topology.workers = 2", "'topology.workers' of Storm has no meaning here"),
         ("[max_crashes]\nx = 4", "unknown setting 'max_crashes.x'"),
@@ -286,8 +418,12 @@ def test_a_file_without_text_or_table_is_refused(place: Path) -> None:
 
 
 def test_a_mistake_is_an_error_also_where_a_stronger_source_says_something_else() -> None:
-    assert "'max_crashes' is '0'" in refusal(environment={"TXTOPO_MAX_CRASHES": "0"}, code=Config(max_crashes=3))
-    assert "'max_crashes' is '0'" in refusal(spark={"spark.txtopo.max_crashes": "0"}, command_line={"max_crashes": "3"})
+    assert "'max_crashes' is '0'" in refusal(
+        environment={"TXTOPO_MAX_CRASHES": "0"}, code=Config(max_crashes=3)
+    )
+    assert "'max_crashes' is '0'" in refusal(
+        spark={"spark.txtopo.max_crashes": "0"}, command_line={"max_crashes": "3"}
+    )
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,10 @@ def home(tmp_path: Path) -> Path:
 
 def test_ours_are_read_from_sparks_file_of_defaults(home: Path) -> None:
     assert settings.before_start({"SPARK_HOME": str(home)}) == OF_DEFAULTS
-    assert settings.before_start({"SPARK_HOME": "elsewhere", "SPARK_CONF_DIR": str(home / "conf")}) == OF_DEFAULTS
+    assert (
+        settings.before_start({"SPARK_HOME": "elsewhere", "SPARK_CONF_DIR": str(home / "conf")})
+        == OF_DEFAULTS
+    )
 
 
 def test_the_arguments_of_spark_submit_win_over_the_file(home: Path) -> None:
@@ -57,7 +60,9 @@ def test_another_file_may_be_named_instead(home: Path, option: str) -> None:
     other = home / "other.conf"
     other.write_text("spark.txtopo.max_crashes 9\n")
     arguments = f"{option.format(other)} pyspark-shell"
-    assert settings.before_start({"SPARK_HOME": str(home), "PYSPARK_SUBMIT_ARGS": arguments}) == {"spark.txtopo.max_crashes": "9"}
+    assert settings.before_start({"SPARK_HOME": str(home), "PYSPARK_SUBMIT_ARGS": arguments}) == {
+        "spark.txtopo.max_crashes": "9"
+    }
 
 
 def test_without_file_and_arguments_there_is_nothing(tmp_path: Path) -> None:
@@ -67,5 +72,7 @@ def test_without_file_and_arguments_there_is_nothing(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_text_is_refused(home: Path) -> None:
     (home / "conf" / "spark-defaults.conf").write_bytes(b"spark.txtopo.a \xff")
-    with pytest.raises(ConfigError, match=r"Spark's settings in .*spark-defaults\.conf cannot be read"):
+    with pytest.raises(
+        ConfigError, match=r"Spark's settings in .*spark-defaults\.conf cannot be read"
+    ):
         settings.before_start({"SPARK_HOME": str(home)})

@@ -28,18 +28,43 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
         ({"storm.zookeeper.session.timeout": 20000}, {"zookeeper_session_timeout_s": 20}),
         ({"storm.zookeeper.session.timeout": "20000"}, {"zookeeper_session_timeout_s": 20}),
         ({"storm.zookeeper.session.timeout": "20s"}, {"zookeeper_session_timeout_s": 20}),
-        ({"transactional.zookeeper.servers": ["a", "b"], "transactional.zookeeper.port": 2182}, {"zookeeper": "a:2182,b:2182"}),
-        ({"transactional.zookeeper.port": 2182, "transactional.zookeeper.servers": ["a"]}, {"zookeeper": "a:2182"}),
+        (
+            {"transactional.zookeeper.servers": ["a", "b"], "transactional.zookeeper.port": 2182},
+            {"zookeeper": "a:2182,b:2182"},
+        ),
+        (
+            {"transactional.zookeeper.port": 2182, "transactional.zookeeper.servers": ["a"]},
+            {"zookeeper": "a:2182"},
+        ),
         ({"transactional.zookeeper.servers": ["a"]}, {"zookeeper": "a:2181"}),
-        ({"transactional.zookeeper.servers": "a, b", "transactional.zookeeper.port": "2182"}, {"zookeeper": "a:2182,b:2182"}),
+        (
+            {"transactional.zookeeper.servers": "a, b", "transactional.zookeeper.port": "2182"},
+            {"zookeeper": "a:2182,b:2182"},
+        ),
         ({"transactional.zookeeper.servers": '["a", "b"]'}, {"zookeeper": "a:2181,b:2181"}),
         ({"transactional.zookeeper.servers": ["a:2190", "b"]}, {"zookeeper": "a:2190,b:2181"}),
         ({"storm.zookeeper.servers": ["s"], "storm.zookeeper.port": 2000}, {"zookeeper": "s:2000"}),
-        ({"storm.zookeeper.servers": ["s"], "storm.zookeeper.port": 2000, "transactional.zookeeper.servers": ["t"]}, {"zookeeper": "t:2000"}),
-        ({"storm.zookeeper.servers": ["s"], "transactional.zookeeper.servers": None, "transactional.zookeeper.port": None}, {"zookeeper": "s:2181"}),
+        (
+            {
+                "storm.zookeeper.servers": ["s"],
+                "storm.zookeeper.port": 2000,
+                "transactional.zookeeper.servers": ["t"],
+            },
+            {"zookeeper": "t:2000"},
+        ),
+        (
+            {
+                "storm.zookeeper.servers": ["s"],
+                "transactional.zookeeper.servers": None,
+                "transactional.zookeeper.port": None,
+            },
+            {"zookeeper": "s:2181"},
+        ),
     ],
 )
-def test_a_key_of_storm_is_accepted_with_its_meaning(settings: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_a_key_of_storm_is_accepted_with_its_meaning(
+    settings: dict[str, Any], expected: dict[str, Any]
+) -> None:
     assert Config(settings) == Config(expected)
     assert Config(settings).model_fields_set == expected.keys()
 
@@ -52,18 +77,35 @@ def test_null_means_not_set_as_in_storm(key: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"transactional.zookeeper.port": 2181}, "'transactional.zookeeper.port' is given without 'transactional.zookeeper.servers'"),
+        (
+            {"transactional.zookeeper.port": 2181},
+            "'transactional.zookeeper.port' is given without 'transactional.zookeeper.servers'",
+        ),
         ({"transactional.zookeeper.servers": []}, "not a list of hosts"),
         ({"transactional.zookeeper.servers": ["a", 5]}, "not a list of hosts"),
         ({"transactional.zookeeper.servers": "a,,b"}, "not a list of hosts"),
-        ({"transactional.zookeeper.servers": ["a"], "transactional.zookeeper.port": 0}, "'transactional.zookeeper.port' is 0: not a port"),
-        ({"transactional.zookeeper.servers": ["a"], "transactional.zookeeper.port": "x"}, "not a port"),
-        ({"transactional.zookeeper.servers": ["a"], "zookeeper": "b:1"}, "'zookeeper' is given twice, as 'zookeeper' and as 'transactional"),
-        ({"storm.zookeeper.session.timeout": "soon"}, "'storm.zookeeper.session.timeout' is 'soon': not a duration"),
+        (
+            {"transactional.zookeeper.servers": ["a"], "transactional.zookeeper.port": 0},
+            "'transactional.zookeeper.port' is 0: not a port",
+        ),
+        (
+            {"transactional.zookeeper.servers": ["a"], "transactional.zookeeper.port": "x"},
+            "not a port",
+        ),
+        (
+            {"transactional.zookeeper.servers": ["a"], "zookeeper": "b:1"},
+            "'zookeeper' is given twice, as 'zookeeper' and as 'transactional",
+        ),
+        (
+            {"storm.zookeeper.session.timeout": "soon"},
+            "'storm.zookeeper.session.timeout' is 'soon': not a duration",
+        ),
         ({"topology.max.spout.pending": -1}, "'max_spout_pending' is -1"),
     ],
 )
-def test_an_impossible_value_of_a_key_of_storm_is_refused(settings: dict[str, Any], message: str) -> None:
+def test_an_impossible_value_of_a_key_of_storm_is_refused(
+    settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         Config(settings)
 
@@ -93,7 +135,9 @@ def test_an_impossible_value_of_a_key_of_storm_is_refused(settings: dict[str, An
         ("topology.testing.always.try.serialize", "There is no counterpart"),
     ],
 )
-def test_a_key_of_storm_without_meaning_here_is_refused_with_its_replacement(key: str, cure: str) -> None:
+def test_a_key_of_storm_without_meaning_here_is_refused_with_its_replacement(
+    key: str, cure: str
+) -> None:
     with pytest.raises(ConfigError) as refusal:
         Config({key: 1})
     fact, advice = str(refusal.value).split("\n  ")
@@ -102,7 +146,9 @@ def test_a_key_of_storm_without_meaning_here_is_refused_with_its_replacement(key
 
 
 def test_no_key_is_both_accepted_and_refused() -> None:
-    assert [key for key in (*conf.STORM_KEYS, *Config.model_fields) if storm.instead_of(key) is not None] == []
+    assert [
+        key for key in (*conf.STORM_KEYS, *Config.model_fields) if storm.instead_of(key) is not None
+    ] == []
 
 
 def test_advised_settings_exist() -> None:
@@ -113,7 +159,9 @@ def test_advised_settings_exist() -> None:
 
 
 def test_every_setting_that_a_key_of_storm_stands_for_exists() -> None:
-    assert {counterpart.key for counterpart in conf.COUNTERPARTS.values()} <= Config.model_fields.keys()
+    assert {
+        counterpart.key for counterpart in conf.COUNTERPARTS.values()
+    } <= Config.model_fields.keys()
 
 
 def test_the_documentation_lists_every_key_of_storm_that_has_a_counterpart() -> None:
@@ -129,7 +177,12 @@ def test_the_documentation_lists_every_key_of_storm_that_has_a_counterpart() -> 
 
 # -- what user code reads ------------------------------------------------------------------------
 
-GIVEN = Config(max_spout_pending=3, poll_interval_s=0.05, zookeeper_session_timeout_s=12.5, zookeeper="a:2182,b:2183/chroot")
+GIVEN = Config(
+    max_spout_pending=3,
+    poll_interval_s=0.05,
+    zookeeper_session_timeout_s=12.5,
+    zookeeper="a:2182,b:2183/chroot",
+)
 SEEN = TopologyConf(GIVEN.as_mapping())
 
 

@@ -19,7 +19,14 @@ from tests.local_engine import run_to_idle
 from tests.servers.clusters import Journal
 from tests.topologies.spouts import Keep, Pass, Ranges, keeping_topology
 from tests.topologies.step_spouts import SPOUTS, Source
-from txtopo import Count, Fields, StateMismatchError, TransactionalTopologyBuilder, UsageError, UserCodeError
+from txtopo import (
+    Count,
+    Fields,
+    StateMismatchError,
+    TransactionalTopologyBuilder,
+    UsageError,
+    UserCodeError,
+)
 from txtopo.command import cli
 from txtopo.connectors.sql import SqlSink
 from txtopo.errors import UnreadableStateError
@@ -33,9 +40,13 @@ from txtopo.topology.graph import SpoutKind
 pytestmark = pytest.mark.rule(35)
 
 KIND_OF: dict[str, SpoutKind] = {
-    "plain": "transactional", "committer": "transactional", "storm": "partitioned", "planned": "partitioned",
-    "opaque-storm": "opaque", "opaque-planned": "opaque",
-}  # fmt: skip
+    "plain": "transactional",
+    "committer": "transactional",
+    "storm": "partitioned",
+    "planned": "partitioned",
+    "opaque-storm": "opaque",
+    "opaque-planned": "opaque",
+}
 
 
 class Place:
@@ -51,8 +62,7 @@ class Place:
         return SqliteStore(self.directory / "kept.db", name, opaque=opaque)
 
     def keep(self, graph_of: Callable[[Any], Any], batches: int = 3, **settings: Any) -> int:
-        """Run ``graph_of`` a spout that has ``batches`` more batches of two numbers.
-        """
+        """Run ``graph_of`` a spout that has ``batches`` more batches of two numbers."""
         self.end += 2 * batches
         return run_to_idle(graph_of(Ranges(self.journal, self.end, 2)), self.state, **settings)
 
@@ -61,13 +71,30 @@ class Place:
         node = self.state.get(path)
         assert node is not None
         record = {**json.loads(node.data), **changes}
-        self.state.multi([base.Set(path, json.dumps({key: value for key, value in record.items() if value is not None}).encode())])
+        self.state.multi(
+            [
+                base.Set(
+                    path,
+                    json.dumps(
+                        {key: value for key, value in record.items() if value is not None}
+                    ).encode(),
+                )
+            ]
+        )
 
     def contents(self) -> dict[str, bytes]:
         """The whole stored state, but for the number and holders of takings."""
         data = {}
-        for path in ("/words/current", "/words/stores", "/words/components", *(f"/words/{d}/{n}" for d in ("txids", "positions") for n in
-                     self.state.children(f"/words/{d}"))):  # fmt: skip
+        for path in (
+            "/words/current",
+            "/words/stores",
+            "/words/components",
+            *(
+                f"/words/{d}/{n}"
+                for d in ("txids", "positions")
+                for n in self.state.children(f"/words/{d}")
+            ),
+        ):
             node = self.state.get(path)
             if node is not None:
                 data[path] = node.data
@@ -82,7 +109,9 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def keeping(store: Any, journal: Journal, id: str = "keep", bolt: type[Keep] = Keep) -> Callable[[Any], Any]:
+def keeping(
+    store: Any, journal: Journal, id: str = "keep", bolt: type[Keep] = Keep
+) -> Callable[[Any], Any]:
     """numbers → pass → ``id``, a committer that keeps the numbers in ``store``."""
 
     def graph_of(spout: Any) -> Any:
@@ -105,7 +134,9 @@ class EndsInside(Keep):
 # -- stores --------------------------------------------------------------------------------------
 
 
-def test_a_table_of_another_name_is_refused_however_often_it_is_started_and_the_command_accepts_it(place: Place) -> None:
+def test_a_table_of_another_name_is_refused_however_often_it_is_started_and_the_command_accepts_it(
+    place: Place,
+) -> None:
     assert place.keep(keeping(place.store("counts"), place.journal)) == 4
     renamed = keeping(place.store("totals"), place.journal)
     for batches in (2, 0):
@@ -151,7 +182,9 @@ def test_a_table_that_was_renamed_in_the_database_goes_on_when_it_is_adopted(pla
 class KeepsErrors(Keep):
     """Opens a second store, ``errors``, only when a number is in ``wrong``."""
 
-    def __init__(self, store: SqliteStore, journal: Journal, errors: Any = None, wrong: int = -1) -> None:
+    def __init__(
+        self, store: SqliteStore, journal: Journal, errors: Any = None, wrong: int = -1
+    ) -> None:
         super().__init__(store, journal)
         self.errors, self.wrong = errors, wrong
 
@@ -163,7 +196,9 @@ class KeepsErrors(Keep):
 
 
 def with_errors(place: Place, errors: str | None, wrong: int = -1) -> Callable[[Any], Any]:
-    bolt = KeepsErrors(place.store("counts"), place.journal, None if errors is None else place.store(errors), wrong)
+    bolt = KeepsErrors(
+        place.store("counts"), place.journal, None if errors is None else place.store(errors), wrong
+    )
     return lambda spout: keeping_topology("words", spout, bolt)
 
 
@@ -174,18 +209,24 @@ def test_a_store_that_was_always_there_may_be_opened_for_the_first_time_late(pla
     assert place.store("errors").get(19) == "wrong"
 
 
-def test_a_second_store_of_a_component_that_has_results_is_accepted_by_its_name(place: Place) -> None:
+def test_a_second_store_of_a_component_that_has_results_is_accepted_by_its_name(
+    place: Place,
+) -> None:
     place.keep(with_errors(place, None))
     for batches in (3, 0):
         with pytest.raises(StateMismatchError, match="errors is new to"):
             place.keep(with_errors(place, "errors", wrong=7), batches)
     place.accept(Accepted(stores=("keep/errors",)))
     assert place.keep(with_errors(place, "errors", wrong=7), 0) == 7
-    assert (place.store("errors").get(7), place.store("counts").get("total")) == ("wrong", sum(range(12)))
+    assert (place.store("errors").get(7), place.store("counts").get("total")) == (
+        "wrong",
+        sum(range(12)),
+    )
 
 
 def test_a_component_without_results_may_change_its_store(place: Place) -> None:
     """Nothing that it could lack."""
+
     class Seldom(Keep):
         def finish_batch(self) -> None:
             if self.attempt.txid > 3:
@@ -193,7 +234,9 @@ def test_a_component_without_results_may_change_its_store(place: Place) -> None:
 
     place.keep(keeping(place.store("counts"), place.journal, bolt=Seldom))
     assert place.keep(keeping(place.store("totals"), place.journal, bolt=Seldom)) == 7
-    with pytest.raises(StateMismatchError, match="whose results before transaction 7 are in totals"):
+    with pytest.raises(
+        StateMismatchError, match="whose results before transaction 7 are in totals"
+    ):
         place.keep(keeping(place.store("counts"), place.journal, bolt=Seldom))
 
 
@@ -206,7 +249,9 @@ class KeepsByBatch(Keep):
             transaction.put("sum", sum(self.numbers))
 
 
-def test_names_made_of_data_are_free_in_the_first_run_and_accepted_by_a_pattern_after_it(place: Place) -> None:
+def test_names_made_of_data_are_free_in_the_first_run_and_accepted_by_a_pattern_after_it(
+    place: Place,
+) -> None:
     graph_of = keeping(None, place.journal, bolt=KeepsByBatch)
     assert place.keep(graph_of) == 4
     with pytest.raises(StateMismatchError, match=re.escape("--store 'keep/*'`")):
@@ -219,7 +264,9 @@ def test_names_made_of_data_are_free_in_the_first_run_and_accepted_by_a_pattern_
 
 def test_the_number_of_stores_is_bounded_by_a_setting_that_the_error_names(place: Place) -> None:
     graph_of = keeping(None, place.journal, bolt=KeepsByBatch)
-    with pytest.raises(UsageError, match=r"would be the 5th of topology 'words'; the bound is stores_max = 4") as refused:
+    with pytest.raises(
+        UsageError, match=r"would be the 5th of topology 'words'; the bound is stores_max = 4"
+    ) as refused:
         place.keep(graph_of, 6, stores_max=4)
     assert "under keys such as" in str(refused.value)
     assert not place.store("batch_5").exists(), "nothing was written"
@@ -231,7 +278,9 @@ def test_the_number_of_stores_is_bounded_by_a_setting_that_the_error_names(place
 def test_a_component_that_was_gone_for_a_run_is_no_new_one(place: Place) -> None:
     place.keep(keeping(place.store("counts"), place.journal))
     place.keep(keeping(place.store("others"), place.journal, id="other"))
-    with pytest.raises(StateMismatchError, match="'keep', whose results before transaction 7 are in counts"):
+    with pytest.raises(
+        StateMismatchError, match="'keep', whose results before transaction 7 are in counts"
+    ):
         place.keep(keeping(place.store("totals"), place.journal))
 
 
@@ -244,7 +293,12 @@ def test_the_ledger_of_a_sink_is_a_store_like_any_other(place: Place) -> None:
     def graph_of(auxiliary_table: str) -> Callable[[Any], Any]:
         def graph_of(spout: Any) -> Any:
             builder = TransactionalTopologyBuilder("words", "numbers", spout, 1)
-            sink = SqlSink(f"sqlite:///{place.directory / 'sales.db'}", "sales", ["n"], auxiliary_table=auxiliary_table)
+            sink = SqlSink(
+                f"sqlite:///{place.directory / 'sales.db'}",
+                "sales",
+                ["n"],
+                auxiliary_table=auxiliary_table,
+            )
             builder.set_bolt("sink", sink).global_grouping("numbers")
             return builder.build_topology()
 
@@ -260,7 +314,9 @@ def test_the_store_of_an_aggregate_is_a_store_like_any_other(place: Place) -> No
     def graph_of(store: str) -> Callable[[Any], Any]:
         def graph_of(spout: Any) -> Any:
             builder = TransactionalTopologyBuilder("words", "numbers", spout, 2)
-            builder.set_aggregate("count", Count(), place.store(store)).group_by("numbers", Fields("n"))
+            builder.set_aggregate("count", Count(), place.store(store)).group_by(
+                "numbers", Fields("n")
+            )
             return builder.build_topology()
 
         return graph_of
@@ -285,13 +341,20 @@ def two_keeps(place: Place) -> Callable[[Any], Any]:
     return graph_of
 
 
-def test_a_new_component_begins_with_the_next_transaction_and_a_line_says_so_once(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_new_component_begins_with_the_next_transaction_and_a_line_says_so_once(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "txtopo")
     place.keep(keeping(place.store("counts"), place.journal))
     assert caplog.messages == []
     assert place.keep(two_keeps(place)) == 7
-    assert caplog.messages == ["topology 'words': component 'more' is new: it begins with transaction 4"]
-    assert (place.store("counts").get("total"), place.store("more").get("total")) == (sum(range(12)), sum(range(6, 12)))
+    assert caplog.messages == [
+        "topology 'words': component 'more' is new: it begins with transaction 4"
+    ]
+    assert (place.store("counts").get("total"), place.store("more").get("total")) == (
+        sum(range(12)),
+        sum(range(6, 12)),
+    )
     caplog.clear()
     place.keep(two_keeps(place))
     assert caplog.messages == []
@@ -304,12 +367,16 @@ def test_a_new_component_begins_with_the_next_transaction_and_a_line_says_so_onc
     assert caplog.messages == [gone], "it is said once"
 
 
-def test_of_a_component_that_is_gone_a_line_names_all_stores_it_had_and_none_if_it_had_none(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_of_a_component_that_is_gone_a_line_names_all_stores_it_had_and_none_if_it_had_none(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     def with_log(spout: Any) -> Any:
         builder = TransactionalTopologyBuilder("words", "numbers", spout, 2)
         builder.set_bolt("pass", Pass(), 2).shuffle_grouping("numbers")
         builder.set_bolt("log", Pass()).shuffle_grouping("numbers")
-        builder.set_bolt("keep", KeepsByBatch(place.store("declared"), place.journal)).global_grouping("pass")
+        builder.set_bolt(
+            "keep", KeepsByBatch(place.store("declared"), place.journal)
+        ).global_grouping("pass")
         return builder.build_topology()
 
     place.keep(with_log)
@@ -320,19 +387,41 @@ def test_of_a_component_that_is_gone_a_line_names_all_stores_it_had_and_none_if_
     assert of_log == "topology 'words': component 'log' is gone since transaction 4"
     left = place.store("batch_1")
     assert list(left.items()) != []
-    assert cli.main(["store", "clear", left.path, "batch_1", "--topology", "words", "--component", "keep", "--execute"]) == 0
+    assert (
+        cli.main(
+            [
+                "store",
+                "clear",
+                left.path,
+                "batch_1",
+                "--topology",
+                "words",
+                "--component",
+                "keep",
+                "--execute",
+            ]
+        )
+        == 0
+    )
     assert list(left.items()) == []
 
 
-def test_a_component_of_another_name_over_the_same_table_goes_on_from_its_values(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_component_of_another_name_over_the_same_table_goes_on_from_its_values(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     place.keep(keeping(place.store(), place.journal))
     assert place.keep(keeping(place.store(), place.journal, id="tally")) == 7
     assert place.store().get("total") == sum(range(12))
-    assert [message.split(": ")[1].split(" since")[0] for message in caplog.messages] == ["component 'tally' is new", "component 'keep' is gone"]
+    assert [message.split(": ")[1].split(" since")[0] for message in caplog.messages] == [
+        "component 'tally' is new",
+        "component 'keep' is gone",
+    ]
 
 
 @pytest.mark.parametrize("opaque", [False, True])
-def test_a_sealed_transaction_is_completed_by_the_components_of_its_seal(place: Place, opaque: bool) -> None:
+def test_a_sealed_transaction_is_completed_by_the_components_of_its_seal(
+    place: Place, opaque: bool
+) -> None:
     """A component that was renamed would meet its own writes as another's."""
     with pytest.raises(UserCodeError, match="ended inside"):
         place.keep(keeping(place.store(opaque=opaque), place.journal, bolt=EndsInside))
@@ -348,12 +437,16 @@ def test_a_sealed_transaction_is_completed_by_the_components_of_its_seal(place: 
     assert place.store(opaque=opaque).get("total") == sum(range(12))
 
 
-def test_a_sealed_transaction_meets_no_new_component_either_until_that_is_accepted(place: Place) -> None:
+def test_a_sealed_transaction_meets_no_new_component_either_until_that_is_accepted(
+    place: Place,
+) -> None:
     with pytest.raises(UserCodeError, match="ended inside"):
         place.keep(keeping(place.store("counts"), place.journal, bolt=EndsInside))
     with pytest.raises(StateMismatchError, match="now has in addition 'more'"):
         place.keep(two_keeps(place), 0)
-    assert place.accept(Accepted(sealed=True)) == ["transaction 2 is completed with the components of the next run, whichever they are"]
+    assert place.accept(Accepted(sealed=True)) == [
+        "transaction 2 is completed with the components of the next run, whichever they are"
+    ]
     assert place.keep(two_keeps(place), 0) == 4
     assert (place.store("counts").get("total"), place.store("more").get("total")) == (15, 14)
     with pytest.raises(UsageError, match="has no sealed transaction"):
@@ -363,7 +456,11 @@ def test_a_sealed_transaction_meets_no_new_component_either_until_that_is_accept
 def test_an_acceptance_for_one_sealed_transaction_does_not_hold_for_the_next(place: Place) -> None:
     class EndsTwice(Keep):
         def fail_once(self, hook: str) -> None:
-            if hook == "after" and self.attempt.txid in (2, 5) and self.journal.claim(f"ended {self.attempt.txid}"):
+            if (
+                hook == "after"
+                and self.attempt.txid in (2, 5)
+                and self.journal.claim(f"ended {self.attempt.txid}")
+            ):
                 raise RuntimeError("ended inside the commit")
 
     with pytest.raises(UserCodeError, match="ended inside"):
@@ -379,7 +476,9 @@ def test_an_acceptance_for_one_sealed_transaction_does_not_hold_for_the_next(pla
 @pytest.mark.parametrize("pending", [1, 3])
 @pytest.mark.parametrize("point", local_engine.POINTS)
 @pytest.mark.parametrize("change", ["nothing", "a new component", "an accepted store"])
-def test_wherever_the_driver_dies_the_same_topology_is_accepted_again(place: Place, change: str, point: str, pending: int) -> None:
+def test_wherever_the_driver_dies_the_same_topology_is_accepted_again(
+    place: Place, change: str, point: str, pending: int
+) -> None:
     """Also when it had changed, in a way that was accepted, and died in the first transaction after
     that."""
     before, after = {
@@ -397,7 +496,9 @@ def test_wherever_the_driver_dies_the_same_topology_is_accepted_again(place: Pla
     if change == "an accepted store":
         assert place.store("errors").get(6) == "wrong"
     else:
-        assert place.store("more").get("total") == sum(range(12) if change == "nothing" else range(6, 12))
+        assert place.store("more").get("total") == sum(
+            range(12) if change == "nothing" else range(6, 12)
+        )
 
 
 # -- spouts --------------------------------------------------------------------------------------
@@ -414,14 +515,21 @@ class Sources:
     def graph(self, kind: str, size: int, id: str = "numbers", bolt: type[Keep] = Keep) -> Any:
         spout: Any = SPOUTS[kind](Source(self.place.directory / "spouts", size, next(self.life)))
         builder = TransactionalTopologyBuilder("words", id, spout, 2)
-        builder.set_bolt("keep", bolt(self.place.store(opaque=True), self.place.journal)).global_grouping(id)
+        builder.set_bolt(
+            "keep", bolt(self.place.store(opaque=True), self.place.journal)
+        ).global_grouping(id)
         return builder.build_topology()
 
     def run(self, kind: str, size: int, **names: Any) -> int:
         return run_to_idle(self.graph(kind, size, **names), self.place.state)
 
     def numbers(self) -> list[int]:
-        return sorted(n for key, batch in self.place.store(opaque=True).items() if isinstance(key, tuple) for n in batch)
+        return sorted(
+            n
+            for key, batch in self.place.store(opaque=True).items()
+            if isinstance(key, tuple)
+            for n in batch
+        )
 
 
 @pytest.fixture
@@ -437,9 +545,17 @@ OTHERS = [(a, b) for a in SPOUTS for b in SPOUTS if KIND_OF[a] != KIND_OF[b]]
 KEEPING = [(a, b) for a, b in OTHERS if "transactional" not in (KIND_OF[a], KIND_OF[b])]
 
 
-@pytest.mark.in_gate("plain-storm", "storm-plain", "planned-opaque-planned", "opaque-storm-planned", "committer-storm")
+@pytest.mark.in_gate(
+    "plain-storm",
+    "storm-plain",
+    "planned-opaque-planned",
+    "opaque-storm-planned",
+    "committer-storm",
+)
 @pytest.mark.parametrize(("before", "now"), OTHERS)
-def test_another_kind_of_spout_is_refused_and_nothing_counts_twice(place: Place, sources: Sources, before: str, now: str) -> None:
+def test_another_kind_of_spout_is_refused_and_nothing_counts_twice(
+    place: Place, sources: Sources, before: str, now: str
+) -> None:
     sources.run(before, 10)
     stored, kept = place.contents(), sources.numbers()
     with pytest.raises(StateMismatchError, match="txtopo state reset words`") as refused:
@@ -453,7 +569,9 @@ def test_another_kind_of_spout_is_refused_and_nothing_counts_twice(place: Place,
 
 @pytest.mark.in_gate("plain-storm", "opaque-planned-plain")
 @pytest.mark.parametrize(("before", "now"), OTHERS)
-def test_another_kind_of_spout_is_refused_while_a_transaction_is_sealed(place: Place, sources: Sources, before: str, now: str) -> None:
+def test_another_kind_of_spout_is_refused_while_a_transaction_is_sealed(
+    place: Place, sources: Sources, before: str, now: str
+) -> None:
     with pytest.raises(UserCodeError, match="ended inside"):
         sources.run(before, 20, bolt=EndsInside)
     stored = place.contents()
@@ -468,7 +586,9 @@ def test_another_kind_of_spout_is_refused_while_a_transaction_is_sealed(place: P
 
 
 @pytest.mark.parametrize(("before", "now"), KEEPING)
-def test_partitions_go_on_from_their_positions_when_that_is_accepted(place: Place, sources: Sources, before: str, now: str) -> None:
+def test_partitions_go_on_from_their_positions_when_that_is_accepted(
+    place: Place, sources: Sources, before: str, now: str
+) -> None:
     sources.run(before, 10)
     place.accept(Accepted(spout=Spout(id="numbers", kind=KIND_OF[now])))
     sources.run(now, 20)
@@ -477,7 +597,9 @@ def test_partitions_go_on_from_their_positions_when_that_is_accepted(place: Plac
         sources.run(before, 30)
 
 
-def test_plans_that_the_other_spout_would_not_understand_are_forgotten_when_it_is_accepted(place: Place, sources: Sources) -> None:
+def test_plans_that_the_other_spout_would_not_understand_are_forgotten_when_it_is_accepted(
+    place: Place, sources: Sources
+) -> None:
     """The first run plans ahead; the plans are stored with the record of the transaction before,
     and not sealed."""
     run_to_idle(sources.graph("planned", 40), place.state, max_spout_pending=4, max_transactions=2)
@@ -485,7 +607,12 @@ def test_plans_that_the_other_spout_would_not_understand_are_forgotten_when_it_i
         if int(name) == 3:
             place.rewritten(f"/words/txids/{name}", status="open", attempt_id=None, tasks=None)
     if "0000000003" not in place.state.children("/words/txids"):
-        record = {"version": 2, "txid": 3, "status": "open", "metadata": {"num_partitions": 2, "partitions": {"0": [8, 12]}}}
+        record = {
+            "version": 2,
+            "txid": 3,
+            "status": "open",
+            "metadata": {"num_partitions": 2, "partitions": {"0": [8, 12]}},
+        }
         place.state.multi([base.Create("/words/txids/0000000003", json.dumps(record).encode())])
     place.accept(Accepted(spout=Spout(id="numbers", kind="opaque")))
     assert place.state.children("/words/txids") == ["0000000002"]
@@ -493,17 +620,27 @@ def test_plans_that_the_other_spout_would_not_understand_are_forgotten_when_it_i
     assert sources.numbers() == numbers(40, 2)
 
 
-@pytest.mark.parametrize(("before", "now"), [("storm", "planned"), ("plain", "committer"), ("opaque-planned", "opaque-storm")])
-def test_another_spout_of_the_same_kind_and_id_goes_on(sources: Sources, before: str, now: str) -> None:
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [("storm", "planned"), ("plain", "committer"), ("opaque-planned", "opaque-storm")],
+)
+def test_another_spout_of_the_same_kind_and_id_goes_on(
+    sources: Sources, before: str, now: str
+) -> None:
     sources.run(before, 10)
     sources.run(now, 20)
     assert sources.numbers() == numbers(20, 1 if before == "plain" else 2)
 
 
 @pytest.mark.parametrize("kind", ["plain", "storm", "opaque-planned"])
-def test_a_spout_of_another_id_is_refused_until_it_is_accepted(place: Place, sources: Sources, kind: str) -> None:
+def test_a_spout_of_another_id_is_refused_until_it_is_accepted(
+    place: Place, sources: Sources, kind: str
+) -> None:
     sources.run(kind, 10)
-    with pytest.raises(StateMismatchError, match=rf"txtopo state accept words --spout digits --kind {KIND_OF[kind]}`"):
+    with pytest.raises(
+        StateMismatchError,
+        match=rf"txtopo state accept words --spout digits --kind {KIND_OF[kind]}`",
+    ):
         sources.run(kind, 20, id="digits")
     place.accept(Accepted(spout=Spout(id="digits", kind=KIND_OF[kind])))
     sources.run(kind, 20, id="digits")
@@ -511,15 +648,22 @@ def test_a_spout_of_another_id_is_refused_until_it_is_accepted(place: Place, sou
 
 
 def test_before_anything_is_stored_the_spout_may_be_another(place: Place, sources: Sources) -> None:
-    assert place.keep(keeping(place.store(opaque=True), place.journal), 0) == 1, "a spout that decides batches as a whole, and has none"
+    assert place.keep(keeping(place.store(opaque=True), place.journal), 0) == 1, (
+        "a spout that decides batches as a whole, and has none"
+    )
     sources.run("storm", 10)
     assert sources.numbers() == numbers(10, 2)
 
 
-def test_a_state_that_has_lost_the_record_of_its_components_is_refused(place: Place, sources: Sources) -> None:
+def test_a_state_that_has_lost_the_record_of_its_components_is_refused(
+    place: Place, sources: Sources
+) -> None:
     sources.run("planned", 10)
     place.state.multi([base.Delete("/words/components")])
-    with pytest.raises(UnreadableStateError, match=r"/words/components.*it is missing, although transactions were written"):
+    with pytest.raises(
+        UnreadableStateError,
+        match=r"/words/components.*it is missing, although transactions were written",
+    ):
         sources.run("planned", 20)
     assert sources.numbers() == numbers(10, 2)
 
@@ -527,17 +671,23 @@ def test_a_state_that_has_lost_the_record_of_its_components_is_refused(place: Pl
 # -- the record ----------------------------------------------------------------------------------
 
 
-def test_the_record_is_read_by_a_person_and_one_of_a_newer_version_stops_the_run(place: Place) -> None:
+def test_the_record_is_read_by_a_person_and_one_of_a_newer_version_stops_the_run(
+    place: Place,
+) -> None:
     place.keep(keeping(place.store(), place.journal))
     assert administration.show(place.state, "words")["components"] == {
         "spout": {"id": "numbers", "kind": "transactional"},
         "components": {
-            id: {"stores": ["counts"] if id == "keep" else [], "accepted": [], "is_former": False} for id in ("numbers", "pass", "keep")
+            id: {"stores": ["counts"] if id == "keep" else [], "accepted": [], "is_former": False}
+            for id in ("numbers", "pass", "keep")
         },
         "accepted_seal": None,
     }
     place.rewritten("/words/components", version=2)
-    with pytest.raises(StateMismatchError, match="format version 2, this txtopo reads 1; run the txtopo that wrote it"):
+    with pytest.raises(
+        StateMismatchError,
+        match="format version 2, this txtopo reads 1; run the txtopo that wrote it",
+    ):
         place.keep(keeping(place.store(), place.journal))
 
 
@@ -563,7 +713,9 @@ class Counting(MemoryStateStore):
 
 @pytest.mark.rule(25, 36)
 @pytest.mark.parametrize("kind", SPOUTS)
-def test_the_record_of_components_and_the_opening_cost_no_write_of_their_own(place: Place, sources: Sources, kind: str) -> None:
+def test_the_record_of_components_and_the_opening_cost_no_write_of_their_own(
+    place: Place, sources: Sources, kind: str
+) -> None:
     """A seal and a record for each transaction; the lease is taken and given back."""
     before = 1
     for size in (40, 80):
@@ -583,7 +735,9 @@ def test_the_record_of_components_and_the_opening_cost_no_write_of_their_own(pla
         (Accepted(sealed=True), "has no sealed transaction"),
     ],
 )
-def test_a_change_that_cannot_be_accepted_is_refused_without_effect(place: Place, accepted: Accepted, why: str) -> None:
+def test_a_change_that_cannot_be_accepted_is_refused_without_effect(
+    place: Place, accepted: Accepted, why: str
+) -> None:
     place.keep(keeping(place.store(), place.journal))
     before = place.contents()
     with pytest.raises(UsageError, match=why):

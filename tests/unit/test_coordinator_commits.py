@@ -6,7 +6,18 @@ from __future__ import annotations
 import pytest
 
 from tests.coordinators import Played, attempt
-from txtopo.coordinator.messages import Applied, Apply, Forget, Open, Process, Record, Recorded, Resume, Seal, Sealed
+from txtopo.coordinator.messages import (
+    Applied,
+    Apply,
+    Forget,
+    Open,
+    Process,
+    Record,
+    Recorded,
+    Resume,
+    Seal,
+    Sealed,
+)
 from txtopo.coordinator.transitions import IllegalEventError
 
 

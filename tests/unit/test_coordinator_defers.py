@@ -60,7 +60,9 @@ def test_the_next_one_waits_and_its_seal_travels_with_the_record_of_the_one_befo
 def test_waiting_transactions_are_processed_side_by_side_once_nothing_is_deferred() -> None:
     played = deferring(max_spout_pending=3)
     played.open(1, 2, 3)
-    assert played(Defer(False)) == [Process(attempt(2)), Process(attempt(3))], "the first one has had its turn"
+    assert played(Defer(False)) == [Process(attempt(2)), Process(attempt(3))], (
+        "the first one has had its turn"
+    )
     assert played.statuses == {"1:0": "sealing", "2:0": "processing", "3:0": "processing"}
     assert played(Defer(True)) == [], "what has begun goes on"
     assert played(Processed(attempt(2))) == []
@@ -100,7 +102,9 @@ def test_a_stop_abandons_waiting_transactions() -> None:
 
 
 @pytest.mark.rule(6)
-def test_a_late_answer_of_a_committed_emission_changes_nothing_although_processing_is_deferred() -> None:
+def test_a_late_answer_of_a_committed_emission_changes_nothing_although_processing_is_deferred() -> (
+    None
+):
     played = deferring(opaque=True)
     played.open(1)
     played(Emitted(attempt(1)))

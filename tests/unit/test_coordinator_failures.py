@@ -43,12 +43,19 @@ def inside(played: Played) -> Any:
 @pytest.mark.rule(6)
 def test_a_failure_discards_its_transaction_and_every_later_one_the_latest_first() -> None:
     played = running(4)
-    assert played.fail(2) == [Cancel(attempt(4)), Cancel(attempt(3)), Cancel(attempt(2)), BackOff(2, 1)]
+    assert played.fail(2) == [
+        Cancel(attempt(4)),
+        Cancel(attempt(3)),
+        Cancel(attempt(2)),
+        BackOff(2, 1),
+    ]
     assert played.statuses == {"1:0": "processing"}
 
 
 @pytest.mark.rule(6)
-def test_every_discarded_transaction_is_replayed_with_a_new_attempt_and_earlier_ones_are_untouched() -> None:
+def test_every_discarded_transaction_is_replayed_with_a_new_attempt_and_earlier_ones_are_untouched() -> (
+    None
+):
     played = running(3)
     played.process(1)
     played.fail(2)
@@ -58,7 +65,9 @@ def test_every_discarded_transaction_is_replayed_with_a_new_attempt_and_earlier_
 
 @pytest.mark.rule(6)
 @pytest.mark.parametrize(
-    "events", [[], [Processed(attempt(1))], [Processed(attempt(1)), Sealed(attempt(1))]], ids=["processing", "sealing", "applying"]
+    "events",
+    [[], [Processed(attempt(1))], [Processed(attempt(1)), Sealed(attempt(1))]],
+    ids=["processing", "sealing", "applying"],
 )
 def test_a_failure_in_either_phase_has_the_same_consequences(events: list[Event]) -> None:
     played = running(2)
@@ -97,7 +106,15 @@ def test_a_late_failure_of_a_discarded_attempt_changes_nothing(kind: FailureKind
 
 
 @pytest.mark.rule(6)
-@pytest.mark.parametrize("event", [Failed(attempt(1), "failed"), Recorded(attempt(1)), Applied(attempt(1)), Failed(attempt(1), "fatal")])
+@pytest.mark.parametrize(
+    "event",
+    [
+        Failed(attempt(1), "failed"),
+        Recorded(attempt(1)),
+        Applied(attempt(1)),
+        Failed(attempt(1), "fatal"),
+    ],
+)
 def test_an_answer_about_a_committed_transaction_changes_nothing(event: Event) -> None:
     played = running(2)
     played.process(1)
@@ -117,7 +134,9 @@ def test_an_answer_of_an_attempt_that_never_was_changes_nothing() -> None:
     assert inside(played) == before
 
 
-@pytest.mark.parametrize("event", [Emitted(attempt(1)), Sealed(attempt(1)), Applied(attempt(1)), Recorded(attempt(1))])
+@pytest.mark.parametrize(
+    "event", [Emitted(attempt(1)), Sealed(attempt(1)), Applied(attempt(1)), Recorded(attempt(1))]
+)
 def test_an_illegal_event_for_a_live_attempt_raises_and_changes_nothing(event: Event) -> None:
     played = running(2)
     before = inside(played)
@@ -131,7 +150,9 @@ def test_no_failure_can_hit_a_transaction_that_is_being_recorded() -> None:
     played.process(1)
     played(Sealed(attempt(1)), Applied(attempt(1)))
     before = inside(played)
-    with pytest.raises(IllegalEventError, match="attempt 1:0 is recording; it cannot be failed now"):
+    with pytest.raises(
+        IllegalEventError, match="attempt 1:0 is recording; it cannot be failed now"
+    ):
         played.fail(1)
     assert inside(played) == before
     assert played(Recorded(attempt(1)))[0] == Forget(attempt(1))
@@ -179,7 +200,11 @@ def test_a_poison_batch_stops_the_run_after_max_attempts(kind: FailureKind) -> N
     for _ in range(2):
         played.fail(1, kind)
         played(Resume(1))
-    assert played.fail(1, kind) == [Cancel(attempt(2, 2)), Cancel(attempt(1, 2)), Stop(attempt(1, 2), "poison", 3)]
+    assert played.fail(1, kind) == [
+        Cancel(attempt(2, 2)),
+        Cancel(attempt(1, 2)),
+        Stop(attempt(1, 2), "poison", 3),
+    ]
 
 
 @pytest.mark.rule(7)
@@ -228,7 +253,11 @@ def test_a_batch_that_outgrew_its_way_is_replayed_at_once_and_not_counted() -> N
 @pytest.mark.rule(7)
 def test_a_fatal_failure_stops_the_run() -> None:
     played = running(2)
-    assert played.fail(1, "fatal") == [Cancel(attempt(2)), Cancel(attempt(1)), Stop(attempt(1), "fatal")]
+    assert played.fail(1, "fatal") == [
+        Cancel(attempt(2)),
+        Cancel(attempt(1)),
+        Stop(attempt(1), "fatal"),
+    ]
     assert played.statuses == {}
 
 
@@ -238,4 +267,8 @@ def test_a_failure_before_one_that_backs_off_backs_off_for_both() -> None:
     played.fail(2)
     played.fail(1)
     assert played(Resume(2)) == []
-    assert played(Resume(1)) == [Process(attempt(1, 1)), Process(attempt(2, 1)), Process(attempt(3, 1))]
+    assert played(Resume(1)) == [
+        Process(attempt(1, 1)),
+        Process(attempt(2, 1)),
+        Process(attempt(3, 1)),
+    ]

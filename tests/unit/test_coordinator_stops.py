@@ -40,7 +40,12 @@ def running(pending: int = 3, **policy: Any) -> Played:
 def test_a_drain_abandons_transactions_that_have_not_begun_to_commit() -> None:
     played = running()
     played.process(2)
-    assert played(Drain()) == [Cancel(attempt(3)), Cancel(attempt(2)), Cancel(attempt(1)), Stop(None, "drained")]
+    assert played(Drain()) == [
+        Cancel(attempt(3)),
+        Cancel(attempt(2)),
+        Cancel(attempt(1)),
+        Stop(None, "drained"),
+    ]
 
 
 @pytest.mark.parametrize("reached", range(3), ids=["sealing", "applying", "recording"])
@@ -104,8 +109,13 @@ def test_a_fatal_failure_lets_earlier_commits_in_flight_finish() -> None:
 
 
 @pytest.mark.rule(7)
-@pytest.mark.parametrize(("kind", "reason", "count"), [("fatal", "fatal", 0), ("failed", "poison", 1), ("crash", "crashes", 1)])
-def test_a_stop_because_of_a_transaction_comes_when_all_before_it_have_committed(kind: FailureKind, reason: Any, count: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "reason", "count"),
+    [("fatal", "fatal", 0), ("failed", "poison", 1), ("crash", "crashes", 1)],
+)
+def test_a_stop_because_of_a_transaction_comes_when_all_before_it_have_committed(
+    kind: FailureKind, reason: Any, count: int
+) -> None:
     """However far the earlier ones have come by then: the fastest machine and the slowest one stop
     at the same transaction."""
     played = running(4, max_attempts=1, max_crashes=1)
@@ -158,7 +168,9 @@ def test_a_drain_does_not_wait_for_a_stop_that_is_to_come_and_the_run_ends_with_
 
 
 @pytest.mark.rule(5, 7)
-def test_a_transaction_that_cannot_be_opened_stops_the_run_when_all_before_it_have_committed() -> None:
+def test_a_transaction_that_cannot_be_opened_stops_the_run_when_all_before_it_have_committed() -> (
+    None
+):
     played = Played(max_spout_pending=3)
     played.open(1)
     assert played(Unopenable(2)) == []
@@ -177,7 +189,14 @@ def test_an_answer_without_a_question_about_opening_changes_nothing() -> None:
 def test_a_stopped_run_answers_nothing() -> None:
     played = running()
     played(Drain())
-    late: list[Event] = [Drain(), Poll(), Opened(1), Processed(attempt(1)), Failed(attempt(1), "fatal"), Recorded(attempt(1))]
+    late: list[Event] = [
+        Drain(),
+        Poll(),
+        Opened(1),
+        Processed(attempt(1)),
+        Failed(attempt(1), "fatal"),
+        Recorded(attempt(1)),
+    ]
     for event in late:
         assert played(event) == []
     assert not played.coordinator.active

@@ -6,7 +6,22 @@ from __future__ import annotations
 import pytest
 
 from tests.coordinators import Played, attempt
-from txtopo.coordinator.messages import BackOff, Drain, Emit, Emitted, Failed, Forget, NotReady, Open, Opened, Poll, Process, Processed, Resume, Stop
+from txtopo.coordinator.messages import (
+    BackOff,
+    Drain,
+    Emit,
+    Emitted,
+    Failed,
+    Forget,
+    NotReady,
+    Open,
+    Opened,
+    Poll,
+    Process,
+    Processed,
+    Resume,
+    Stop,
+)
 
 
 @pytest.mark.rule(2)
@@ -63,7 +78,9 @@ def test_a_spout_that_is_not_ready_ends_the_scan_until_it_is_polled() -> None:
     played.open(1)
     assert played(NotReady(2)) == []
     assert played.process(1)
-    assert played.commit(1) == [Forget(attempt(1))], "not even the freed place of the window makes it ask again"
+    assert played.commit(1) == [Forget(attempt(1))], (
+        "not even the freed place of the window makes it ask again"
+    )
     assert played(Poll()) == [Open(2)]
 
 
@@ -75,7 +92,9 @@ def test_an_opaque_spout_that_said_no_before_an_attempt_was_discarded_is_asked_a
     played.fail(1)
     assert played(NotReady(2)) == []
     played(Resume(1), Emitted(attempt(1, 1)))
-    assert played.commands == [Process(attempt(1, 1)), Open(2)], "the replay may end earlier, and leave a rest to transaction 2"
+    assert played.commands == [Process(attempt(1, 1)), Open(2)], (
+        "the replay may end earlier, and leave a rest to transaction 2"
+    )
 
 
 @pytest.mark.rule(5)
@@ -106,7 +125,11 @@ def test_the_spout_is_never_asked_about_a_replay() -> None:
 @pytest.mark.rule(5, 23)
 def test_the_spout_is_never_asked_about_transactions_that_survived_a_restart() -> None:
     played = Played(epoch=2, current=4, known=(3, 4, 5), max_spout_pending=3)
-    assert played.commands == [Process(attempt(4, 1_000_000)), Process(attempt(5, 1_000_000)), Open(6)]
+    assert played.commands == [
+        Process(attempt(4, 1_000_000)),
+        Process(attempt(5, 1_000_000)),
+        Open(6),
+    ]
 
 
 @pytest.mark.rule(2, 23)
@@ -137,8 +160,12 @@ def test_a_slow_answer_of_the_spout_delays_opening_and_never_a_commit() -> None:
 
 
 @pytest.mark.rule(5, 6)
-@pytest.mark.parametrize("late", [Opened(1), Opened(3), NotReady(1), NotReady(3), Resume(1), Resume(2)])
-def test_an_answer_about_a_txid_that_is_not_being_asked_about_changes_nothing(late: Opened | NotReady | Resume) -> None:
+@pytest.mark.parametrize(
+    "late", [Opened(1), Opened(3), NotReady(1), NotReady(3), Resume(1), Resume(2)]
+)
+def test_an_answer_about_a_txid_that_is_not_being_asked_about_changes_nothing(
+    late: Opened | NotReady | Resume,
+) -> None:
     played = Played(max_spout_pending=2)
     played.open(1)
     before = played.statuses
@@ -154,7 +181,9 @@ def test_a_spout_that_learns_by_emitting_emits_one_transaction_at_a_time_in_orde
     assert played(Emitted(attempt(1))) == [Process(attempt(1)), Open(2)]
     assert played.open(2) == [Emit(attempt(2))]
     assert played.process(1)
-    assert played.commit(1) == [Forget(attempt(1))], "where transaction 3 begins is not known before 2 is emitted"
+    assert played.commit(1) == [Forget(attempt(1))], (
+        "where transaction 3 begins is not known before 2 is emitted"
+    )
     assert played(Emitted(attempt(2))) == [Process(attempt(2)), Open(3)]
 
 
@@ -163,7 +192,9 @@ def test_metadata_learnt_once_is_used_by_every_replay() -> None:
     played = Played(emits_metadata=True)
     played.open(1)
     played.fail(1)
-    assert played(Resume(1)) == [Emit(attempt(1, 1))], "this attempt died before it had learnt anything"
+    assert played(Resume(1)) == [Emit(attempt(1, 1))], (
+        "this attempt died before it had learnt anything"
+    )
     played(Emitted(attempt(1, 1)))
     played.fail(1)
     assert played(Resume(1)) == [Process(attempt(1, 2))]
@@ -196,7 +227,9 @@ def test_opaque_metadata_is_made_anew_for_every_attempt_in_order() -> None:
     assert played.open(2) == [Emit(attempt(2))]
     played(Emitted(attempt(2)))
     assert played.fail(1)[-1] == BackOff(1, 1)
-    assert played(Resume(1)) == [Emit(attempt(1, 1))], "2 begins where the attempt of 1 now in use ended"
+    assert played(Resume(1)) == [Emit(attempt(1, 1))], (
+        "2 begins where the attempt of 1 now in use ended"
+    )
     assert played(Emitted(attempt(1, 1))) == [Process(attempt(1, 1)), Emit(attempt(2, 1))]
 
 
@@ -215,7 +248,9 @@ def test_idle_is_nothing_in_flight_and_a_spout_that_said_no() -> None:
     for event in (NotReady(1), Poll(), Opened(1), Failed(attempt(1), "failed"), Resume(1)):
         played(event)
         idle.append(played.coordinator.idle)
-    assert idle == [False, True, False, False, False, False], "being asked, idle, asked again, processing, backing off, processing again"
+    assert idle == [False, True, False, False, False, False], (
+        "being asked, idle, asked again, processing, backing off, processing again"
+    )
 
 
 def test_the_last_transaction_of_a_run_is_the_last_to_be_opened() -> None:

@@ -33,7 +33,12 @@ def test_the_command_runs_that_file_until_its_input_ends_and_then_compares(
 ) -> None:
     ran: list[Any] = []
 
-    def run(topology: TopologyGraph, conf: Config, arguments: argparse.Namespace, afterwards: Callable[[], int]) -> int:
+    def run(
+        topology: TopologyGraph,
+        conf: Config,
+        arguments: argparse.Namespace,
+        afterwards: Callable[[], int],
+    ) -> int:
         ran.append((topology.id, conf.until, str(conf.data_dir), arguments.master))
         monkeypatch.setattr(sys.modules[target.FILE_MODULE], "main_report", lambda: ends)
         return afterwards()
@@ -49,7 +54,14 @@ def test_the_command_runs_that_file_until_its_input_ends_and_then_compares(
 def would_run(checkout: Path, target: str) -> str:
     """What ``make target`` would do."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
-    done = subprocess.run(["make", "--dry-run", target], cwd=checkout, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["make", "--dry-run", target],
+        cwd=checkout,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return done.stdout
 
 
@@ -73,7 +85,11 @@ def installed(checkout: Path, *stamps: str) -> None:
 
 def test_the_demo_installs_the_packages_for_running_and_says_so_before(checkout: Path) -> None:
     steps = would_run(checkout, "demo")
-    says, installs, runs = steps.index("installing txtopo and what running it needs"), steps.index("--editable ."), steps.index("txtopo demo")
+    says, installs, runs = (
+        steps.index("installing txtopo and what running it needs"),
+        steps.index("--editable ."),
+        steps.index("txtopo demo"),
+    )
     assert says < installs < runs
     assert "[dev]" not in steps
     assert "--quiet" not in steps

@@ -56,11 +56,15 @@ def named(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_parts_made_from_the_source_are_fresh(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert generated.refreshed(text) == text, f"{named(page)} is not what the source says any more; type `make docs-refresh`"
+    assert generated.refreshed(text) == text, (
+        f"{named(page)} is not what the source says any more; type `make docs-refresh`"
+    )
 
 
 def test_every_part_that_can_be_made_from_the_source_is_on_a_page() -> None:
-    shown = re.findall(r"<!-- begin ([a-z-]+) -->", "".join(page.read_text(encoding="utf-8") for page in PAGES))
+    shown = re.findall(
+        r"<!-- begin ([a-z-]+) -->", "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    )
     assert sorted(shown) == sorted(generated.REGIONS)
 
 
@@ -69,7 +73,11 @@ def test_the_architecture_page_shows_the_coordinators_own_state_diagram() -> Non
 
 
 def test_the_configuration_page_has_every_setting_with_its_docstring() -> None:
-    rows = dict(re.findall(r"^\| `(\w+)` \| .* \| ([^|]+) \|$", text_of("configuration.md"), flags=re.MULTILINE))
+    rows = dict(
+        re.findall(
+            r"^\| `(\w+)` \| .* \| ([^|]+) \|$", text_of("configuration.md"), flags=re.MULTILINE
+        )
+    )
     assert rows.keys() >= config.Config.model_fields.keys()
     assert all(text.strip() for text in rows.values())
 
@@ -93,7 +101,9 @@ def test_every_rule_a_test_names_exists() -> None:
 def test_the_table_of_rules_and_tests_sees_every_way_to_mark(tmp_path: Path) -> None:
     tests = tmp_path / "tests"
     tests.mkdir()
-    (tests / "test_a.py").write_text("import pytest\npytestmark = pytest.mark.rule(3)\n@pytest.mark.rule(1, 3)\ndef test_x() -> None: ...\n")
+    (tests / "test_a.py").write_text(
+        "import pytest\npytestmark = pytest.mark.rule(3)\n@pytest.mark.rule(1, 3)\ndef test_x() -> None: ...\n"
+    )
     (tests / "test_b.py").write_text("T = pytest.mark.rule(1)(Machine.TestCase)\n")
     table = generated.rule_table(tests)
     assert "| R1 | `tests/test_a.py`<br>`tests/test_b.py` |" in table
@@ -106,7 +116,11 @@ def test_the_table_of_rules_and_tests_sees_every_way_to_mark(tmp_path: Path) -> 
 
 def test_the_api_page_has_every_public_name() -> None:
     shown = set(re.findall(r"^\.\. auto\w+:: ([\w.]+)$", text_of("api.md"), flags=re.MULTILINE))
-    public = {f"{module.__name__}.{name}" for module in (txtopo, stores, backend, sinks, testing) for name in module.__all__}
+    public = {
+        f"{module.__name__}.{name}"
+        for module in (txtopo, stores, backend, sinks, testing)
+        for name in module.__all__
+    }
     assert public - shown == set()
     assert {name for name in shown - public if not name.startswith("txtopo.connectors.")} == set()
 
@@ -135,18 +149,30 @@ def _commands(parser: argparse.ArgumentParser, before: str = "txtopo") -> Iterat
 
 
 def test_the_command_line_page_has_a_section_for_every_command() -> None:
-    sections = re.findall(r"^## (txtopo [a-z ]*[a-z])", text_of("command-line.md"), flags=re.MULTILINE)
+    sections = re.findall(
+        r"^## (txtopo [a-z ]*[a-z])", text_of("command-line.md"), flags=re.MULTILINE
+    )
     assert sections == list(_commands(cli._parser()))
 
 
 def test_the_errors_page_has_every_exit_code() -> None:
-    codes = {int(code) for row in re.findall(r"^\| ([\d, ]+) \|", text_of("errors.md"), flags=re.MULTILINE) for code in row.split(",")}
-    raised = {getattr(errors, name).exit_code for name in vars(errors) if isinstance(getattr(getattr(errors, name), "exit_code", None), int)}
+    codes = {
+        int(code)
+        for row in re.findall(r"^\| ([\d, ]+) \|", text_of("errors.md"), flags=re.MULTILINE)
+        for code in row.split(",")
+    }
+    raised = {
+        getattr(errors, name).exit_code
+        for name in vars(errors)
+        if isinstance(getattr(getattr(errors, name), "exit_code", None), int)
+    }
     assert codes == raised | {0, COULD_NOT_LOOK, 130, 143, READ_NO_LONGER}
 
 
 def test_the_errors_page_has_a_cure_for_every_error() -> None:
-    told = re.sub(r"<!-- begin errors -->.*<!-- end errors -->", "", text_of("errors.md"), flags=re.DOTALL)
+    told = re.sub(
+        r"<!-- begin errors -->.*<!-- end errors -->", "", text_of("errors.md"), flags=re.DOTALL
+    )
     bases_and_late_tasks = {"TxtopoError", "UsageError", "StaleAttemptError"}
     of_an_exit_code = {"HeldError", "ZooKeeperUnavailableError", "ZooKeeperAccessError"}
     of_exit_code_6 = {"StateMismatchError", "UnreadableStateError"}
@@ -158,11 +184,20 @@ def test_the_errors_page_has_a_cure_for_every_error() -> None:
 
 def test_every_error_is_drawn_in_the_tree() -> None:
     tree = generated.error_tree()
-    assert [name for name in vars(errors) if name.endswith(("Error", "Exception")) and f"── {name} " not in tree] == []
+    assert [
+        name
+        for name in vars(errors)
+        if name.endswith(("Error", "Exception")) and f"── {name} " not in tree
+    ] == []
 
 
 def test_the_glossary_is_in_alphabetical_order_and_says_each_word_once() -> None:
-    words = [word.replace("`", "").lower() for word in re.findall(r"^- (?:\*\*|`)(.+?)(?:\*\*|`):", text_of("glossary.md"), flags=re.MULTILINE)]
+    words = [
+        word.replace("`", "").lower()
+        for word in re.findall(
+            r"^- (?:\*\*|`)(.+?)(?:\*\*|`):", text_of("glossary.md"), flags=re.MULTILINE
+        )
+    ]
     assert len(words) > 30
     assert words == sorted(set(words))
 
@@ -176,12 +211,17 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_the_page_about_installing_and_the_readme_begin_with_pip_and_name_every_extra_for_users() -> None:
+def test_the_page_about_installing_and_the_readme_begin_with_pip_and_name_every_extra_for_users() -> (
+    None
+):
     extras = set(project()["optional-dependencies"]) - {"bench", "dev", "docs"}
     page = text_of("install.md")
     assert set(re.findall(r"^\| `txtopo\[([a-z0-9]+)\]` \|", page, flags=re.MULTILINE)) == extras
     for text in (page, README):
-        assert re.findall(r"^\$ (.+?)(?:  +#.*)?$", text, flags=re.MULTILINE)[0] == "pip install txtopo"
+        assert (
+            re.findall(r"^\$ (.+?)(?:  +#.*)?$", text, flags=re.MULTILINE)[0]
+            == "pip install txtopo"
+        )
     install = README.partition("## Install")[2].partition("\n## ")[0]
     assert [extra for extra in sorted(extras) if not re.search(rf"\b{extra}\b", install)] == []
 
@@ -194,7 +234,9 @@ def test_the_readme_says_its_part_in_five_hundred_words_before_the_reference() -
 
 def test_the_readme_links_to_addresses_of_the_project_only() -> None:
     # A package index shows the README without the folder that holds it.
-    assert [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("https://")] == []
+    assert [
+        link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("https://")
+    ] == []
     addresses = dict(re.findall(r"^\[([^]]+)\]: (\S+)$", README, flags=re.MULTILINE))
     used = set(re.findall(r"\]\[([^]]+)\]", CODE.sub("", README)))
     assert used == addresses.keys()
@@ -209,17 +251,26 @@ def test_the_readme_links_to_addresses_of_the_project_only() -> None:
 
 
 def test_the_speed_in_the_readme_is_the_speed_that_was_measured() -> None:
-    measured = re.findall(r"^\| `([a-z.-]+)` \| (.+?) \| ([0-9.]+) \|", text_of("benchmarks.md"), flags=re.MULTILINE)
+    measured = re.findall(
+        r"^\| `([a-z.-]+)` \| (.+?) \| ([0-9.]+) \|", text_of("benchmarks.md"), flags=re.MULTILINE
+    )
 
     def ratios(lines: str, contenders: str) -> list[float]:
-        chosen = (row for row in measured if re.match(lines, row[0]) and row[1].endswith(contenders))
+        chosen = (
+            row for row in measured if re.match(lines, row[0]) and row[1].endswith(contenders)
+        )
         return sorted(float(ratio) for _, _, ratio in chosen)
 
     speed = " ".join(README.partition("## Is it fast?")[2].partition("\n## ")[0].split())
     loops = ratios(r"tuples\.", "txtopo : bare loop")
-    assert f"about {min(ratios(r'txn.rate$', 'Structured Streaming, per-row Python')):.0f} times" in speed
+    assert (
+        f"about {min(ratios(r'txn.rate$', 'Structured Streaming, per-row Python')):.0f} times"
+        in speed
+    )
     assert f"{loops[0]} to {loops[-1]} of the tuples" in speed
-    assert {f"{ratio:.1f}" for ratio in ratios(r"columns\.", "pyarrow by hand in 2 processes")} == {"0.9"}
+    assert {f"{ratio:.1f}" for ratio in ratios(r"columns\.", "pyarrow by hand in 2 processes")} == {
+        "0.9"
+    }
     assert "0.9 of the rows per second of pyarrow by hand" in speed
 
 
@@ -231,9 +282,11 @@ def test_the_glossary_has_every_status_of_an_attempt_in_its_order() -> None:
 @pytest.mark.parametrize(
     ("page", "store"),
     [
-        ("sqlite", stores.SqliteStore), ("postgresql", stores.SqlStore), ("redis", stores.RedisStore),
+        ("sqlite", stores.SqliteStore),
+        ("postgresql", stores.SqlStore),
+        ("redis", stores.RedisStore),
     ],
-)  # fmt: skip
+)
 def test_the_page_of_a_store_has_every_argument(page: str, store: type) -> None:
     rows = "".join(re.findall(r"^\| (`.+?`) \|", text_of(f"stores/{page}.md"), flags=re.MULTILINE))
     arguments = list(inspect.signature(store).parameters.values())[2:]
@@ -250,7 +303,9 @@ def test_the_page_of_sources_has_every_spout_and_every_argument_of_the_first() -
 
 
 def test_the_readme_lists_every_command() -> None:
-    told = set(re.findall(r"^\$ txtopo ([a-z]+)", README.partition("## Reference")[2], flags=re.MULTILINE))
+    told = set(
+        re.findall(r"^\$ txtopo ([a-z]+)", README.partition("## Reference")[2], flags=re.MULTILINE)
+    )
     assert {command.split()[1] for command in _commands(cli._parser())} - told == set()
 
 
@@ -261,9 +316,22 @@ def test_the_evidence_is_the_last_group_of_the_index() -> None:
 
 def test_the_starters_are_counted_rightly() -> None:
     count = len([path for path in (ROOT / "starter").glob("*.py") if path.name != "__init__.py"])
-    words = {5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten", 11: "eleven", 12: "twelve"}
-    assert f"`starter/` of a checkout has {words[count]} topologies" in text_of("getting-started.md")
-    assert f"\n{words[count].capitalize()} topologies" in (ROOT / "starter" / "README.md").read_text(encoding="utf-8")
+    words = {
+        5: "five",
+        6: "six",
+        7: "seven",
+        8: "eight",
+        9: "nine",
+        10: "ten",
+        11: "eleven",
+        12: "twelve",
+    }
+    assert f"`starter/` of a checkout has {words[count]} topologies" in text_of(
+        "getting-started.md"
+    )
+    assert f"\n{words[count].capitalize()} topologies" in (
+        ROOT / "starter" / "README.md"
+    ).read_text(encoding="utf-8")
 
 
 # -- decisions, links, make ----------------------------------------------------------------------
@@ -275,19 +343,29 @@ def test_decisions_are_numbered_without_gaps_and_say_context_decision_and_conseq
     for number, page in enumerate(decisions, 1):
         text = page.read_text(encoding="utf-8")
         assert text.startswith(f"# {number}. "), page.name
-        assert re.findall(r"^\*\*(\w+)\.\*\*", text, flags=re.MULTILINE) == ["Context", "Decision", "Consequences"], page.name
+        assert re.findall(r"^\*\*(\w+)\.\*\*", text, flags=re.MULTILINE) == [
+            "Context",
+            "Decision",
+            "Consequences",
+        ], page.name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_links_to_files_lead_to_files(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    links = re.findall(
+        r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")
+    )
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 def _unknown_names(table: str) -> list[str]:
     """The names in ``table`` of no file, no folder, no name in the source and no contract of the
     layers."""
-    below = [path for folder in ("txtopo", "docs", "starter", "tests") for path in (ROOT / folder).rglob("*")]
+    below = [
+        path
+        for folder in ("txtopo", "docs", "starter", "tests")
+        for path in (ROOT / folder).rglob("*")
+    ]
     paths = [f"/{path.relative_to(ROOT).as_posix()}" for path in (*below, *ROOT.glob("*"))]
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "txtopo").rglob("*.py"))
@@ -295,22 +373,43 @@ def _unknown_names(table: str) -> list[str]:
 
     def is_known(name: str) -> bool:
         pattern = f"*/{re.sub('<[^>]+>', '*', name)}"
-        return any(fnmatch.fnmatch(path, pattern) for path in paths) or set(re.split(r"[.\s]", name)) <= words
+        return (
+            any(fnmatch.fnmatch(path, pattern) for path in paths)
+            or set(re.split(r"[.\s]", name)) <= words
+        )
 
     names = [name for name in re.findall(r"`([^`]+)`", table) if not is_known(name)]
-    return names + [contract for contract in re.findall(r'"([^"]+)"', table) if f'name = "{contract}"' not in project]
+    return names + [
+        contract
+        for contract in re.findall(r'"([^"]+)"', table)
+        if f'name = "{contract}"' not in project
+    ]
 
 
 def test_the_table_of_changes_names_files_functions_and_contracts_that_exist() -> None:
-    table = text_of("architecture.md").partition("\n## Where a change goes\n")[2].partition("\n## ")[0]
+    table = (
+        text_of("architecture.md").partition("\n## Where a change goes\n")[2].partition("\n## ")[0]
+    )
     assert table.count("\n|") > 10
     assert _unknown_names(table) == []
     gone = 'in `engine/stutus.py`, `GroupingTraitz`, `Tally.subtract` and `docs/shops/<database>.md`; the contract "Connectors know each other"'
-    assert _unknown_names(gone) == ["engine/stutus.py", "GroupingTraitz", "Tally.subtract", "docs/shops/<database>.md", "Connectors know each other"]
+    assert _unknown_names(gone) == [
+        "engine/stutus.py",
+        "GroupingTraitz",
+        "Tally.subtract",
+        "docs/shops/<database>.md",
+        "Connectors know each other",
+    ]
 
 
 def test_make_alone_lists_every_target_that_a_page_tells_people_to_type() -> None:
-    told = {target for page in PAGES for target in re.findall(r"(?:`|\$ )make ([a-z][a-z-]*)", page.read_text(encoding="utf-8"))}
-    listed = subprocess.run(["make", "--silent"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    told = {
+        target
+        for page in PAGES
+        for target in re.findall(r"(?:`|\$ )make ([a-z][a-z-]*)", page.read_text(encoding="utf-8"))
+    }
+    listed = subprocess.run(
+        ["make", "--silent"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert {"demo", "test", "ci"} <= told
     assert told <= set(re.findall(r"^  make ([a-z-]+) ", listed, flags=re.MULTILINE))

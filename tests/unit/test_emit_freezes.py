@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from tests.topologies.recording import InProcessTopology, NotingBolt, NotingCommitter, RowsSpout, builder, planned, rows, run_once
+from tests.topologies.recording import (
+    InProcessTopology,
+    NotingBolt,
+    NotingCommitter,
+    RowsSpout,
+    builder,
+    planned,
+    rows,
+    run_once,
+)
 from txtopo import Fields, StreamSpec, TransactionAttempt, Tuple
 from txtopo.dataplane.collector import Collector, is_immutable
 from txtopo.dataplane.job import Batch, Limits
@@ -39,7 +48,11 @@ def collector(*receivers: list[Any]) -> Collector:
     return connected
 
 
-@pytest.mark.parametrize("value", [[1], {"a": [1]}, {1}, bytearray(b"a"), ([1],), Basket(["apple"]), frozenset({(1,)})], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [[1], {"a": [1]}, {1}, bytearray(b"a"), ([1],), Basket(["apple"]), frozenset({(1,)})],
+    ids=repr,
+)
 def test_a_value_that_could_change_is_copied_for_every_receiver(value: Any) -> None:
     got: tuple[list[Any], list[Any]] = ([], [])
     collector(*got).emit([ATTEMPT, value])
@@ -50,7 +63,21 @@ def test_a_value_that_could_change_is_copied_for_every_receiver(value: Any) -> N
 
 @pytest.mark.parametrize(
     "value",
-    [None, 1, 1.5, True, "a", b"a", 1j, uuid.UUID(int=1), decimal.Decimal(1), datetime.date(2024, 1, 1), datetime.timedelta(1), ATTEMPT, ("a", (1,))],
+    [
+        None,
+        1,
+        1.5,
+        True,
+        "a",
+        b"a",
+        1j,
+        uuid.UUID(int=1),
+        decimal.Decimal(1),
+        datetime.date(2024, 1, 1),
+        datetime.timedelta(1),
+        ATTEMPT,
+        ("a", (1,)),
+    ],
     ids=repr,
 )
 def test_a_value_that_cannot_change_is_shared(value: Any) -> None:
@@ -91,18 +118,35 @@ def _change(bolt: NotingBolt, tup: Tuple) -> None:
 @pytest.mark.parametrize("grouping", ["none", "shuffle", "all", "global"])
 @pytest.mark.parametrize("cores", [1, 3])
 @pytest.mark.parametrize("spill_bytes", [0, 1 << 20])
-def test_neither_sender_nor_receiver_can_change_the_tuples_of_another_receiver(grouping: str, cores: int, spill_bytes: int) -> None:
+def test_neither_sender_nor_receiver_can_change_the_tuples_of_another_receiver(
+    grouping: str, cores: int, spill_bytes: int
+) -> None:
     declared = builder()
     declared.set_bolt("sender", NotingBolt(_emit_and_change), 1).none_grouping("spout")
     for receiver in ("one", "other"):
-        getattr(declared.set_bolt(receiver, NotingBolt(_change), 1), f"{grouping}_grouping")("sender")
+        getattr(declared.set_bolt(receiver, NotingBolt(_change), 1), f"{grouping}_grouping")(
+            "sender"
+        )
     declared.set_bolt("after", NotingBolt()).none_grouping("one").global_grouping("other")
-    ran = run_once(declared.build_topology(), {0: rows("a")}, cores=cores, limits=Limits(spill_bytes=spill_bytes, inline_bytes_max=1 << 30))
+    ran = run_once(
+        declared.build_topology(),
+        {0: rows("a")},
+        cores=cores,
+        limits=Limits(spill_bytes=spill_bytes, inline_bytes_max=1 << 30),
+    )
     expected = [["a"], ["a", "changed by the sender after the emit"]]
-    assert [value[: len(expected[i % 2])] for i, value in enumerate(ran.executed("after"))] == expected * 2
+    assert [
+        value[: len(expected[i % 2])] for i, value in enumerate(ran.executed("after"))
+    ] == expected * 2
     for receiver in ("one", "other"):
-        values = [event.details[3][0] for event in ran.events if event.component == receiver and event.hook == "execute"]
-        assert [value[-1] for value in values] == ["changed by a receiver"] * 2, "each changed its own copy, once"
+        values = [
+            event.details[3][0]
+            for event in ran.events
+            if event.component == receiver and event.hook == "execute"
+        ]
+        assert [value[-1] for value in values] == ["changed by a receiver"] * 2, (
+            "each changed its own copy, once"
+        )
         assert [value[:-1] for value in values] == expected
 
 
@@ -113,7 +157,9 @@ def test_receivers_of_a_recorded_emission_share_no_objects(cores: int) -> None:
     declared.set_bolt("other", NotingBolt(_change)).none_grouping("spout")
     with InProcessTopology(declared.build_topology(), cores, rng=random.Random(0)) as topology:
         ran = topology.run(Batch("new", num_partitions=1))
-    assert [event.details[3] for event in ran.events if event.hook == "execute"] == [(["a", "changed by a receiver"],)] * 2
+    assert [event.details[3] for event in ran.events if event.hook == "execute"] == [
+        (["a", "changed by a receiver"],)
+    ] * 2
 
 
 def _keep(bolt: NotingBolt, tup: Tuple) -> None:

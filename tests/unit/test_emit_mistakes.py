@@ -64,7 +64,13 @@ def emit_error(on_execute: Callable[[Any, Tuple], None]) -> EmitError:
     assert failure is not None
     error = failure.to_error()
     assert isinstance(error, EmitError), error
-    assert (error.component, error.task, error.attempt, error.phase, error.hook) == ("bad", 1, "1:0", "processing", "execute")
+    assert (error.component, error.task, error.attempt, error.phase, error.hook) == (
+        "bad",
+        1,
+        "1:0",
+        "processing",
+        "execute",
+    )
     return error
 
 
@@ -72,7 +78,10 @@ def emit_error(on_execute: Callable[[Any, Tuple], None]) -> EmitError:
 @pytest.mark.parametrize("first", ["cat", None, OLDER, TransactionAttempt(2, 0), (1, 0)], ids=repr)
 def test_a_first_value_that_is_not_the_current_attempt_is_refused(first: Any) -> None:
     error = emit_error(lambda bolt, tup: bolt.collector.emit([first, "cat", 1]))
-    assert f"component 'bad' emits on stream 'default' with {first!r} as first value; it must be the current attempt" in error.error
+    assert (
+        f"component 'bad' emits on stream 'default' with {first!r} as first value; it must be the current attempt"
+        in error.error
+    )
     assert "emit([tup[0], ...]) for (tx, word, count)" in error.error
 
 
@@ -80,13 +89,19 @@ def test_a_first_value_that_is_not_the_current_attempt_is_refused(first: Any) ->
 @pytest.mark.parametrize("values", [[], [FIRST], [FIRST, "cat"], [FIRST, "cat", 1, 2]], ids=len)
 def test_a_wrong_number_of_values_is_refused_naming_the_fields(values: list[Any]) -> None:
     error = emit_error(lambda bolt, tup: bolt.collector.emit(values))
-    assert f"component 'bad' emits on stream 'default' {len(values)} values for the 3 fields (tx, word, count)" in error.error
+    assert (
+        f"component 'bad' emits on stream 'default' {len(values)} values for the 3 fields (tx, word, count)"
+        in error.error
+    )
 
 
 @pytest.mark.rule(14)
 def test_an_undeclared_stream_is_refused_naming_those_that_are() -> None:
     error = emit_error(lambda bolt, tup: bolt.collector.emit([FIRST, "cat", 1], stream="sdie"))
-    assert "component 'bad' emits on stream 'sdie', which it does not declare; it declares 'default', 'side'" in error.error
+    assert (
+        "component 'bad' emits on stream 'sdie', which it does not declare; it declares 'default', 'side'"
+        in error.error
+    )
 
 
 @pytest.mark.rule(14)
@@ -106,7 +121,10 @@ def test_a_value_that_cannot_be_pickled_is_refused_naming_the_cure() -> None:
 
 def test_emitting_directly_on_a_stream_that_is_not_direct_names_the_call_that_works() -> None:
     error = emit_error(lambda bolt, tup: bolt.collector.emit_direct(0, [FIRST, "why"], "side"))
-    assert "component 'bad' emits directly on stream 'side', which is not a direct stream" in error.error
+    assert (
+        "component 'bad' emits directly on stream 'side', which is not a direct stream"
+        in error.error
+    )
     assert "use emit(values)" in error.error
 
 
@@ -115,7 +133,12 @@ def test_emitting_directly_on_a_stream_that_is_not_direct_names_the_call_that_wo
 def test_emitting_directly_to_a_task_that_does_not_exist_names_those_that_do(task: Any) -> None:
     declared = builder()
     streams = {"default": ("tx", "value")}
-    declared.set_bolt("bad", DirectBolt(lambda bolt, tup: bolt.collector.emit_direct(task, [FIRST, "a"]), streams=streams)).none_grouping("spout")
+    declared.set_bolt(
+        "bad",
+        DirectBolt(
+            lambda bolt, tup: bolt.collector.emit_direct(task, [FIRST, "a"]), streams=streams
+        ),
+    ).none_grouping("spout")
     declared.set_bolt("after", NotingBolt(), 2).direct_grouping("bad")
     failure = run_once(declared.build_topology(), {0: rows("cat")}).failure
     assert failure is not None
@@ -136,7 +159,9 @@ class Chooses:
 @pytest.mark.rule(16)
 @pytest.mark.parametrize("task", [-1, 2, 1.0, "0", None], ids=repr)
 @pytest.mark.parametrize("by", ["tuples", "columns"])
-def test_a_custom_grouping_that_chooses_a_task_that_does_not_exist_is_told_with_sender_stream_and_receiver(task: Any, by: str) -> None:
+def test_a_custom_grouping_that_chooses_a_task_that_does_not_exist_is_told_with_sender_stream_and_receiver(
+    task: Any, by: str
+) -> None:
     declared = builder()
     streams = {"default": ("tx", "value")}
 
@@ -173,7 +198,9 @@ def test_a_bolt_that_declares_nothing_is_told_to() -> None:
     declared.set_bolt("mute", NotingBolt(pass_on, streams={})).shuffle_grouping("spout")
     failure = run_once(declared.build_topology(), {0: rows("cat")}).failure
     assert failure is not None
-    assert "which it does not declare; it declares none: define declare_output_fields" in failure.error
+    assert (
+        "which it does not declare; it declares none: define declare_output_fields" in failure.error
+    )
 
 
 def test_the_error_shows_the_users_line_and_none_of_ours() -> None:
@@ -204,7 +231,9 @@ def _swallowing(emit: Callable[[Any, Tuple], None]) -> Callable[[Any, Tuple], No
     ],
     ids=["first value", "stream", "pickle", "direct"],
 )
-def test_swallowing_the_exception_does_not_make_a_lost_tuple_good(emit: Callable[[Any, Tuple], None]) -> None:
+def test_swallowing_the_exception_does_not_make_a_lost_tuple_good(
+    emit: Callable[[Any, Tuple], None],
+) -> None:
     failure = failed(_swallowing(emit)).failure
     assert failure is not None
     assert isinstance(failure.to_error(), EmitError)
@@ -224,20 +253,30 @@ def test_an_emit_after_the_swallowed_one_does_not_hide_the_failure() -> None:
     declared.set_bolt("after", NotingBolt()).none_grouping("bad")
     failure = run_once(declared.build_topology(), {0: rows("cat")}).failure
     assert failure is not None
-    assert (failure.component, failure.hook, type(failure.to_error())) == ("bad", "execute", EmitError)
+    assert (failure.component, failure.hook, type(failure.to_error())) == (
+        "bad",
+        "execute",
+        EmitError,
+    )
 
 
 @pytest.mark.rule(7, 16)
-def test_a_key_that_cannot_be_routed_fails_the_attempt_even_if_the_bolt_swallows_the_exception() -> None:
+def test_a_key_that_cannot_be_routed_fails_the_attempt_even_if_the_bolt_swallows_the_exception() -> (
+    None
+):
     """Otherwise the tuple would have reached one receiver and not the other."""
     declared = builder()
-    declared.set_bolt("bad", NotingBolt(_swallowing(lambda bolt, tup: bolt.emit({1})))).none_grouping("spout")
+    declared.set_bolt(
+        "bad", NotingBolt(_swallowing(lambda bolt, tup: bolt.emit({1})))
+    ).none_grouping("spout")
     declared.set_bolt("all", NotingBolt()).none_grouping("bad")
     declared.set_bolt("by-key", NotingBolt(), 2).fields_grouping("bad", Fields("value"))
     ran = run_once(declared.build_topology(), {0: rows("cat")})
     assert ran.failure is not None
     assert (ran.failure.component, ran.failure.task) == ("bad", 0)
-    assert "fields grouping cannot route on a value of type builtins.set" in str(ran.failure.to_error())
+    assert "fields grouping cannot route on a value of type builtins.set" in str(
+        ran.failure.to_error()
+    )
 
 
 def _emit_in_basic_bolt(bolt: NotingBasicBolt, tup: Tuple, collector: BasicOutputCollector) -> None:
@@ -264,7 +303,11 @@ def test_a_spouts_mistake_names_the_spout_and_its_task() -> None:
     assert failure is not None
     error = failure.to_error()
     assert isinstance(error, EmitError)
-    assert (error.component, error.task, error.hook) == ("spout", 2, "emit_planned_partition_batch, partition 2")
+    assert (error.component, error.task, error.hook) == (
+        "spout",
+        2,
+        "emit_planned_partition_batch, partition 2",
+    )
 
 
 def _emit_one_too_large_among_many(bolt: Any, tup: Tuple) -> None:
@@ -280,7 +323,11 @@ TIGHT = Limits(blob_bytes_max=2000, inline_bytes_max=1 << 40)
 
 
 @pytest.mark.rule(7)
-@pytest.mark.parametrize("on_execute", [_emit_one_too_large_among_many, _swallowing(_emit_one_too_large_among_many)], ids=["raised", "swallowed"])
+@pytest.mark.parametrize(
+    "on_execute",
+    [_emit_one_too_large_among_many, _swallowing(_emit_one_too_large_among_many)],
+    ids=["raised", "swallowed"],
+)
 @pytest.mark.parametrize("cores", [2, 4])
 def test_a_tuple_beyond_the_bound_fails_the_attempt_by_name_even_if_the_bolt_swallows_the_exception(
     on_execute: Callable[[Any, Tuple], None], cores: int
@@ -307,21 +354,29 @@ def test_tuples_beyond_the_bound_in_a_commit_fail_it_as_data_too(cores: int) -> 
     assert ran.failed_in == "commit"
     assert ran.failure is not None
     assert isinstance(ran.failure.to_error(), BatchTooLargeError)
-    assert [event for event in ran.events if event.component == "after" and event.hook == "finish_batch"] == []
+    assert [
+        event for event in ran.events if event.component == "after" and event.hook == "finish_batch"
+    ] == []
 
 
 @pytest.mark.rule(17)
 @pytest.mark.parametrize("cores", [1, 2])
 def test_tuples_emitted_in_prepare_arrive_within_and_between_processes(cores: int) -> None:
     declared = builder()
-    declared.set_bolt("eager", NotingBolt(on_prepare=lambda bolt: bolt.emit("prepared"))).none_grouping("spout")
+    declared.set_bolt(
+        "eager", NotingBolt(on_prepare=lambda bolt: bolt.emit("prepared"))
+    ).none_grouping("spout")
     declared.set_bolt("fused", NotingBolt()).none_grouping("eager")
     declared.set_bolt("apart", NotingBolt()).all_grouping("eager")
     declared.set_bolt("both", NotingBolt()).all_grouping("spout").none_grouping("eager")
     with InProcessTopology(declared.build_topology(), cores) as topology:
         ran = topology.run(planned({0: rows("cat")}))
     assert ran.failure is None
-    for receiver, expected in (("fused", ["prepared"]), ("apart", ["prepared"]), ("both", ["cat", "prepared"])):
+    for receiver, expected in (
+        ("fused", ["prepared"]),
+        ("apart", ["prepared"]),
+        ("both", ["cat", "prepared"]),
+    ):
         assert ran.executed(receiver) == expected, receiver
         assert ran.of(receiver)[0][1] == "prepare"
 

@@ -11,7 +11,14 @@ from typing import Any, cast
 import pytest
 
 from tests.topologies.recording import NotingBasicBolt, NotingBolt, builder, pass_on, rows, run_once
-from txtopo import BasicOutputCollector, BatchOutputCollector, Fields, StreamSpec, TransactionAttempt, Tuple
+from txtopo import (
+    BasicOutputCollector,
+    BatchOutputCollector,
+    Fields,
+    StreamSpec,
+    TransactionAttempt,
+    Tuple,
+)
 from txtopo.dataplane import collector as emit
 from txtopo.dataplane import worker
 from txtopo.dataplane.collector import Collector
@@ -19,7 +26,11 @@ from txtopo.dataplane.outbox import Outbox
 
 ATTEMPT = TransactionAttempt(1, 0)
 ALIKE = TransactionAttempt(1, 0)
-OUTPUTS = {"default": StreamSpec(Fields("tx", "value")), "side": StreamSpec(Fields("tx", "value")), "three": StreamSpec(Fields("tx", "a", "b"))}
+OUTPUTS = {
+    "default": StreamSpec(Fields("tx", "value")),
+    "side": StreamSpec(Fields("tx", "value")),
+    "three": StreamSpec(Fields("tx", "a", "b")),
+}
 ROWS: dict[str, list[Any]] = {
     "text": [ATTEMPT, "cat"],
     "a number": [ATTEMPT, 7],
@@ -67,7 +78,9 @@ class Seen:
 @pytest.mark.rule(7, 14)
 @pytest.mark.parametrize("receivers", [0, 1, 2])
 @pytest.mark.parametrize("name", ROWS)
-def test_every_way_to_emit_a_row_checks_freezes_weighs_sends_and_counts_alike(name: str, receivers: int) -> None:
+def test_every_way_to_emit_a_row_checks_freezes_weighs_sends_and_counts_alike(
+    name: str, receivers: int
+) -> None:
     row = ROWS[name]
     plain = Seen(receivers).after(lambda collector: collector.emit(cast(Any, iter(row)), "side"))
     ways: list[Callable[[Collector], None]] = [
@@ -85,14 +98,18 @@ def test_every_way_to_emit_a_row_checks_freezes_weighs_sends_and_counts_alike(na
 
 @pytest.mark.rule(7)
 @pytest.mark.parametrize("before", [[], [[ATTEMPT, "a"]]], ids=len)
-def test_an_error_while_making_the_rows_is_the_callers_as_in_a_loop_of_emits(before: list[Any]) -> None:
+def test_an_error_while_making_the_rows_is_the_callers_as_in_a_loop_of_emits(
+    before: list[Any],
+) -> None:
     def failing() -> Iterable[Sequence[Any]]:
         yield from before
         raise ValueError("mine")
 
     got, emitted, error = Seen(1).after(lambda collector: collector.emit_all(failing()))
     assert (emitted, error) == (len(before), "ValueError: mine")
-    assert len(got) == len(before), "an emit that failed would fail the attempt, though the caller handles the error"
+    assert len(got) == len(before), (
+        "an emit that failed would fail the attempt, though the caller handles the error"
+    )
 
 
 def test_a_collector_of_another_library_emits_all_rows_one_by_one() -> None:
@@ -103,7 +120,9 @@ def test_a_collector_of_another_library_emits_all_rows_one_by_one() -> None:
         def emit(self, values: Sequence[Any], stream: str = "default") -> None:
             self.got.append((values, stream))
 
-        def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = "default") -> None:
+        def emit_direct(
+            self, task_index: int, values: Sequence[Any], stream: str = "default"
+        ) -> None:
             raise AssertionError("nobody asked for this")
 
     plain = Plain()
@@ -151,7 +170,9 @@ def test_an_outbox_packs_when_as_many_rows_wait_as_it_may_keep(only: str | None)
     outbox.pack_if_many()
     assert [lane.rows for lane in lanes] == [[], []]
     sends[1]((ATTEMPT, "after"))
-    assert lanes[1].take(1 << 20) == [("default", [(ATTEMPT, "after")])], "what was handed out sends on"
+    assert lanes[1].take(1 << 20) == [("default", [(ATTEMPT, "after")])], (
+        "what was handed out sends on"
+    )
     outbox.close()
 
 
@@ -177,7 +198,10 @@ WAYS_TO_KEEP: dict[str, tuple[Callable[[Tuple], Any], Callable[[Any], Any]]] = {
     "by a method": (lambda tup: tup.get_value, lambda kept: kept(1)),
     "in a closure": (lambda tup: lambda: tup[1], lambda kept: kept()),
     "in a generator": (_values_later, lambda kept: next(iter(kept))),
-    "in a partial call": (lambda tup: functools.partial(getattr, tup, "values"), lambda kept: kept()[1]),
+    "in a partial call": (
+        lambda tup: functools.partial(getattr, tup, "values"),
+        lambda kept: kept()[1],
+    ),
     "in the frame of a traceback": (_traceback_with, _value_in_frame),
     "its values alone": (lambda tup: tup.values, lambda kept: kept[1]),
     "an iterator over its values": (iter, lambda kept: list(kept)[1]),
@@ -204,15 +228,25 @@ def _bolt(keep: Callable[[Tuple], Any], kind: str) -> Any:
 @pytest.mark.parametrize("kind", ["batch", "basic"])
 @pytest.mark.parametrize("way", WAYS_TO_KEEP)
 @pytest.mark.parametrize("grouping", ["none", "fields"])
-def test_a_tuple_that_a_bolt_keeps_in_any_way_is_not_used_again(grouping: str, way: str, kind: str) -> None:
+def test_a_tuple_that_a_bolt_keeps_in_any_way_is_not_used_again(
+    grouping: str, way: str, kind: str
+) -> None:
     keep, value_of = WAYS_TO_KEEP[way]
     topology = builder(parallelism=2)
     declarer = topology.set_bolt("keeps", _bolt(keep, kind), 2)
-    (declarer.none_grouping("spout") if grouping == "none" else declarer.fields_grouping("spout", Fields("value")))
+    (
+        declarer.none_grouping("spout")
+        if grouping == "none"
+        else declarer.fields_grouping("spout", Fields("value"))
+    )
     KEPT.clear()
-    ran = run_once(topology.build_topology(), {0: rows(*range(20)), 1: rows(*range(20, 40))}, cores=2)
+    ran = run_once(
+        topology.build_topology(), {0: rows(*range(20)), 1: rows(*range(20, 40))}, cores=2
+    )
     assert ran.failure is None
-    assert (len(ran.reports["processing"]), ran.reports["processing"][0].before.executed) == ((2, {}) if grouping == "none" else (2, {"spout": 0}))
+    assert (len(ran.reports["processing"]), ran.reports["processing"][0].before.executed) == (
+        (2, {}) if grouping == "none" else (2, {"spout": 0})
+    )
     assert sorted(map(value_of, KEPT)) == [number for number in range(40) if number % 3]
 
 
@@ -220,11 +254,15 @@ def test_a_tuple_that_a_bolt_keeps_in_any_way_is_not_used_again(grouping: str, w
 def test_two_neighbours_of_one_bolt_do_not_share_a_tuple() -> None:
     topology = builder()
     topology.set_bolt("left", NotingBolt(pass_on)).none_grouping("spout")
-    topology.set_bolt("keeps", _bolt(lambda tup: tup, "batch")).none_grouping("spout").none_grouping("left")
+    topology.set_bolt("keeps", _bolt(lambda tup: tup, "batch")).none_grouping(
+        "spout"
+    ).none_grouping("left")
     KEPT.clear()
     ran = run_once(topology.build_topology(), {0: rows(1, 2, 4, 5)}, cores=1)
     assert ran.failure is None
-    assert [(tup.source_component, tup[1]) for tup in KEPT] == [(source, number) for source in ("spout", "left") for number in (1, 2, 4, 5)]
+    assert [(tup.source_component, tup[1]) for tup in KEPT] == [
+        (source, number) for source in ("spout", "left") for number in (1, 2, 4, 5)
+    ]
 
 
 def test_a_tuple_object_without_a_reference_is_used_again() -> None:
@@ -233,7 +271,11 @@ def test_a_tuple_object_without_a_reference_is_used_again() -> None:
     for grouping, addresses in seen.items():
         topology = builder(parallelism=2)
         declarer = topology.set_bolt("looks", _bolt(id, "batch"), 2)
-        (declarer.none_grouping("spout") if grouping == "none" else declarer.fields_grouping("spout", Fields("value")))
+        (
+            declarer.none_grouping("spout")
+            if grouping == "none"
+            else declarer.fields_grouping("spout", Fields("value"))
+        )
         KEPT.clear()
         run_once(topology.build_topology(), {0: rows(*range(20))}, cores=2)
         addresses.extend(KEPT)

@@ -28,7 +28,10 @@ class Surroundings:
 def waits(failures: list[int], seed: int = 1) -> list[float]:
     """How long the engine puts off a transaction that has failed so often."""
     engine: Any = object.__new__(Engine)
-    engine._conf, engine._rng = Config(backoff_min_s=LEAST_S, backoff_max_s=MOST_S), random.Random(seed)
+    engine._conf, engine._rng = (
+        Config(backoff_min_s=LEAST_S, backoff_max_s=MOST_S),
+        random.Random(seed),
+    )
     engine._surroundings = Surroundings()
     for count in failures:
         engine._execute(messages.BackOff(1, count))
@@ -38,12 +41,23 @@ def waits(failures: list[int], seed: int = 1) -> list[float]:
 
 @pytest.mark.rule(7)
 def test_a_replay_waits_twice_as_long_each_time_up_to_a_bound() -> None:
-    for count, bound in [(1, 0.5), (2, 1.0), (3, 2.0), (4, 4.0), (5, 8.0), (6, 8.0), (40, 8.0), (2_000, 8.0)]:
+    for count, bound in [
+        (1, 0.5),
+        (2, 1.0),
+        (3, 2.0),
+        (4, 4.0),
+        (5, 8.0),
+        (6, 8.0),
+        (40, 8.0),
+        (2_000, 8.0),
+    ]:
         assert all(bound / 2 <= wait <= bound for wait in waits([count] * 50)), count
 
 
 @pytest.mark.rule(7)
-def test_waits_are_spread_so_that_topologies_that_failed_together_do_not_come_back_together() -> None:
+def test_waits_are_spread_so_that_topologies_that_failed_together_do_not_come_back_together() -> (
+    None
+):
     delays = waits([5] * 50)
     assert len(set(delays)) == 50
     assert max(delays) - min(delays) > MOST_S / 4

@@ -61,7 +61,11 @@ class Jobs:
             self.began.append(job)
             self.changed.notify_all()
         step = self.instead.pop(job.name, None)
-        return JobResult(Tally(busy_s={"processing": self.busy_s, "commit": self.busy_s})) if step is None else step(job)
+        return (
+            JobResult(Tally(busy_s={"processing": self.busy_s, "commit": self.busy_s}))
+            if step is None
+            else step(job)
+        )
 
     def group(self, job: Job) -> str:
         return job.name
@@ -74,7 +78,9 @@ class Jobs:
 
     def parts(self, txid: int) -> list[str]:
         """``attempt id:part`` of the jobs of ``txid``, in order."""
-        return [f"{job.attempt.attempt_id}:{job.part}" for job in self.began if job.attempt.txid == txid]
+        return [
+            f"{job.attempt.attempt_id}:{job.part}" for job in self.began if job.attempt.txid == txid
+        ]
 
     def wait_for(self, txid: int, part: str) -> bool:
         """Until a job of ``txid`` has begun; whether it has."""
@@ -82,16 +88,29 @@ class Jobs:
             return self.changed.wait_for(lambda: f"0:{part}" in self.parts(txid), PATIENCE_S)
 
 
-def run(tmp_path: Path, jobs: Jobs, spout: Any = None, machine: type[Machine] = Machine, **settings: Any) -> StatusBoard:
+def run(
+    tmp_path: Path, jobs: Jobs, spout: Any = None, machine: type[Machine] = Machine, **settings: Any
+) -> StatusBoard:
     """``TRANSACTIONS`` transactions, of ``spout`` or of ranges of numbers."""
     journal = Journal(tmp_path / "journal")
     keep = Keep(SqliteStore(tmp_path / "kept.db", "kept", opaque=spout is not None), journal)
     graph = keeping_topology("topology", spout or Ranges(journal, 2 * TRANSACTIONS, 2), keep)
     state = TopologyState.open(MemoryStateStore(), "topology", Holder("host", 1, "now"))
-    board = StatusBoard(RunStatus("topology", "run", generation=state.generation, epoch=state.epoch, current=state.current))
+    board = StatusBoard(
+        RunStatus(
+            "topology", "run", generation=state.generation, epoch=state.epoch, current=state.current
+        )
+    )
     conf = fast(max_transactions=TRANSACTIONS, message_timeout_s=3600.0, **settings)
     Engine(
-        Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, [board], random.Random(1), lambda: None, machine(graph.id)
+        Run("run", graph, 2, conf.as_mapping(), state.generation),
+        conf,
+        jobs,
+        state,
+        [board],
+        random.Random(1),
+        lambda: None,
+        machine(graph.id),
     ).run()
     assert state.current == TRANSACTIONS + 1
     state.close()
@@ -102,18 +121,26 @@ APART, STRAIGHT = ["0:processing", "0:commit"], ["0:straight"]
 
 
 @pytest.mark.parametrize(("pending", "certainly_from"), [(1, 4), (3, 7)])
-def test_after_three_small_transactions_each_is_one_job(tmp_path: Path, pending: int, certainly_from: int) -> None:
+def test_after_three_small_transactions_each_is_one_job(
+    tmp_path: Path, pending: int, certainly_from: int
+) -> None:
     """With several in flight some have begun by then."""
     jobs = Jobs({})
     run(tmp_path, jobs, max_spout_pending=pending)
     assert [jobs.parts(txid) for txid in (1, 2, 3)] == [APART] * 3
-    assert [jobs.parts(txid) for txid in range(certainly_from, TRANSACTIONS + 1)] == [STRAIGHT] * (TRANSACTIONS + 1 - certainly_from)
+    assert [jobs.parts(txid) for txid in range(certainly_from, TRANSACTIONS + 1)] == [STRAIGHT] * (
+        TRANSACTIONS + 1 - certainly_from
+    )
     assert {job.cores for job in jobs.began if job.part == "straight"} == {1}
 
 
 @pytest.mark.parametrize("pending", [1, 3])
-@pytest.mark.parametrize(("small_s", "busy_s"), [(0.0, 0.0), (0.02, 0.03)], ids=["zero", "not small"])
-def test_with_zero_or_a_large_bound_no_transaction_is_small(tmp_path: Path, pending: int, small_s: float, busy_s: float) -> None:
+@pytest.mark.parametrize(
+    ("small_s", "busy_s"), [(0.0, 0.0), (0.02, 0.03)], ids=["zero", "not small"]
+)
+def test_with_zero_or_a_large_bound_no_transaction_is_small(
+    tmp_path: Path, pending: int, small_s: float, busy_s: float
+) -> None:
     jobs = Jobs({}, busy_s)
     run(tmp_path, jobs, max_spout_pending=pending, small_transaction_s=small_s)
     assert [jobs.parts(txid) for txid in range(1, TRANSACTIONS + 1)] == [APART] * TRANSACTIONS
@@ -122,7 +149,9 @@ def test_with_zero_or_a_large_bound_no_transaction_is_small(tmp_path: Path, pend
 
 @pytest.mark.rule(3)
 @pytest.mark.parametrize("is_opaque", [False, True])
-def test_a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_processed_beside_it(tmp_path: Path, is_opaque: bool) -> None:
+def test_a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_processed_beside_it(
+    tmp_path: Path, is_opaque: bool
+) -> None:
     """The job ends after the others: if they waited for it, only a time-out would end it. They have
     all cores, also those planned before."""
     seen: list[bool] = []
@@ -132,7 +161,11 @@ def test_a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_p
         return JobResult(Tally())
 
     jobs = Jobs({"8:0:straight": until_later_ones_are_processed})
-    spout = OpaquePlanned(Source(tmp_path / "journal", TAKE_MAX * TRANSACTIONS, 1)) if is_opaque else None
+    spout = (
+        OpaquePlanned(Source(tmp_path / "journal", TAKE_MAX * TRANSACTIONS, 1))
+        if is_opaque
+        else None
+    )
     board = run(tmp_path, jobs, spout, LateAtOnce, max_spout_pending=3)
     assert seen == [True]
     assert [jobs.parts(txid) for txid in (7, 8, 9, 10)] == [STRAIGHT, STRAIGHT, APART, APART]
@@ -143,11 +176,18 @@ def test_a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_p
 @pytest.mark.rule(6, 7)
 @pytest.mark.parametrize("pending", [1, 3])
 @pytest.mark.parametrize("how", ["failed", "lost"])
-def test_a_transaction_that_failed_in_one_job_is_processed_apart_the_next_time(tmp_path: Path, how: str, pending: int) -> None:
+def test_a_transaction_that_failed_in_one_job_is_processed_apart_the_next_time(
+    tmp_path: Path, how: str, pending: int
+) -> None:
     def fail(job: Job) -> JobResult:
         if how == "lost":
             raise JobLostError("an executor was lost")
-        return JobResult(Tally(), Failure("failed", "keep", 0, job.attempt, "commit", "finish_batch", "FailedException", ""))
+        return JobResult(
+            Tally(),
+            Failure(
+                "failed", "keep", 0, job.attempt, "commit", "finish_batch", "FailedException", ""
+            ),
+        )
 
     jobs = Jobs({"8:0:straight": fail})
     board = run(tmp_path, jobs, max_spout_pending=pending)

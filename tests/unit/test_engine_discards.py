@@ -36,7 +36,12 @@ def engine(status: Status, noted: Noted) -> Any:
     runs."""
     bare: Any = object.__new__(Engine)
     bare._coordinator = SimpleNamespace(active={2: (LIVE, status)})
-    bare._attempts = {attempt: SimpleNamespace(attempt=attempt, discarded=attempt == OLD, metadata=f"of {attempt}") for attempt in (OLD, LIVE)}
+    bare._attempts = {
+        attempt: SimpleNamespace(
+            attempt=attempt, discarded=attempt == OLD, metadata=f"of {attempt}"
+        )
+        for attempt in (OLD, LIVE)
+    }
     bare._batches = bare._writes = noted
     bare._post = lambda event: None
     return bare
@@ -63,7 +68,9 @@ def test_a_discarded_attempt_that_waits_for_its_thread_is_not_worked_on() -> Non
         return messages.Processed(attempt)
 
     assert subject._event_of(OLD, lambda: job(OLD)) == messages.Failed(OLD, "failed")
-    assert subject._event_of(TransactionAttempt(1, 0), lambda: job(OLD)) == messages.Failed(TransactionAttempt(1, 0), "failed")
+    assert subject._event_of(TransactionAttempt(1, 0), lambda: job(OLD)) == messages.Failed(
+        TransactionAttempt(1, 0), "failed"
+    )
     assert subject._event_of(LIVE, lambda: job(LIVE)) == messages.Processed(LIVE)
     assert ran == [LIVE]
 

@@ -56,9 +56,16 @@ def test_a_store_that_is_ahead_because_the_topology_was_taken_is_said_to_be_that
 @pytest.mark.rule(29)
 @pytest.mark.parametrize(
     "answer",
-    [None, errors.ZooKeeperUnavailableError("away"), retry.AbandonedError("stopping"), errors.UnreadableStateError("/x", "it is not JSON")],
+    [
+        None,
+        errors.ZooKeeperUnavailableError("away"),
+        retry.AbandonedError("stopping"),
+        errors.UnreadableStateError("/x", "it is not JSON"),
+    ],
 )
-def test_a_store_that_is_ahead_is_reported_if_the_topology_is_ours_or_unknown(answer: Exception | None) -> None:
+def test_a_store_that_is_ahead_is_reported_if_the_topology_is_ours_or_unknown(
+    answer: Exception | None,
+) -> None:
     told = explained(AttemptFailedError("fatal", "ahead", AHEAD), State(answer))
     assert told.error is AHEAD
 
@@ -85,7 +92,9 @@ class HangingThread:
         return True
 
 
-def test_threads_that_hang_are_waited_for_once_and_not_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_hang_are_waited_for_once_and_not_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hanging: Any = HangingThread()
     monkeypatch.setattr(threads, "time", hanging)
     work_threads = threads.WorkThreads("hanging", 0, print)
@@ -116,11 +125,15 @@ def raises(error: BaseException, *arguments: object) -> NoReturn:
     raise error
 
 
-def test_an_engine_closes_all_although_a_job_cannot_be_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_closes_all_although_a_job_cannot_be_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As where the program has stopped its Spark. The reason of the end stays the first error."""
     closed: list[str] = []
     monkeypatch.setattr(AttemptRunner, "process", functools.partial(raises, RuntimeError("first")))
-    monkeypatch.setattr(AttemptRunner, "cancel", functools.partial(raises, AttributeError("second")))
+    monkeypatch.setattr(
+        AttemptRunner, "cancel", functools.partial(raises, AttributeError("second"))
+    )
     monkeypatch.setattr(TopologyState, "abandon", lambda self: closed.append("state"))
     monkeypatch.setattr(Batches, "close", lambda self: closed.append("batches"))
     with pytest.raises(RuntimeError, match="first"):
@@ -129,12 +142,20 @@ def test_an_engine_closes_all_although_a_job_cannot_be_cancelled(tmp_path: Path,
 
 
 @pytest.mark.parametrize("where", ["open", "process", "require_held", "seal", "record", "renew"])
-def test_an_unexpected_error_on_any_thread_of_the_engine_ends_the_run(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    owner: Any = Batches if where == "open" else AttemptRunner if where == "process" else TopologyState
+def test_an_unexpected_error_on_any_thread_of_the_engine_ends_the_run(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner: Any = (
+        Batches if where == "open" else AttemptRunner if where == "process" else TopologyState
+    )
     monkeypatch.setattr(owner, where, functools.partial(raises, RuntimeError("unexpected")))
     if where == "require_held":
         # The state is asked while another failure is judged.
-        monkeypatch.setattr(AttemptRunner, "process", functools.partial(raises, AttemptFailedError("fatal", "ahead", AHEAD)))
+        monkeypatch.setattr(
+            AttemptRunner,
+            "process",
+            functools.partial(raises, AttemptFailedError("fatal", "ahead", AHEAD)),
+        )
     jobs = Jobs({})
     if where == "renew":
         monkeypatch.setattr(engine, "_RENEW_INTERVAL_S", 0.0)

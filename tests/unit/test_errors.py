@@ -11,7 +11,15 @@ import pytest
 
 from txtopo import errors
 
-USER = ("count", 3, "7:1000002", "commit", "finish_batch", "ValueError: mine", "Traceback:\n  line\n")
+USER = (
+    "count",
+    3,
+    "7:1000002",
+    "commit",
+    "finish_batch",
+    "ValueError: mine",
+    "Traceback:\n  line\n",
+)
 TEXT = ("no such thing\n  Do this instead.",)
 
 EXAMPLES: dict[type[Exception], tuple[object, ...]] = {
@@ -24,14 +32,25 @@ EXAMPLES: dict[type[Exception], tuple[object, ...]] = {
     errors.OutOfMemoryError: USER,
     errors.MetadataError: USER,
     errors.StoreConflictError: USER,
-    errors.RowRefusedError: ("shop.db#sales", "write", 1, "7:0", 12, "id=None", "NOT NULL constraint failed: sales.id"),
+    errors.RowRefusedError: (
+        "shop.db#sales",
+        "write",
+        1,
+        "7:0",
+        12,
+        "id=None",
+        "NOT NULL constraint failed: sales.id",
+    ),
     errors.WorkerCrashError: (7, 8, "Python worker exited unexpectedly"),
     errors.LocalDiskError: ("/var/spill", "[Errno 28] No space left on device"),
     errors.OutrunError: ("counts.db#counts", "words", 7, 9),
     errors.SparkLostError: ("[Errno 111] Connection refused",),
     errors.BatchTooLargeError: ("the record of txid 7", 600_000, 524_288, "metadata_bytes_max"),
     errors.UsageError: TEXT,
-    errors.InvalidTopologyError: ("words", ("bolt 'a' listens to nobody", "component 'b': parallelism is 0")),
+    errors.InvalidTopologyError: (
+        "words",
+        ("bolt 'a' listens to nobody", "component 'b': parallelism is 0"),
+    ),
     errors.ConfigError: TEXT,
     errors.SetupError: TEXT,
     errors.InputError: TEXT,
@@ -74,7 +93,11 @@ CODES: dict[type[Exception], int] = {
 
 
 def classes() -> list[type[Exception]]:
-    return [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, Exception) and cls.__module__ == errors.__name__]
+    return [
+        cls
+        for _, cls in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(cls, Exception) and cls.__module__ == errors.__name__
+    ]
 
 
 def test_every_error_has_an_example_here() -> None:
@@ -99,7 +122,9 @@ def test_an_error_knows_the_exit_code_of_the_process(cls: type[Exception]) -> No
     assert errors.exit_code_of(cls(*EXAMPLES[cls])) == CODES[cls]
 
 
-@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), errors.FailedException("not now")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [ValueError("mine"), KeyboardInterrupt(), errors.FailedException("not now")], ids=repr
+)
 def test_any_other_error_ends_with_exit_code_1(error: BaseException) -> None:
     assert errors.exit_code_of(error) == 1
 
@@ -134,13 +159,18 @@ def test_the_tree_drawn_in_the_docstring_is_the_tree() -> None:
 
 
 def test_the_exit_codes_drawn_in_the_docstring_are_the_exit_codes() -> None:
-    drawn = {name: int(code) for name, code in re.findall(r"(\w+) +([1-6])(?::|\n|$)", errors.__doc__ or "")}
+    drawn = {
+        name: int(code)
+        for name, code in re.findall(r"(\w+) +([1-6])(?::|\n|$)", errors.__doc__ or "")
+    }
     assert drawn
     assert {name: CODES[getattr(errors, name)] for name in drawn} == drawn
 
 
 def test_an_error_of_a_spout_coordinator_says_that_it_happened_on_the_driver() -> None:
-    error = errors.UserCodeError("spout", -1, "7", "opening", "is_ready", "ValueError: mine", "Traceback:\n")
+    error = errors.UserCodeError(
+        "spout", -1, "7", "opening", "is_ready", "ValueError: mine", "Traceback:\n"
+    )
     assert "in component 'spout', on the driver, txid 7, is_ready" in str(error)
     assert "-1" not in str(error)
 
@@ -153,5 +183,9 @@ def test_the_first_line_of_an_error_of_user_code_is_the_users() -> None:
 
 
 def test_a_bound_that_was_exceeded_comes_with_a_cure() -> None:
-    assert str(errors.BatchTooLargeError("a row", 7, 5, "blob_bytes_max")).endswith("Make the batches smaller, or raise blob_bytes_max.")
-    assert str(errors.BatchTooLargeError("a row", 7, 5, "blob_bytes_max", "Emit less.")).endswith("\n  Emit less.")
+    assert str(errors.BatchTooLargeError("a row", 7, 5, "blob_bytes_max")).endswith(
+        "Make the batches smaller, or raise blob_bytes_max."
+    )
+    assert str(errors.BatchTooLargeError("a row", 7, 5, "blob_bytes_max", "Emit less.")).endswith(
+        "\n  Emit less."
+    )

@@ -46,7 +46,14 @@ CORES = [1, 2, 5]
 MODES: tuple[BatchMode, ...] = ("planned", "known")
 
 
-def run(spout: Any, batch: Batch, parallelism: int = 1, cores: int = 2, bolt: Any = None, attempt: TransactionAttempt = FIRST) -> Ran:
+def run(
+    spout: Any,
+    batch: Batch,
+    parallelism: int = 1,
+    cores: int = 2,
+    bolt: Any = None,
+    attempt: TransactionAttempt = FIRST,
+) -> Ran:
     declared = builder(spout, parallelism)
     declared.set_bolt("end", bolt or NotingBolt()).global_grouping("spout")
     with InProcessTopology(declared.build_topology(), cores, rng=random.Random(0)) as topology:
@@ -54,32 +61,50 @@ def run(spout: Any, batch: Batch, parallelism: int = 1, cores: int = 2, bolt: An
 
 
 def of_spout(ran: Ran, task: int) -> list[tuple[Any, ...]]:
-    return [(event.hook, *event.details) for event in ran.events if (event.component, event.task) == ("spout", task)]
+    return [
+        (event.hook, *event.details)
+        for event in ran.events
+        if (event.component, event.task) == ("spout", task)
+    ]
 
 
 @pytest.mark.rule(19, 22)
 @pytest.mark.parametrize("cores", CORES)
-def test_partition_p_belongs_to_task_p_mod_tasks_and_an_emitter_is_made_emits_and_is_closed(cores: int) -> None:
-    ran = run(RowsSpout(), planned({p: rows(f"p{p}") for p in range(8)}), parallelism=3, cores=cores)
+def test_partition_p_belongs_to_task_p_mod_tasks_and_an_emitter_is_made_emits_and_is_closed(
+    cores: int,
+) -> None:
+    ran = run(
+        RowsSpout(), planned({p: rows(f"p{p}") for p in range(8)}), parallelism=3, cores=cores
+    )
     for task in range(3):
         assert of_spout(ran, task) == [
             ("get_emitter",),
             *(("emit_partition_batch", p, rows(f"p{p}")) for p in range(8) if p % 3 == task),
             ("close",),
         ]
-    assert ran.executed("end") == ["p0", "p3", "p6", "p1", "p4", "p7", "p2", "p5"], "by task, then by partition"
+    assert ran.executed("end") == ["p0", "p3", "p6", "p1", "p4", "p7", "p2", "p5"], (
+        "by task, then by partition"
+    )
 
 
 @pytest.mark.rule(19)
 def test_a_task_without_a_partition_is_made_and_closed_all_the_same() -> None:
-    assert of_spout(run(RowsSpout(), planned({0: rows("a")}), parallelism=3), 2) == [("get_emitter",), ("close",)]
+    assert of_spout(run(RowsSpout(), planned({0: rows("a")}), parallelism=3), 2) == [
+        ("get_emitter",),
+        ("close",),
+    ]
 
 
 @pytest.mark.rule(21)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_partition_without_progress_emits_nothing(mode: BatchMode) -> None:
-    ran = run(RowsSpout(), Batch(mode, partitions={0: rows("a"), 1: None, 2: rows("b")}, num_partitions=3))
-    assert [event.details[0] for event in ran.events if event.hook == "emit_partition_batch"] == [0, 2]
+    ran = run(
+        RowsSpout(), Batch(mode, partitions={0: rows("a"), 1: None, 2: rows("b")}, num_partitions=3)
+    )
+    assert [event.details[0] for event in ran.events if event.hook == "emit_partition_batch"] == [
+        0,
+        2,
+    ]
     assert ran.executed("end") == ["a", "b"]
 
 
@@ -89,14 +114,25 @@ class PlanningSpout(RowsSpout):
 
 
 class PlanningEmitter(RowsEmitter):
-    def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_planned_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         note(self.context, "emit_planned_partition_batch", partition)
 
 
 @pytest.mark.rule(4)
-def test_a_planned_batch_is_emitted_by_the_hook_for_plans_and_a_known_one_by_that_for_replays() -> None:
+def test_a_planned_batch_is_emitted_by_the_hook_for_plans_and_a_known_one_by_that_for_replays() -> (
+    None
+):
     partitions = {0: rows("a")}
-    hooks = [[hook for hook, *_ in of_spout(run(PlanningSpout(), Batch(mode, partitions=partitions)), 0)] for mode in MODES]
+    hooks = [
+        [hook for hook, *_ in of_spout(run(PlanningSpout(), Batch(mode, partitions=partitions)), 0)]
+        for mode in MODES
+    ]
     assert hooks == [["emit_planned_partition_batch", "close"], ["emit_partition_batch", "close"]]
 
 
@@ -104,12 +140,22 @@ def test_a_planned_batch_is_emitted_by_the_hook_for_plans_and_a_known_one_by_tha
 @pytest.mark.parametrize("cores", CORES)
 def test_a_new_batch_is_emitted_once_and_then_replayed_from_its_record(cores: int) -> None:
     fresh = {p: rows(*(f"p{p}.{i}" for i in range(3))) for p in range(4)}
-    ran = run(RowsSpout(fresh), Batch("new", partitions={1: {"at": 7}}, num_partitions=5), parallelism=3, cores=cores)
+    ran = run(
+        RowsSpout(fresh),
+        Batch("new", partitions={1: {"at": 7}}, num_partitions=5),
+        parallelism=3,
+        cores=cores,
+    )
     assert ran.failure is None, ran.failure
     told = sorted(event.details for event in ran.events if event.hook == "emit_partition_batch_new")
     assert told == [(0, None), (1, {"at": 7}), (2, None), (3, None), (4, None)]
-    assert {p: m for report in ran.reports["emission"] for p, m in report.own.metadata.items()} == {**fresh, 4: None}
-    assert [hook for hook, *_ in of_spout(ran, 0)].count("get_emitter") == 1, "the processing job does not emit again"
+    assert {p: m for report in ran.reports["emission"] for p, m in report.own.metadata.items()} == {
+        **fresh,
+        4: None,
+    }
+    assert [hook for hook, *_ in of_spout(ran, 0)].count("get_emitter") == 1, (
+        "the processing job does not emit again"
+    )
     assert ran.executed("end") == [f"p{p}.{i}" for p in (0, 3, 1, 2) for i in range(3)]
 
 
@@ -119,17 +165,29 @@ class Forgetful(RowsSpout):
 
 
 class ForgetfulEmitter(RowsEmitter):
-    def emit_partition_batch_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_partition_batch_new(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         super().emit_partition_batch_new(attempt, collector, partition, last_metadata)
 
 
 @pytest.mark.rule(21)
 def test_none_with_tuples_is_an_error_that_names_component_and_partition() -> None:
-    failure = run(Forgetful({3: rows("a", "b")}), Batch("new", num_partitions=4), parallelism=2).failure
+    failure = run(
+        Forgetful({3: rows("a", "b")}), Batch("new", num_partitions=4), parallelism=2
+    ).failure
     assert failure is not None
     error = failure.to_error()
     assert isinstance(error, MetadataError)
-    assert (error.component, error.task, error.hook) == ("spout", 1, "emit_partition_batch_new, partition 3")
+    assert (error.component, error.task, error.hook) == (
+        "spout",
+        1,
+        "emit_partition_batch_new, partition 3",
+    )
     assert "partition 3 emitted 2 tuples but returned None as metadata" in error.error
     assert "Return metadata for every batch that has tuples" in error.error
 
@@ -143,10 +201,19 @@ def test_none_without_tuples_is_no_progress() -> None:
 
 @pytest.mark.parametrize(
     ("metadata", "path"),
-    [({"offsets": [1, {2}]}, "$.offsets[1]"), ({1: 2}, "$"), (float("nan"), "$"), (object(), "$"), ([10**5000], "$[0]"), ("\ud83d\ude00", "$")],
+    [
+        ({"offsets": [1, {2}]}, "$.offsets[1]"),
+        ({1: 2}, "$"),
+        (float("nan"), "$"),
+        (object(), "$"),
+        ([10**5000], "$[0]"),
+        ("\ud83d\ude00", "$"),
+    ],
     ids=["set", "int key", "nan", "object", "huge", "surrogates"],
 )
-def test_metadata_that_json_does_not_give_back_is_refused_with_the_path(metadata: Any, path: str) -> None:
+def test_metadata_that_json_does_not_give_back_is_refused_with_the_path(
+    metadata: Any, path: str
+) -> None:
     class Odd(RowsSpout):
         def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> RowsEmitter:
             emitter = RowsEmitter(self, context)
@@ -185,11 +252,23 @@ class Modelled(RowsSpout):
 
 
 class ModelledEmitter(RowsEmitter):
-    def emit_partition_batch_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_partition_batch_new(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         note(self.context, "new", None if last_metadata is None else last_metadata.at)
         return Model(5)
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         note(self.context, "known", metadata.at)
 
 
@@ -197,7 +276,11 @@ def test_metadata_of_a_model_is_json_on_the_way_and_an_instance_in_the_emitter()
     ran = run(Modelled(), Batch("new", partitions={1: {"at": 3}}, num_partitions=2))
     assert [event.details for event in ran.events if event.hook == "new"] == [(None,), (3,)]
     assert ran.reports["emission"][0].own.metadata == {0: {"at": 5}, 1: {"at": 5}}
-    assert [event.details for event in run(Modelled(), planned({0: {"at": 9}})).events if event.hook == "known"] == [(9,)]
+    assert [
+        event.details
+        for event in run(Modelled(), planned({0: {"at": 9}})).events
+        if event.hook == "known"
+    ] == [(9,)]
 
 
 @pytest.mark.rule(7)
@@ -228,7 +311,13 @@ class Failing(RowsSpout):
 class FailingEmitter(RowsEmitter):
     spout: Failing
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         super().emit_partition_batch(attempt, collector, partition, metadata)
         if self.spout.where == "emit":
             raise self.spout.error
@@ -240,9 +329,15 @@ class FailingEmitter(RowsEmitter):
 
 
 @pytest.mark.rule(7, 22)
-@pytest.mark.parametrize("error", [ValueError("mine"), FailedException("mine"), SystemExit(3), KeyboardInterrupt("mine")], ids=repr)
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("mine"), FailedException("mine"), SystemExit(3), KeyboardInterrupt("mine")],
+    ids=repr,
+)
 @pytest.mark.parametrize("closes", [True, False], ids=["closes", "fails to close"])
-def test_an_emitter_is_closed_also_after_a_failure_which_a_failing_close_does_not_hide(error: BaseException, closes: bool) -> None:
+def test_an_emitter_is_closed_also_after_a_failure_which_a_failing_close_does_not_hide(
+    error: BaseException, closes: bool
+) -> None:
     ran = run(Failing("emit", error, closes), planned({0: rows("a")}))
     assert ran.of("spout")[-1] == ("processing", "close")
     assert ran.failure is not None
@@ -271,7 +366,9 @@ class WholeEmitter:
     def __init__(self, spout: Any, context: TopologyContext) -> None:
         self.spout, self.context, self.emitted = spout, context, 0
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         note(self.context, "emit_batch", metadata)
         self.collector = collector
         for value in metadata[self.context.task_index :: self.context.num_tasks]:
@@ -309,8 +406,12 @@ def test_cleaning_up_never_covers_the_transaction_the_next_batch_starts_from() -
     declared = builder(Whole())
     declared.set_bolt("end", NotingBolt()).global_grouping("spout")
     with InProcessTopology(declared.build_topology()) as topology:
-        topology.jobs.run(topology.job("processing", TransactionAttempt(8, 0), Batch("whole", [1]), committed=6))
-        assert [event.details for event in topology_events(topology) if event.hook == "cleanup_before"] == [(6,)], "everything below 6 may go"
+        topology.jobs.run(
+            topology.job("processing", TransactionAttempt(8, 0), Batch("whole", [1]), committed=6)
+        )
+        assert [
+            event.details for event in topology_events(topology) if event.hook == "cleanup_before"
+        ] == [(6,)], "everything below 6 may go"
 
 
 def topology_events(topology: InProcessTopology) -> list[Event]:
@@ -326,7 +427,11 @@ class CommitterEmitter(WholeEmitter):
 
 
 class CommitterSpout(Whole, ICommitterTransactionalSpout):
-    def __init__(self, on_commit: Callable[[Any], None] = lambda emitter: None, on_emit: Callable[[Any], None] = lambda emitter: None) -> None:
+    def __init__(
+        self,
+        on_commit: Callable[[Any], None] = lambda emitter: None,
+        on_emit: Callable[[Any], None] = lambda emitter: None,
+    ) -> None:
         self.on_commit, self.on_emit = on_commit, on_emit
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> Any:
@@ -337,14 +442,31 @@ class CommitterSpout(Whole, ICommitterTransactionalSpout):
 
 @pytest.mark.rule(22)
 @pytest.mark.parametrize("cores", CORES)
-@pytest.mark.parametrize("bolt", [NotingBolt(), NotingCommitter()], ids=["nothing else held", "a committer beside"])
-def test_the_emitter_of_a_committer_spout_is_held_and_commits_its_emissions(cores: int, bolt: Any) -> None:
-    ran = run(CommitterSpout(), Batch("whole", [1, 2, 3, 4, 5]), parallelism=2, cores=cores, bolt=bolt)
+@pytest.mark.parametrize(
+    "bolt", [NotingBolt(), NotingCommitter()], ids=["nothing else held", "a committer beside"]
+)
+def test_the_emitter_of_a_committer_spout_is_held_and_commits_its_emissions(
+    cores: int, bolt: Any
+) -> None:
+    ran = run(
+        CommitterSpout(), Batch("whole", [1, 2, 3, 4, 5]), parallelism=2, cores=cores, bolt=bolt
+    )
     assert ran.failure is None, ran.failure
     for task, emitted in ((0, 3), (1, 2)):
-        events = [(event.phase, event.hook, *event.details) for event in ran.events if (event.component, event.task) == ("spout", task)]
-        assert events == [("processing", "emit_batch", [1, 2, 3, 4, 5]), ("commit", "commit", "1:0", emitted), ("commit", "close")]
-    assert ran.of("end")[-1] == ("commit" if isinstance(bolt, NotingCommitter) else "processing", "finish_batch")
+        events = [
+            (event.phase, event.hook, *event.details)
+            for event in ran.events
+            if (event.component, event.task) == ("spout", task)
+        ]
+        assert events == [
+            ("processing", "emit_batch", [1, 2, 3, 4, 5]),
+            ("commit", "commit", "1:0", emitted),
+            ("commit", "close"),
+        ]
+    assert ran.of("end")[-1] == (
+        "commit" if isinstance(bolt, NotingCommitter) else "processing",
+        "finish_batch",
+    )
     assert ran.executed("end") == [1, 3, 5, 2, 4]
 
 
@@ -353,7 +475,9 @@ def _emit_again(emitter: Any) -> None:
 
 
 @pytest.mark.rule(22)
-@pytest.mark.parametrize("bolt", [NotingBolt(), NotingCommitter()], ids=["nothing else held", "a committer beside"])
+@pytest.mark.parametrize(
+    "bolt", [NotingBolt(), NotingCommitter()], ids=["nothing else held", "a committer beside"]
+)
 def test_a_committer_spout_that_emits_while_committing_is_told_so(bolt: Any) -> None:
     """Nobody would execute it: everything a spout emits belongs to the processing phase."""
     ran = run(CommitterSpout(_emit_again), Batch("whole", [1]), bolt=bolt)
@@ -395,7 +519,13 @@ class OpaqueEmitter(RowsEmitter):
         answer = self.spout.partitions
         return answer(self.context.task_index) if callable(answer) else answer
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         return self.emit_partition_batch_new(attempt, collector, partition, last_metadata)
 
 
@@ -421,16 +551,34 @@ def emission(spout: Any, batch: Batch, parallelism: int) -> tuple[list[Any], lis
         reports, frames = topology.jobs.run(topology.job("emission", batch=batch))
         if reports[0].failure is None:
             topology.jobs.run(topology.job("processing", batch=Batch("recorded")), frames)
-        return reports, topology_events(topology), next((report.failure for report in reports if report.failure is not None), None)
+        return (
+            reports,
+            topology_events(topology),
+            next((report.failure for report in reports if report.failure is not None), None),
+        )
 
 
 @pytest.mark.rule(4, 19)
-def test_an_opaque_emitter_is_asked_how_many_partitions_there_are_and_told_where_each_ended() -> None:
-    reports, events, failure = emission(Opaque({p: rows(f"p{p}") for p in range(3)}, 3), Batch("opaque", partitions={1: {"at": 7}}), 2)
+def test_an_opaque_emitter_is_asked_how_many_partitions_there_are_and_told_where_each_ended() -> (
+    None
+):
+    reports, events, failure = emission(
+        Opaque({p: rows(f"p{p}") for p in range(3)}, 3),
+        Batch("opaque", partitions={1: {"at": 7}}),
+        2,
+    )
     assert failure is None
-    assert sorted(event.details for event in events if event.hook == "emit_partition_batch_new") == [(0, None), (1, {"at": 7}), (2, None)]
-    assert {p: m for report in reports for p, m in report.own.metadata.items()} == {p: rows(f"p{p}") for p in range(3)}
-    assert [event.details[3][0] for event in events if event.component == "end" and event.hook == "execute"] == ["p0", "p2", "p1"]
+    assert sorted(
+        event.details for event in events if event.hook == "emit_partition_batch_new"
+    ) == [(0, None), (1, {"at": 7}), (2, None)]
+    assert {p: m for report in reports for p, m in report.own.metadata.items()} == {
+        p: rows(f"p{p}") for p in range(3)
+    }
+    assert [
+        event.details[3][0]
+        for event in events
+        if event.component == "end" and event.hook == "execute"
+    ] == ["p0", "p2", "p1"]
 
 
 @pytest.mark.rule(19)

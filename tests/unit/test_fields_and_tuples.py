@@ -19,11 +19,18 @@ def test_fields_know_the_place_of_each_name() -> None:
 
 
 def test_fields_select_values_in_the_order_asked_for() -> None:
-    assert Fields("tx", "word", "count").select(Fields("count", "tx"), ("1:0", "cat", 3)) == (3, "1:0")
+    assert Fields("tx", "word", "count").select(Fields("count", "tx"), ("1:0", "cat", 3)) == (
+        3,
+        "1:0",
+    )
 
 
 def test_fields_take_names_and_lists_of_names_alike() -> None:
-    assert Fields("tx", ["word", "count"]) == Fields(["tx", "word"], "count") == Fields(Fields("tx", "word"), "count")
+    assert (
+        Fields("tx", ["word", "count"])
+        == Fields(["tx", "word"], "count")
+        == Fields(Fields("tx", "word"), "count")
+    )
 
 
 def test_a_field_that_is_not_there_is_an_error_that_names_those_that_are() -> None:
@@ -51,13 +58,30 @@ def test_fields_compare_by_names_and_order_and_survive_pickling() -> None:
 
 
 def test_a_tuple_answers_by_position_and_by_name() -> None:
-    tup = Tuple((ATTEMPT, "cat", 3), TupleSource("split", 2, "words", Fields("tx", "word", "count")))
-    assert (tup[1], tup["count"], tup.get_value(1), tup.get_value_by_field("count")) == ("cat", 3, "cat", 3)
-    assert (tup.get_string(1), tup.get_integer_by_field("count"), tup.get_long(2), tup.get_string_by_field("word")) == ("cat", 3, 3, "cat")
+    tup = Tuple(
+        (ATTEMPT, "cat", 3), TupleSource("split", 2, "words", Fields("tx", "word", "count"))
+    )
+    assert (tup[1], tup["count"], tup.get_value(1), tup.get_value_by_field("count")) == (
+        "cat",
+        3,
+        "cat",
+        3,
+    )
+    assert (
+        tup.get_string(1),
+        tup.get_integer_by_field("count"),
+        tup.get_long(2),
+        tup.get_string_by_field("word"),
+    ) == ("cat", 3, 3, "cat")
     assert tup.attempt == ATTEMPT
     assert (tup.source_component, tup.source_task, tup.source_stream_id) == ("split", 2, "words")
     assert tup.select(Fields("count", "word")) == (3, "cat")
-    assert (list(tup), len(tup), "cat" in tup, "word" in tup.fields) == ([ATTEMPT, "cat", 3], 3, True, True)
+    assert (list(tup), len(tup), "cat" in tup, "word" in tup.fields) == (
+        [ATTEMPT, "cat", 3],
+        3,
+        True,
+        True,
+    )
 
 
 def test_a_name_a_tuple_does_not_have_is_an_error_that_names_its_fields() -> None:
@@ -69,20 +93,34 @@ def test_a_name_a_tuple_does_not_have_is_an_error_that_names_its_fields() -> Non
 
 
 def test_a_tuple_survives_pickling_with_its_source() -> None:
-    tup = pickle.loads(pickle.dumps(Tuple((ATTEMPT, "cat"), TupleSource("split", 4, "default", Fields("tx", "word")))))
-    assert (tup.values, tup["word"], tup.source_component, tup.source_task) == ((ATTEMPT, "cat"), "cat", "split", 4)
+    tup = pickle.loads(
+        pickle.dumps(
+            Tuple((ATTEMPT, "cat"), TupleSource("split", 4, "default", Fields("tx", "word")))
+        )
+    )
+    assert (tup.values, tup["word"], tup.source_component, tup.source_task) == (
+        (ATTEMPT, "cat"),
+        "cat",
+        "split",
+        4,
+    )
 
 
 def test_a_tuple_prints_where_it_came_from() -> None:
     tup = Tuple((ATTEMPT, "cat"), TupleSource("split", 4, "words", Fields("tx", "word")))
-    assert repr(tup) == "Tuple(split/4/words: tx=TransactionAttempt(txid=1, attempt_id=0), word='cat')"
+    assert (
+        repr(tup) == "Tuple(split/4/words: tx=TransactionAttempt(txid=1, attempt_id=0), word='cat')"
+    )
 
 
 def test_declaring_takes_fields_or_names() -> None:
     declarer = OutputFieldsDeclarer()
     declarer.declare(Fields("tx", "word"))
     declarer.declare_stream("side", ["tx", "error"], direct=True)
-    assert declarer.streams == {"default": StreamSpec(Fields("tx", "word")), "side": StreamSpec(Fields("tx", "error"), direct=True)}
+    assert declarer.streams == {
+        "default": StreamSpec(Fields("tx", "word")),
+        "side": StreamSpec(Fields("tx", "error"), direct=True),
+    }
 
 
 def test_a_stream_is_declared_once() -> None:
@@ -93,7 +131,10 @@ def test_a_stream_is_declared_once() -> None:
 
 
 def test_a_stream_has_a_field_for_the_attempt() -> None:
-    with pytest.raises(ValueError, match=r"stream 'default' has no fields; the first one carries the transaction attempt"):
+    with pytest.raises(
+        ValueError,
+        match=r"stream 'default' has no fields; the first one carries the transaction attempt",
+    ):
         OutputFieldsDeclarer().declare(Fields())
 
 

@@ -13,7 +13,11 @@ import pyarrow as pa
 import pytest
 
 from tests.topologies.planned_spouts import Drive
-from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout
+from txtopo.connectors.files import (
+    CsvTransactionalSpout,
+    FileTransactionalSpout,
+    JsonLinesTransactionalSpout,
+)
 from txtopo.connectors.files import blocks as file_lines
 from txtopo.errors import InputError
 
@@ -21,7 +25,9 @@ Spout = Callable[[Path], Any]
 SPOUTS: dict[str, Spout] = {
     "tuples": lambda path: FileTransactionalSpout(path, 20),
     "json": lambda path: JsonLinesTransactionalSpout(path, pa.schema([("a", pa.int64())]), 20),
-    "csv": lambda path: CsvTransactionalSpout(path, pa.schema([("a", pa.string())]), 20, header=False),
+    "csv": lambda path: CsvTransactionalSpout(
+        path, pa.schema([("a", pa.string())]), 20, header=False
+    ),
 }
 
 
@@ -62,7 +68,9 @@ REFUSED = r"app has been rotated or written anew: the \d+ bytes before byte \d+ 
 @pytest.mark.rule(20, 23, 38)
 @each_change
 @each_spout
-def test_a_file_that_was_rotated_between_two_runs_is_refused_before_anything_runs(app: Path, make: Spout, change: Change) -> None:
+def test_a_file_that_was_rotated_between_two_runs_is_refused_before_anything_runs(
+    app: Path, make: Spout, change: Change
+) -> None:
     first = Drive(make(app))
     first.run()
     change(app, lines(200, 9))
@@ -73,7 +81,9 @@ def test_a_file_that_was_rotated_between_two_runs_is_refused_before_anything_run
 @pytest.mark.rule(20, 23, 38)
 @each_change
 @each_spout
-def test_a_file_that_is_rotated_within_a_run_is_refused_by_the_next_plan(app: Path, make: Spout, change: Change) -> None:
+def test_a_file_that_is_rotated_within_a_run_is_refused_by_the_next_plan(
+    app: Path, make: Spout, change: Change
+) -> None:
     drive = Drive(make(app))
     drive.plan()
     change(app, lines(200, 9))
@@ -99,7 +109,10 @@ def test_each_file_of_a_batch_is_looked_at(tmp_path: Path) -> None:
     drive = Drive(FileTransactionalSpout(f"{tmp_path}/*"))
     plan = drive.plan()
     (tmp_path / "b").write_text(lines(200, 2))
-    with pytest.raises(InputError, match=rf"^{tmp_path}/b has been rotated or written anew: the 22 bytes before byte 22 "):
+    with pytest.raises(
+        InputError,
+        match=rf"^{tmp_path}/b has been rotated or written anew: the 22 bytes before byte 22 ",
+    ):
         drive.emitted(plan)
 
 

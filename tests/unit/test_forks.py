@@ -47,7 +47,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LocalCluster:
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", context)
     monkeypatch.setattr(session, "_ours", ({}, context))
     cluster: Any = object.__new__(LocalCluster)
-    cluster.runs, cluster.context, cluster._embedded, cluster._pid = {}, context, types.SimpleNamespace(stop=lambda: None), os.getpid()
+    cluster.runs, cluster.context, cluster._embedded, cluster._pid = (
+        {},
+        context,
+        types.SimpleNamespace(stop=lambda: None),
+        os.getpid(),
+    )
     cluster._temporary = str(tmp_path / "state")
     (tmp_path / "state").mkdir()
     return cluster  # type: ignore[no-any-return]
@@ -58,7 +63,9 @@ def refuse_without_a_gateway() -> None:
     settings.refuse_fork()
 
 
-def test_a_fork_that_uses_the_spark_of_its_parent_is_refused_with_the_cure(cluster: LocalCluster) -> None:
+def test_a_fork_that_uses_the_spark_of_its_parent_is_refused_with_the_cure(
+    cluster: LocalCluster,
+) -> None:
     topology: Any = None
     for use in (
         lambda: LocalCluster(progress=False),
@@ -67,13 +74,17 @@ def test_a_fork_that_uses_the_spark_of_its_parent_is_refused_with_the_cure(clust
         lambda: submit_topology("words", Config(), topology),
     ):
         said = in_fork(use)
-        assert said.startswith("SetupError: this process is a fork of the process that started Spark, and cannot use that Spark\n"), said
+        assert said.startswith(
+            "SetupError: this process is a fork of the process that started Spark, and cannot use that Spark\n"
+        ), said
         assert "spawn" in said
     settings.refuse_fork()
     assert in_fork(refuse_without_a_gateway) == "None", "a fork with a Spark of its own is refused"
 
 
-def test_a_fork_ends_neither_the_spark_nor_the_state_of_its_parent(cluster: Any, tmp_path: Path) -> None:
+def test_a_fork_ends_neither_the_spark_nor_the_state_of_its_parent(
+    cluster: Any, tmp_path: Path
+) -> None:
     assert in_fork(session.stop_ours) == "None"
     assert in_fork(cluster.shutdown) == "None"
     assert [entry.name for entry in tmp_path.iterdir()] == ["state"]

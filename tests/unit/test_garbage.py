@@ -30,11 +30,18 @@ class Counting(Machine):
         super().collect_garbage()
 
 
-def test_a_real_run_collects_garbage_after_a_commit_when_some_seconds_have_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_run_collects_garbage_after_a_commit_when_some_seconds_have_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     surroundings = Counting()
     monkeypatch.setattr(engine, "_COLLECT_GARBAGE_EVERY_S", -1.0)
     graph = word_count.make_topology(tmp_path / "words.db")
-    committed = local_engine.run_to_idle(graph, memory.MemoryStateStore(memory.MemoryServer()), surroundings) - 1
+    committed = (
+        local_engine.run_to_idle(
+            graph, memory.MemoryStateStore(memory.MemoryServer()), surroundings
+        )
+        - 1
+    )
     assert surroundings.collections == committed > 0
 
 

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.topologies.recording import NotingBasicBolt, NotingBolt, NotingCommitter, RowsSpout, builder
+from tests.topologies.recording import (
+    NotingBasicBolt,
+    NotingBolt,
+    NotingCommitter,
+    RowsSpout,
+    builder,
+)
 from txtopo import Fields, StreamSpec, TransactionalTopologyBuilder
 from txtopo.topology import pickling
 from txtopo.topology.graph import Subscription, TopologyGraph
@@ -16,10 +22,16 @@ from txtopo.topology.grouping import Grouping
 
 def made() -> TransactionalTopologyBuilder:
     drafted = builder(parallelism=3)
-    drafted.set_bolt("late", NotingBasicBolt(), 2).fields_grouping("sum", Fields("value")).none_grouping("spout")
+    drafted.set_bolt("late", NotingBasicBolt(), 2).fields_grouping(
+        "sum", Fields("value")
+    ).none_grouping("spout")
     drafted.set_bolt("sum", NotingCommitter(), 4).global_grouping("split")
-    drafted.set_bolt("split", NotingBolt(), 5).shuffle_grouping("spout").add_configuration("batch", 10)
-    drafted.set_committer_bolt("other", NotingBolt()).local_or_shuffle_grouping("spout").all_grouping("split")
+    drafted.set_bolt("split", NotingBolt(), 5).shuffle_grouping("spout").add_configuration(
+        "batch", 10
+    )
+    drafted.set_committer_bolt("other", NotingBolt()).local_or_shuffle_grouping(
+        "spout"
+    ).all_grouping("split")
     return drafted
 
 
@@ -28,28 +40,43 @@ def graph() -> TopologyGraph:
     return made().build_topology()
 
 
-def test_components_are_in_topological_order_the_spout_first_ties_as_declared(graph: TopologyGraph) -> None:
+def test_components_are_in_topological_order_the_spout_first_ties_as_declared(
+    graph: TopologyGraph,
+) -> None:
     assert list(graph.components) == ["spout", "split", "sum", "late", "other"]
     assert graph.spout.id == "spout"
 
 
-def test_the_graph_has_the_listeners_of_each_stream_with_their_groupings(graph: TopologyGraph) -> None:
+def test_the_graph_has_the_listeners_of_each_stream_with_their_groupings(
+    graph: TopologyGraph,
+) -> None:
     assert graph.components["late"].inputs == (
         Subscription("sum", "default", Grouping("fields", Fields("value"))),
         Subscription("spout", "default", Grouping("none")),
     )
-    assert [(receiver.id, str(grouping)) for receiver, grouping in graph.receivers("spout", "default")] == [
-        ("split", "shuffle"), ("late", "none"), ("other", "local_or_shuffle"),
-    ]  # fmt: skip
+    assert [
+        (receiver.id, str(grouping)) for receiver, grouping in graph.receivers("spout", "default")
+    ] == [
+        ("split", "shuffle"),
+        ("late", "none"),
+        ("other", "local_or_shuffle"),
+    ]
     assert graph.receivers("late", "default") == []
 
 
 def test_the_graph_knows_kinds_tasks_and_committers(graph: TopologyGraph) -> None:
     assert graph.task_counts == {"spout": 3, "split": 5, "sum": 4, "late": 2, "other": 1}
     assert {id: component.kind for id, component in graph.components.items()} == {
-        "spout": "spout", "split": "batch", "sum": "batch", "late": "basic", "other": "batch",
-    }  # fmt: skip
-    assert [id for id, component in graph.components.items() if component.committer] == ["sum", "other"]
+        "spout": "spout",
+        "split": "batch",
+        "sum": "batch",
+        "late": "basic",
+        "other": "batch",
+    }
+    assert [id for id, component in graph.components.items() if component.committer] == [
+        "sum",
+        "other",
+    ]
     assert graph.spout.spout_kind == "partitioned"
     assert graph.components["split"].outputs == {"default": StreamSpec(Fields("tx", "value"))}
     assert graph.components["split"].type_name == "NotingBolt"
@@ -76,7 +103,9 @@ def test_a_graph_cannot_be_changed(graph: TopologyGraph, travelled: bool) -> Non
 def test_later_calls_of_the_builder_leave_a_built_graph_alone() -> None:
     drafted = builder()
     bolt = NotingBolt()
-    declarer = drafted.set_bolt("count", bolt).shuffle_grouping("spout").add_configuration("batch", [10])
+    declarer = (
+        drafted.set_bolt("count", bolt).shuffle_grouping("spout").add_configuration("batch", [10])
+    )
     graph = drafted.build_topology()
     declarer.add_configuration("batch", 20).add_configuration("more", 1)
     drafted.get_spout_declarer().add_configuration("more", 1)
@@ -92,7 +121,9 @@ def test_later_calls_of_the_builder_leave_a_built_graph_alone() -> None:
 def test_a_setting_is_copied_when_the_topology_is_built() -> None:
     drafted = builder()
     hosts = ["a"]
-    drafted.set_bolt("count", NotingBolt()).shuffle_grouping("spout").add_configuration("hosts", hosts)
+    drafted.set_bolt("count", NotingBolt()).shuffle_grouping("spout").add_configuration(
+        "hosts", hosts
+    )
     graph = drafted.build_topology()
     hosts.append("b")
     assert graph.components["count"].config["hosts"] == ["a"]
@@ -111,7 +142,9 @@ class ConfiguredSpout(RowsSpout):
 def test_configuration_by_the_declarer_wins_over_the_components_own() -> None:
     drafted = builder(ConfiguredSpout())
     drafted.get_spout_declarer().add_configuration("more", True)
-    drafted.set_bolt("count", ConfiguredBolt()).shuffle_grouping("spout").add_configuration("batch", 10)
+    drafted.set_bolt("count", ConfiguredBolt()).shuffle_grouping("spout").add_configuration(
+        "batch", 10
+    )
     graph = drafted.build_topology()
     assert dict(graph.components["count"].config) == {"batch": 10, "own": 2}
     assert dict(graph.spout.config) == {"from": "spout", "more": True}
@@ -154,4 +187,6 @@ def test_components_that_need_the_drivers_machine_are_listed_with_the_reason() -
     bolt = NotingBolt()
     bolt.store = LocalStore()  # type: ignore[attr-defined]
     drafted.set_bolt("count", bolt).shuffle_grouping("spout")
-    assert drafted.build_topology().local_only == (("count", "its file is on the driver's machine"),)
+    assert drafted.build_topology().local_only == (
+        ("count", "its file is on the driver's machine"),
+    )

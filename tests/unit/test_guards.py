@@ -25,12 +25,26 @@ def misfits(mutation: Mutation, tree: Path) -> list[str]:
         reasons.append(f"{mutation.file} would have a {error!r}")
     files = [test for test in mutation.tests if test.endswith(".py")]
     absent = [file for file in files if not (ROOT / file).is_file()]
-    return reasons + [f"there is no {file}" for file in absent] + ([] if files else ["it names no tests"])
+    return (
+        reasons
+        + [f"there is no {file}" for file in absent]
+        + ([] if files else ["it names no tests"])
+    )
 
 
-def test_a_mutation_changes_one_place_of_the_source_and_names_tests_that_are_there(tmp_path: Path) -> None:
-    unfold(Path(shutil.copytree(ROOT / "txtopo", tmp_path / "txtopo", ignore=shutil.ignore_patterns("__pycache__"))))
-    assert {mutation.name: reasons for mutation in MUTATIONS if (reasons := misfits(mutation, tmp_path))} == {}, "mend tests/mutants"
+def test_a_mutation_changes_one_place_of_the_source_and_names_tests_that_are_there(
+    tmp_path: Path,
+) -> None:
+    unfold(
+        Path(
+            shutil.copytree(
+                ROOT / "txtopo", tmp_path / "txtopo", ignore=shutil.ignore_patterns("__pycache__")
+            )
+        )
+    )
+    assert {
+        mutation.name: reasons for mutation in MUTATIONS if (reasons := misfits(mutation, tmp_path))
+    } == {}, "mend tests/mutants"
 
 
 BACKENDS = {"mariadb", "memory", "postgresql", "redis", "sqlite"}
@@ -39,10 +53,15 @@ BACKENDS = {"mariadb", "memory", "postgresql", "redis", "sqlite"}
 
 def searchable(*paths: Path) -> str:
     """All text of ``paths``, lower case, with an underscore for each run of other characters."""
-    return re.sub(r"[^a-z0-9]+", "_", " ".join(path.read_text(encoding="utf-8") for path in paths).lower())
+    return re.sub(
+        r"[^a-z0-9]+", "_", " ".join(path.read_text(encoding="utf-8") for path in paths).lower()
+    )
 
 
-CLAIMS = searchable(*sorted((ROOT / "txtopo/testing/contracts").glob("*.py")), *sorted((ROOT / "tests/wrong").glob("*.py")))
+CLAIMS = searchable(
+    *sorted((ROOT / "txtopo/testing/contracts").glob("*.py")),
+    *sorted((ROOT / "tests/wrong").glob("*.py")),
+)
 
 
 def unknown_words(mutation: Mutation) -> list[str]:
@@ -56,7 +75,9 @@ def unknown_words(mutation: Mutation) -> list[str]:
 
 
 def test_an_expression_that_selects_tests_names_tests_that_are_there() -> None:
-    assert {mutation.name: unknown_words(mutation) for mutation in MUTATIONS if unknown_words(mutation)} == {}
+    assert {
+        mutation.name: unknown_words(mutation) for mutation in MUTATIONS if unknown_words(mutation)
+    } == {}
 
 
 def test_every_guard_can_be_removed_and_no_two_mutations_have_one_name() -> None:
@@ -69,5 +90,12 @@ def test_the_guards_of_every_layer_are_among_them() -> None:
     named = {guard.name for guard in GUARDS}
     of_coordinators = {"lease", "epoch check", "generation check", "seal before apply"}
     of_stores = {"fence", "stamps", "take-back", "known stores", "one writer per key"}
-    of_spark = {"required settings", "job check", "local checkpoint", "chunk agreement", "held-state fence", "zombie wait"}
+    of_spark = {
+        "required settings",
+        "job check",
+        "local checkpoint",
+        "chunk agreement",
+        "held-state fence",
+        "zombie wait",
+    }
     assert of_coordinators | of_stores | of_spark <= named

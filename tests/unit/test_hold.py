@@ -25,7 +25,14 @@ from tests.topologies.recording import (
     rows,
     run_once,
 )
-from txtopo import Fields, HeldStateError, OutputFieldsDeclarer, TransactionAttempt, Tuple, UserCodeError
+from txtopo import (
+    Fields,
+    HeldStateError,
+    OutputFieldsDeclarer,
+    TransactionAttempt,
+    Tuple,
+    UserCodeError,
+)
 from txtopo.dataplane import hold, wire
 from txtopo.dataplane.job import Limits
 
@@ -34,9 +41,16 @@ pytestmark = pytest.mark.rule(12)
 
 def held_run(bolt: Any, cores: int = 2, limits: Limits | None = None) -> Ran:
     declared = builder(parallelism=2)
-    declared.set_committer_bolt("sum", bolt, 3).fields_grouping("spout", Fields("value")).add_configuration("own", "setting")
+    declared.set_committer_bolt("sum", bolt, 3).fields_grouping(
+        "spout", Fields("value")
+    ).add_configuration("own", "setting")
     declared.set_bolt("after", NotingBolt()).shuffle_grouping("sum")
-    return run_once(declared.build_topology(), {0: rows(*range(10)), 1: rows(*range(10, 20))}, cores=cores, limits=limits or ROOMY)
+    return run_once(
+        declared.build_topology(),
+        {0: rows(*range(10)), 1: rows(*range(10, 20))},
+        cores=cores,
+        limits=limits or ROOMY,
+    )
 
 
 @pytest.mark.rule(10)
@@ -44,15 +58,34 @@ def test_a_held_bolt_is_prepared_once_and_finishes_in_the_commit_phase_with_its_
     ran = held_run(NotingCommitter())
     assert ran.failure is None
     for task in range(3):
-        seen = [event.details[3] for event in ran.events if (event.component, event.task, event.hook) == ("sum", task, "execute")]
-        assert ran.of("sum", task) == [("processing", "prepare")] + [("processing", "execute")] * len(seen) + [("commit", "finish_batch")]
-        finished = [event.details for event in ran.events if (event.component, event.task, event.hook) == ("sum", task, "finish_batch")]
+        seen = [
+            event.details[3]
+            for event in ran.events
+            if (event.component, event.task, event.hook) == ("sum", task, "execute")
+        ]
+        assert ran.of("sum", task) == [("processing", "prepare")] + [
+            ("processing", "execute")
+        ] * len(seen) + [("commit", "finish_batch")]
+        finished = [
+            event.details
+            for event in ran.events
+            if (event.component, event.task, event.hook) == ("sum", task, "finish_batch")
+        ]
         assert finished == [tuple(seen)]
 
 
 def _look(bolt: Any) -> None:
     same = bolt.kept_context is bolt.context
-    note(bolt.context, "look", bolt.context.phase, bolt.context.task_index, bolt.context.num_tasks, bolt.conf["own"], bolt.attempt, same)
+    note(
+        bolt.context,
+        "look",
+        bolt.context.phase,
+        bolt.context.task_index,
+        bolt.context.num_tasks,
+        bolt.conf["own"],
+        bolt.attempt,
+        same,
+    )
     bolt.bound_emit([bolt.attempt, "from the commit"])
 
 
@@ -65,7 +98,10 @@ def test_collector_context_and_conf_are_those_of_the_commit_phase() -> None:
     ran = held_run(NotingCommitter(on_prepare=_keep_more, on_finish=_look))
     assert ran.failure is None, ran.failure
     looks = [event for event in ran.events if event.hook == "look"]
-    expected = [("commit", "commit", task, 3, "setting", TransactionAttempt(1, 0), True) for task in range(3)]
+    expected = [
+        ("commit", "commit", task, 3, "setting", TransactionAttempt(1, 0), True)
+        for task in range(3)
+    ]
     assert sorted((event.phase, *event.details) for event in looks) == expected
     assert ran.executed("after") == ["from the commit"] * 3
 
@@ -115,16 +151,26 @@ def _keep(name: str, make: Callable[[], Any]) -> Callable[[Any], None]:
 
 @pytest.mark.parametrize(
     ("make", "type_name"),
-    [(threading.Lock, "lock"), (lambda: {"deep": [threading.Lock()]}, "lock"), (lambda: (i for i in range(3)), "generator")],
+    [
+        (threading.Lock, "lock"),
+        (lambda: {"deep": [threading.Lock()]}, "lock"),
+        (lambda: (i for i in range(3)), "generator"),
+    ],
     ids=["lock", "deep inside", "generator"],
 )
-def test_an_attribute_that_cannot_be_pickled_is_an_error_that_names_component_attribute_and_cure(make: Callable[[], Any], type_name: str) -> None:
+def test_an_attribute_that_cannot_be_pickled_is_an_error_that_names_component_attribute_and_cure(
+    make: Callable[[], Any], type_name: str
+) -> None:
     ran = held_run(NotingCommitter(on_prepare=_keep("culprit", make)))
     assert ran.failed_in == "processing"
     assert ran.failure is not None
     error = ran.failure.to_error()
     assert isinstance(error, HeldStateError)
-    assert (error.component, error.phase, error.hook) == ("sum", "processing", "holding the bolt between the phases")
+    assert (error.component, error.phase, error.hook) == (
+        "sum",
+        "processing",
+        "holding the bolt between the phases",
+    )
     assert "its attribute 'culprit' cannot be pickled (TypeError: cannot pickle '" in error.error
     assert type_name in error.error
     assert "context.resource(name, factory)" in error.error
@@ -155,11 +201,18 @@ def _use_resource(bolt: Any) -> None:
 
 def test_a_resource_outlives_the_phases_and_the_attempts() -> None:
     declared = builder()
-    declared.set_bolt("sum", NotingCommitter(on_prepare=_use_resource, on_finish=_use_resource)).shuffle_grouping("spout")
+    declared.set_bolt(
+        "sum", NotingCommitter(on_prepare=_use_resource, on_finish=_use_resource)
+    ).shuffle_grouping("spout")
     with InProcessTopology(declared.build_topology()) as topology:
         first = topology.run(planned({0: rows("a")}))
         second = topology.run(planned({0: rows("a")}), TransactionAttempt(1, 1))
-    resources = [event.details[0] for ran in (first, second) for event in ran.events if event.hook == "resource"]
+    resources = [
+        event.details[0]
+        for ran in (first, second)
+        for event in ran.events
+        if event.hook == "resource"
+    ]
     assert len(resources) == 4
     assert len({id(resource) for resource in resources}) == 1
 
@@ -190,7 +243,10 @@ def test_a_resource_a_failing_task_had_asked_for_is_closed_and_made_again() -> N
         first = topology.run(planned({0: rows("a")}))
         second = topology.run(planned({0: rows("a")}), TransactionAttempt(1, 1))
     assert (first.failed_in, second.failure, Closing.closed) == ("commit", None, 1)
-    (one,), (other,) = ([event.details[0] for event in ran.events if event.hook == "resource"] for ran in (first, second))
+    (one,), (other,) = (
+        [event.details[0] for event in ran.events if event.hook == "resource"]
+        for ran in (first, second)
+    )
     assert one is not other
 
 
@@ -202,7 +258,10 @@ def test_a_large_held_bolt_travels_in_pieces(blob_bytes_max: int) -> None:
     def finish(bolt: Any) -> None:
         note(bolt.context, "ballast", bolt.ballast == bytes(range(256)) * 50)
 
-    ran = held_run(NotingCommitter(execute, finish), limits=Limits(blob_bytes_max=blob_bytes_max, spill_bytes=0, inline_bytes_max=1 << 30))
+    ran = held_run(
+        NotingCommitter(execute, finish),
+        limits=Limits(blob_bytes_max=blob_bytes_max, spill_bytes=0, inline_bytes_max=1 << 30),
+    )
     assert ran.failure is None, ran.failure
     assert [event.details for event in ran.events if event.hook == "ballast"] == [(True,)] * 3
     pieces = [frame for frame in ran.frames["processing"] if frame.kind == "held"]
@@ -213,7 +272,9 @@ def test_a_large_held_bolt_travels_in_pieces(blob_bytes_max: int) -> None:
 @pytest.mark.rule(15)
 def test_a_basic_bolt_downstream_of_a_committer_is_held_and_cleaned_up_in_the_commit() -> None:
     declared = builder()
-    declared.set_bolt("sum", NotingCommitter(on_finish=lambda bolt: bolt.emit("total"))).shuffle_grouping("spout")
+    declared.set_bolt(
+        "sum", NotingCommitter(on_finish=lambda bolt: bolt.emit("total"))
+    ).shuffle_grouping("spout")
     declared.set_bolt("basic", NotingBasicBolt(), 2).shuffle_grouping("sum").all_grouping("spout")
     ran = run_once(declared.build_topology(), {0: rows("a")})
     assert ran.failure is None, ran.failure
@@ -221,7 +282,11 @@ def test_a_basic_bolt_downstream_of_a_committer_is_held_and_cleaned_up_in_the_co
         hooks = ran.of("basic", task)
         assert hooks[:2] == [("processing", "prepare"), ("processing", "execute")]
         assert hooks[-1] == ("commit", "cleanup")
-        assert [hook for _, hook in hooks].count("cleanup") == [hook for _, hook in hooks].count("prepare") == 1
+        assert (
+            [hook for _, hook in hooks].count("cleanup")
+            == [hook for _, hook in hooks].count("prepare")
+            == 1
+        )
     assert sorted(ran.executed("basic")) == ["a", "a", "total"]
 
 
@@ -234,7 +299,9 @@ def test_every_attempt_and_task_gets_a_fresh_copy_of_the_template() -> None:
     with InProcessTopology(declared.build_topology(), cores=1) as topology:
         for n in range(3):
             ran = topology.run(planned({0: rows("a")}), TransactionAttempt(1, n))
-            assert [event.details for event in ran.events if event.hook == "finish_batch"] == [("given", ("a",))] * 2
+            assert [event.details for event in ran.events if event.hook == "finish_batch"] == [
+                ("given", ("a",))
+            ] * 2
     assert template.seen == ["given"]
 
 
@@ -272,7 +339,10 @@ def test_a_bolt_that_cannot_be_restored_fails_the_commit_as_data() -> None:
     ran = held_run(Unrestorable())
     assert ran.failed_in == "commit"
     assert ran.failure is not None
-    assert (ran.failure.hook, ran.failure.error) == ("restoring the held bolt", "RuntimeError: cannot be restored")
+    assert (ran.failure.hook, ran.failure.error) == (
+        "restoring the held bolt",
+        "RuntimeError: cannot be restored",
+    )
     assert type(ran.failure.to_error()) is UserCodeError
 
 
@@ -286,7 +356,10 @@ def test_a_reference_to_the_task_means_nothing_outside_a_held_bolt() -> None:
 
 
 def test_an_object_that_is_no_bolt_is_reported_without_an_attribute() -> None:
-    with pytest.raises(hold.CannotHoldError, match=r"the bolt is held until its commit, but it cannot be pickled \(TypeError"):
+    with pytest.raises(
+        hold.CannotHoldError,
+        match=r"the bolt is held until its commit, but it cannot be pickled \(TypeError",
+    ):
         hold.dump_held(threading.Lock(), "run", wire.PieceWriter(100, list[bytes]().append))
 
 
@@ -298,7 +371,9 @@ def test_a_held_bolt_of_which_every_task_gets_nothing_still_finishes() -> None:
     declared = builder()
     declared.set_bolt("sum", Silent(), 3).shuffle_grouping("spout")
     ran = run_once(declared.build_topology(), {})
-    assert [ran.of("sum", task) for task in range(3)] == [[("processing", "prepare"), ("commit", "finish_batch")]] * 3
+    assert [ran.of("sum", task) for task in range(3)] == [
+        [("processing", "prepare"), ("commit", "finish_batch")]
+    ] * 3
 
 
 class LeavesTheLockOut(NotingCommitter):
@@ -319,4 +394,6 @@ def test_an_attribute_that_getstate_leaves_out_is_not_blamed() -> None:
 def test_the_error_begins_with_the_fact_and_not_with_a_class_of_ours() -> None:
     failure = held_run(NotingCommitter(on_prepare=_keep("culprit", threading.Lock))).failure
     assert failure is not None
-    assert str(failure.to_error()).startswith("the bolt is held until its commit, but its attribute 'culprit'")
+    assert str(failure.to_error()).startswith(
+        "the bolt is held until its commit, but its attribute 'culprit'"
+    )

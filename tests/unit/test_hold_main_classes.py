@@ -87,14 +87,23 @@ print(sum(int(path.read_text()) for path in pathlib.Path(sys.argv[1]).glob("sum-
 
 
 @pytest.mark.rule(12)
-def test_a_topology_of_classes_of_the_program_runs_in_a_process_that_cannot_import_them(tmp_path: Path) -> None:
+def test_a_topology_of_classes_of_the_program_runs_in_a_process_that_cannot_import_them(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "driver.py").write_text(DRIVER)
     (tmp_path / "worker.py").write_text(WORKER)
     environment = {"PYTHONPATH": str(ROOT)}
     outputs = [
-        subprocess.run([sys.executable, str(tmp_path / name), str(tmp_path)], env=environment, capture_output=True, text=True)
+        subprocess.run(
+            [sys.executable, str(tmp_path / name), str(tmp_path)],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
         for name in ("driver.py", "worker.py")
     ]
-    assert [output.returncode for output in outputs] == [0, 0], "\n".join(output.stderr for output in outputs)
+    assert [output.returncode for output in outputs] == [0, 0], "\n".join(
+        output.stderr for output in outputs
+    )
     assert outputs[0].stdout.strip() == "['Colour', 'Emitter', 'Move', 'Point', 'Spout', 'Sum']"
     assert int(outputs[1].stdout) == sum(range(500)) + 1000 + 501

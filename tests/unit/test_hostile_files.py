@@ -20,10 +20,24 @@ from tests.topologies.columns import NotingArrowBolt
 from tests.topologies.planned_spouts import Drive
 from tests.topologies.recording import NotingBolt, builder, note, run_once
 from txtopo import Fields, Tuple
-from txtopo.connectors.files import CsvTransactionalSpout, FileTransactionalSpout, JsonLinesTransactionalSpout, LinesTransactionalSpout, blocks
+from txtopo.connectors.files import (
+    CsvTransactionalSpout,
+    FileTransactionalSpout,
+    JsonLinesTransactionalSpout,
+    LinesTransactionalSpout,
+    blocks,
+)
 from txtopo.errors import ConfigError, InputError
 
-SCHEMA = pa.schema([("w", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("l", pa.list_(pa.int64())), ("o", pa.struct([("a", pa.int64())]))])
+SCHEMA = pa.schema(
+    [
+        ("w", pa.string()),
+        ("n", pa.int64()),
+        ("x", pa.float64()),
+        ("l", pa.list_(pa.int64())),
+        ("o", pa.struct([("a", pa.int64())])),
+    ]
+)
 FIELDS = tuple(SCHEMA.names)
 LF = b"\n"
 CUTS = (1, 2, 13, 40, 1 << 20)
@@ -75,7 +89,7 @@ JSON_ACCEPTED: dict[str, bytes] = {
     "nested": b'{"l":[1,2],"o":{"a":1}}\n{"l":[],"o":{"a":null}}\n',
     "deep, as far as it goes": b'{"q":' + b"[" * 150 + b"]" * 150 + b"}\n",
     "long lines": b'{"w":"' + b"a" * 5000 + b'"}\n{"q":[' + b"{}," * 500 + b'{}],"n":1}\n',
-}  # fmt: skip
+}
 
 JSON_REFUSED: dict[str, bytes] = {
     "null at the beginning": b'null\n{"n":1}\n',
@@ -123,7 +137,7 @@ JSON_REFUSED: dict[str, bytes] = {
     "a comment": b'{"n":1}//\n',
     "deeper than a parser goes": b'{"n":1}\n{"q":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
     "more digits than Python takes": b'{"n":1}\n{"q":' + b"1" * 5000 + b"}\n",
-}  # fmt: skip
+}
 
 COLUMNS_REFUSE: dict[str, bytes] = {
     "an integer beyond 64 bits": b'{"n":1}\n{"n":9223372036854775808}\n',
@@ -134,7 +148,7 @@ COLUMNS_REFUSE: dict[str, bytes] = {
     "a number for a text": b'{"w":1}\n',
     "a truth value for a number": b'{"x":true}\n',
     "a truth value in a list": b'{"l":[1,true]}\n',
-}  # fmt: skip
+}
 
 
 def json_answers(tmp_path: Path, content: bytes) -> tuple[Answer, Answer]:
@@ -148,7 +162,9 @@ def json_answers(tmp_path: Path, content: bytes) -> tuple[Answer, Answer]:
         taken = {"fields": ("w",), "errors": "strict"}
     of_tuples = [FileTransactionalSpout(path, size, format="json", **taken) for size in CUTS]
     of_columns = [JsonLinesTransactionalSpout(path, SCHEMA, size) for size in CUTS]
-    return cut([answer(spout, path) for spout in of_tuples]), cut([answer(spout, path) for spout in of_columns])
+    return cut([answer(spout, path) for spout in of_tuples]), cut(
+        [answer(spout, path) for spout in of_columns]
+    )
 
 
 @pytest.mark.rule(38)
@@ -157,12 +173,16 @@ def test_json_lines_are_the_same_in_tuples_and_in_columns(tmp_path: Path, conten
     of_tuples, of_columns = json_answers(tmp_path, content)
     assert isinstance(of_tuples, list), of_tuples
     assert of_columns == of_tuples
-    assert len(of_columns) == sum(bool(line.strip(b" \t\r\xef\xbb\xbf")) for line in content.split(b"\n"))
+    assert len(of_columns) == sum(
+        bool(line.strip(b" \t\r\xef\xbb\xbf")) for line in content.split(b"\n")
+    )
 
 
 @pytest.mark.rule(38)
 @pytest.mark.parametrize("content", JSON_REFUSED.values(), ids=JSON_REFUSED)
-def test_a_line_that_is_no_json_is_refused_by_its_byte_in_tuples_and_in_columns(tmp_path: Path, content: bytes) -> None:
+def test_a_line_that_is_no_json_is_refused_by_its_byte_in_tuples_and_in_columns(
+    tmp_path: Path, content: bytes
+) -> None:
     of_tuples, of_columns = json_answers(tmp_path, content)
     assert isinstance(of_tuples, tuple), of_tuples
     assert of_columns == of_tuples
@@ -170,15 +190,21 @@ def test_a_line_that_is_no_json_is_refused_by_its_byte_in_tuples_and_in_columns(
 
 @pytest.mark.rule(38)
 @pytest.mark.parametrize("content", COLUMNS_REFUSE.values(), ids=COLUMNS_REFUSE)
-def test_a_value_that_its_column_would_change_is_refused_by_its_byte(tmp_path: Path, content: bytes) -> None:
+def test_a_value_that_its_column_would_change_is_refused_by_its_byte(
+    tmp_path: Path, content: bytes
+) -> None:
     of_tuples, of_columns = json_answers(tmp_path, content)
     assert isinstance(of_tuples, list), of_tuples
     assert of_columns == (str(tmp_path / "a.json"), content.rstrip().rfind(b"\n") + 1)
 
 
 @pytest.mark.rule(38)
-@pytest.mark.parametrize("line", [b'{"x":1.5,"q":1.7976931348623159e308}', b'{"x":1.5,"o":{"a":1,"b":2,"b":3}}'])
-def test_a_large_number_makes_no_difference_to_other_lines_of_its_block(tmp_path: Path, line: bytes) -> None:
+@pytest.mark.parametrize(
+    "line", [b'{"x":1.5,"q":1.7976931348623159e308}', b'{"x":1.5,"o":{"a":1,"b":2,"b":3}}']
+)
+def test_a_large_number_makes_no_difference_to_other_lines_of_its_block(
+    tmp_path: Path, line: bytes
+) -> None:
     """In fields beyond its columns, a line may hold values that tuples refuse; for any cut of
     batches."""
     _, alone = json_answers(tmp_path, line + LF)
@@ -202,7 +228,10 @@ def got_by(bolt: Any, hook: str, spout: Any) -> list[tuple[Any, ...]] | str:
     got: list[tuple[Any, ...]] = []
     graph = topology.build_topology()
     for plan in plans_of(spout):
-        ran = run_once(graph, {partition: metadata for partition, metadata in plan.items() if metadata is not None})
+        ran = run_once(
+            graph,
+            {partition: metadata for partition, metadata in plan.items() if metadata is not None},
+        )
         if ran.failure is not None:
             named = re.match(r".*: (?:the line at )byte \d+ ", str(ran.failure.to_error()))
             assert named is not None, ran.failure
@@ -213,7 +242,11 @@ def got_by(bolt: Any, hook: str, spout: Any) -> list[tuple[Any, ...]] | str:
     return got
 
 
-TEXT = {name: content for name, content in {**JSON_ACCEPTED, **JSON_REFUSED}.items() if not name.startswith(("bytes", "surrogates", "UTF"))}
+TEXT = {
+    name: content
+    for name, content in {**JSON_ACCEPTED, **JSON_REFUSED}.items()
+    if not name.startswith(("bytes", "surrogates", "UTF"))
+}
 
 
 class TakingTuples(NotingBolt):
@@ -227,30 +260,64 @@ class TakingTuples(NotingBolt):
 @pytest.mark.rule(16, 38)
 @pytest.mark.parametrize("size", CUTS[2:])
 @pytest.mark.parametrize("content", TEXT.values(), ids=TEXT)
-def test_a_bolt_gets_the_same_of_tuples_and_of_columns(tmp_path: Path, content: bytes, size: int) -> None:
+def test_a_bolt_gets_the_same_of_tuples_and_of_columns(
+    tmp_path: Path, content: bytes, size: int
+) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(content)
-    of_tuples = got_by(TakingTuples(), "execute", FileTransactionalSpout(path, size, fields=FIELDS, format="json", errors="replace"))
-    of_columns = got_by(NotingArrowBolt(), "execute_batch", JsonLinesTransactionalSpout(path, SCHEMA, size))
+    of_tuples = got_by(
+        TakingTuples(),
+        "execute",
+        FileTransactionalSpout(path, size, fields=FIELDS, format="json", errors="replace"),
+    )
+    of_columns = got_by(
+        NotingArrowBolt(), "execute_batch", JsonLinesTransactionalSpout(path, SCHEMA, size)
+    )
     assert of_columns == of_tuples
 
 
 TIMES = [
-    (pa.timestamp("us"), b'{"t":"2026-01-01T00:00:00"}\n{"t":"2026-01-01 00:00:00+02:00"}\n', "expected no zone offset"),
-    (pa.timestamp("us", "UTC"), b'{"t":"2026-01-01T00:00:00Z"}\n{"t":"2026-01-01T00:00:00"}\n', "expected a zone offset"),
-    (pa.list_(pa.timestamp("us")), b'{"t":["2026-01-01T00:00:00"]}\n{"t":["2026-01-01T00:00:00Z"]}\n', "expected no zone offset"),
-    (pa.timestamp("us"), b'{"t":"2026-01-01T00:00:00"}\n{"t":"2026-01-01T00:00:00.1234567"}\n', "Failed to parse string"),
-    (pa.float32(), b'{"t":1.5}\n{"t":1e300}\n', "has 1e+300 in field 't', which is no number of the type float"),
+    (
+        pa.timestamp("us"),
+        b'{"t":"2026-01-01T00:00:00"}\n{"t":"2026-01-01 00:00:00+02:00"}\n',
+        "expected no zone offset",
+    ),
+    (
+        pa.timestamp("us", "UTC"),
+        b'{"t":"2026-01-01T00:00:00Z"}\n{"t":"2026-01-01T00:00:00"}\n',
+        "expected a zone offset",
+    ),
+    (
+        pa.list_(pa.timestamp("us")),
+        b'{"t":["2026-01-01T00:00:00"]}\n{"t":["2026-01-01T00:00:00Z"]}\n',
+        "expected no zone offset",
+    ),
+    (
+        pa.timestamp("us"),
+        b'{"t":"2026-01-01T00:00:00"}\n{"t":"2026-01-01T00:00:00.1234567"}\n',
+        "Failed to parse string",
+    ),
+    (
+        pa.float32(),
+        b'{"t":1.5}\n{"t":1e300}\n',
+        "has 1e+300 in field 't', which is no number of the type float",
+    ),
     (pa.list_(pa.float32()), b'{"t":[1.5]}\n{"t":[16777217]}\n', "has 16777217 in field 't'"),
-    (pa.struct([("a", pa.float64())]), b'{"t":{"a":1}}\n{"t":{"a":9007199254740993}}\n', "has 9007199254740993 in field 't'"),
+    (
+        pa.struct([("a", pa.float64())]),
+        b'{"t":{"a":1}}\n{"t":{"a":9007199254740993}}\n',
+        "has 9007199254740993 in field 't'",
+    ),
     (pa.decimal128(5, 2), b'{"t":1.25}\n{"t":1.255}\n', "requires scale 3"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.rule(38)
 @pytest.mark.parametrize(("type", "content", "said"), TIMES)
 @pytest.mark.parametrize("size", CUTS)
-def test_a_value_that_its_declared_type_would_change_is_refused(tmp_path: Path, type: pa.DataType, content: bytes, said: str, size: int) -> None:
+def test_a_value_that_its_declared_type_would_change_is_refused(
+    tmp_path: Path, type: pa.DataType, content: bytes, said: str, size: int
+) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(content)
     with pytest.raises(InputError) as raised:
@@ -285,7 +352,7 @@ CSV_ACCEPTED: dict[str, bytes] = {
     "not only ASCII": "a,b\ncafé,\u2028\n".encode(),
     "a signature within": b"a,b\n1,2\n\xef\xbb\xbf3,4\n\xef\xbb\xbf5,6\n",
     "quotes behind a signature": b'a,b\n1,2\n\xef\xbb\xbf"3,"4"\n\xef\xbb\xbf"5,"6"\n',
-}  # fmt: skip
+}
 
 CSV_REFUSED: dict[str, tuple[bytes, int]] = {
     "CR alone ends lines": (b"a,b\r1,2\r3,4\r", 0),
@@ -315,18 +382,26 @@ CSV_REFUSED: dict[str, tuple[bytes, int]] = {
     "bytes that are no text": (b"a,b\n1,2\n\xff,4\n", 8),
     "bytes that are no text in the header": (b"a,b,\xff\n1,2,3\n", 0),
     "UTF-16": ("a,b\n1,2\n".encode("utf-16"), 0),
-}  # fmt: skip
+}
 
 
-def csv_answer(tmp_path: Path, content: bytes, schema: pa.Schema = TEXTS, **arguments: Any) -> Answer:
+def csv_answer(
+    tmp_path: Path, content: bytes, schema: pa.Schema = TEXTS, **arguments: Any
+) -> Answer:
     path = tmp_path / "a.csv"
     path.write_bytes(content)
-    return cut([answer(CsvTransactionalSpout(path, schema, size, **arguments), path) for size in CUTS])
+    return cut(
+        [answer(CsvTransactionalSpout(path, schema, size, **arguments), path) for size in CUTS]
+    )
 
 
 def by_line(tmp_path: Path, names: list[str] | None = None) -> list[tuple[Any, ...]]:
     """The result of Python's own reader for each line that the spout of tuples emits."""
-    lines = [row[0] for batch in Drive(FileTransactionalSpout(tmp_path / "a.csv")).run() for row in batch[0]]
+    lines = [
+        row[0]
+        for batch in Drive(FileTransactionalSpout(tmp_path / "a.csv")).run()
+        for row in batch[0]
+    ]
     rows = [next(csv.reader([line])) for line in lines if line]
     header = names or rows.pop(0)
     return [tuple(row[header.index(name)] for name in TEXTS.names) for row in rows]
@@ -343,15 +418,23 @@ def test_csv_files_are_the_same_line_by_line_and_in_columns(tmp_path: Path, cont
 
 @pytest.mark.rule(38)
 @pytest.mark.parametrize(("content", "at"), CSV_REFUSED.values(), ids=CSV_REFUSED)
-def test_a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first(tmp_path: Path, content: bytes, at: int) -> None:
+def test_a_csv_file_with_other_records_than_lines_is_refused_by_the_byte_of_the_first(
+    tmp_path: Path, content: bytes, at: int
+) -> None:
     assert csv_answer(tmp_path, content) == (str(tmp_path / "a.csv"), at)
 
 
 @pytest.mark.rule(38)
 @pytest.mark.parametrize("type", [pa.float32(), pa.float64()])
-def test_a_csv_number_beyond_its_column_is_refused_and_infinity_is_not(tmp_path: Path, type: pa.DataType) -> None:
+def test_a_csv_number_beyond_its_column_is_refused_and_infinity_is_not(
+    tmp_path: Path, type: pa.DataType
+) -> None:
     schema = pa.schema([("a", type)])
-    assert csv_answer(tmp_path, b"a\n-inf\n1.5\nInfinity\n", schema) == [(-math.inf,), (1.5,), (math.inf,)]
+    assert csv_answer(tmp_path, b"a\n-inf\n1.5\nInfinity\n", schema) == [
+        (-math.inf,),
+        (1.5,),
+        (math.inf,),
+    ]
     assert csv_answer(tmp_path, b"a\ninf\n\n-1e400\n", schema) == (str(tmp_path / "a.csv"), 7)
 
 
@@ -371,19 +454,31 @@ def test_a_csv_number_beyond_its_column_is_refused_and_infinity_is_not(tmp_path:
         (pa.time32("s"), b"23:59:59", b"24:00:00"),
     ],
 )
-def test_a_csv_number_that_its_column_would_change_is_refused(tmp_path: Path, type: pa.DataType, kept: bytes, changed: bytes) -> None:
+def test_a_csv_number_that_its_column_would_change_is_refused(
+    tmp_path: Path, type: pa.DataType, kept: bytes, changed: bytes
+) -> None:
     schema = pa.schema([("a", type), ("b", pa.string())])
     rows: Any = csv_answer(tmp_path, b"a,b\n%b,0x1\n,\n" % kept, schema)
     assert [row[1:] for row in rows] == [("0x1",), ("",)]
     assert rows[1][0] is None
-    assert csv_answer(tmp_path, b"a,b\n%b,0x1\n,\n%b,\n" % (kept, changed), schema) == (str(tmp_path / "a.csv"), 11 + len(kept))
+    assert csv_answer(tmp_path, b"a,b\n%b,0x1\n,\n%b,\n" % (kept, changed), schema) == (
+        str(tmp_path / "a.csv"),
+        11 + len(kept),
+    )
 
 
 @pytest.mark.rule(38)
 def test_a_csv_type_is_the_declared_one_for_values_of_any_look(tmp_path: Path) -> None:
     content = b"a,b\n7,1\n007,2\n2026-01-01,3\n"
-    assert csv_answer(tmp_path, content, pa.schema([("a", pa.string()), ("b", pa.int64())])) == [("7", 1), ("007", 2), ("2026-01-01", 3)]
-    assert csv_answer(tmp_path, content, pa.schema([("a", pa.int64())])) == (str(tmp_path / "a.csv"), 14)
+    assert csv_answer(tmp_path, content, pa.schema([("a", pa.string()), ("b", pa.int64())])) == [
+        ("7", 1),
+        ("007", 2),
+        ("2026-01-01", 3),
+    ]
+    assert csv_answer(tmp_path, content, pa.schema([("a", pa.int64())])) == (
+        str(tmp_path / "a.csv"),
+        14,
+    )
 
 
 @pytest.mark.rule(38)
@@ -396,22 +491,41 @@ def test_a_block_is_cut_like_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.rule(38)
-def test_bytes_that_are_no_text_are_replaced_and_the_end_of_their_line_is_not(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_replaced_and_the_end_of_their_line_is_not(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"a\r\n\x810\n\x810\r\n\n\x81")
-    answers = [answer(FileTransactionalSpout(path, size, encoding="gb18030", errors="replace"), path) for size in CUTS]
+    answers = [
+        answer(FileTransactionalSpout(path, size, encoding="gb18030", errors="replace"), path)
+        for size in CUTS
+    ]
     assert cut(answers) == [("a",), ("\ufffd",), ("\ufffd",), ("",), ("\ufffd",)]
 
 
 @pytest.mark.rule(38)
-@pytest.mark.parametrize("content", [*CSV_ACCEPTED.values(), b"a\xff\r\n\r\n\xc3\n\xff\xfe,\n\xe2\x82", b"\xef\xbb\xbf\xff\n\xff\r"])
-def test_lines_of_text_are_the_same_in_tuples_and_in_columns(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        *CSV_ACCEPTED.values(),
+        b"a\xff\r\n\r\n\xc3\n\xff\xfe,\n\xe2\x82",
+        b"\xef\xbb\xbf\xff\n\xff\r",
+    ],
+)
+def test_lines_of_text_are_the_same_in_tuples_and_in_columns(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / "a"
     path.write_bytes(content)
     several: list[dict[str, Any]] = [{}, {"errors": "replace"}, {"encoding": "latin-1"}]
     for arguments in several:
-        of_tuples = cut([answer(FileTransactionalSpout(path, size, **arguments), path) for size in CUTS])
-        assert cut([answer(LinesTransactionalSpout(path, size, **arguments), path) for size in CUTS]) == of_tuples
+        of_tuples = cut(
+            [answer(FileTransactionalSpout(path, size, **arguments), path) for size in CUTS]
+        )
+        assert (
+            cut([answer(LinesTransactionalSpout(path, size, **arguments), path) for size in CUTS])
+            == of_tuples
+        )
     with pytest.raises(ConfigError, match="format is 'json'; it is one of 'lines'"):
         LinesTransactionalSpout(path, format="json")
 
@@ -419,9 +533,15 @@ def test_lines_of_text_are_the_same_in_tuples_and_in_columns(tmp_path: Path, con
 @pytest.mark.rule(38)
 def test_bytes_of_a_csv_record_that_are_no_text_are_replaced(tmp_path: Path) -> None:
     content = b'b,a\n\xff,"\xc3"\n\xc3\r\n1,\xe2\x82\n'
-    assert csv_answer(tmp_path, content, errors="replace") == (str(tmp_path / "a.csv"), 10), "a value is missing at this byte"
+    assert csv_answer(tmp_path, content, errors="replace") == (str(tmp_path / "a.csv"), 10), (
+        "a value is missing at this byte"
+    )
     content = content.replace(b"\xc3\r", b"2,\xc3\r")
-    assert csv_answer(tmp_path, content, errors="replace") == [("\ufffd", "\ufffd"), ("2", "\ufffd"), ("1", "\ufffd")]
+    assert csv_answer(tmp_path, content, errors="replace") == [
+        ("\ufffd", "\ufffd"),
+        ("2", "\ufffd"),
+        ("1", "\ufffd"),
+    ]
     with pytest.raises(ConfigError, match="errors is 'ignore'; it is one of 'strict', 'replace'"):
         csv_answer(tmp_path, content, errors="ignore")
 
@@ -432,6 +552,9 @@ def test_a_signature_is_no_part_of_the_first_line(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n")
     for size in CUTS:
         assert answer(FileTransactionalSpout(path, size), path) == [("a",), ("\ufeffb",)]
-        assert answer(FileTransactionalSpout(path, size, encoding="utf-8-sig"), path) == [("a",), ("\ufeffb",)]
+        assert answer(FileTransactionalSpout(path, size, encoding="utf-8-sig"), path) == [
+            ("a",),
+            ("\ufeffb",),
+        ]
     path.write_bytes(b"\xef\xbb\xbf")
     assert answer(FileTransactionalSpout(path), path) == []

@@ -25,7 +25,9 @@ ORDER = {"spout": 0, "a": 1, "b": 2}
 class Task:
     """A task with notes of all executed tuples."""
 
-    def __init__(self, arrived: dict[LaneKey, list[Runs]], live: set[LaneKey], spill_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self, arrived: dict[LaneKey, list[Runs]], live: set[LaneKey], spill_bytes: int = 1 << 20
+    ) -> None:
         self.buffer = SpillBuffer(spill_bytes)
         self.executed: list[str] = []
         self.sources: dict[tuple[LaneKey, str], TupleSource] = {}
@@ -35,10 +37,14 @@ class Task:
         self.inbox = Inbox(handles, live, ORDER, self.buffer, self.source, self, "run")
 
     def source(self, key: LaneKey, stream: str) -> TupleSource:
-        return self.sources.setdefault((key, stream), TupleSource(key[0], key[1], stream, Fields("value")))
+        return self.sources.setdefault(
+            (key, stream), TupleSource(key[0], key[1], stream, Fields("value"))
+        )
 
     def execute_all(self, rows: Iterable[Row], source: TupleSource) -> None:
-        self.executed.extend(f"{source.component}{source.task}.{source.stream}.{row[0]}" for row in rows)
+        self.executed.extend(
+            f"{source.component}{source.task}.{source.stream}.{row[0]}" for row in rows
+        )
 
     def execute_columns(self, batch: object, source: TupleSource) -> None:
         raise AssertionError("nobody here emits columns")
@@ -53,10 +59,19 @@ def _bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tuples_of_a_shuffle_are_executed_lane_by_lane() -> None:
-    task = Task({("b", 0): [[("s", [(1,)])]], ("a", 10): [[("s", [(1,)])]], ("a", 9): [[("s", [(1,)]), ("t", [(2,)])], [("s", [(3,)])]]}, set())
+    task = Task(
+        {
+            ("b", 0): [[("s", [(1,)])]],
+            ("a", 10): [[("s", [(1,)])]],
+            ("a", 9): [[("s", [(1,)]), ("t", [(2,)])], [("s", [(3,)])]],
+        },
+        set(),
+    )
     assert not task.inbox.complete
     task.inbox.advance()
-    assert task.executed == ["a9.s.1", "a9.t.2", "a9.s.3", "a10.s.1", "b0.s.1"], "tasks by number, not by name"
+    assert task.executed == ["a9.s.1", "a9.t.2", "a9.s.3", "a10.s.1", "b0.s.1"], (
+        "tasks by number, not by name"
+    )
     assert task.inbox.complete
 
 
@@ -95,13 +110,17 @@ def test_arrived_lanes_wait_for_an_earlier_neighbour() -> None:
 
 @pytest.mark.parametrize("spill_bytes", [0, 1 << 20])
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 9])
-def test_many_waiting_rows_go_through_the_buffer_in_order_across_streams(rows: int, spill_bytes: int) -> None:
+def test_many_waiting_rows_go_through_the_buffer_in_order_across_streams(
+    rows: int, spill_bytes: int
+) -> None:
     task = Task({}, {("a", 0), ("b", 0)}, spill_bytes)
     task.inbox.advance()
     senders: dict[str, Any] = {stream: task.inbox.sender(("b", 0), stream) for stream in "st"}
     for i in range(rows):
         senders["st"[i % 3 == 1]]((i,))
-    assert (task.buffer.spilled_bytes > 0) == (spill_bytes == 0 and rows >= 3), "beyond three rows they wait in the buffer"
+    assert (task.buffer.spilled_bytes > 0) == (spill_bytes == 0 and rows >= 3), (
+        "beyond three rows they wait in the buffer"
+    )
     task.inbox.close(("a", 0))
     assert task.executed == [f"b0.{'st'[i % 3 == 1]}.{i}" for i in range(rows)]
     task.buffer.close()

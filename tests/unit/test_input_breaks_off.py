@@ -29,7 +29,11 @@ CHUNKS = [
 SOURCES = {
     "driver": (0, None, [wire.pack_frames([HELD, ROWS], wire.SEED)]),
     "driver, nothing to tell": (0, None, [b""]),
-    "pinned": (0, 7, [wire.pack_frames([HELD]), wire.pack_frames([ROWS]), wire.pack_report(REPORT)]),
+    "pinned": (
+        0,
+        7,
+        [wire.pack_frames([HELD]), wire.pack_frames([ROWS]), wire.pack_report(REPORT)],
+    ),
     "shuffle": (1, None, CHUNKS),
 }
 

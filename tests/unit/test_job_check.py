@@ -13,7 +13,13 @@ from txtopo import TransactionAttempt
 from txtopo.dataplane import worker
 from txtopo.dataplane.job import Job, Part
 from txtopo.spark import task
-from txtopo.spark.task import ForwardFunction, LevelFunction, RepeatedTaskError, ResidentFunction, WrongJobError
+from txtopo.spark.task import (
+    ForwardFunction,
+    LevelFunction,
+    RepeatedTaskError,
+    ResidentFunction,
+    WrongJobError,
+)
 
 pytestmark = pytest.mark.rule(33)
 
@@ -39,7 +45,9 @@ class Context:
 class Reached(LevelFunction):
     """A level that returns its arguments instead of computing."""
 
-    def send(self, known: Any, slot: int, task_attempt: int, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    def send(
+        self, known: Any, slot: int, task_attempt: int, incoming: Iterator[bytes]
+    ) -> Iterator[tuple[int, bytes]]:
         yield slot, b"computed by task attempt %d from %s" % (task_attempt, b"".join(incoming))
 
 
@@ -52,7 +60,9 @@ class ReachedForward(ForwardFunction):
 LEVELS = [lambda: Reached(None, JOB, 0, is_last=True), lambda: ReachedForward(None, JOB, 2)]
 
 
-def results(level: LevelFunction, asked_for: str | None, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+def results(
+    level: LevelFunction, asked_for: str | None, monkeypatch: pytest.MonkeyPatch
+) -> list[bytes]:
     monkeypatch.setattr(TaskContext, "get", lambda: Context(asked_for))
     monkeypatch.setattr(worker, "worker_run", lambda token, load, clock: None)
     return list(level(0, iter([b"input"])))
@@ -70,25 +80,43 @@ class NeverRead:
 
 @pytest.mark.parametrize("make", LEVELS, ids=["level", "forward"])
 def test_a_closure_runs_for_its_own_job(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert results(make(), "run/2:1:processing", monkeypatch)[-1] == b"computed by task attempt 7 from input"
+    assert (
+        results(make(), "run/2:1:processing", monkeypatch)[-1]
+        == b"computed by task attempt 7 from input"
+    )
 
 
 @pytest.mark.parametrize("make", LEVELS, ids=["level", "forward"])
 @pytest.mark.parametrize(
-    "asked_for", ["run/2:1:commit", "run/2:1:late", "run/2:2:processing", "run/3:1:processing", "other/2:1:processing", "", None]
+    "asked_for",
+    [
+        "run/2:1:commit",
+        "run/2:1:late",
+        "run/2:2:processing",
+        "run/3:1:processing",
+        "other/2:1:processing",
+        "",
+        None,
+    ],
 )
-def test_a_closure_that_spark_runs_for_another_job_computes_nothing(make: Any, asked_for: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closure_that_spark_runs_for_another_job_computes_nothing(
+    make: Any, asked_for: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(TaskContext, "get", lambda: Context(asked_for))
     with pytest.raises(WrongJobError, match="of run/2:1:processing was run for"):
         list(make()(0, NeverRead()))
 
 
 @pytest.mark.parametrize("part", ["commit", "straight"])
-def test_a_task_with_effects_that_spark_begins_again_computes_nothing(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_with_effects_that_spark_begins_again_computes_nothing(
+    part: Part, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Effects of the first run may be stored, or still be under way, in the same attempt: no store
     could tell the two apart."""
     level = Reached(None, dataclasses.replace(JOB, part=part), 0, is_last=True)
-    assert results(level, f"run/2:1:{part}", monkeypatch) == [b"computed by task attempt 7 from input"]
+    assert results(level, f"run/2:1:{part}", monkeypatch) == [
+        b"computed by task attempt 7 from input"
+    ]
     monkeypatch.setattr(TaskContext, "get", lambda: Context(f"run/2:1:{part}", earlier_attempts=1))
     with pytest.raises(RepeatedTaskError, match=f"run/2:1:{part} was begun 2 times"):
         list(level(0, NeverRead()))
@@ -97,8 +125,12 @@ def test_a_task_with_effects_that_spark_begins_again_computes_nothing(part: Part
 def test_a_task_without_effects_may_be_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Out of its output, the receivers take one computation or none."""
     monkeypatch.setattr(worker, "worker_run", lambda token, load, clock: None)
-    monkeypatch.setattr(TaskContext, "get", lambda: Context("run/2:1:processing", earlier_attempts=1))
-    assert list(Reached(None, JOB, 0, is_last=True)(0, iter([b"input"]))) == [b"computed by task attempt 7 from input"]
+    monkeypatch.setattr(
+        TaskContext, "get", lambda: Context("run/2:1:processing", earlier_attempts=1)
+    )
+    assert list(Reached(None, JOB, 0, is_last=True)(0, iter([b"input"]))) == [
+        b"computed by task attempt 7 from input"
+    ]
 
 
 NOWHERE = "/nowhere/socket"

@@ -33,7 +33,12 @@ def report(slot: int, task_attempt: int, job: str = JOB.name, **lineage: int) ->
 
 
 def test_reports_and_frames_of_one_computation_are_put_together_in_any_order() -> None:
-    records = [wire.pack_frames(FRAMES[1:]), report(1, 11, l0s0=5, l0s1=6), report(0, 10, l0s0=5, l0s1=6), wire.pack_frames(FRAMES[:1])]
+    records = [
+        wire.pack_frames(FRAMES[1:]),
+        report(1, 11, l0s0=5, l0s1=6),
+        report(0, 10, l0s0=5, l0s1=6),
+        wire.pack_frames(FRAMES[:1]),
+    ]
     result = result_of(JOB, records, 2, functools.partial(PinnedBlocks, None))
     assert sorted(result.frames) == FRAMES
     assert result.tally.executed == {"keep": 2}
@@ -41,7 +46,9 @@ def test_reports_and_frames_of_one_computation_are_put_together_in_any_order() -
 
 
 def test_slots_that_stem_from_different_computations_of_an_earlier_one_are_refused() -> None:
-    with pytest.raises(MixedEmissionsError, match=r"level 0, slot 1 was computed twice: as task attempts 6 and 8"):
+    with pytest.raises(
+        MixedEmissionsError, match=r"level 0, slot 1 was computed twice: as task attempts 6 and 8"
+    ):
         result_of(JOB, [report(0, 10, l0s0=5, l0s1=6), report(1, 11, l0s0=5, l0s1=8)], 2)
 
 
@@ -55,7 +62,9 @@ def test_slots_that_stem_from_different_computations_of_an_earlier_one_are_refus
     ],
     ids=["missing", "another's twice", "twice", "of another attempt"],
 )
-def test_a_report_that_is_missing_doubled_or_of_another_attempt_is_refused(records: list[bytes]) -> None:
+def test_a_report_that_is_missing_doubled_or_of_another_attempt_is_refused(
+    records: list[bytes],
+) -> None:
     with pytest.raises(MixedEmissionsError, match=r"2:1:processing: \d reports came from 2 slots"):
         result_of(JOB, records, 2)
 
@@ -66,7 +75,9 @@ def levels_of(slots: int) -> Any:
 
 
 @pytest.mark.parametrize(("slots", "forwarding"), [(2, 0), (1, 2), (3, 2)])
-def test_a_job_that_reads_pinned_results_gets_the_task_attempts_that_made_them(slots: int, forwarding: int) -> None:
+def test_a_job_that_reads_pinned_results_gets_the_task_attempts_that_made_them(
+    slots: int, forwarding: int
+) -> None:
     told = reading(JOB, levels_of(slots), PinnedBlocks(None, (10, 11)))
     assert (told.expected, told.forwarding_slots) == ((10, 11), forwarding)
     assert reading(JOB, levels_of(slots), FRAMES).expected is None
@@ -103,10 +114,14 @@ class Rdd:
         self.done.append("clean shuffles")
 
 
-def test_pinned_results_are_cut_off_from_their_lineage_so_that_a_lost_block_fails_its_reader() -> None:
+def test_pinned_results_are_cut_off_from_their_lineage_so_that_a_lost_block_fails_its_reader() -> (
+    None
+):
     """Persisted first, and so serialized: only such blocks are sealed by their checksums."""
     rdd = Rdd([report(0, 10), report(1, 11)])
-    result = cast(Any, SparkJobs)._collect(None, dataclasses.replace(JOB, pinned=True), rdd, 2, shuffles=True)
+    result = cast(Any, SparkJobs)._collect(
+        None, dataclasses.replace(JOB, pinned=True), rdd, 2, shuffles=True
+    )
     assert result.pinned.task_attempts == (10, 11)
     assert rdd.done[:3] == ["persist", "cut off", "compute"]
 
@@ -119,7 +134,10 @@ def test_a_resident_task_that_is_lost_with_the_jvm_is_no_crash_of_the_transactio
     on_spark._resident = resident = ResidentTasks("run", 2, gone, lambda group: None, Seats())
     try:
         with pytest.raises(errors.SparkLostError, match="Connection refused"):
-            on_spark.run(dataclasses.replace(JOB, part="straight"), dataclasses.make_dataclass("Plan", ["levels_of"])(levels_of))
+            on_spark.run(
+                dataclasses.replace(JOB, part="straight"),
+                dataclasses.make_dataclass("Plan", ["levels_of"])(levels_of),
+            )
     finally:
         resident.close()
 

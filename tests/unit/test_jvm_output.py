@@ -26,8 +26,14 @@ def shown(chunks: Sequence[bytes]) -> bytes:
         (WARNING, b""),
         (WARNING + b"hello\n", b"hello\n"),
         (b"hello\n" + WARNING + b"bye", b"hello\nbye"),
-        (b"WARNING: Using incubator modules: jdk.incubator.foreign\n", b"WARNING: Using incubator modules: jdk.incubator.foreign\n"),
-        (b"WARNING: A terminally deprecated method\n", b"WARNING: A terminally deprecated method\n"),
+        (
+            b"WARNING: Using incubator modules: jdk.incubator.foreign\n",
+            b"WARNING: Using incubator modules: jdk.incubator.foreign\n",
+        ),
+        (
+            b"WARNING: A terminally deprecated method\n",
+            b"WARNING: A terminally deprecated method\n",
+        ),
         (b"a user said: " + WARNING, b"a user said: " + WARNING),
         (b"WARNING: Using", b"WARNING: Using"),
         (WARNING.rstrip(), b""),
@@ -35,7 +41,9 @@ def shown(chunks: Sequence[bytes]) -> bytes:
     ],
 )
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
-def test_only_that_line_is_left_out_however_it_comes(written: bytes, expected: bytes, size: int) -> None:
+def test_only_that_line_is_left_out_however_it_comes(
+    written: bytes, expected: bytes, size: int
+) -> None:
     assert shown([written[i : i + size] for i in range(0, len(written), size)]) == expected
 
 
@@ -71,11 +79,20 @@ moment before the pipe has no reader any more."""
 
 def run(then: str, child: str) -> subprocess.CompletedProcess[str]:
     """A process with a child; returns when neither has standard output open any more."""
-    return subprocess.run([sys.executable, "-c", PARENT.format(then=then), child], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    return subprocess.run(
+        [sys.executable, "-c", PARENT.format(then=then), child],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
 
 
 def test_all_that_a_child_said_has_been_passed_on_when_it_has_ended() -> None:
-    done = run("child.wait()\noutput.finish()\nos._exit(0)", "import sys; sys.stderr.write('no memory\\n' * 50_000)")
+    done = run(
+        "child.wait()\noutput.finish()\nos._exit(0)",
+        "import sys; sys.stderr.write('no memory\\n' * 50_000)",
+    )
     assert done.stderr == "no memory\n" * 50_000
 
 
@@ -89,20 +106,36 @@ def test_a_fork_of_the_killed_process_does_not_keep_its_child_waiting_for_a_read
     """As a process of multiprocessing may live on; a JVM whose pipe is full would wait for it."""
     lives_on = f"    child.stdin.close()\n    os.close(1), os.close(2)\n    signal.alarm({int(2 * PATIENCE_S)})\n    signal.pause()\n"
     tells = "child.stdin.write(b'%d' % fork), child.stdin.flush()\n"
-    done = run(f"if (fork := os.fork()) == 0:\n{lives_on}{tells}os.kill(os.getpid(), signal.SIGKILL)", COMPLAINING)
+    done = run(
+        f"if (fork := os.fork()) == 0:\n{lives_on}{tells}os.kill(os.getpid(), signal.SIGKILL)",
+        COMPLAINING,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (-9, "no reader", "")
 
 
 def test_an_exception_in_the_block_comes_after_the_output_of_the_child() -> None:
     starts = "with jvm_output.PassedOn() as again:\n    subprocess.run(child.args, stderr=again)\n"
-    done = run(f"child.wait()\n{starts}    raise OSError('no JVM')", "import sys; print('no memory', file=sys.stderr)")
+    done = run(
+        f"child.wait()\n{starts}    raise OSError('no JVM')",
+        "import sys; print('no memory', file=sys.stderr)",
+    )
     assert done.stderr.startswith("no memory\nno memory\nTraceback")
 
 
 def test_a_program_without_standard_error_starts_a_child_all_the_same() -> None:
     """As a service may be started: ``2>&-``."""
     done = subprocess.run(
-        ["sh", "-c", 'exec "$0" "$@" 2>&-', sys.executable, "-c", PARENT.format(then="print(child.wait())"), "import os; os.write(2, b'lost')"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            "sh",
+            "-c",
+            'exec "$0" "$@" 2>&-',
+            sys.executable,
+            "-c",
+            PARENT.format(then="print(child.wait())"),
+            "import os; os.write(2, b'lost')",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout) == (0, "0\n")

@@ -22,7 +22,12 @@ KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTra
 SECRET = "very secret"
 
 
-def spout(kind: Any = KafkaTransactionalSpout, servers: Any = "broker:9092", topics: Any = "orders", **arguments: Any) -> Any:
+def spout(
+    kind: Any = KafkaTransactionalSpout,
+    servers: Any = "broker:9092",
+    topics: Any = "orders",
+    **arguments: Any,
+) -> Any:
     return kind(servers, topics, **arguments)
 
 
@@ -72,16 +77,33 @@ def spout(kind: Any = KafkaTransactionalSpout, servers: Any = "broker:9092", top
         ({"client": {"isolation.level": "read_uncommitted"}}, "is not for users: give isolation"),
         ({"client": {"bootstrap.servers": "b:1"}}, "contradicts servers"),
         ({"client": {"error_cb": print}}, "is not for users"),
-        ({"client": {"stats_cb": print}}, "client\\['stats_cb'\\] is no setting that may be given: what txtopo promises may rest on it\n  Leave"),
-        ({"client": {"client.id": print}}, "client\\['client.id'\\] is a builtin_function_or_method\n  Give a text"),
-        ({"client": {"default.topic.config": {"auto.offset.reset": "smallest"}}}, "would hide settings in a setting"),
-        ({"client": {"fetch.min.byte": 1}}, "client\\['fetch.min.byte'\\] is no setting .*did you mean 'fetch.min.bytes'"),
+        (
+            {"client": {"stats_cb": print}},
+            "client\\['stats_cb'\\] is no setting that may be given: what txtopo promises may rest on it\n  Leave",
+        ),
+        (
+            {"client": {"client.id": print}},
+            "client\\['client.id'\\] is a builtin_function_or_method\n  Give a text",
+        ),
+        (
+            {"client": {"default.topic.config": {"auto.offset.reset": "smallest"}}},
+            "would hide settings in a setting",
+        ),
+        (
+            {"client": {"fetch.min.byte": 1}},
+            "client\\['fetch.min.byte'\\] is no setting .*did you mean 'fetch.min.bytes'",
+        ),
         ({"client": {"client.id_env": "CLIENT"}}, "is no setting that may be given"),
-        ({"client": {"sasl.password_env": ""}}, "is no text\n  It is the name of an environment variable"),
+        (
+            {"client": {"sasl.password_env": ""}},
+            "is no text\n  It is the name of an environment variable",
+        ),
         ({"client": {"sasl.password_env": "A", "sasl.password_file": "b"}}, "has both"),
     ],
 )
-def test_an_impossible_argument_is_refused_when_the_spout_is_made(kind: Any, arguments: dict[str, Any], message: str) -> None:
+def test_an_impossible_argument_is_refused_when_the_spout_is_made(
+    kind: Any, arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         spout(kind, **arguments)
 
@@ -106,7 +128,9 @@ def test_every_kind_of_topics_and_start_is_taken(kind: Any) -> None:
 
 
 @KINDS
-def test_a_spout_is_made_and_pickled_where_confluent_kafka_is_missing(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spout_is_made_and_pickled_where_confluent_kafka_is_missing(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     copy = pickle.loads(cloudpickle.dumps(spout(kind, format=lambda message: (message.value(),))))
     assert list(copy.fields) == ["tx", "value"]
@@ -118,7 +142,9 @@ def test_the_library_knows_every_setting_that_may_be_given() -> None:
     unknown = []
     for name in sorted(HARMLESS):
         try:
-            confluent_kafka().Consumer({"group.id": "g", "log_level": 0, name: "no such value"}, logger=silence()).close()
+            confluent_kafka().Consumer(
+                {"group.id": "g", "log_level": 0, name: "no such value"}, logger=silence()
+            ).close()
         except confluent_kafka().KafkaException as error:
             unknown += [name] if "No such configuration property" in error.args[0].str() else []
     assert unknown == []
@@ -127,15 +153,25 @@ def test_the_library_knows_every_setting_that_may_be_given() -> None:
 def test_a_name_that_kafka_refuses_is_told_with_the_names_that_it_takes_for_equal() -> None:
     """The auxiliary topics of topologies a.b and a_b."""
     kafka = confluent_kafka()
-    refused = translate(Cluster("Kafka sink", "kafka:9092", {}), "making topic txtopo.a_b.write", kafka.KafkaError(kafka.KafkaError.TOPIC_EXCEPTION))
+    refused = translate(
+        Cluster("Kafka sink", "kafka:9092", {}),
+        "making topic txtopo.a_b.write",
+        kafka.KafkaError(kafka.KafkaError.TOPIC_EXCEPTION),
+    )
     assert isinstance(refused, SetupError)
-    assert "Kafka refuses names that differ in '.' and '_' alone. For a sink's auxiliary topic give transactions_topic='name'." in str(refused)
+    assert (
+        "Kafka refuses names that differ in '.' and '_' alone. For a sink's auxiliary topic give transactions_topic='name'."
+        in str(refused)
+    )
 
 
 @KINDS
 def test_positions_of_another_source_are_refused_before_a_broker_is_asked(kind: Any) -> None:
     source = spout(kind).source
-    with pytest.raises(StateMismatchError, match=r"of another source than topics of Kafka: \{'file': 0(.|\n)*`txtopo state reset`") as refused:
+    with pytest.raises(
+        StateMismatchError,
+        match=r"of another source than topics of Kafka: \{'file': 0(.|\n)*`txtopo state reset`",
+    ) as refused:
         planning.Planner(source, lambda: {0: {"file": 0, "begin": 0, "end": 9}})
     assert refused.value.exit_code == 6
 
@@ -166,7 +202,9 @@ def test_a_secret_is_refused_and_not_repeated(client: dict[str, str]) -> None:
     assert SECRET not in str(raised.value)
 
 
-def test_a_secret_that_is_named_is_read_where_a_client_is_made_and_is_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_is_named_is_read_where_a_client_is_made_and_is_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "password"
     file.write_text(f"{SECRET}\nnot this line\n")
     monkeypatch.setenv("KAFKA_PASSWORD", SECRET)
@@ -175,7 +213,13 @@ def test_a_secret_that_is_named_is_read_where_a_client_is_made_and_is_nowhere_el
         cluster: Cluster = secured.source.cluster
         assert cluster.config({})["sasl.password"] == SECRET
         assert not {"sasl.password_env", "sasl.password_file"} & cluster.config({}).keys()
-        for shown in (repr(secured), repr(secured.source), repr(vars(secured)), cluster.key, str(cloudpickle.dumps(secured))):
+        for shown in (
+            repr(secured),
+            repr(secured.source),
+            repr(vars(secured)),
+            cluster.key,
+            str(cloudpickle.dumps(secured)),
+        ):
             assert SECRET not in shown
 
 
@@ -191,6 +235,12 @@ def test_a_missing_secret_is_an_error_of_set_up_that_names_its_source(tmp_path: 
 
 
 def test_settings_of_the_user_win_over_defaults_and_not_over_promises() -> None:
-    cluster = spout(client={"fetch.wait.max.ms": 77, "socket.keepalive.enable": True}).source.cluster
+    cluster = spout(
+        client={"fetch.wait.max.ms": 77, "socket.keepalive.enable": True}
+    ).source.cluster
     config = cluster.config({"group.id": "txtopo"}, {"fetch.wait.max.ms": 10})
-    assert (config["fetch.wait.max.ms"], config["group.id"], config["socket.keepalive.enable"]) == (77, "txtopo", True)
+    assert (config["fetch.wait.max.ms"], config["group.id"], config["socket.keepalive.enable"]) == (
+        77,
+        "txtopo",
+        True,
+    )

@@ -27,7 +27,9 @@ UTC = datetime.UTC
 
 
 def sink(**arguments: Any) -> KafkaSink:
-    return KafkaSink(arguments.pop("servers", "kafka:9092"), arguments.pop("topic", "sales"), **arguments)
+    return KafkaSink(
+        arguments.pop("servers", "kafka:9092"), arguments.pop("topic", "sales"), **arguments
+    )
 
 
 class TestArguments:
@@ -43,28 +45,54 @@ class TestArguments:
             ({"partition": 3}, "partition is 3; it is the name of a field, or None"),
             ({"timestamp": 3}, "timestamp is 3; it is the name of a field, or None"),
             ({"format": "avro"}, "format is 'avro'; it is one of 'bytes', 'text', 'json'"),
-            ({"format": "json", "value": "text"}, "with format='json' the value is an object of columns\n  Give columns="),
-            ({"columns": ["a"]}, "columns are for format='json', and format is 'bytes'\n  Leave one of them out"),
+            (
+                {"format": "json", "value": "text"},
+                "with format='json' the value is an object of columns\n  Give columns=",
+            ),
+            (
+                {"columns": ["a"]},
+                "columns are for format='json', and format is 'bytes'\n  Leave one of them out",
+            ),
             ({"format": "json", "columns": "abc"}, "columns is 'abc'; it is a list of fields, or"),
             ({"format": "json", "columns": ["a", "a"]}, "which has a name twice\n  Give each once"),
             ({"headers": 3}, "headers is 3; it is a list of fields, or"),
-            ({"headers": ["txtopo-txid"]}, "the header 'txtopo-txid' begins with txtopo-\n  Give it another name"),
+            (
+                {"headers": ["txtopo-txid"]},
+                "the header 'txtopo-txid' begins with txtopo-\n  Give it another name",
+            ),
             ({"name": "a/b"}, "name is 'a/b'; it is a text without '/'"),
-            ({"transactions_topic": "größe"}, "transactions_topic is 'größe'; it has letters, digits"),
+            (
+                {"transactions_topic": "größe"},
+                "transactions_topic is 'größe'; it has letters, digits",
+            ),
             ({"transactions_topic": "x" * 250}, "249 at most"),
-            ({"transaction_timeout_s": 0}, "transaction_timeout_s is 0; it is a number of seconds, at least 1"),
+            (
+                {"transaction_timeout_s": 0},
+                "transaction_timeout_s is 0; it is a number of seconds, at least 1",
+            ),
             ({"transaction_timeout_s": True}, "transaction_timeout_s is True"),
             ({"client": {"acks": 1}}, "client\\['acks'\\] is not for users: .*\n  Leave it out"),
             ({"client": {"enable.idempotence": False}}, "enable.idempotence.* is not for users"),
             ({"client": {"transactional.id": "mine"}}, "transactional.id.* is not for users"),
-            ({"client": {"max.in.flight.requests.per.connection": 6}}, "max.in.flight.* is not for users"),
-            ({"client": {"message.timeout.ms": 6}}, "message.timeout.ms.* is not for users: give transaction_timeout_s"),
+            (
+                {"client": {"max.in.flight.requests.per.connection": 6}},
+                "max.in.flight.* is not for users",
+            ),
+            (
+                {"client": {"message.timeout.ms": 6}},
+                "message.timeout.ms.* is not for users: give transaction_timeout_s",
+            ),
             ({"client": {"sasl.password": "secret"}}, "would be a secret in the topology"),
-            ({"client": {"default.topic.config": {"sasl.password": "secret"}}}, "would hide settings in a setting"),
+            (
+                {"client": {"default.topic.config": {"sasl.password": "secret"}}},
+                "would hide settings in a setting",
+            ),
             ({"client": {"on_delivery": print}}, "is no setting that may be given"),
         ],
     )
-    def test_an_impossible_one_is_refused_with_the_cure(self, arguments: dict[str, Any], message: str) -> None:
+    def test_an_impossible_one_is_refused_with_the_cure(
+        self, arguments: dict[str, Any], message: str
+    ) -> None:
         with pytest.raises(ConfigError, match=message) as refused:
             sink(**arguments)
         assert "secret'" not in str(refused.value)
@@ -104,54 +132,126 @@ class TestMessages:
     FIELDS = ("tx", "id", "name", "when", "shop")
 
     def convert(self, *values: Any, **shape: Any) -> messages.Message:
-        convert: Convert = pickle.loads(pickle.dumps(Convert(Shape("sales", **shape), self.FIELDS, "write")))
+        convert: Convert = pickle.loads(
+            pickle.dumps(Convert(Shape("sales", **shape), self.FIELDS, "write"))
+        )
         return convert(("1:0", *values))
 
     def test_texts_and_bytes_are_written_as_they_are(self) -> None:
-        assert self.convert(b"k", b"v", None, "", key="id", value="name") == ("sales", b"v", b"k", None, -1, 0)
-        assert self.convert("k", "größe", None, "", key="id", value="name", format="text")[1:3] == ("größe".encode(), b"k")
-        assert self.convert(None, bytearray(b"v"), None, "", key="id", value="name")[1:3] == (b"v", None)
+        assert self.convert(b"k", b"v", None, "", key="id", value="name") == (
+            "sales",
+            b"v",
+            b"k",
+            None,
+            -1,
+            0,
+        )
+        assert self.convert("k", "größe", None, "", key="id", value="name", format="text")[1:3] == (
+            "größe".encode(),
+            b"k",
+        )
+        assert self.convert(None, bytearray(b"v"), None, "", key="id", value="name")[1:3] == (
+            b"v",
+            None,
+        )
 
     def test_an_object_has_the_columns_or_all_fields_that_are_nothing_else(self) -> None:
-        assert self.convert(7, "tea", 1, "x", format="json").value == b'{"id":7,"name":"tea","when":1,"shop":"x"}'
-        shape: dict[str, Any] = {"format": "json", "key": "id", "timestamp": "when", "headers": {"origin": "shop"}}
+        assert (
+            self.convert(7, "tea", 1, "x", format="json").value
+            == b'{"id":7,"name":"tea","when":1,"shop":"x"}'
+        )
+        shape: dict[str, Any] = {
+            "format": "json",
+            "key": "id",
+            "timestamp": "when",
+            "headers": {"origin": "shop"},
+        }
         message = self.convert(7, "tea", 1, "x", **shape)
         assert message == ("sales", b'{"id":7,"name":"tea"}', b"7", [("origin", b"x")], -1, 1)
-        assert self.convert(7, "tea", 1, "x", format="json", columns={"article": "name"}).value == b'{"article":"tea"}'
+        assert (
+            self.convert(7, "tea", 1, "x", format="json", columns={"article": "name"}).value
+            == b'{"article":"tea"}'
+        )
         assert self.convert("ä", "tea", 1, "x", format="json", key="id").key == "ä".encode()
 
     def test_topic_partition_and_time_come_from_the_fields_that_were_named(self) -> None:
         when = datetime.datetime(2026, 11, 23, 1, 2, 3, 456_000, UTC)
-        convert = Convert(Shape("field:shop", value="name", partition="id", timestamp="when"), self.FIELDS, "write")
-        assert convert(("1:0", 3, b"v", when, "tea-shop")) == ("tea-shop", b"v", None, None, 3, round(when.timestamp() * 1000))
+        convert = Convert(
+            Shape("field:shop", value="name", partition="id", timestamp="when"),
+            self.FIELDS,
+            "write",
+        )
+        assert convert(("1:0", 3, b"v", when, "tea-shop")) == (
+            "tea-shop",
+            b"v",
+            None,
+            None,
+            3,
+            round(when.timestamp() * 1000),
+        )
         assert convert(("1:0", None, b"v", None, "s")).partition == -1
 
     @pytest.mark.parametrize(
         ("values", "shape", "message"),
         [
-            (("k", "v", 1, ""), {"value": "name"}, "the field 'name' has a str, and format='bytes' takes bytes\n  Give format='text'"),
-            (("k", b"v", 1, ""), {"value": "name", "format": "text"}, "the field 'name' has a bytes, and format='text' takes str"),
-            (("k", None, 1, ""), {"value": "name"}, "the field 'name' is None, .*\n  If that is meant, give tombstones=True"),
+            (
+                ("k", "v", 1, ""),
+                {"value": "name"},
+                "the field 'name' has a str, and format='bytes' takes bytes\n  Give format='text'",
+            ),
+            (
+                ("k", b"v", 1, ""),
+                {"value": "name", "format": "text"},
+                "the field 'name' has a bytes, and format='text' takes str",
+            ),
+            (
+                ("k", None, 1, ""),
+                {"value": "name"},
+                "the field 'name' is None, .*\n  If that is meant, give tombstones=True",
+            ),
             (("k", "\ud800", 1, ""), {"value": "name", "format": "text"}, "has no form in UTF-8"),
-            (("k", {1}, 1, ""), {"format": "json"}, r"at \$.name: a value of type set would not come back"),
+            (
+                ("k", {1}, 1, ""),
+                {"format": "json"},
+                r"at \$.name: a value of type set would not come back",
+            ),
             (("k", float("nan"), 1, ""), {"format": "json"}, "nan has no form in JSON"),
-            ((-1, b"v", 1, ""), {"value": "name", "partition": "id"}, "the partition is -1; it is a whole number from 0"),
+            (
+                (-1, b"v", 1, ""),
+                {"value": "name", "partition": "id"},
+                "the partition is -1; it is a whole number from 0",
+            ),
             ((True, b"v", 1, ""), {"value": "name", "partition": "id"}, "the partition is True"),
             (("k", b"v", -5, ""), {"value": "name", "timestamp": "when"}, "the timestamp is -5"),
-            (("k", b"v", datetime.datetime(2026, 1, 1), ""), {"value": "name", "timestamp": "when"}, "a datetime with a time zone"),
-            (("k", b"v", 1, 7), {"value": "name", "headers": {"a": "shop"}}, "the header 'a' would be a int; a header takes bytes, str or None"),
+            (
+                ("k", b"v", datetime.datetime(2026, 1, 1), ""),
+                {"value": "name", "timestamp": "when"},
+                "a datetime with a time zone",
+            ),
+            (
+                ("k", b"v", 1, 7),
+                {"value": "name", "headers": {"a": "shop"}},
+                "the header 'a' would be a int; a header takes bytes, str or None",
+            ),
         ],
     )
-    def test_a_value_of_another_type_is_refused(self, values: tuple[Any, ...], shape: dict[str, Any], message: str) -> None:
+    def test_a_value_of_another_type_is_refused(
+        self, values: tuple[Any, ...], shape: dict[str, Any], message: str
+    ) -> None:
         with pytest.raises(messages.RefusedError, match=message):
             self.convert(*values, **shape)
 
     def test_a_topic_that_is_no_text_is_refused(self) -> None:
-        with pytest.raises(messages.RefusedError, match="the field 'shop' names the topic, and is 7"):
+        with pytest.raises(
+            messages.RefusedError, match="the field 'shop' names the topic, and is 7"
+        ):
             Convert(Shape("field:shop", value="name"), self.FIELDS, "write")(("1:0", 1, b"v", 1, 7))
 
     def test_a_field_that_is_not_there_is_named(self) -> None:
-        with pytest.raises(UsageError, match="the sink of 'write' gets no field 'value'; there are id, name, when, shop\n"):
+        with pytest.raises(
+            UsageError,
+            match="the sink of 'write' gets no field 'value'; there are id, name, when, shop\n",
+        ):
             Convert(Shape("sales"), self.FIELDS, "write")
 
 
@@ -188,15 +288,23 @@ class Brokers(Cluster):
         object.__setattr__(self, "calls", [])
 
     def confluent_kafka(self) -> Any:
-        def produce(topic: str, value: Any, key: Any, partition: int, report: Any, **more: Any) -> None:
+        def produce(
+            topic: str, value: Any, key: Any, partition: int, report: Any, **more: Any
+        ) -> None:
             if report is not None and self.report is not None:
                 report(self.report[0], SimpleNamespace(offset=lambda: self.report[1]))
 
         def call(name: str) -> Any:
             return lambda *arguments: self.calls.append(name)
 
-        methods = {name: call(name) for name in ("begin_transaction", "flush", "commit_transaction", "abort_transaction")}
-        return SimpleNamespace(KafkaException=OSError, Producer=lambda settings, logger: SimpleNamespace(produce=produce, **methods))
+        methods = {
+            name: call(name)
+            for name in ("begin_transaction", "flush", "commit_transaction", "abort_transaction")
+        }
+        return SimpleNamespace(
+            KafkaException=OSError,
+            Producer=lambda settings, logger: SimpleNamespace(produce=produce, **methods),
+        )
 
 
 class TestOwnRecord:
@@ -204,14 +312,24 @@ class TestOwnRecord:
     @pytest.mark.parametrize(
         ("report", "end", "refused"),
         [
-            (None, 4, "the record is at an offset that no broker has told, of topic a, partition 0, which had ended at 4"),
-            ((None, 5), 4, "the record is at offset 5 of topic a, partition 0, which had ended at 4"),
+            (
+                None,
+                4,
+                "the record is at an offset that no broker has told, of topic a, partition 0, which had ended at 4",
+            ),
+            (
+                (None, 5),
+                4,
+                "the record is at offset 5 of topic a, partition 0, which had ended at 4",
+            ),
             ((None, 4), 4, ""),
             (("refused", -1), 4, ""),
             (None, None, ""),
         ],
     )
-    def test_it_is_committed_where_its_partition_ended_and_nowhere_else(self, report: Any, end: int | None, refused: str) -> None:
+    def test_it_is_committed_where_its_partition_ended_and_nowhere_else(
+        self, report: Any, end: int | None, refused: str
+    ) -> None:
         """Of a record that was refused the commit tells why."""
         brokers = Brokers(report)
         producer = TaskProducer(brokers, "id", 1.0)
@@ -221,7 +339,11 @@ class TestOwnRecord:
             producer.close()
         else:
             producer.write([], [], messages.Message("a", b"v", b"k", partition=0), end)
-        assert brokers.calls == ["begin_transaction", "flush", "abort_transaction" if refused else "commit_transaction"]
+        assert brokers.calls == [
+            "begin_transaction",
+            "flush",
+            "abort_transaction" if refused else "commit_transaction",
+        ]
 
 
 class TestOtherNumbersOfTasks:
@@ -231,42 +353,92 @@ class TestOtherNumbersOfTasks:
         own = Record("words", "write", 0, "first", 21, 0, 2, 0, 1, "sales")
         written = Record("words", "write", 1, "first", 21, 0, 4, 4, 1, "sales")
         context = WorkerProcess().task("write", 0, num_tasks=2)
-        with pytest.raises(StateMismatchError, match="written by 4 tasks, and it now has 2") as refused:
+        with pytest.raises(
+            StateMismatchError, match="written by 4 tasks, and it now has 2"
+        ) as refused:
             task_ledger.Judge(sink().ledger, context, own, None, {1: written}).is_written()
-        assert (refused.value.exit_code, str(pickle.loads(pickle.dumps(refused.value)))) == (6, str(refused.value))
+        assert (refused.value.exit_code, str(pickle.loads(pickle.dumps(refused.value)))) == (
+            6,
+            str(refused.value),
+        )
 
-    def test_what_a_task_that_is_no_more_left_open_is_ended_before_the_end_is_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_a_task_that_is_no_more_left_open_is_ended_before_the_end_is_waited_for(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         done: list[str] = []
         topic = SimpleNamespace(
-            partitions=lambda surely=False: 4, make=lambda tasks, before: None, check_is_kept=lambda: None, undecided=lambda tasks: [3],
-            wait_until_decided=lambda tasks: done.append(f"waited for {tasks}"), ends=lambda tasks: dict.fromkeys(tasks, 0),
+            partitions=lambda surely=False: 4,
+            make=lambda tasks, before: None,
+            check_is_kept=lambda: None,
+            undecided=lambda tasks: [3],
+            wait_until_decided=lambda tasks: done.append(f"waited for {tasks}"),
+            ends=lambda tasks: dict.fromkeys(tasks, 0),
             last_records=lambda ends: {},
-        )  # fmt: skip
+        )
         monkeypatch.setattr(auxiliary, "AuxiliaryTopic", lambda log, name: topic)
-        monkeypatch.setattr(producing, "TaskProducer", lambda *arguments: SimpleNamespace(init=lambda topic: done.append(arguments[1]), close=str))
+        monkeypatch.setattr(
+            producing,
+            "TaskProducer",
+            lambda *arguments: SimpleNamespace(
+                init=lambda topic: done.append(arguments[1]), close=str
+            ),
+        )
         own = Record("words", "write", 0, "first", 21, 0, 2, 0, 1, "sales")
-        sink().ledger._begun(WorkerProcess().task("write", 0, num_tasks=2), own, "topic", "topic.0", producing.OF_THE_LIBRARY)
+        sink().ledger._begun(
+            WorkerProcess().task("write", 0, num_tasks=2),
+            own,
+            "topic",
+            "topic.0",
+            producing.OF_THE_LIBRARY,
+        )
         assert done == ["topic.0", "topic.3", "waited for [0, 2, 3]"]
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"client.id": "a+b c&d=e%2F#"}, {"debug": ""}, {"socket.keepalive.enable": True}, {"sasl.password_file": "/run/secrets/a b"}],
+    [
+        {},
+        {"client.id": "a+b c&d=e%2F#"},
+        {"debug": ""},
+        {"socket.keepalive.enable": True},
+        {"sasl.password_file": "/run/secrets/a b"},
+    ],
 )
 @pytest.mark.parametrize("topic", [None, "my-tx"])
-def test_the_command_of_an_error_opens_the_topics_of_the_sink(settings: dict[str, Any], topic: str | None) -> None:
-    sink = KafkaSink("one:9092,two:9092", "sales", name="my sink; x", transactions_topic=topic, client=settings)
+def test_the_command_of_an_error_opens_the_topics_of_the_sink(
+    settings: dict[str, Any], topic: str | None
+) -> None:
+    sink = KafkaSink(
+        "one:9092,two:9092", "sales", name="my sink; x", transactions_topic=topic, client=settings
+    )
     words = shlex.split(sink.ledger.place.command("clear", "the topology"))
-    assert words[:3] + words[4:] == ["txtopo", "store", "clear", "my sink; x", "--topology", "the topology"]
+    assert words[:3] + words[4:] == [
+        "txtopo",
+        "store",
+        "clear",
+        "my sink; x",
+        "--topology",
+        "the topology",
+    ]
     opened = upkeep.open_topics(words[3], words[4], "the topology")
-    assert (opened._cluster.servers, opened._topic, opened.name) == ("one:9092,two:9092", topic, "my sink; x")
-    assert opened._cluster.settings == {name: "true" if value is True else value for name, value in settings.items()}
+    assert (opened._cluster.servers, opened._topic, opened.name) == (
+        "one:9092,two:9092",
+        topic,
+        "my sink; x",
+    )
+    assert opened._cluster.settings == {
+        name: "true" if value is True else value for name, value in settings.items()
+    }
 
 
-def test_a_sink_asks_the_brokers_for_its_topic_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sink_asks_the_brokers_for_its_topic_before_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[str] = []
     monkeypatch.setattr(target, "check_timeout", lambda *arguments: None)
-    monkeypatch.setattr(target, "checked", lambda resource, cluster, topic, has_key: asked.append(topic))
+    monkeypatch.setattr(
+        target, "checked", lambda resource, cluster, topic, has_key: asked.append(topic)
+    )
     KafkaSink("localhost:1", "sales").check_destination(Fields("tx", "value"))
     KafkaSink("localhost:1", "field:where").check_destination(Fields("tx", "where", "value"))
     assert asked == ["sales"]

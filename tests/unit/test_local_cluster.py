@@ -16,7 +16,9 @@ from txtopo.runtime.cluster import Submission
 from txtopo.spark import session
 
 
-def test_a_cluster_whose_zookeeper_does_not_start_leaves_no_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_cluster_whose_zookeeper_does_not_start_leaves_no_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("JAVA_HOME", "/no/such/java")
     with pytest.raises(SetupError, match="JAVA_HOME"):
@@ -99,16 +101,25 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return events
 
 
-SIDE_BY_SIDE = ["ZooKeeper is launched", "Spark is started", "ZooKeeper serves", "ZooKeeper is stopped"]
+SIDE_BY_SIDE = [
+    "ZooKeeper is launched",
+    "Spark is started",
+    "ZooKeeper serves",
+    "ZooKeeper is stopped",
+]
 
 
-def test_a_cluster_starts_spark_while_its_zookeeper_starts(events: list[str], tmp_path: Path) -> None:
+def test_a_cluster_starts_spark_while_its_zookeeper_starts(
+    events: list[str], tmp_path: Path
+) -> None:
     with pytest.raises(StopError):
         LocalCluster(data_dir=tmp_path, progress=False)
     assert events == SIDE_BY_SIDE
 
 
-def test_a_submission_starts_spark_while_its_zookeeper_starts(events: list[str], tmp_path: Path) -> None:
+def test_a_submission_starts_spark_while_its_zookeeper_starts(
+    events: list[str], tmp_path: Path
+) -> None:
     topology: Any = object()
     with pytest.raises(StopError):
         Submission("run", Config(data_dir=tmp_path), topology)

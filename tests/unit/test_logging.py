@@ -30,9 +30,17 @@ def play(lines: logged.LogLines) -> None:
     """A run with every logged event."""
     attempt = TransactionAttempt(1, 0)
     lines.began("first", 2, 1, is_resumed=False)
-    lines.attempt_ended(attempt, AttemptFailedError("failed", "FailedException: not now\n  in component 'a'"), is_replayed=True)
-    lines.attempt_ended(attempt, AttemptFailedError("crash", "a worker died\nTraceback"), is_replayed=True)
-    lines.away(ZooKeeperUnavailableError("there is no room left in the data directory /data\n  Make room"))
+    lines.attempt_ended(
+        attempt,
+        AttemptFailedError("failed", "FailedException: not now\n  in component 'a'"),
+        is_replayed=True,
+    )
+    lines.attempt_ended(
+        attempt, AttemptFailedError("crash", "a worker died\nTraceback"), is_replayed=True
+    )
+    lines.away(
+        ZooKeeperUnavailableError("there is no room left in the data directory /data\n  Make room")
+    )
     lines.committed(attempt, 7, 0.1)
     lines.ended(InputError("KeyError: 'x'\n  in component 'a'"))
 
@@ -48,9 +56,17 @@ def test_each_event_of_a_run_is_logged_in_one_line(caplog: pytest.LogCaptureFixt
         ("txtopo", "INFO", "topology 'words' begins at txid 1 (epoch 2)"),
         ("txtopo", "INFO", "topology 'words' replays txid 1: FailedException: not now"),
         ("txtopo", "WARNING", "topology 'words' replays txid 1: a worker died"),
-        ("txtopo", "WARNING", "topology 'words' waits for its ZooKeeper: there is no room left in the data directory /data"),
+        (
+            "txtopo",
+            "WARNING",
+            "topology 'words' waits for its ZooKeeper: there is no room left in the data directory /data",
+        ),
         ("txtopo", "DEBUG", "topology 'words': 1 transactions committed, the last with 7 tuples"),
-        ("txtopo", "ERROR", "topology 'words' ended with an error, which wait_* and join raise: KeyError: 'x'"),
+        (
+            "txtopo",
+            "ERROR",
+            "topology 'words' ended with an error, which wait_* and join raise: KeyError: 'x'",
+        ),
     ]
 
 
@@ -58,12 +74,20 @@ def test_every_level_that_is_used_is_in_the_documentation(caplog: pytest.LogCapt
     with caplog.at_level(logging.DEBUG, "txtopo"):
         play(lines())
     section = PAGE.read_text(encoding="utf-8").partition("## Logging")[2].partition("\n## ")[0]
-    assert set(re.findall(r"^\| `([A-Z]+)` \|", section, flags=re.MULTILINE)) == {record.levelname for record in caplog.records}
+    assert set(re.findall(r"^\| `([A-Z]+)` \|", section, flags=re.MULTILINE)) == {
+        record.levelname for record in caplog.records
+    }
 
 
 def test_a_program_that_configures_no_logging_sees_warnings_and_errors_only() -> None:
     code = "from tests.unit.test_logging import lines, play; play(lines())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PAGE.parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=PAGE.parents[1],
+    )
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
         "topology 'words' replays txid 1: a worker died",
@@ -72,7 +96,9 @@ def test_a_program_that_configures_no_logging_sees_warnings_and_errors_only() ->
     ]
 
 
-def test_a_command_shows_warnings_among_its_lines_and_errors_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_shows_warnings_among_its_lines_and_errors_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(logged.LOGGER, "propagate", False)
     stream = io.StringIO()
     with main._warnings_shown(Progress(stream)):
@@ -84,7 +110,9 @@ def test_a_command_shows_warnings_among_its_lines_and_errors_once(monkeypatch: p
     assert logged.LOGGER.handlers == []
 
 
-def test_a_command_leaves_warnings_to_a_program_that_has_said_where_its_logs_go(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_command_leaves_warnings_to_a_program_that_has_said_where_its_logs_go(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     stream = io.StringIO()
     with main._warnings_shown(Progress(stream)):
         play(lines())

@@ -34,7 +34,11 @@ class Spouts:
         self._stack = stack
 
     def __call__(
-        self, partitions: dict[int, list[tuple[Any, ...]]], take: int, fields: Fields | list[str] | None = None, always_ready: bool = False
+        self,
+        partitions: dict[int, list[tuple[Any, ...]]],
+        take: int,
+        fields: Fields | list[str] | None = None,
+        always_ready: bool = False,
     ) -> MemoryTransactionalSpout:
         spout = MemoryTransactionalSpout(partitions, fields or Fields("word"), take, always_ready)
         self._stack.callback(spout.close)
@@ -50,7 +54,9 @@ def spouts() -> Iterator[Spouts]:
 @pytest.mark.rule(18, 20)
 def test_batches_are_those_of_storms_example(spouts: Spouts) -> None:
     batches = Drive(spouts(WORDS, 3)).run()
-    assert [[[word for (word,) in batch[partition]] for partition in range(3)] for batch in batches] == [
+    assert [
+        [[word for (word,) in batch[partition]] for partition in range(3)] for batch in batches
+    ] == [
         [["cat", "dog", "chicken"], ["cat", "dog", "apple"], ["cat", "cat", "cat"]],
         [["cat", "dog", "apple"], ["banana"], ["cat", "cat", "dog"]],
         [[], [], ["dog", "dog", "dog"]],
@@ -58,7 +64,9 @@ def test_batches_are_those_of_storms_example(spouts: Spouts) -> None:
 
 
 @pytest.mark.rule(21)
-def test_a_partition_without_new_rows_has_no_metadata_and_keeps_its_position(spouts: Spouts) -> None:
+def test_a_partition_without_new_rows_has_no_metadata_and_keeps_its_position(
+    spouts: Spouts,
+) -> None:
     spout = spouts({0: [("a",)], 1: [("b",), ("c",)]}, 1)
     drive = Drive(spout)
     assert drive.plan() == {0: {"index": 0, "amount": 1}, 1: {"index": 0, "amount": 1}}
@@ -89,7 +97,9 @@ def test_it_is_not_ready_with_nothing_left_and_ready_again_after_an_append(spout
 
 @pytest.mark.rule(5, 9)
 @pytest.mark.parametrize(("read", "is_ready"), [(3, False), (2, True)])
-def test_after_a_restart_readiness_follows_from_the_stored_position(spouts: Spouts, read: int, is_ready: bool) -> None:
+def test_after_a_restart_readiness_follows_from_the_stored_position(
+    spouts: Spouts, read: int, is_ready: bool
+) -> None:
     drive = Drive(spouts({0: [("a",), ("b",), ("c",)]}, 1), {0: {"index": 0, "amount": read}})
     assert drive.coordinator.is_ready() is is_ready
 
@@ -112,7 +122,9 @@ def test_a_new_partition_joins_and_the_ones_left_out_are_empty(spouts: Spouts) -
 
 
 @pytest.mark.rule(19)
-def test_a_partition_appended_after_the_number_was_fixed_waits_for_the_next_transaction(spouts: Spouts) -> None:
+def test_a_partition_appended_after_the_number_was_fixed_waits_for_the_next_transaction(
+    spouts: Spouts,
+) -> None:
     spout = spouts({0: [("a",), ("b",)]}, 1)
     drive = Drive(spout)
     assert drive.coordinator.is_ready()
@@ -120,7 +132,10 @@ def test_a_partition_appended_after_the_number_was_fixed_waits_for_the_next_tran
     spout.append(1, [("z",)])
     assert drive.coordinator.plan_batch(1, {}) == {0: {"index": 0, "amount": 1}}
     assert drive.coordinator.is_ready()
-    assert drive.coordinator.plan_batch(2, {0: {"index": 0, "amount": 1}}) == {0: {"index": 1, "amount": 1}, 1: {"index": 0, "amount": 1}}
+    assert drive.coordinator.plan_batch(2, {0: {"index": 0, "amount": 1}}) == {
+        0: {"index": 1, "amount": 1},
+        1: {"index": 0, "amount": 1},
+    }
 
 
 def test_a_spout_may_begin_without_any_partition(spouts: Spouts) -> None:
@@ -161,11 +176,18 @@ sys.stdout.write(repr([row[1:] for row in collector.rows]))
 """
 
 
-def test_an_emitter_in_another_process_sees_rows_appended_after_the_spout_was_pickled(spouts: Spouts) -> None:
+def test_an_emitter_in_another_process_sees_rows_appended_after_the_spout_was_pickled(
+    spouts: Spouts,
+) -> None:
     spout = spouts({0: [("a",)]}, 2)
     template = pickling.dumps(spout)
     spout.append(0, [("b",), ("c",)])
-    done = subprocess.run([sys.executable, "-c", READ_IN_ANOTHER_PROCESS], input=template, capture_output=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", READ_IN_ANOTHER_PROCESS],
+        input=template,
+        capture_output=True,
+        cwd=ROOT,
+    )
     assert (done.stdout, done.stderr) == (b"[('b',), ('c',)]", b"")
     assert spout._spool.count(0) == 3, "the reading process must not remove the rows when it ends"
 
@@ -183,7 +205,9 @@ sys.exit(subprocess.run([sys.executable, "-c", sys.argv[1]], input=pickling.dump
 
 
 def test_rows_may_hold_classes_of_main() -> None:
-    done = subprocess.run([sys.executable, "-c", ROWS_OF_MAIN, READ_IN_ANOTHER_PROCESS], capture_output=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", ROWS_OF_MAIN, READ_IN_ANOTHER_PROCESS], capture_output=True, cwd=ROOT
+    )
     assert (done.stdout, done.stderr) == (b"[(Point(1),), (Point(2),)]", b"")
 
 
@@ -200,13 +224,17 @@ print(spout._spool.directory, spout._spool.count(0))
 
 
 def test_the_rows_end_with_the_process_that_made_them_and_not_with_its_children() -> None:
-    done = subprocess.run([sys.executable, "-c", ENDS_WITH_A_FORKED_CHILD], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_WITH_A_FORKED_CHILD], capture_output=True, text=True, cwd=ROOT
+    )
     directory, count = done.stdout.split()
     assert count == "1"
     assert not os.path.exists(directory)
 
 
-def test_a_row_without_its_index_entry_is_not_there_and_the_next_append_takes_its_place(spouts: Spouts) -> None:
+def test_a_row_without_its_index_entry_is_not_there_and_the_next_append_takes_its_place(
+    spouts: Spouts,
+) -> None:
     spout = spouts({0: [("a",)]}, 9)
     with open(os.path.join(spout._spool.directory, "0.rows"), "ab") as rows:
         rows.write(b"half of a row, left by a writer that died")
@@ -220,7 +248,10 @@ def test_a_row_without_its_index_entry_is_not_there_and_the_next_append_takes_it
 
 def test_a_planned_row_that_is_not_there_is_an_input_error_that_names_it(spouts: Spouts) -> None:
     drive = Drive(spouts({0: [("a",)]}, 1))
-    with pytest.raises(InputError, match=r"partition 0 has 1 rows; the batch was planned as rows 1 to 2\n.*state reset"):
+    with pytest.raises(
+        InputError,
+        match=r"partition 0 has 1 rows; the batch was planned as rows 1 to 2\n.*state reset",
+    ):
         drive.emitted({0: {"index": 1, "amount": 2}})
 
 

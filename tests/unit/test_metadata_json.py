@@ -30,7 +30,11 @@ class Position(pydantic.BaseModel):
     offset: int = 0
 
 
-@pytest.mark.parametrize("value", [None, True, 0, -(10**30), 1.5, "", "ä\n", [], {}, {"a": [1, {"b": None}]}, [[1], [2.0, "x"]]], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 0, -(10**30), 1.5, "", "ä\n", [], {}, {"a": [1, {"b": None}]}, [[1], [2.0, "x"]]],
+    ids=repr,
+)
 def test_plain_json_is_kept_as_it_is(value: Any) -> None:
     assert to_json(value) == value
     assert json.loads(json.dumps(to_json(value))) == value
@@ -64,12 +68,16 @@ def test_a_value_of_a_subclass_becomes_the_plain_value_it_equals_at_once() -> No
     ],
     ids=lambda value: "huge" if value == {"n": [10**5000]} else ascii(value)[:14],
 )
-def test_a_value_that_json_would_change_is_refused_with_its_path(value: Any, path: str, why: str) -> None:
+def test_a_value_that_json_would_change_is_refused_with_its_path(
+    value: Any, path: str, why: str
+) -> None:
     with pytest.raises(NotJsonError) as refused:
         to_json(value)
     assert refused.value.path == path
     assert why in str(refused.value)
-    assert str(refused.value).endswith("plain values are None, bool, int, finite float, str, lists, and dicts with str keys")
+    assert str(refused.value).endswith(
+        "plain values are None, bool, int, finite float, str, lists, and dicts with str keys"
+    )
 
 
 def test_a_model_travels_as_json_and_comes_back_as_itself() -> None:

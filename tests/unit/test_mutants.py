@@ -24,7 +24,11 @@ BACKENDS = {"memory", "sqlite", "postgresql", "mariadb", "redis"}
 def backends_of(tests: tuple[str, ...]) -> set[str]:
     """Which backends the contract's tests that ``tests`` select are of, as pytest sees it."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", *tests], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", *tests],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     cases = [line.partition("[")[2] for line in done.stdout.splitlines() if "[" in line]
     return {backend for case in cases for backend in BACKENDS if case.startswith(backend)}
@@ -42,8 +46,16 @@ def test_mutations_of_stores_are_tried_on_memory_and_sqlite_and_wait_for_no_serv
         ("FAILED tests/a.py::test_a - AssertionError: 1 != 2\n", 1, "noticed"),
         ("", 0, "SURVIVED"),
         ("ERROR tests/a.py::test_a - RuntimeError: there is no server in servers/\n", 1, "broken"),
-        ("ERROR tests/a.py::test_a - Failed: Timeout (>120.0s) from pytest-timeout.\n", 1, "noticed"),
-        ("E   tests.servers.fetch.ServerMissingError: there is no mariadbd\nFAILED tests/a.py::test_a - tests...\n", 1, "broken"),
+        (
+            "ERROR tests/a.py::test_a - Failed: Timeout (>120.0s) from pytest-timeout.\n",
+            1,
+            "noticed",
+        ),
+        (
+            "E   tests.servers.fetch.ServerMissingError: there is no mariadbd\nFAILED tests/a.py::test_a - tests...\n",
+            1,
+            "broken",
+        ),
         ("no tests ran\n", 5, "broken"),
         ("INTERNALERROR\n", 3, "broken"),
     ],
@@ -57,18 +69,30 @@ def test_a_run_that_does_not_end_has_noticed_the_mutation() -> None:
     assert runner.verdict_of(TRIAL, None, 900.0).word == "noticed"
 
 
-@pytest.mark.parametrize(("outputs", "word"), [(["ERROR", "FAILED"], "noticed"), (["ERROR", "ERROR"], "broken"), (["FAILED"], "noticed")])
-def test_a_fixture_that_failed_is_tried_once_more(outputs: list[str], word: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("outputs", "word"),
+    [(["ERROR", "FAILED"], "noticed"), (["ERROR", "ERROR"], "broken"), (["FAILED"], "noticed")],
+)
+def test_a_fixture_that_failed_is_tried_once_more(
+    outputs: list[str], word: str, tmp_path: Path
+) -> None:
     left = list(outputs)
 
     class Python:
         def run(self, tree: Path, arguments: Sequence[str]) -> Any:
             assert (tree / "a.py").read_text() == "after"
-            return subprocess.CompletedProcess([], 1, f"=\n{left.pop(0)} tests/a.py::test_a - RuntimeError\n", "")
+            return subprocess.CompletedProcess(
+                [], 1, f"=\n{left.pop(0)} tests/a.py::test_a - RuntimeError\n", ""
+            )
 
     (tmp_path / "a.py").write_text("before")
     python: Any = Python()
-    assert runner.judge(Mutation("trial", "a.py", "before", "after", ("tests/a.py",)), tmp_path, python).word == word
+    assert (
+        runner.judge(
+            Mutation("trial", "a.py", "before", "after", ("tests/a.py",)), tmp_path, python
+        ).word
+        == word
+    )
     assert left == []
 
 
@@ -83,7 +107,9 @@ class TestOthers:
 
 
 @pytest.mark.thorough
-def test_a_mutation_whose_test_fails_without_it_is_told_from_those_whose_tests_pass(tmp_path: Path) -> None:
+def test_a_mutation_whose_test_fails_without_it_is_told_from_those_whose_tests_pass(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     (tmp_path / "test_a.py").write_text(TESTS)
     (tmp_path / "test_b.py").write_text("def test_four(): pass")
@@ -99,19 +125,33 @@ def test_a_mutation_whose_test_fails_without_it_is_told_from_those_whose_tests_p
     chosen = [Mutation(name, "a.py", "a", "b", tests) for name, tests in selections.items()]
     failing, modules = runner.failing_unbroken(chosen, tmp_path)
     of_one, of_three = "test_a.py::test_one[redis]", "test_a.py::TestOthers::test_three"
-    assert failing == {"a failed file": of_one, "a failed test": of_three, "failed cases": of_one, "a failed keyword": of_one}
+    assert failing == {
+        "a failed file": of_one,
+        "a failed test": of_three,
+        "failed cases": of_one,
+        "a failed keyword": of_one,
+    }
     assert "pytest" in modules
 
 
-def test_of_each_guard_at_most_one_mutation_is_chosen_and_its_tests_need_no_server(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_each_guard_at_most_one_mutation_is_chosen_and_its_tests_need_no_server(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     chosen = runner.one_per_guard()
     left_out = capsys.readouterr().out.splitlines()
     assert len(chosen) + len(left_out) == len(GUARDS)
     assert len(left_out) < 5
-    assert [place for each in chosen for place in each.tests if place.startswith(("tests/integration", "tests/fault"))] == []
+    assert [
+        place
+        for each in chosen
+        for place in each.tests
+        if place.startswith(("tests/integration", "tests/fault"))
+    ] == []
 
 
-def test_a_server_that_is_not_there_is_said_so_in_a_way_that_the_runner_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_there_is_said_so_in_a_way_that_the_runner_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(fetch, "_fetched", lambda server: None)
     monkeypatch.setattr(fetch, "_installed", lambda server: None)
     for name in fetch.SERVERS:

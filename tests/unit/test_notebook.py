@@ -39,5 +39,14 @@ def test_a_notebook_shows_the_plan_of_a_topology_as_explain_does(graph: Topology
 def test_the_repr_of_a_run_is_one_line_that_says_how_it_goes() -> None:
     run = TopologyRun.__new__(TopologyRun)
     run.name, run.topology_id = "nightly", "words"
-    run._board = StatusBoard(RunStatus("words", "nightly", state="running", current=42, active=((42, 0, "processing"),), last_error="a\nb"))
+    run._board = StatusBoard(
+        RunStatus(
+            "words",
+            "nightly",
+            state="running",
+            current=42,
+            active=((42, 0, "processing"),),
+            last_error="a\nb",
+        )
+    )
     assert repr(run) == "<run 'nightly' of topology 'words': running, next txid 42, 1 in flight>"

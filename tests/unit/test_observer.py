@@ -38,15 +38,39 @@ class Broken(Observer):
         return super().__getattribute__(name)
 
 
-def test_a_broken_observer_ends_neither_the_run_nor_what_the_others_hear(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_observer_ends_neither_the_run_nor_what_the_others_hear(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     journal, heard = Journal(tmp_path / "journal"), Heard()
     builder = TransactionalTopologyBuilder("words", "numbers", Ranges(journal, 6, 2))
-    builder.set_bolt("keep", Keep(SqliteStore(tmp_path / "kept.db", "kept"), journal, ((2, "after"),))).global_grouping("numbers")
+    builder.set_bolt(
+        "keep", Keep(SqliteStore(tmp_path / "kept.db", "kept"), journal, ((2, "after"),))
+    ).global_grouping("numbers")
     with caplog.at_level(logging.ERROR, "txtopo"):
-        assert run_to_idle(builder.build_topology(), MemoryStateStore(), observers=[Broken(), heard], max_spout_pending=1) == 4
+        assert (
+            run_to_idle(
+                builder.build_topology(),
+                MemoryStateStore(),
+                observers=[Broken(), heard],
+                max_spout_pending=1,
+            )
+            == 4
+        )
     names = [name for name, _ in heard.calls]
     assert names[0] == "began"
-    assert [str(arguments[0]) for name, arguments in heard.calls if name == "committed"] == ["1:0", "2:1", "3:0"]
-    assert [str(arguments[0]) for name, arguments in heard.calls if name == "attempt_ended"] == ["2:0"]
+    assert [str(arguments[0]) for name, arguments in heard.calls if name == "committed"] == [
+        "1:0",
+        "2:1",
+        "3:0",
+    ]
+    assert [str(arguments[0]) for name, arguments in heard.calls if name == "attempt_ended"] == [
+        "2:0"
+    ]
     assert {"asked", "answered", "moved", "idle", "draining"} <= set(names)
-    assert len([record for record in caplog.records if "Broken failed; the run goes on" in record.getMessage()]) == len(names)
+    assert len(
+        [
+            record
+            for record in caplog.records
+            if "Broken failed; the run goes on" in record.getMessage()
+        ]
+    ) == len(names)

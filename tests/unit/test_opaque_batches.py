@@ -29,7 +29,9 @@ class Opened:
 
     def restart(self) -> None:
         """A second run of the topology."""
-        self.state = TopologyState.open(self.store, "topology", Holder("host", 1, "now"), displaces=True)
+        self.state = TopologyState.open(
+            self.store, "topology", Holder("host", 1, "now"), displaces=True
+        )
         graph = TransactionalTopologyBuilder("topology", "spout", self.spout, 2).build_topology()
         self.batches = Batches(graph, {}, self.state, lambda txid: SOME_TIME)
 
@@ -37,7 +39,10 @@ class Opened:
         """Plan an attempt and put the plan to use; returns ``{partition: (first row, rows)}``."""
         metadata = self.batches.plan(txid)
         self.batches.learnt(A(txid, attempt), metadata)
-        return {p: (m["index"], m["amount"]) for p, m in self.batches.batch(txid, metadata).partitions.items()}
+        return {
+            p: (m["index"], m["amount"])
+            for p, m in self.batches.batch(txid, metadata).partitions.items()
+        }
 
     def record(self, txid: int, attempt: int = 0) -> None:
         """Commit, and forget."""
@@ -61,7 +66,9 @@ def opened() -> Iterator[Callable[..., Opened]]:
 
 
 @pytest.mark.rule(20)
-def test_after_a_failure_the_next_batch_begins_where_the_attempt_in_use_ended(opened: Callable[..., Opened]) -> None:
+def test_after_a_failure_the_next_batch_begins_where_the_attempt_in_use_ended(
+    opened: Callable[..., Opened],
+) -> None:
     run = opened(rows=200, take=50)
     assert run.plan(1) == {0: (0, 50)}
     assert run.plan(2) == {0: (50, 50)}
@@ -76,7 +83,9 @@ def test_after_a_failure_the_next_batch_begins_where_the_attempt_in_use_ended(op
 
 
 @pytest.mark.rule(4)
-def test_nothing_of_an_opaque_batch_is_sealed_and_the_position_is_recorded(opened: Callable[..., Opened]) -> None:
+def test_nothing_of_an_opaque_batch_is_sealed_and_the_position_is_recorded(
+    opened: Callable[..., Opened],
+) -> None:
     run = opened()
     run.plan(1)
     assert run.batches.metadata(1) is None
@@ -85,7 +94,9 @@ def test_nothing_of_an_opaque_batch_is_sealed_and_the_position_is_recorded(opene
 
 
 @pytest.mark.rule(4, 23)
-def test_after_a_restart_a_sealed_transaction_is_known_and_planned_anew_from_the_committed_positions(opened: Callable[..., Opened]) -> None:
+def test_after_a_restart_a_sealed_transaction_is_known_and_planned_anew_from_the_committed_positions(
+    opened: Callable[..., Opened],
+) -> None:
     run = opened(partitions=2)
     run.plan(1)
     run.record(1)
@@ -98,11 +109,15 @@ def test_after_a_restart_a_sealed_transaction_is_known_and_planned_anew_from_the
     assert run.plan(2, 1_000_000) == {0: (10, 10)}
     run.record(2, 1_000_000)
     run.spout.set_disabled(1, False)
-    assert run.plan(3) == {0: (20, 10), 1: (10, 10)}, "a partition that was away goes on where it stopped"
+    assert run.plan(3) == {0: (20, 10), 1: (10, 10)}, (
+        "a partition that was away goes on where it stopped"
+    )
 
 
 @pytest.mark.rule(5)
-def test_readiness_is_judged_from_the_positions_moved_by_open_transactions(opened: Callable[..., Opened]) -> None:
+def test_readiness_is_judged_from_the_positions_moved_by_open_transactions(
+    opened: Callable[..., Opened],
+) -> None:
     run = opened(rows=15)
     for txid in (1, 2):
         assert run.batches.open(txid)
@@ -139,7 +154,9 @@ def test_a_batch_that_is_recorded_while_the_next_is_planned_is_not_planned_again
 
 
 @pytest.mark.rule(6)
-def test_the_plan_of_a_cancelled_attempt_stays_its_own_after_a_new_attempt_began(opened: Callable[..., Opened]) -> None:
+def test_the_plan_of_a_cancelled_attempt_stays_its_own_after_a_new_attempt_began(
+    opened: Callable[..., Opened],
+) -> None:
     run = opened()
     metadata = run.batches.plan(1)
     run.batches.learnt(A(1, 0), metadata)

@@ -19,7 +19,10 @@ from txtopo.topology import pickling
 from txtopo.topology.stream import Fields, OutputFieldsDeclarer
 
 ROOT = Path(__file__).parents[2]
-LETTERS: dict[int, list[tuple[Any, ...]]] = {0: [("a",), ("b",), ("c",)], 1: [("x",), ("y",), ("z",)]}
+LETTERS: dict[int, list[tuple[Any, ...]]] = {
+    0: [("a",), ("b",), ("c",)],
+    1: [("x",), ("y",), ("z",)],
+}
 
 MakeSpout = Callable[..., OpaqueMemoryTransactionalSpout]
 
@@ -28,7 +31,9 @@ MakeSpout = Callable[..., OpaqueMemoryTransactionalSpout]
 def make() -> Iterator[MakeSpout]:
     with ExitStack() as stack:
 
-        def made(partitions: dict[int, list[tuple[Any, ...]]], take: int, always_ready: bool = False) -> OpaqueMemoryTransactionalSpout:
+        def made(
+            partitions: dict[int, list[tuple[Any, ...]]], take: int, always_ready: bool = False
+        ) -> OpaqueMemoryTransactionalSpout:
             spout = OpaqueMemoryTransactionalSpout(partitions, Fields("letter"), take, always_ready)
             stack.callback(spout.close)
             return spout
@@ -38,7 +43,10 @@ def make() -> Iterator[MakeSpout]:
 
 @pytest.mark.rule(18, 20)
 def test_undisturbed_it_emits_every_row_once_in_order(make: MakeSpout) -> None:
-    assert Drive(make(LETTERS, 2)).run() == [{0: [("a",), ("b",)], 1: [("x",), ("y",)]}, {0: [("c",)], 1: [("z",)]}]
+    assert Drive(make(LETTERS, 2)).run() == [
+        {0: [("a",), ("b",)], 1: [("x",), ("y",)]},
+        {0: [("c",)], 1: [("z",)]},
+    ]
 
 
 @pytest.mark.rule(21)
@@ -81,7 +89,9 @@ def test_a_plan_from_before_its_partition_was_disabled_cannot_be_emitted(make: M
     drive = Drive(spout)
     plan = drive.plan()
     spout.set_disabled(1, True)
-    with pytest.raises(FailedException, match="partition 1 was disabled after transaction 1 was planned"):
+    with pytest.raises(
+        FailedException, match="partition 1 was disabled after transaction 1 was planned"
+    ):
         drive.emitted(plan)
     assert drive.emitted({0: plan[0]}) == {0: [("a",), ("b",)]}
 
@@ -121,7 +131,12 @@ def test_every_process_sees_and_may_turn_the_switch(make: MakeSpout) -> None:
     drive = Drive(spout)
     template = pickling.dumps(spout)
     spout.set_disabled(0, True)
-    done = subprocess.run([sys.executable, "-c", SWITCH_IN_ANOTHER_PROCESS], input=template, capture_output=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", SWITCH_IN_ANOTHER_PROCESS],
+        input=template,
+        capture_output=True,
+        cwd=ROOT,
+    )
     assert (done.stdout, done.stderr) == (b"True\n", b"")
     assert drive.plan() == {0: None, 1: None}
 
@@ -140,7 +155,9 @@ def test_a_switch_whose_rows_are_gone_is_an_input_error(make: MakeSpout) -> None
             spout.set_disabled(0, disabled)
 
 
-def test_it_declares_its_fields_and_its_need_of_executors_on_the_drivers_machine(make: MakeSpout) -> None:
+def test_it_declares_its_fields_and_its_need_of_executors_on_the_drivers_machine(
+    make: MakeSpout,
+) -> None:
     spout = make({}, 1)
     declarer = OutputFieldsDeclarer()
     spout.declare_output_fields(declarer)

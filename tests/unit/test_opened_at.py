@@ -1,5 +1,4 @@
-"""``context.opened_at``: a transaction is opened once, under any crash and any number of replays.
-"""
+"""``context.opened_at``: a transaction is opened once, under any crash and any number of replays."""
 
 from __future__ import annotations
 
@@ -16,7 +15,16 @@ import pytest
 from tests import local_engine
 from tests.servers.clusters import Journal, fast
 from tests.topologies.columns import NotingArrowCommitter
-from tests.topologies.recording import FIRST, InProcessTopology, NotingCommitter, RowsSpout, builder, journals, note, rows
+from tests.topologies.recording import (
+    FIRST,
+    InProcessTopology,
+    NotingCommitter,
+    RowsSpout,
+    builder,
+    journals,
+    note,
+    rows,
+)
 from tests.topologies.spouts import Keep
 from tests.topologies.step_spouts import SPOUTS, Source
 from tests.unit.test_engine_defers import Jobs
@@ -43,12 +51,16 @@ class Life:
     """One driver over ``store``: its batches, and a clock that shows ``now`` and runs on by a
     second whenever it is looked at."""
 
-    def __init__(self, store: MemoryStateStore, kind: str, journal: Path, now: datetime.datetime) -> None:
+    def __init__(
+        self, store: MemoryStateStore, kind: str, journal: Path, now: datetime.datetime
+    ) -> None:
         clock = itertools.count()
         spout: Any = SPOUTS[kind](Source(journal, 100, 1))
         graph = TransactionalTopologyBuilder("topology", "spout", spout, 2).build_topology()
         self.state = TopologyState.open(store, "topology", Holder("host", 1, "now"), displaces=True)
-        self.batches = Batches(graph, {}, self.state, lambda txid: now + datetime.timedelta(seconds=next(clock)))
+        self.batches = Batches(
+            graph, {}, self.state, lambda txid: now + datetime.timedelta(seconds=next(clock))
+        )
 
     def begin(self, txid: int, attempt_id: int) -> TransactionAttempt:
         """The engine's steps with an attempt before the seal."""
@@ -58,7 +70,12 @@ class Life:
         return attempt
 
     def seal(self, attempt: TransactionAttempt) -> None:
-        self.state.seal(attempt, {"spout": 2}, self.batches.metadata(attempt.txid), self.batches.opened_at(attempt.txid))
+        self.state.seal(
+            attempt,
+            {"spout": 2},
+            self.batches.metadata(attempt.txid),
+            self.batches.opened_at(attempt.txid),
+        )
 
     def record(self, attempt: TransactionAttempt) -> None:
         self.state.record(attempt, self.batches.moved(attempt.txid))
@@ -77,7 +94,9 @@ def live(store: MemoryStateStore, tmp_path: Path) -> Callable[[str, datetime.dat
 
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("kind", SPOUTS)
-def test_it_is_the_same_in_every_attempt_and_another_in_the_next_transaction(live: Callable[[str, datetime.datetime], Life], kind: str) -> None:
+def test_it_is_the_same_in_every_attempt_and_another_in_the_next_transaction(
+    live: Callable[[str, datetime.datetime], Life], kind: str
+) -> None:
     life = live(kind, NOON)
     assert life.batches.open(1)
     opened = life.batches.opened_at(1)
@@ -97,7 +116,9 @@ def test_it_is_the_same_in_every_attempt_and_another_in_the_next_transaction(liv
 
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("kind", SPOUTS)
-def test_a_sealed_transaction_keeps_its_time_over_deaths_of_the_driver(live: Callable[[str, datetime.datetime], Life], kind: str) -> None:
+def test_a_sealed_transaction_keeps_its_time_over_deaths_of_the_driver(
+    live: Callable[[str, datetime.datetime], Life], kind: str
+) -> None:
     life = live(kind, NOON)
     assert life.batches.open(1)
     opened = life.batches.opened_at(1)
@@ -111,7 +132,9 @@ def test_a_sealed_transaction_keeps_its_time_over_deaths_of_the_driver(live: Cal
 
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("kind", ["plain", "committer", "planned", "storm"])
-def test_a_transaction_whose_metadata_is_durable_keeps_it_with_that(live: Callable[[str, datetime.datetime], Life], kind: str) -> None:
+def test_a_transaction_whose_metadata_is_durable_keeps_it_with_that(
+    live: Callable[[str, datetime.datetime], Life], kind: str
+) -> None:
     """The record of the second one rides along with the seal of the first."""
     life = live(kind, NOON)
     attempts = []
@@ -127,7 +150,9 @@ def test_a_transaction_whose_metadata_is_durable_keeps_it_with_that(live: Callab
 
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("kind", SPOUTS)
-def test_a_transaction_of_which_nothing_is_durable_is_opened_anew(live: Callable[[str, datetime.datetime], Life], kind: str) -> None:
+def test_a_transaction_of_which_nothing_is_durable_is_opened_anew(
+    live: Callable[[str, datetime.datetime], Life], kind: str
+) -> None:
     assert live(kind, NOON).batches.open(1)
     life = live(kind, NOON + HOUR)
     assert life.batches.known_txids() == []
@@ -135,7 +160,9 @@ def test_a_transaction_of_which_nothing_is_durable_is_opened_anew(live: Callable
     assert life.batches.opened_at(1) >= NOON + HOUR
 
 
-def test_the_times_of_transactions_that_are_over_are_forgotten(live: Callable[[str, datetime.datetime], Life]) -> None:
+def test_the_times_of_transactions_that_are_over_are_forgotten(
+    live: Callable[[str, datetime.datetime], Life],
+) -> None:
     life = live("opaque-planned", NOON)
     for txid in range(1, 6):
         assert life.batches.open(txid)
@@ -145,7 +172,9 @@ def test_the_times_of_transactions_that_are_over_are_forgotten(live: Callable[[s
     assert life.batches._opened_at == {}
 
 
-def test_a_transaction_is_opened_while_others_are_forgotten(live: Callable[[str, datetime.datetime], Life], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_is_opened_while_others_are_forgotten(
+    live: Callable[[str, datetime.datetime], Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The spout's thread opens one while the loop forgets those that are over."""
     life = live("opaque-planned", NOON)
     assert life.batches.open(1)
@@ -159,7 +188,9 @@ def test_a_transaction_is_opened_while_others_are_forgotten(live: Callable[[str,
             life.batches._opened_at[next(opening)] = NOON
             return int(self) > other
 
-    monkeypatch.setattr(TopologyState, "current", property(lambda state: Current(state._writer.current)))
+    monkeypatch.setattr(
+        TopologyState, "current", property(lambda state: Current(state._writer.current))
+    )
     life.batches.discard(TransactionAttempt(1, 0))
     assert 3 in life.batches._opened_at, "it had its turn"
 
@@ -167,8 +198,13 @@ def test_a_transaction_is_opened_while_others_are_forgotten(live: Callable[[str,
 @pytest.mark.rule(36)
 def test_the_record_says_it_as_a_person_reads_it() -> None:
     record = records.TxidRecord(txid=8, opened_at=NOON.isoformat())
-    assert records.decode_json("/p", record.encode())["opened_at"] == "2026-03-01T12:00:00.250000+00:00"
-    berlin = records.TxidRecord.decode("/p", b'{"version":2,"txid":8,"opened_at":"2026-03-01T13:00:00.25+01:00"}').opened
+    assert (
+        records.decode_json("/p", record.encode())["opened_at"]
+        == "2026-03-01T12:00:00.250000+00:00"
+    )
+    berlin = records.TxidRecord.decode(
+        "/p", b'{"version":2,"txid":8,"opened_at":"2026-03-01T13:00:00.25+01:00"}'
+    ).opened
     assert (berlin, str(berlin)) == (NOON, "2026-03-01 12:00:00.250000+00:00")
 
 
@@ -186,9 +222,16 @@ class Surroundings(Machine):
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("kind", ["plain", "opaque-planned"])
 @pytest.mark.parametrize("pending", [1, 3])
-def test_every_job_of_every_attempt_is_told_and_the_seal_says_the_same(tmp_path: Path, kind: str, pending: int) -> None:
+def test_every_job_of_every_attempt_is_told_and_the_seal_says_the_same(
+    tmp_path: Path, kind: str, pending: int
+) -> None:
     def fail(job: Job) -> JobResult:
-        return JobResult(Tally(), Failure("failed", "keep", 0, job.attempt, "commit", "finish_batch", "FailedException", ""))
+        return JobResult(
+            Tally(),
+            Failure(
+                "failed", "keep", 0, job.attempt, "commit", "finish_batch", "FailedException", ""
+            ),
+        )
 
     jobs = Jobs({f"2:{n}:{part}": fail for n, part in enumerate(["processing", "commit"])})
     store = MemoryStateStore()
@@ -201,7 +244,10 @@ def test_every_job_of_every_attempt_is_told_and_the_seal_says_the_same(tmp_path:
     conf = fast(max_transactions=5, max_spout_pending=pending, small_transaction_s=0)
     run = Run("run", graph, 2, conf.as_mapping(), state.generation)
     Engine(run, conf, jobs, state, [board], random.Random(1), lambda: None, Surroundings()).run()
-    times = {txid: {job.opened_at for job in jobs.began if job.attempt.txid == txid} for txid in range(1, 6)}
+    times = {
+        txid: {job.opened_at for job in jobs.began if job.attempt.txid == txid}
+        for txid in range(1, 6)
+    }
     assert [len(seen) for seen in times.values()] == [1] * 5
     assert len({time for seen in times.values() for time in seen}) == 5
     assert {job.attempt.attempt_id for job in jobs.began if job.attempt.txid == 2} >= {0, 1, 2}
@@ -227,7 +273,9 @@ class Stamped(Keep):
     the txid."""
 
     def finish_batch(self) -> None:
-        self.journal.write(f"{self.attempt.txid} {self.attempt.attempt_id} {self.context.opened_at.isoformat()}")
+        self.journal.write(
+            f"{self.attempt.txid} {self.attempt.attempt_id} {self.context.opened_at.isoformat()}"
+        )
         with self.store.transaction(self.context, self.attempt) as transaction:
             transaction.put(self.attempt.txid, self.context.opened_at.isoformat())
 
@@ -237,18 +285,25 @@ class Stamped(Keep):
 @pytest.mark.parametrize("pending", [1, 3])
 @pytest.mark.parametrize("kind", SPOUTS)
 @pytest.mark.parametrize("point", local_engine.POINTS)
-def test_wherever_the_driver_dies_every_commit_of_a_transaction_sees_one_time(tmp_path: Path, point: str, kind: str, pending: int) -> None:
+def test_wherever_the_driver_dies_every_commit_of_a_transaction_sees_one_time(
+    tmp_path: Path, point: str, kind: str, pending: int
+) -> None:
     """Between the two drivers an hour passes. A sealed transaction keeps the time of the first
     driver.
     """
-    journal, store = Journal(tmp_path / "journal"), SqliteStore(tmp_path / "kept.db", "kept", opaque=True)
+    journal, store = (
+        Journal(tmp_path / "journal"),
+        SqliteStore(tmp_path / "kept.db", "kept", opaque=True),
+    )
     state = MemoryStateStore()
 
     def run(surroundings: Dying, life: int) -> None:
         spout: Any = SPOUTS[kind](Source(tmp_path / "spouts", 40, life))
         topology = TransactionalTopologyBuilder("topology", "numbers", spout, 2)
         topology.set_bolt("keep", Stamped(store, journal)).global_grouping("numbers")
-        local_engine.run_to_idle(topology.build_topology(), state, surroundings, max_spout_pending=pending)
+        local_engine.run_to_idle(
+            topology.build_topology(), state, surroundings, max_spout_pending=pending
+        )
 
     with pytest.raises(local_engine.Died, match=point):
         run(Dying(point, 0), 1)
@@ -295,14 +350,27 @@ def test_emitters_and_bolts_of_both_kinds_see_it_in_both_phases(straight: bool) 
             _, frames = running.jobs.run(running.job("processing", FIRST, batch, opened_at=NOON))
             running.jobs.run(running.job("commit", FIRST, opened_at=NOON), frames)
         events = list(journals[graph.id])
-    told = {(event.component, event.phase): event.details[0] for event in events if event.hook == "opened"}
+    told = {
+        (event.component, event.phase): event.details[0]
+        for event in events
+        if event.hook == "opened"
+    }
     assert told == dict.fromkeys(
-        [("spout", "processing"), ("rows", "processing"), ("rows", "commit"), ("columns", "processing"), ("columns", "commit")], NOON
+        [
+            ("spout", "processing"),
+            ("rows", "processing"),
+            ("rows", "commit"),
+            ("columns", "processing"),
+            ("columns", "commit"),
+        ],
+        NOON,
     )
 
 
 def test_a_context_that_a_test_makes_has_a_fixed_one() -> None:
-    context = TopologyContext("t", "g", "count", 0, {"count": 1}, "commit", lambda name, factory: factory())
+    context = TopologyContext(
+        "t", "g", "count", 0, {"count": 1}, "commit", lambda name, factory: factory()
+    )
     assert context.opened_at == SOME_TIME == datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -314,10 +382,16 @@ def test_the_simulator_has_one_time_for_each_transaction_after_any_history(txid:
     assert Driver.time_of_opening(txid) == SOME_TIME + txid * BETWEEN_OPENINGS
 
 
-@pytest.mark.parametrize(("point", "replays"), [("seal.before", 0), ("seal.after", 1), ("record.after", 0)])
-def test_a_transaction_that_an_earlier_run_sealed_is_counted_as_a_replay(tmp_path: Path, point: str, replays: int) -> None:
+@pytest.mark.parametrize(
+    ("point", "replays"), [("seal.before", 0), ("seal.after", 1), ("record.after", 0)]
+)
+def test_a_transaction_that_an_earlier_run_sealed_is_counted_as_a_replay(
+    tmp_path: Path, point: str, replays: int
+) -> None:
     state, board = MemoryStateStore(), StatusBoard(RunStatus("topology", "run"))
-    topology = TransactionalTopologyBuilder("topology", "numbers", SPOUTS["plain"](Source(tmp_path / "spouts", 40, 1)))
+    topology = TransactionalTopologyBuilder(
+        "topology", "numbers", SPOUTS["plain"](Source(tmp_path / "spouts", 40, 1))
+    )
     topology.set_bolt("keep", NotingCommitter()).global_grouping("numbers")
     graph = topology.build_topology()
     with pytest.raises(local_engine.Died, match=point):

@@ -23,11 +23,18 @@ from txtopo.topology.conf import TopologyConf
 
 def write(path: Path, numbers: range, rows_per_group: int = 2, **types: pa.DataType) -> None:
     words = pa.array([f"w{n}" for n in numbers], pa.string())
-    pq.write_table(pa.table({"word": words, "n": pa.array(numbers, types.get("n", pa.int64()))}), path, row_group_size=rows_per_group)
+    pq.write_table(
+        pa.table({"word": words, "n": pa.array(numbers, types.get("n", pa.int64()))}),
+        path,
+        row_group_size=rows_per_group,
+    )
 
 
 def numbers(batches: list[dict[int, list[Any]]]) -> list[dict[int, list[int]]]:
-    return [{partition: [row[-1] for row in rows] for partition, rows in batch.items()} for batch in batches]
+    return [
+        {partition: [row[-1] for row in rows] for partition, rows in batch.items()}
+        for batch in batches
+    ]
 
 
 @pytest.mark.rule(20)
@@ -36,16 +43,28 @@ def test_a_batch_is_as_many_whole_row_groups_as_fit_and_one_at_least(tmp_path: P
     write(tmp_path / "b.parquet", range(7, 9))
     drive = Drive(ParquetTransactionalSpout(f"{tmp_path}/*.parquet", rows_per_batch=4))
     assert numbers(drive.run()) == [{0: [0, 1, 2, 3]}, {0: [4, 5, 6]}, {0: [7, 8]}]
-    assert numbers(Drive(ParquetTransactionalSpout(f"{tmp_path}/*.parquet", rows_per_batch=1)).run())[0] == {0: [0, 1]}
-    assert numbers(Drive(ParquetTransactionalSpout(f"{tmp_path}/*.parquet")).run()) == [{0: list(range(9))}]
+    assert numbers(
+        Drive(ParquetTransactionalSpout(f"{tmp_path}/*.parquet", rows_per_batch=1)).run()
+    )[0] == {0: [0, 1]}
+    assert numbers(Drive(ParquetTransactionalSpout(f"{tmp_path}/*.parquet")).run()) == [
+        {0: list(range(9))}
+    ]
     first, second, third = (plan[0] for plan in drive.plans)
-    assert (first["file"], first["row_group"], first["end_file"], first["end_row_group"], first["rows"]) == (0, 0, 0, 2, 4)
+    assert (
+        first["file"],
+        first["row_group"],
+        first["end_file"],
+        first["end_row_group"],
+        first["rows"],
+    ) == (0, 0, 0, 2, 4)
     assert (second["row_group"], second["end_row_group"], second["rows"]) == (2, 4, 3)
     assert (third["file"], third["end_file"], len(third["footers"])) == (1, 1, 1)
 
 
 @pytest.mark.rule(19, 21)
-def test_files_are_dealt_out_to_partitions_and_files_without_rows_are_passed_over(tmp_path: Path) -> None:
+def test_files_are_dealt_out_to_partitions_and_files_without_rows_are_passed_over(
+    tmp_path: Path,
+) -> None:
     for i, name in enumerate("abcde"):
         write(tmp_path / name, range(0) if name in "ad" else range(10 * i, 10 * i + 2))
     drive = Drive(ParquetTransactionalSpout(f"{tmp_path}/*", partitions=2))
@@ -53,24 +72,36 @@ def test_files_are_dealt_out_to_partitions_and_files_without_rows_are_passed_ove
     assert drive.plan() == {0: None, 1: None}
 
 
-def test_a_batch_spans_a_bounded_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_spans_a_bounded_number_of_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ranges, "FILES_PER_BATCH", 2)
     for i, name in enumerate("abcde"):
         write(tmp_path / name, range(i, i + 1))
-    assert numbers(Drive(ParquetTransactionalSpout(f"{tmp_path}/*")).run()) == [{0: [0, 1]}, {0: [2, 3]}, {0: [4]}]
+    assert numbers(Drive(ParquetTransactionalSpout(f"{tmp_path}/*")).run()) == [
+        {0: [0, 1]},
+        {0: [2, 3]},
+        {0: [4]},
+    ]
 
 
 def test_columns_are_chosen_ordered_and_kept_as_dictionaries_on_request(tmp_path: Path) -> None:
     write(tmp_path / "a", range(3))
     spout = ParquetTransactionalSpout(tmp_path / "a", columns=["n", "word"], dictionaries=["word"])
-    assert spout.schema == pa.schema([("n", pa.int64()), ("word", pa.dictionary(pa.int32(), pa.string()))])
+    assert spout.schema == pa.schema(
+        [("n", pa.int64()), ("word", pa.dictionary(pa.int32(), pa.string()))]
+    )
     assert Drive(spout).run() == [{0: [(0, "w0"), (1, "w1"), (2, "w2")]}]
 
 
-def test_large_row_groups_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_row_groups_are_read_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(parquet, "ROWS_AT_ONCE", 10)
     write(tmp_path / "a", range(95), 1000)
-    emitter = ParquetTransactionalSpout(tmp_path / "a").get_emitter(TopologyConf({}), cast(Any, None))
+    emitter = ParquetTransactionalSpout(tmp_path / "a").get_emitter(
+        TopologyConf({}), cast(Any, None)
+    )
     rows: list[int] = []
 
     class Counted:
@@ -87,7 +118,9 @@ def test_a_replay_of_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "a", range(4))
     drive = Drive(ParquetTransactionalSpout(tmp_path / "a"))
     plan = drive.plan()
-    assert numbers([drive.emitted(plan)]) == numbers([drive.emitted(plan, 1)]) == [{0: [0, 1, 2, 3]}]
+    assert (
+        numbers([drive.emitted(plan)]) == numbers([drive.emitted(plan, 1)]) == [{0: [0, 1, 2, 3]}]
+    )
     write(tmp_path / "a", range(1, 5))
     with pytest.raises(InputError, match="has changed since a batch of it was planned"):
         drive.emitted(plan)
@@ -114,10 +147,18 @@ def test_a_file_that_was_corrected_without_a_trace_in_its_footer_is_refused(tmp_
     plan = drive.plan()
     written = plan[0]["written"][0]
     corrected(path)
-    for read in (lambda: drive.emitted(plan), lambda: Drive(ParquetTransactionalSpout(path), drive.positions)):
-        with pytest.raises(InputError, match="a b was written again since a batch of it was planned") as raised:
+    for read in (
+        lambda: drive.emitted(plan),
+        lambda: Drive(ParquetTransactionalSpout(path), drive.positions),
+    ):
+        with pytest.raises(
+            InputError, match="a b was written again since a batch of it was planned"
+        ) as raised:
             read()
-        assert f"If this is a copy with the same rows: touch -d @{written // 10**9}.{written % 10**9:09} '{path}'" in str(raised.value)
+        assert (
+            f"If this is a copy with the same rows: touch -d @{written // 10**9}.{written % 10**9:09} '{path}'"
+            in str(raised.value)
+        )
     command = str(raised.value).rpartition("the same rows: ")[2]
     subprocess.run(command, shell=True, check=True)
     assert numbers([drive.emitted(plan)]) == [{0: [1, 3, 9]}], "as the user says"
@@ -152,12 +193,16 @@ def test_a_file_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.rule(20, 23)
-def test_files_that_sort_behind_are_read_by_the_next_run_and_others_are_refused(tmp_path: Path) -> None:
+def test_files_that_sort_behind_are_read_by_the_next_run_and_others_are_refused(
+    tmp_path: Path,
+) -> None:
     write(tmp_path / "b", range(2))
     drive = Drive(ParquetTransactionalSpout(f"{tmp_path}/*"))
     drive.run()
     write(tmp_path / "c", range(2, 4))
-    assert numbers(Drive(ParquetTransactionalSpout(f"{tmp_path}/*"), drive.positions).run()) == [{0: [2, 3]}]
+    assert numbers(Drive(ParquetTransactionalSpout(f"{tmp_path}/*"), drive.positions).run()) == [
+        {0: [2, 3]}
+    ]
     write(tmp_path / "a", range(2))
     with pytest.raises(InputError, match="no longer has the files that were read"):
         Drive(ParquetTransactionalSpout(f"{tmp_path}/*"), drive.positions)
@@ -172,10 +217,16 @@ def test_a_file_of_other_types_is_refused(tmp_path: Path) -> None:
         Drive(ParquetTransactionalSpout(f"{tmp_path}/*")).run()
 
 
-@pytest.mark.parametrize("contents", [b"", b"PAR1", b"x" * 100, b"PAR1" + b"\xff\xff\0\0PAR1", b"PAR1" + b"junk" + b"\4\0\0\0PAR1"])
+@pytest.mark.parametrize(
+    "contents",
+    [b"", b"PAR1", b"x" * 100, b"PAR1" + b"\xff\xff\0\0PAR1", b"PAR1" + b"junk" + b"\4\0\0\0PAR1"],
+)
 def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path, contents: bytes) -> None:
     (tmp_path / "a").write_bytes(contents)
-    with pytest.raises(InputError, match=r"a cannot be read as Parquet: .*\n  See whether it was written to its end"):
+    with pytest.raises(
+        InputError,
+        match=r"a cannot be read as Parquet: .*\n  See whether it was written to its end",
+    ):
         ParquetTransactionalSpout(tmp_path / "a")
 
 
@@ -190,7 +241,9 @@ def test_damaged_row_groups_are_an_error_and_not_a_crash(tmp_path: Path) -> None
 
 
 @pytest.mark.rule(38)
-def test_a_row_group_of_which_arrow_reads_other_rows_than_the_footer_says_is_an_error(tmp_path: Path) -> None:
+def test_a_row_group_of_which_arrow_reads_other_rows_than_the_footer_says_is_an_error(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a"
     table = pa.table({"n": pa.array(range(100), pa.int64())})
     pq.write_table(table, path, use_dictionary=False, compression="none", write_statistics=False)
@@ -202,7 +255,10 @@ def test_a_row_group_of_which_arrow_reads_other_rows_than_the_footer_says_is_an_
     data[5] = 2
     path.write_bytes(data)
     drive = Drive(ParquetTransactionalSpout(path))
-    with pytest.raises(InputError, match=r"a cannot be read as Parquet: row group 0 has 0 rows, and 100 by the footer\n  See whether"):
+    with pytest.raises(
+        InputError,
+        match=r"a cannot be read as Parquet: row group 0 has 0 rows, and 100 by the footer\n  See whether",
+    ):
         drive.run()
 
 
@@ -214,7 +270,9 @@ def test_a_page_that_contradicts_its_checksum_is_an_error(tmp_path: Path) -> Non
     data = bytearray(path.read_bytes())
     data[data.index((57).to_bytes(8, "little"))] = 58
     path.write_bytes(data)
-    with pytest.raises(InputError, match="a cannot be read as Parquet: could not verify page integrity"):
+    with pytest.raises(
+        InputError, match="a cannot be read as Parquet: could not verify page integrity"
+    ):
         Drive(ParquetTransactionalSpout(path)).run()
 
 
@@ -229,10 +287,16 @@ def test_missing_files_and_impossible_arguments_are_refused(tmp_path: Path) -> N
         Drive(later)
     write(tmp_path / "a", range(2))
     impossible: list[tuple[Any, str]] = [
-        ({"columns": ["m"]}, "no column 'm'; there are word, n"), ({"columns": []}, "no columns"), ({"dictionaries": ["m"]}, "no column 'm'"),
-        ({"columns": "n"}, r"columns is 'n'; it is a list of names: \['n'\]"), ({"dictionaries": "n"}, r"dictionaries is 'n'; it is a list of names"),
-        ({"dictionaries": ["n"]}, "column 'n' is int64; only text and bytes stay dictionary-encoded"),
-    ]  # fmt: skip
+        ({"columns": ["m"]}, "no column 'm'; there are word, n"),
+        ({"columns": []}, "no columns"),
+        ({"dictionaries": ["m"]}, "no column 'm'"),
+        ({"columns": "n"}, r"columns is 'n'; it is a list of names: \['n'\]"),
+        ({"dictionaries": "n"}, r"dictionaries is 'n'; it is a list of names"),
+        (
+            {"dictionaries": ["n"]},
+            "column 'n' is int64; only text and bytes stay dictionary-encoded",
+        ),
+    ]
     for arguments, said in impossible:
         with pytest.raises(ConfigError, match=said):
             ParquetTransactionalSpout(tmp_path / "a", **arguments)
@@ -241,9 +305,14 @@ def test_missing_files_and_impossible_arguments_are_refused(tmp_path: Path) -> N
 
 
 def test_a_column_that_is_there_twice_is_refused_unless_it_is_left_out(tmp_path: Path) -> None:
-    pq.write_table(pa.table([pa.array([1]), pa.array([2]), pa.array([3])], names=["a", "a", "c"]), tmp_path / "a")
+    pq.write_table(
+        pa.table([pa.array([1]), pa.array([2]), pa.array([3])], names=["a", "a", "c"]),
+        tmp_path / "a",
+    )
     for columns in (None, ["a"], ["c", "a"]):
-        with pytest.raises(ConfigError, match="there are 2 columns 'a'; name the columns to read, without this one"):
+        with pytest.raises(
+            ConfigError, match="there are 2 columns 'a'; name the columns to read, without this one"
+        ):
             ParquetTransactionalSpout(tmp_path / "a", columns)
     assert Drive(ParquetTransactionalSpout(tmp_path / "a", ["c"])).run() == [{0: [(3,)]}]
 
@@ -255,8 +324,12 @@ def test_the_coordinator_says_how_much_of_the_files_is_read(tmp_path: Path) -> N
     drive = Drive(ParquetTransactionalSpout(f"{tmp_path}/*", rows_per_batch=4))
     assert drive.coordinator.fraction_done({}) == 0
     drive.run()
-    assert drive.coordinator.fraction_done(drive.plans[0]) == pytest.approx(sizes["a"] / 2 / sum(sizes.values()))
-    assert drive.coordinator.fraction_done(drive.plans[1]) == pytest.approx(sizes["a"] / sum(sizes.values()))
+    assert drive.coordinator.fraction_done(drive.plans[0]) == pytest.approx(
+        sizes["a"] / 2 / sum(sizes.values())
+    )
+    assert drive.coordinator.fraction_done(drive.plans[1]) == pytest.approx(
+        sizes["a"] / sum(sizes.values())
+    )
     assert drive.coordinator.fraction_done(drive.positions) == 1
 
 
@@ -264,11 +337,17 @@ def test_the_coordinator_says_how_much_of_the_files_is_read(tmp_path: Path) -> N
 def test_a_time_of_96_bits_is_kept_or_refused(tmp_path: Path) -> None:
     def read(value: Any, type: pa.DataType, declared: pa.DataType | None = None) -> pa.Array:
         table = pa.table({"a": [1, 2], "t": pa.array([value, None], type)})
-        pq.write_table(table, tmp_path / "a", use_deprecated_int96_timestamps=True, store_schema=False)
-        spout = ParquetTransactionalSpout(tmp_path / "a", ["t"], schema=None if declared is None else pa.schema([("t", declared)]))
+        pq.write_table(
+            table, tmp_path / "a", use_deprecated_int96_timestamps=True, store_schema=False
+        )
+        spout = ParquetTransactionalSpout(
+            tmp_path / "a", ["t"], schema=None if declared is None else pa.schema([("t", declared)])
+        )
         batches: list[pa.RecordBatch] = []
         collector = cast(Any, types.SimpleNamespace(emit_batch=batches.append))
-        spout.get_emitter(TopologyConf({}), cast(Any, None)).emit_partition_batch(TransactionAttempt(1, 0), collector, 0, Drive(spout).plan()[0])
+        spout.get_emitter(TopologyConf({}), cast(Any, None)).emit_partition_batch(
+            TransactionAttempt(1, 0), collector, 0, Drive(spout).plan()[0]
+        )
         return batches[0].column(0)
 
     us, ns = pa.timestamp("us"), pa.timestamp("ns")
@@ -276,6 +355,15 @@ def test_a_time_of_96_bits_is_kept_or_refused(tmp_path: Path) -> None:
     assert read(far, us, us).equals(pa.array([far, None], us))
     assert read([far], pa.list_(us), pa.list_(us)).to_pylist() == [[far], None]
     assert read(digits, ns).equals(pa.array([digits, None], ns))
-    for refused in [(far, us), ([far], pa.list_(us)), ({"b": far}, pa.struct([("b", us)])), (digits, ns, us), (-(2**62), us, ns)]:
-        with pytest.raises(InputError, match=r"a: row group 0 has a time in column 't' that .*timestamp\[.s\].* would change\n  Declare the column"):
+    for refused in [
+        (far, us),
+        ([far], pa.list_(us)),
+        ({"b": far}, pa.struct([("b", us)])),
+        (digits, ns, us),
+        (-(2**62), us, ns),
+    ]:
+        with pytest.raises(
+            InputError,
+            match=r"a: row group 0 has a time in column 't' that .*timestamp\[.s\].* would change\n  Declare the column",
+        ):
             read(*refused)

@@ -23,7 +23,9 @@ def chain(*groupings: str, parallelism: int = 3) -> TopologyGraph:
     before = "spout"
     for i, grouping in enumerate(groupings):
         keys = [Fields("value")] if grouping == "fields" else []
-        getattr(topology.set_bolt(f"bolt-{i}", NotingBolt(), parallelism), f"{grouping}_grouping")(before, *keys)
+        getattr(topology.set_bolt(f"bolt-{i}", NotingBolt(), parallelism), f"{grouping}_grouping")(
+            before, *keys
+        )
         before = f"bolt-{i}"
     return topology.build_topology()
 
@@ -41,14 +43,21 @@ def test_a_grouping_that_may_leave_the_sender_begins_a_level(grouping: str) -> N
 def test_a_grouping_that_may_stay_with_the_sender_shares_its_level(grouping: str) -> None:
     plan = compiler.compile_plan(chain(grouping, grouping), 2)
     assert shape(plan.processing) == [(("spout", "bolt-0", "bolt-1"), 2)]
-    assert plan.processing.fused == {("spout", "default", "bolt-0"), ("bolt-0", "default", "bolt-1")}
+    assert plan.processing.fused == {
+        ("spout", "default", "bolt-0"),
+        ("bolt-0", "default", "bolt-1"),
+    }
 
 
 @pytest.mark.rule(16)
-@pytest.mark.parametrize("grouping", ["shuffle", "fields", "global", "all", "none", "local_or_shuffle"])
+@pytest.mark.parametrize(
+    "grouping", ["shuffle", "fields", "global", "all", "none", "local_or_shuffle"]
+)
 def test_where_there_is_one_slot_everything_stays(grouping: str) -> None:
     assert shape(compiler.compile_plan(chain(grouping), 1).processing) == [(("spout", "bolt-0"), 1)]
-    assert shape(compiler.compile_plan(chain(grouping, parallelism=1), 8).processing) == [(("spout", "bolt-0"), 1)]
+    assert shape(compiler.compile_plan(chain(grouping, parallelism=1), 8).processing) == [
+        (("spout", "bolt-0"), 1)
+    ]
 
 
 @pytest.mark.rule(12, 16)
@@ -57,7 +66,9 @@ def test_on_one_slot_a_whole_transaction_can_be_one_task() -> None:
     topology.set_bolt("committer", NotingCommitter(), 4).fields_grouping("spout", Fields("value"))
     topology.set_bolt("after", NotingBolt(), 4).shuffle_grouping("committer")
     plan = compiler.compile_plan(topology.build_topology(), 1)
-    assert [len(plan.levels_of(part).levels) for part in ("processing", "late", "commit", "straight")] == [1, 1, 1, 1]
+    assert [
+        len(plan.levels_of(part).levels) for part in ("processing", "late", "commit", "straight")
+    ] == [1, 1, 1, 1]
     assert shape(plan.straight) == [(("spout", "committer", "after"), 1)]
 
 
@@ -67,8 +78,12 @@ def test_a_local_grouping_is_not_fused_where_a_sender_has_no_receiving_task_besi
     topology.set_bolt("two", NotingBolt(), 2).none_grouping("spout")
     graph = topology.build_topology()
     assert shape(compiler.compile_plan(graph, 1).processing) == [(("spout", "two"), 1)]
-    assert shape(compiler.compile_plan(graph, 2).processing) == [(("spout", "two"), 2)], "task 2 of the spout and task 0 of the bolt share slot 0"
-    assert shape(compiler.compile_plan(graph, 3).processing) == [(("spout",), 3), (("two",), 2)], "task 2 of the spout is alone on slot 2"
+    assert shape(compiler.compile_plan(graph, 2).processing) == [(("spout", "two"), 2)], (
+        "task 2 of the spout and task 0 of the bolt share slot 0"
+    )
+    assert shape(compiler.compile_plan(graph, 3).processing) == [(("spout",), 3), (("two",), 2)], (
+        "task 2 of the spout is alone on slot 2"
+    )
 
 
 def test_slots_are_as_many_as_cores_or_the_widest_component_of_the_level_needs() -> None:
@@ -76,9 +91,17 @@ def test_slots_are_as_many_as_cores_or_the_widest_component_of_the_level_needs()
     topology.set_bolt("wide", NotingBolt(), 5).none_grouping("spout")
     topology.set_bolt("narrow", NotingBolt(), 1).global_grouping("wide")
     graph = topology.build_topology()
-    assert [[slots for _, slots in shape(compiler.compile_plan(graph, cores).processing)] for cores in (1, 2, 3, 4, 5, 8)] == [
-        [1], [2, 1], [3, 1], [4, 1], [5, 1], [5, 1],
-    ]  # fmt: skip
+    assert [
+        [slots for _, slots in shape(compiler.compile_plan(graph, cores).processing)]
+        for cores in (1, 2, 3, 4, 5, 8)
+    ] == [
+        [1],
+        [2, 1],
+        [3, 1],
+        [4, 1],
+        [5, 1],
+        [5, 1],
+    ]
 
 
 def test_a_component_is_below_its_furthest_source_even_if_another_source_is_near() -> None:
@@ -90,7 +113,9 @@ def test_a_component_is_below_its_furthest_source_even_if_another_source_is_near
     assert plan.processing.fused == {("far", "default", "both")}
 
 
-def test_a_component_that_widens_a_level_does_not_join_it_if_that_tears_another_edge_apart() -> None:
+def test_a_component_that_widens_a_level_does_not_join_it_if_that_tears_another_edge_apart() -> (
+    None
+):
     topology = builder(parallelism=2)
     topology.set_bolt("one", NotingBolt(), 1).none_grouping("spout")
     topology.set_bolt("wide", NotingBolt(), 4).none_grouping("spout")
@@ -101,7 +126,10 @@ def test_a_component_that_widens_a_level_does_not_join_it_if_that_tears_another_
                 if source in level.components:
                     tasks = plan.graph.task_counts
                     for task in range(tasks[source]):
-                        assert levels.local_task(task, tasks[receiver]) % level.slots == task % level.slots
+                        assert (
+                            levels.local_task(task, tasks[receiver]) % level.slots
+                            == task % level.slots
+                        )
 
 
 @pytest.mark.rule(12)
@@ -115,7 +143,9 @@ def test_held_are_the_committers_and_everything_downstream_of_one() -> None:
     plan = compiler.compile_plan(topology.build_topology(), 2)
     assert plan.held == {"committer", "basic", "end"}
     assert {id for level in plan.commit.levels for id in level.components} == plan.held
-    assert {id for level in plan.late.levels for id in level.components} == set(), "end hears the spout, and basic feeds end"
+    assert {id for level in plan.late.levels for id in level.components} == set(), (
+        "end hears the spout, and basic feeds end"
+    )
 
 
 @pytest.mark.rule(12)
@@ -150,10 +180,15 @@ def test_every_component_has_one_level_and_no_source_comes_after_its_receiver() 
     graph = topology.build_topology()
     for cores in range(1, 9):
         processing = compiler.compile_plan(graph, cores).processing
-        assert sorted(id for level in processing.levels for id in level.components) == sorted(graph.components)
+        assert sorted(id for level in processing.levels for id in level.components) == sorted(
+            graph.components
+        )
         for component in graph.components.values():
             for subscription in component.inputs:
-                source, receiver = processing.level_of(subscription.source), processing.level_of(component.id)
+                source, receiver = (
+                    processing.level_of(subscription.source),
+                    processing.level_of(component.id),
+                )
                 assert source is not None
                 assert receiver is not None
                 fused = (subscription.source, subscription.stream, component.id) in processing.fused
@@ -167,7 +202,9 @@ def test_where_a_local_tuple_goes_does_not_depend_on_cores() -> None:
 
 def example() -> Plan:
     topology = builder(parallelism=2)
-    topology.set_bolt("split", NotingBolt(streams={"default": ("tx", "value"), "errors": ("tx", "why")}), 2).none_grouping("spout")
+    topology.set_bolt(
+        "split", NotingBolt(streams={"default": ("tx", "value"), "errors": ("tx", "why")}), 2
+    ).none_grouping("spout")
     topology.set_bolt("sum", NotingCommitter()).global_grouping("split")
     topology.set_bolt("bad", NotingBasicBolt()).fields_grouping("split", Fields("why"), "errors")
     topology.set_bolt("after", NotingBolt(), 2).all_grouping("sum")
@@ -211,9 +248,13 @@ def test_the_explanation_names_shuffles_and_components_that_wait_for_the_commit(
     ]
 
 
-def test_the_explanation_of_a_topology_without_committers_says_that_the_commit_only_records() -> None:
+def test_the_explanation_of_a_topology_without_committers_says_that_the_commit_only_records() -> (
+    None
+):
     text = explain.explain(compiler.compile_plan(chain("shuffle"), 1))
-    assert text.endswith("commit phase: nothing is held, so it only records that the transaction is done\n")
+    assert text.endswith(
+        "commit phase: nothing is held, so it only records that the transaction is done\n"
+    )
     assert "planned for 1 core\n" in text
 
 

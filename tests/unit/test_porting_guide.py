@@ -15,7 +15,13 @@ from typing import Any
 import pytest
 
 import txtopo
-from txtopo import StaleAttemptError, StateMismatchError, TopologyContext, TransactionAttempt, testing
+from txtopo import (
+    StaleAttemptError,
+    StateMismatchError,
+    TopologyContext,
+    TransactionAttempt,
+    testing,
+)
 from txtopo.state.rotating import RotatingTransactionalState
 from txtopo.topology import conf as confs
 
@@ -80,7 +86,9 @@ def test_every_interface_of_the_guide_is_named_with_the_module_it_comes_from() -
 def instances() -> Mapping[str, Any]:
     """The objects behind the names in the guide's tables."""
     fields = txtopo.Fields("tx", "word")
-    context = TopologyContext("id", "generation", "bolt", 0, {"bolt": 2}, "commit", lambda name, factory: factory())
+    context = TopologyContext(
+        "id", "generation", "bolt", 0, {"bolt": 2}, "commit", lambda name, factory: factory()
+    )
     return {
         "tup": txtopo.Tuple,
         "fields": fields,
@@ -96,9 +104,24 @@ def instances() -> Mapping[str, Any]:
 
 def test_every_method_in_the_right_columns_exists() -> None:
     stand_for = instances()
-    calls = [(name, method) for code in here_column() for name, method in re.findall(r"\b([a-z]+)\.(\w+)", code) if name in stand_for]
-    assert {name for name, _ in calls} >= {"tup", "collector", "context", "run", "cluster", "state", "fields"}
-    assert [f"{name}.{method}" for name, method in calls if not hasattr(stand_for[name], method)] == []
+    calls = [
+        (name, method)
+        for code in here_column()
+        for name, method in re.findall(r"\b([a-z]+)\.(\w+)", code)
+        if name in stand_for
+    ]
+    assert {name for name, _ in calls} >= {
+        "tup",
+        "collector",
+        "context",
+        "run",
+        "cluster",
+        "state",
+        "fields",
+    }
+    assert [
+        f"{name}.{method}" for name, method in calls if not hasattr(stand_for[name], method)
+    ] == []
 
 
 def test_the_memory_spouts_have_the_methods_the_guide_gives_them() -> None:
@@ -112,18 +135,30 @@ def test_the_memory_spouts_have_the_methods_the_guide_gives_them() -> None:
 # -- what exists it names ------------------------------------------------------------------------
 
 INTERFACES = [
-    name for name in txtopo.__all__
-    if re.match(r"I[A-Z]\w*(Bolt|Spout|Committer)$|Base\w+$|\w+Spout(Coordinator|Emitter)$|\w+Declarer$|\w*OutputCollector$", name)
-]  # fmt: skip
+    name
+    for name in txtopo.__all__
+    if re.match(
+        r"I[A-Z]\w*(Bolt|Spout|Committer)$|Base\w+$|\w+Spout(Coordinator|Emitter)$|\w+Declarer$|\w*OutputCollector$",
+        name,
+    )
+]
 
 
 @pytest.mark.parametrize("name", INTERFACES)
 def test_every_interface_is_in_the_guide_with_its_methods(name: str) -> None:
     text = text_of(GUIDE)
     assert f"`txtopo.{name}`" in text
-    methods = [method for method in vars(getattr(txtopo, name)) if not method.startswith("_") and callable(getattr(getattr(txtopo, name), method))]
+    methods = [
+        method
+        for method in vars(getattr(txtopo, name))
+        if not method.startswith("_") and callable(getattr(getattr(txtopo, name), method))
+    ]
     inner = {"Coordinator", "Emitter"}
-    assert [method for method in methods if method not in inner and not re.search(rf"\b{method}\b", text)] == []
+    assert [
+        method
+        for method in methods
+        if method not in inner and not re.search(rf"\b{method}\b", text)
+    ] == []
 
 
 def camel(name: str) -> str:
@@ -148,7 +183,11 @@ def test_every_key_of_storms_that_is_understood_is_in_the_guide(key: str) -> Non
 
 def test_every_getter_of_a_tuple_is_in_the_guide() -> None:
     text = text_of(GUIDE)
-    getters = [name for name in vars(txtopo.Tuple) if name.startswith("get_") and not name.endswith("_by_field")]
+    getters = [
+        name
+        for name in vars(txtopo.Tuple)
+        if name.startswith("get_") and not name.endswith("_by_field")
+    ]
     assert len(getters) > 8
     assert [name for name in getters if f"tup.{name}(" not in text] == []
 
@@ -159,14 +198,25 @@ def sections(text: str) -> Iterator[tuple[str, str]]:
 
 
 def test_wherever_there_is_java_there_is_python_beside_it() -> None:
-    with_java = [(title, body) for page in (GUIDE, EXAMPLES) for title, body in sections(text_of(page)) if fences(body, "java")]
+    with_java = [
+        (title, body)
+        for page in (GUIDE, EXAMPLES)
+        for title, body in sections(text_of(page))
+        if fences(body, "java")
+    ]
     assert len(with_java) > 15
-    assert [title for title, body in with_java if not fences(body, "python") and "```{literalinclude}" not in body] == []
+    assert [
+        title
+        for title, body in with_java
+        if not fences(body, "python") and "```{literalinclude}" not in body
+    ] == []
 
 
 # -- the examples are the starters, in full ------------------------------------------------------
 
-INCLUDE = re.compile(r"^```\{literalinclude\} (?P<path>\S+)\n(?P<options>(?::.*\n)*)```$", re.MULTILINE)
+INCLUDE = re.compile(
+    r"^```\{literalinclude\} (?P<path>\S+)\n(?P<options>(?::.*\n)*)```$", re.MULTILINE
+)
 
 
 def included_lines(starter: str) -> set[int]:
@@ -175,11 +225,17 @@ def included_lines(starter: str) -> set[int]:
     numbers: set[int] = set()
     source = (ROOT / "starter" / starter).read_text(encoding="utf-8")
     lines = source.splitlines()
-    objects = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    objects = {
+        node.name: node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    }
     for include in INCLUDE.finditer(text_of(EXAMPLES)):
         if Path(include["path"]).name != starter:
             continue
-        assert (DOCS / EXAMPLES).parent.joinpath(include["path"]).resolve() == ROOT / "starter" / starter
+        assert (DOCS / EXAMPLES).parent.joinpath(
+            include["path"]
+        ).resolve() == ROOT / "starter" / starter
         options = dict(re.findall(r"^:([a-z-]+): (.*)$", include["options"], flags=re.MULTILINE))
         if "pyobject" in options:
             node = objects[options["pyobject"]]
@@ -189,7 +245,11 @@ def included_lines(starter: str) -> set[int]:
         first = next(number for number, line in enumerate(lines, 1) if options["start-at"] in line)
         last = len(lines)
         if "end-before" in options:
-            last = next(number - 1 for number, line in enumerate(lines, 1) if number > first and options["end-before"] in line)
+            last = next(
+                number - 1
+                for number, line in enumerate(lines, 1)
+                if number > first and options["end-before"] in line
+            )
         numbers.update(range(first, last + 1))
     return numbers
 
@@ -207,7 +267,11 @@ def test_the_page_of_examples_has_every_line_of_both_starters(starter: str) -> N
 
 def rules() -> dict[int, str]:
     """The text of every rule, by number."""
-    parts = re.split(r"^\*\*R(\d+)\.\*\*", text_of("semantics.md").partition("## Which tests")[0], flags=re.MULTILINE)
+    parts = re.split(
+        r"^\*\*R(\d+)\.\*\*",
+        text_of("semantics.md").partition("## Which tests")[0],
+        flags=re.MULTILINE,
+    )
     return {int(number): body for number, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
@@ -232,11 +296,16 @@ def test_every_rule_that_departs_from_storm_is_among_the_differences() -> None:
     told = [int(row[0][1:]) for row in differences()]
     departing = {number: body.count("**+**") for number, body in rules().items() if "**+**" in body}
     assert len(departing) > 20
-    assert {number: times for number, times in departing.items() if told.count(number) < times} == {}
+    assert {
+        number: times for number, times in departing.items() if told.count(number) < times
+    } == {}
 
 
 def test_the_differences_are_in_the_order_of_the_rules() -> None:
-    numbers = [[int(rule) for rule in re.findall(r"^\| R(\d+) ", body, flags=re.MULTILINE)] for _, body in sections(text_of(DIFFERENCES))]
+    numbers = [
+        [int(rule) for rule in re.findall(r"^\| R(\d+) ", body, flags=re.MULTILINE)]
+        for _, body in sections(text_of(DIFFERENCES))
+    ]
     assert [those for those in numbers if those != sorted(those)] == []
 
 
@@ -260,9 +329,24 @@ class Bank:
         self.shown, self.path = shown, path
         self.connection: sqlite3.Connection = shown["open_bank"](path)
 
-    def commit(self, bolt: str, attempt: tuple[int, int], paid: Mapping[str, int], task: int = 0, generation: str = "g") -> None:
+    def commit(
+        self,
+        bolt: str,
+        attempt: tuple[int, int],
+        paid: Mapping[str, int],
+        task: int = 0,
+        generation: str = "g",
+    ) -> None:
         committer = self.shown[bolt](self.path)
-        context = TopologyContext("bank", generation, "balance", task, {"balance": 2}, "commit", lambda name, factory: self.connection)
+        context = TopologyContext(
+            "bank",
+            generation,
+            "balance",
+            task,
+            {"balance": 2},
+            "commit",
+            lambda name, factory: self.connection,
+        )
         committer.prepare({}, context, None, TransactionAttempt(*attempt))
         for account, cents in paid.items():
             committer.execute({"account": account, "cents": cents})
@@ -281,10 +365,14 @@ def bank(shown: dict[str, Any], tmp_path: Path) -> Iterator[Bank]:
 
 
 @pytest.mark.rule(29)
-def test_the_classic_counts_twice_when_a_zombie_writes_and_the_safe_one_does_not(bank: Bank) -> None:
+def test_the_classic_counts_twice_when_a_zombie_writes_and_the_safe_one_does_not(
+    bank: Bank,
+) -> None:
     bank.commit("Balance", (1, 0), {"ann": 5})
     bank.commit("Balance", (2, 0), {"ann": 3})
-    with pytest.raises(StaleAttemptError, match=r"fenced at attempt 2:0; attempt 1:0 may not write"):
+    with pytest.raises(
+        StaleAttemptError, match=r"fenced at attempt 2:0; attempt 1:0 may not write"
+    ):
         bank.commit("Balance", (1, 0), {"ann": 5})
     assert bank.balances == {"ann": 8}
     bank.connection.execute("DELETE FROM balance")
@@ -301,7 +389,9 @@ def test_the_safe_committer_takes_back_writes_of_any_task_of_the_failed_attempt(
     bank.commit("Balance", (2, 0), {"ann": 10}, task=0)
     bank.commit("Balance", (2, 0), {"bob": 20, "dan": 30}, task=1)
     bank.commit("Balance", (2, 1), {"ann": 11}, task=0)
-    assert bank.balances == {"ann": 12, "bob": 2}, "what the failed attempt wrote is there, in the new attempt's other task"
+    assert bank.balances == {"ann": 12, "bob": 2}, (
+        "what the failed attempt wrote is there, in the new attempt's other task"
+    )
     with pytest.raises(StaleAttemptError):
         bank.commit("Balance", (2, 0), {"bob": 20, "dan": 30}, task=1)
     bank.commit("Balance", (2, 1), {}, task=1)
@@ -311,7 +401,9 @@ def test_the_safe_committer_takes_back_writes_of_any_task_of_the_failed_attempt(
 
 
 @pytest.mark.rule(27)
-def test_the_safe_committer_refuses_another_generation_and_a_bank_that_was_emptied(bank: Bank) -> None:
+def test_the_safe_committer_refuses_another_generation_and_a_bank_that_was_emptied(
+    bank: Bank,
+) -> None:
     bank.commit("Balance", (1, 0), {"ann": 1})
     with pytest.raises(StateMismatchError, match="generation other wants to write"):
         bank.commit("Balance", (2, 0), {"ann": 1}, generation="other")

@@ -18,7 +18,9 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_call_that_no_test_waits_for_leaves_no_file(process: WorkerProcess, temporary: Path) -> None:
+def test_a_call_that_no_test_waits_for_leaves_no_file(
+    process: WorkerProcess, temporary: Path
+) -> None:
     note(process.task(topology_id="unread"), "close")
     assert list(temporary.iterdir()) == []
 
@@ -28,5 +30,6 @@ def test_a_call_is_noted_in_the_file_of_its_topology(process: WorkerProcess) -> 
     note(process.task(topology_id="read"), "execute", 1)
     note(process.task(topology_id="read", phase="processing"), "close")
     assert [json.loads(line) for line in journal_file("read").read_text().splitlines()] == [
-        ["count", 0, "commit", "execute", [1]], ["count", 0, "processing", "close", []],
-    ]  # fmt: skip
+        ["count", 0, "commit", "execute", [1]],
+        ["count", 0, "processing", "close", []],
+    ]

@@ -80,8 +80,15 @@ def _stays(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def tasks(spark: Spark, cores: int = 2, launch: Callable[[str, str], None] | None = None, seats: Seats | None = None) -> Iterator[ResidentTasks]:
-    resident_tasks = ResidentTasks("run", cores, launch or spark.launch, spark.cancel, seats or Seats())
+def tasks(
+    spark: Spark,
+    cores: int = 2,
+    launch: Callable[[str, str], None] | None = None,
+    seats: Seats | None = None,
+) -> Iterator[ResidentTasks]:
+    resident_tasks = ResidentTasks(
+        "run", cores, launch or spark.launch, spark.cancel, seats or Seats()
+    )
     try:
         yield resident_tasks
     finally:
@@ -110,12 +117,16 @@ def in_background(asked: Callable[[], object]) -> Callable[[], object]:
 
 def test_one_task_answers_one_request_after_the_other(spark: Spark) -> None:
     with tasks(spark) as resident_tasks:
-        assert [resident_tasks.ask(f"run/{n}", b"%d" % n) for n in range(5)] == [first() + b" %d" % n for n in range(5)]
+        assert [resident_tasks.ask(f"run/{n}", b"%d" % n) for n in range(5)] == [
+            first() + b" %d" % n for n in range(5)
+        ]
         assert spark.jobs == ["run/resident-1:straight"]
         assert resident_tasks.spark_group("run/4") is None, "it has answered"
 
 
-def test_an_idle_task_ends_and_the_next_request_gets_a_new_task(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_task_ends_and_the_next_request_gets_a_new_task(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(resident_task, "_IDLE_S", 0.01)
     with tasks(spark) as resident_tasks:
         resident_tasks.ask("run/1", b"a")
@@ -136,8 +147,14 @@ def test_a_task_at_work_is_not_idle(spark: Spark, monkeypatch: pytest.MonkeyPatc
 def test_an_old_task_answers_and_ends(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resident_task, "_LIFE_S", 0.0)
     with tasks(spark) as resident_tasks:
-        assert [resident_tasks.ask(f"run/{n}", b"a") for n in (1, 2)] == [first(1) + b" a", first(2) + b" a"]
-        assert {spark.ended.get(timeout=PATIENCE_S) for _ in (1, 2)} == {"run/resident-1:straight", "run/resident-2:straight"}
+        assert [resident_tasks.ask(f"run/{n}", b"a") for n in (1, 2)] == [
+            first(1) + b" a",
+            first(2) + b" a",
+        ]
+        assert {spark.ended.get(timeout=PATIENCE_S) for _ in (1, 2)} == {
+            "run/resident-1:straight",
+            "run/resident-2:straight",
+        }
 
 
 def test_the_end_of_a_task_is_told_and_only_its_request_is_lost(spark: Spark) -> None:
@@ -146,7 +163,9 @@ def test_the_end_of_a_task_is_told_and_only_its_request_is_lost(spark: Spark) ->
         with pytest.raises(TaskLostError, match="the worker died"):
             resident_tasks.ask("run/2", b"die")
         assert resident_tasks.ask("run/3", b"c") == first(2) + b" c"
-        assert resident_tasks.spark_group("run/2") == "run/resident-1:straight", "its Spark job is what may still be running"
+        assert resident_tasks.spark_group("run/2") == "run/resident-1:straight", (
+            "its Spark job is what may still be running"
+        )
         assert resident_tasks.spark_group("run/1") is None
 
 
@@ -175,7 +194,9 @@ def test_a_request_is_cancelled_with_the_spark_job_that_serves_it(spark: Spark) 
 
 
 @pytest.mark.rule(33)
-def test_an_answer_that_comes_while_its_request_is_cancelled_does_not_count(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_comes_while_its_request_is_cancelled_does_not_count(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answered = threading.Event()
 
     def ask() -> object:
@@ -237,7 +258,9 @@ class Turnstile:
 
 
 @pytest.mark.parametrize("ended_by", ["the watch", "another job"])
-def test_the_idle_timer_does_not_end_a_task_with_a_new_request(spark: Spark, monkeypatch: pytest.MonkeyPatch, ended_by: str) -> None:
+def test_the_idle_timer_does_not_end_a_task_with_a_new_request(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, ended_by: str
+) -> None:
     asked: list[Callable[[], object]] = []
     with tasks(spark) as resident_tasks:
 
@@ -277,11 +300,17 @@ def test_a_task_at_work_makes_room_when_it_has_answered(spark: Spark) -> None:
             assert answer() == first() + b" hang"
             assert spark.ended.get(timeout=PATIENCE_S) == "run/resident-1:straight"
         resident_tasks.ask("run/2", b"b")
-        assert resident_tasks.ask("run/3", b"c") == first(2) + b" c", "nobody else wants the slot any more"
+        assert resident_tasks.ask("run/3", b"c") == first(2) + b" c", (
+            "nobody else wants the slot any more"
+        )
 
 
-@pytest.mark.parametrize(("cores", "served"), [(1, [True, False]), (2, [True, False]), (3, [True, True])])
-def test_resident_tasks_leave_a_slot_to_others(spark: Spark, cores: int, served: list[bool]) -> None:
+@pytest.mark.parametrize(
+    ("cores", "served"), [(1, [True, False]), (2, [True, False]), (3, [True, True])]
+)
+def test_resident_tasks_leave_a_slot_to_others(
+    spark: Spark, cores: int, served: list[bool]
+) -> None:
     seats = Seats()
     with tasks(spark, cores, seats=seats) as one, tasks(spark, cores, seats=seats) as other:
         assert [one.ask("a", b"a") is not None, other.ask("b", b"b") is not None] == served
@@ -289,7 +318,10 @@ def test_resident_tasks_leave_a_slot_to_others(spark: Spark, cores: int, served:
         assert other.ask("c", b"c") is not None, "the seat is free again"
 
 
-@pytest.mark.parametrize(("cores", "age_s", "answered_by"), [(1, ENDLESS_S, [1, 2, 3, 3]), (2, ENDLESS_S, [1, 1, 1, 1]), (1, 0.0, [1, 1, 1, 1])])
+@pytest.mark.parametrize(
+    ("cores", "age_s", "answered_by"),
+    [(1, ENDLESS_S, [1, 2, 3, 3]), (2, ENDLESS_S, [1, 1, 1, 1]), (1, 0.0, [1, 1, 1, 1])],
+)
 def test_with_one_slot_a_task_makes_room_for_jobs_of_others(
     spark: Spark, monkeypatch: pytest.MonkeyPatch, cores: int, age_s: float, answered_by: list[int]
 ) -> None:
@@ -302,14 +334,20 @@ def test_with_one_slot_a_task_makes_room_for_jobs_of_others(
 
     monkeypatch.setattr(resident_task._Task, "__init__", aged)
     wanted = iter([True, True, False, False])
-    resident_tasks = ResidentTasks("run", cores, spark.launch, spark.cancel, Seats(), lambda: next(wanted))
+    resident_tasks = ResidentTasks(
+        "run", cores, spark.launch, spark.cancel, Seats(), lambda: next(wanted)
+    )
     try:
-        assert [resident_tasks.ask(f"run/{n}", b"a") for n in range(4)] == [first(number) + b" a" for number in answered_by]
+        assert [resident_tasks.ask(f"run/{n}", b"a") for n in range(4)] == [
+            first(number) + b" a" for number in answered_by
+        ]
     finally:
         resident_tasks.close()
 
 
-def test_only_one_process_is_let_in_and_nothing_is_left_behind(spark: Spark, directory: Path) -> None:
+def test_only_one_process_is_let_in_and_nothing_is_left_behind(
+    spark: Spark, directory: Path
+) -> None:
     second: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def twice(group: str, address: str) -> None:
@@ -330,7 +368,9 @@ def test_only_one_process_is_let_in_and_nothing_is_left_behind(spark: Spark, dir
         assert list(directory.iterdir()) == []
 
 
-def test_where_a_socket_has_no_path_there_is_no_resident_task(spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_socket_has_no_path_there_is_no_resident_task(
+    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
     monkeypatch.setattr(sockets, "directory", lambda: deep)
@@ -348,7 +388,9 @@ def test_closing_ends_the_task(spark: Spark) -> None:
     assert spark.ended.get_nowait() == "run/resident-1:straight"
 
 
-def test_a_task_that_does_not_end_when_it_is_to_is_cancelled(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_does_not_end_when_it_is_to_is_cancelled(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its worker is suspended, say: it would hold its slot for ever, and two such tasks every
     thread there is for them."""
     monkeypatch.setattr(resident_task, "_LIFE_S", 0.0)
@@ -361,7 +403,9 @@ def test_a_task_that_does_not_end_when_it_is_to_is_cancelled(spark: Spark, monke
             channel.send_bytes(channel.recv_bytes())
             cancelled[group].wait()
 
-    resident_tasks = ResidentTasks("run", 2, suspended, lambda group: cancelled[group].set(), Seats())
+    resident_tasks = ResidentTasks(
+        "run", 2, suspended, lambda group: cancelled[group].set(), Seats()
+    )
     answers = in_background(lambda: [resident_tasks.ask(f"run/{n}", b"%d" % n) for n in (1, 2, 3)])
     try:
         assert [event.wait(PATIENCE_S) for event in cancelled.values()] == [True] * 3
@@ -372,7 +416,9 @@ def test_a_task_that_does_not_end_when_it_is_to_is_cancelled(spark: Spark, monke
         resident_tasks.close()
 
 
-def test_a_channel_is_not_closed_while_its_answer_is_read(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_channel_is_not_closed_while_its_answer_is_read(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The descriptor may be another's a moment later, which would be read then."""
     closed = threading.Event()
     closed_while_read: list[bool] = []
@@ -404,7 +450,9 @@ def test_a_channel_is_not_closed_while_its_answer_is_read(spark: Spark, monkeypa
         assert closed.wait(PATIENCE_S)
 
 
-def test_a_task_that_ended_while_it_was_let_in_is_asked_for_nothing(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_ended_while_it_was_let_in_is_asked_for_nothing(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A child of its worker still has the socket, so that no hang-up would end the wait for an
     answer."""
     held: list[Connection] = []
@@ -425,7 +473,9 @@ def test_a_task_that_ended_while_it_was_let_in_is_asked_for_nothing(spark: Spark
     assert "the worker died" in str(lost)
 
 
-def test_a_driver_that_cannot_let_the_task_in_does_not_wait_for_it(spark: Spark, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+def test_a_driver_that_cannot_let_the_task_in_does_not_wait_for_it(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, directory: Path
+) -> None:
     class Full(socket.socket):
         def accept(self) -> NoReturn:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -440,7 +490,9 @@ def test_a_driver_that_cannot_let_the_task_in_does_not_wait_for_it(spark: Spark,
 
 
 @pytest.mark.parametrize("lacking", ["descriptors", "threads"])
-def test_a_task_that_cannot_be_begun_leaves_nothing_behind(spark: Spark, monkeypatch: pytest.MonkeyPatch, directory: Path, lacking: str) -> None:
+def test_a_task_that_cannot_be_begun_leaves_nothing_behind(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, directory: Path, lacking: str
+) -> None:
     def no_socket(*args: object) -> NoReturn:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -472,11 +524,15 @@ def test_a_lost_request_is_remembered_after_any_number_of_cancellations(spark: S
         assert resident_tasks.spark_group("run/1") == "run/resident-1:straight"
 
 
-def test_cancellations_are_remembered_within_a_bound(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancellations_are_remembered_within_a_bound(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(resident_task, "_REMEMBERED_MAX", 3)
     with contextlib.closing(ResidentTasks("run", 2, spark.launch, spark.cancel, Seats())) as tasks:
         for number in range(20):
             tasks.cancel(f"group {number}")
         with pytest.raises(TaskLostError, match="group 19 was cancelled before it began"):
             tasks.ask("group 19", b"late")
-        assert tasks.ask("group 0", b"early") == b"run/resident-1:straight early", "it was forgotten long ago"
+        assert tasks.ask("group 0", b"early") == b"run/resident-1:straight early", (
+            "it was forgotten long ago"
+        )

@@ -27,7 +27,9 @@ class Lanes:
         self.sends = [rows.append for rows in self.got]
 
 
-def send_all(kind: Grouping, words: Sequence[str], tasks: int = 4, sender: int = 0) -> list[list[str]]:
+def send_all(
+    kind: Grouping, words: Sequence[str], tasks: int = 4, sender: int = 0
+) -> list[list[str]]:
     lanes = Lanes(tasks)
     send = route.make_send(kind, FIELDS, sender, ATTEMPT.txid, lanes.sends)
     for word in words:
@@ -40,7 +42,9 @@ def test_partial_key_spreads_one_key_over_its_two_tasks_and_no_more() -> None:
     partial_key = Grouping("partial_key", Fields("word"))
     got = send_all(partial_key, ["cat"] * 100)
     assert sorted(map(len, got)) == [0, 0, 50, 50]
-    assert {task for task, rows in enumerate(got) if rows} == set(grouping.two_tasks_for_key(("cat",), 4))
+    assert {task for task, rows in enumerate(got) if rows} == set(
+        grouping.two_tasks_for_key(("cat",), 4)
+    )
     assert got == send_all(partial_key, ["cat"] * 100), "a sender computed again routes differently"
 
 
@@ -49,9 +53,13 @@ def test_partial_key_takes_the_less_loaded_task_by_this_senders_count() -> None:
     words = [f"w{n % 50}" for n in range(2000)]
     got = send_all(Grouping("partial_key", Fields("word")), words, tasks=5)
     for word in set(words):
-        assert {task for task, rows in enumerate(got) if word in rows} <= set(grouping.two_tasks_for_key((word,), 5))
+        assert {task for task, rows in enumerate(got) if word in rows} <= set(
+            grouping.two_tasks_for_key((word,), 5)
+        )
     plain = send_all(Grouping("fields", Fields("word")), words, tasks=5)
-    assert max(map(len, got)) - min(map(len, got)) < max(map(len, plain)) - min(map(len, plain)), "no better balanced than fields grouping"
+    assert max(map(len, got)) - min(map(len, got)) < max(map(len, plain)) - min(map(len, plain)), (
+        "no better balanced than fields grouping"
+    )
 
 
 @pytest.mark.rule(16)
@@ -66,8 +74,15 @@ PINNED = [(3, 4), (1, 0), (2, 1)]
 
 @pytest.mark.rule(14, 16)
 def test_fields_grouping_on_the_attempt_routes_every_attempt_of_a_batch_alike() -> None:
-    assert grouping.encode_value(TransactionAttempt(3, 0)) == grouping.encode_value(TransactionAttempt(3, 1_000_000)) == b"a3"
-    assert len({grouping.task_for_key((TransactionAttempt(txid, 0),), 5) for txid in range(1, 40)}) == 5
+    assert (
+        grouping.encode_value(TransactionAttempt(3, 0))
+        == grouping.encode_value(TransactionAttempt(3, 1_000_000))
+        == b"a3"
+    )
+    assert (
+        len({grouping.task_for_key((TransactionAttempt(txid, 0),), 5) for txid in range(1, 40)})
+        == 5
+    )
 
 
 class EveryOther:
@@ -82,15 +97,22 @@ class EveryOther:
 
 
 @pytest.mark.rule(16, 17)
-def test_custom_groupings_choose_none_one_or_many_tasks_afresh_for_every_sender_and_attempt() -> None:
+def test_custom_groupings_choose_none_one_or_many_tasks_afresh_for_every_sender_and_attempt() -> (
+    None
+):
     every_other = Grouping("custom", custom=EveryOther())
     expected = [["b", "e"], ["a", "d"], [], ["b", "e"]]
     assert send_all(every_other, "abcdef", sender=1) == expected
-    assert send_all(every_other, "abcdef", sender=1) == expected, "the grouping kept what another attempt had counted"
+    assert send_all(every_other, "abcdef", sender=1) == expected, (
+        "the grouping kept what another attempt had counted"
+    )
 
 
 def test_a_custom_grouping_that_names_a_task_that_is_not_there_is_refused() -> None:
-    with pytest.raises(route.WrongTaskError, match=r"EveryOther.choose_tasks chose task 3; 'receiver' has tasks 0 … 1"):
+    with pytest.raises(
+        route.WrongTaskError,
+        match=r"EveryOther.choose_tasks chose task 3; 'receiver' has tasks 0 … 1",
+    ):
         send_all(Grouping("custom", custom=EveryOther()), "ab", tasks=2)
 
 
@@ -101,7 +123,9 @@ def collector() -> emit.Collector:
 
 
 @pytest.mark.rule(14, 16)
-def test_emit_direct_reaches_the_task_named_of_every_direct_receiver(collector: emit.Collector) -> None:
+def test_emit_direct_reaches_the_task_named_of_every_direct_receiver(
+    collector: emit.Collector,
+) -> None:
     first, second = Lanes(3), Lanes(2)
     collector.connect_direct("named", "first", first.sends)
     collector.connect_direct("named", "second", second.sends)
@@ -111,14 +135,24 @@ def test_emit_direct_reaches_the_task_named_of_every_direct_receiver(collector: 
     assert first.got == [[], [(ATTEMPT, ["x"])], []]
     assert second.got == [[], [(ATTEMPT, ["x"])]]
     assert first.got[1][0][1] is not second.got[1][0][1], "two receivers share a list"
-    with pytest.raises(emit.EmitMistakeError, match=r"to task 2; 'second', which listens, has tasks 0 … 1"):
+    with pytest.raises(
+        emit.EmitMistakeError, match=r"to task 2; 'second', which listens, has tasks 0 … 1"
+    ):
         collector.emit_direct(2, [ATTEMPT, "x"], stream="named")
-    assert collections.Counter(map(len, first.got)) == {0: 2, 1: 1}, "a refused emit was delivered to one receiver"
+    assert collections.Counter(map(len, first.got)) == {0: 2, 1: 1}, (
+        "a refused emit was delivered to one receiver"
+    )
 
 
 @pytest.mark.rule(14)
 def test_emitting_on_the_wrong_kind_of_stream_is_refused(collector: emit.Collector) -> None:
-    with pytest.raises(emit.EmitMistakeError, match=r"emits on stream 'named', which is a direct stream; use emit_direct\(task_index, values\)"):
+    with pytest.raises(
+        emit.EmitMistakeError,
+        match=r"emits on stream 'named', which is a direct stream; use emit_direct\(task_index, values\)",
+    ):
         collector.emit([ATTEMPT, "x"], stream="named")
-    with pytest.raises(emit.EmitMistakeError, match=r"emits directly on stream 'default', which is not a direct stream; declare it with direct=True"):
+    with pytest.raises(
+        emit.EmitMistakeError,
+        match=r"emits directly on stream 'default', which is not a direct stream; declare it with direct=True",
+    ):
         collector.emit_direct(0, [ATTEMPT, "x"])

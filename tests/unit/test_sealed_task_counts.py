@@ -47,7 +47,13 @@ class Jobs:
 @pytest.mark.rule(23)
 def test_every_job_of_a_sealed_transaction_has_the_task_counts_of_its_seal(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
-    graph = keeping_topology("topology", Ranges(journal, 4, 2), Keep(SqliteStore(tmp_path / "kept.db", "kept"), journal), 3, 3)
+    graph = keeping_topology(
+        "topology",
+        Ranges(journal, 4, 2),
+        Keep(SqliteStore(tmp_path / "kept.db", "kept"), journal),
+        3,
+        3,
+    )
     sealed = {"numbers": 2, "pass": 1, "keep": 1}
     zookeeper = MemoryStateStore()
     before = TopologyState.open(zookeeper, "topology", Holder("host", 1, "then"))
@@ -57,13 +63,30 @@ def test_every_job_of_a_sealed_transaction_has_the_task_counts_of_its_seal(tmp_p
 
     state = TopologyState.open(zookeeper, "topology", Holder("host", 2, "now"))
     jobs = Jobs()
-    board = StatusBoard(RunStatus("topology", "run", generation=state.generation, epoch=state.epoch, current=state.current))
+    board = StatusBoard(
+        RunStatus(
+            "topology", "run", generation=state.generation, epoch=state.epoch, current=state.current
+        )
+    )
     conf = Config(max_transactions=2, max_spout_pending=1)
     Engine(
-        Run("run", graph, 2, conf.as_mapping(), state.generation), conf, jobs, state, [board], random.Random(1), lambda: None, Machine(graph.id)
+        Run("run", graph, 2, conf.as_mapping(), state.generation),
+        conf,
+        jobs,
+        state,
+        [board],
+        random.Random(1),
+        lambda: None,
+        Machine(graph.id),
     ).run()
     state.close()
 
-    assert {(job.attempt.txid, job.part) for job in jobs.told} == {(txid, part) for txid in (1, 2) for part in ("processing", "commit")}
-    assert {tuple(job.task_counts.items()) for job in jobs.told if job.attempt.txid == 1} == {tuple(sealed.items())}
-    assert [dict(job.task_counts) for job in jobs.told if job.attempt.txid == 2] == [{"numbers": 3, "pass": 3, "keep": 1}] * 2
+    assert {(job.attempt.txid, job.part) for job in jobs.told} == {
+        (txid, part) for txid in (1, 2) for part in ("processing", "commit")
+    }
+    assert {tuple(job.task_counts.items()) for job in jobs.told if job.attempt.txid == 1} == {
+        tuple(sealed.items())
+    }
+    assert [dict(job.task_counts) for job in jobs.told if job.attempt.txid == 2] == [
+        {"numbers": 3, "pass": 3, "keep": 1}
+    ] * 2

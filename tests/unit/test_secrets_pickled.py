@@ -12,7 +12,13 @@ import pytest
 from txtopo import BaseTransactionalBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.config import sources
 from txtopo.connectors import files
-from txtopo.connectors.kafka import KafkaColumnSpout, KafkaSink, KafkaTransactionalSpout, OpaqueKafkaColumnSpout, OpaqueKafkaTransactionalSpout
+from txtopo.connectors.kafka import (
+    KafkaColumnSpout,
+    KafkaSink,
+    KafkaTransactionalSpout,
+    OpaqueKafkaColumnSpout,
+    OpaqueKafkaTransactionalSpout,
+)
 from txtopo.connectors.kafka.client import HARMLESS, SECRETS
 from txtopo.connectors.sql import SqlSink
 from txtopo.errors import TxtopoError
@@ -22,7 +28,12 @@ from txtopo.testing import MemoryTransactionalSpout
 
 SECRET = "sw0rdfish"
 VARIABLE = "PLANTED_PASSWORD"
-SPOUTS = (KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, KafkaColumnSpout, OpaqueKafkaColumnSpout)
+SPOUTS = (
+    KafkaTransactionalSpout,
+    OpaqueKafkaTransactionalSpout,
+    KafkaColumnSpout,
+    OpaqueKafkaColumnSpout,
+)
 FILES = tuple(getattr(files, name) for name in files.__all__ if name.endswith("Spout"))
 STORES = (SqliteStore, SqlStore, RedisStore)
 CONNECTORS = (*SPOUTS, *FILES, KafkaSink, SqlSink, *STORES)
@@ -38,35 +49,126 @@ RIGHT: dict[Any, dict[str, Any]] = {
 """Arguments without a secret."""
 
 NAMES = {
-    "accept_loss", "answer_timeout_s", "auxiliary_table", "avro_schema", "busy_timeout_s", "bytes_per_batch", "client_group", "codec",
-    "columns", "compacted", "connect_timeout_s", "delimiter", "dictionaries", "encoding", "errors", "fields", "format", "header",
-    "headers", "idle_timeout_s", "isolation", "key", "lock_timeout_s", "lost", "mark", "name", "null_values", "opaque", "partition",
-    "partitions", "path", "paths_or_glob", "plain", "quote_char", "records_per_batch", "records_per_transaction", "refresh_s",
-    "rows_per_batch", "schema", "schema_id", "stamp_headers", "start", "statement", "statement_timeout_s", "table", "timestamp",
-    "tombstones", "topic", "topics", "transaction_timeout_s", "transactions_topic", "value",
-}  # fmt: skip
+    "accept_loss",
+    "answer_timeout_s",
+    "auxiliary_table",
+    "avro_schema",
+    "busy_timeout_s",
+    "bytes_per_batch",
+    "client_group",
+    "codec",
+    "columns",
+    "compacted",
+    "connect_timeout_s",
+    "delimiter",
+    "dictionaries",
+    "encoding",
+    "errors",
+    "fields",
+    "format",
+    "header",
+    "headers",
+    "idle_timeout_s",
+    "isolation",
+    "key",
+    "lock_timeout_s",
+    "lost",
+    "mark",
+    "name",
+    "null_values",
+    "opaque",
+    "partition",
+    "partitions",
+    "path",
+    "paths_or_glob",
+    "plain",
+    "quote_char",
+    "records_per_batch",
+    "records_per_transaction",
+    "refresh_s",
+    "rows_per_batch",
+    "schema",
+    "schema_id",
+    "stamp_headers",
+    "start",
+    "statement",
+    "statement_timeout_s",
+    "table",
+    "timestamp",
+    "tombstones",
+    "topic",
+    "topics",
+    "transaction_timeout_s",
+    "transactions_topic",
+    "value",
+}
 """Arguments that are names, numbers, places of files, and flags: no place for a secret."""
 
-OPTIONS = ("password", "passwd", "pwd", "token", "pass", "sslpassword", "ssl_password", "ssl_key_password", "oauth_client_secret", "%70assword")
+OPTIONS = (
+    "password",
+    "passwd",
+    "pwd",
+    "token",
+    "pass",
+    "sslpassword",
+    "ssl_password",
+    "ssl_key_password",
+    "oauth_client_secret",
+    "%70assword",
+)
 URLS = [
     f"{scheme}://{rest}"
-    for scheme in ("postgresql+psycopg", "postgresql", "mysql+pymysql", "mysql", "redis", "rediss", "unix", "nothing")
-    for rest in (
-        f"ann:{SECRET}@db.example/0", f":{SECRET}@db.example/0", f"db.example/0?user=ann:{SECRET}@x", f"db.example/0#{SECRET}@x",
-        f"ann@db.example:{SECRET}/0", *(f"ann@db.example/0?{option}={SECRET}" for option in OPTIONS),
+    for scheme in (
+        "postgresql+psycopg",
+        "postgresql",
+        "mysql+pymysql",
+        "mysql",
+        "redis",
+        "rediss",
+        "unix",
+        "nothing",
     )
-]  # fmt: skip
+    for rest in (
+        f"ann:{SECRET}@db.example/0",
+        f":{SECRET}@db.example/0",
+        f"db.example/0?user=ann:{SECRET}@x",
+        f"db.example/0#{SECRET}@x",
+        f"ann@db.example:{SECRET}/0",
+        *(f"ann@db.example/0?{option}={SECRET}" for option in OPTIONS),
+    )
+]
 CLIENT = [
     *({name: SECRET} for name in SECRETS),
-    *({name: f"https://{place}"} for name in HARMLESS for place in (f"ann:{SECRET}@idp", f"ann:/{SECRET}@idp", f"idp/token?client_secret={SECRET}")),
-    *({name: f"-----BEGIN CERTIFICATE-----\nAA\n-----BEGIN PRIVATE KEY-----\n{SECRET}"} for name in HARMLESS),
-    {"default.topic.config": {"sasl.password": SECRET}}, {"sasl.password": {"value": SECRET}}, {"sasl.oauthbearer.config": f"password={SECRET}"},
-    {"sasl.jaas.config": f'PlainLoginModule required password="{SECRET}";'}, {"oauth_cb": lambda config: (SECRET, 1.0)},
-    {"bootstrap.servers": f"ann:{SECRET}@kafka:9092"}, {"no.such.setting": SECRET},
-    {"sasl.password_env": VARIABLE}, {"ssl.key.pem_env": VARIABLE}, {"sasl.password_file": "FILE"},
-]  # fmt: skip
+    *(
+        {name: f"https://{place}"}
+        for name in HARMLESS
+        for place in (
+            f"ann:{SECRET}@idp",
+            f"ann:/{SECRET}@idp",
+            f"idp/token?client_secret={SECRET}",
+        )
+    ),
+    *(
+        {name: f"-----BEGIN CERTIFICATE-----\nAA\n-----BEGIN PRIVATE KEY-----\n{SECRET}"}
+        for name in HARMLESS
+    ),
+    {"default.topic.config": {"sasl.password": SECRET}},
+    {"sasl.password": {"value": SECRET}},
+    {"sasl.oauthbearer.config": f"password={SECRET}"},
+    {"sasl.jaas.config": f'PlainLoginModule required password="{SECRET}";'},
+    {"oauth_cb": lambda config: (SECRET, 1.0)},
+    {"bootstrap.servers": f"ann:{SECRET}@kafka:9092"},
+    {"no.such.setting": SECRET},
+    {"sasl.password_env": VARIABLE},
+    {"ssl.key.pem_env": VARIABLE},
+    {"sasl.password_file": "FILE"},
+]
 PLANTED: dict[str, list[Any]] = {
-    "servers": [f"ann:{SECRET}@kafka:9092", f"kafka:9092,ann:{SECRET}@kafka:9092", f"SASL://ann:{SECRET}@kafka:9092"],
+    "servers": [
+        f"ann:{SECRET}@kafka:9092",
+        f"kafka:9092,ann:{SECRET}@kafka:9092",
+        f"SASL://ann:{SECRET}@kafka:9092",
+    ],
     "client": CLIENT,
     "reading": [{"client": client} for client in CLIENT],
     "url": URLS,
@@ -92,7 +194,13 @@ def pickled(connector: Any) -> bytes:
     whole and part by part."""
     is_spout = hasattr(connector, "get_emitter")
     spout = connector if is_spout else MemoryTransactionalSpout({0: [(1,)]}, Fields("value"), 1)
-    sink = Keeps(SqliteStore("bank.db", "counts", opaque=True)) if is_spout else connector if hasattr(connector, "execute") else Keeps(connector)
+    sink = (
+        Keeps(SqliteStore("bank.db", "counts", opaque=True))
+        if is_spout
+        else connector
+        if hasattr(connector, "execute")
+        else Keeps(connector)
+    )
     builder = TransactionalTopologyBuilder("shop", "spout", spout)
     builder.set_bolt("write", sink).global_grouping("spout")
     topology = builder.build_topology()
@@ -128,12 +236,18 @@ def test_no_secret_is_in_the_pickle_of_a_topology_nor_in_the_refusal(
 
 
 @pytest.mark.parametrize("place", ["variable", "file"])
-def test_no_password_of_zookeeper_is_in_the_pickle_of_the_settings(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_password_of_zookeeper_is_in_the_pickle_of_the_settings(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "FILE"
     file.write_text(SECRET)
     if place == "variable":
         monkeypatch.setenv(sources.PASSWORD_VARIABLE, SECRET)
-    conf = Config(zookeeper_auth="digest", zookeeper_user="ann", zookeeper_password_file=file if place == "file" else None)
+    conf = Config(
+        zookeeper_auth="digest",
+        zookeeper_user="ann",
+        zookeeper_password_file=file if place == "file" else None,
+    )
     secret = credentials.of(conf)
     assert secret is not None
     assert secret.reveal() == SECRET

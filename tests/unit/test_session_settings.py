@@ -13,7 +13,11 @@ from txtopo.spark import session
 
 @pytest.mark.rule(33)
 def test_all_mistakes_are_told_at_once_with_the_lines_to_type() -> None:
-    settings = {"spark.speculation": " TRUE", "spark.stage.maxAttempts": "1", "spark.task.maxFailures": "4"}
+    settings = {
+        "spark.speculation": " TRUE",
+        "spark.stage.maxAttempts": "1",
+        "spark.task.maxFailures": "4",
+    }
     with pytest.raises(SetupError) as refused:
         session.refuse_unsafe(settings, "the line")
     assert str(refused.value).splitlines() == [
@@ -27,20 +31,24 @@ def test_all_mistakes_are_told_at_once_with_the_lines_to_type() -> None:
 @pytest.mark.rule(33)
 @pytest.mark.parametrize("master", ["local[2,4]", "local[*, 2]"])
 def test_a_local_master_that_retries_tasks_is_refused(master: str) -> None:
-    with pytest.raises(SetupError, match=r"retries tasks, but .*\n  Give --master local\[(2|\*)\]\."):
+    with pytest.raises(
+        SetupError, match=r"retries tasks, but .*\n  Give --master local\[(2|\*)\]\."
+    ):
         session.our_settings(master)
 
 
 def test_only_a_local_master_has_the_drivers_address_set() -> None:
     assert session.our_settings("local[2]")["spark.driver.host"] == "127.0.0.1"
     for cluster in ("spark://host:7077", "yarn", "k8s://https://host"):
-        with pytest.raises(SetupError, match="is a cluster, whose executors must be given the code first\n  Type: txtopo submit TARGET --master"):
+        with pytest.raises(
+            SetupError,
+            match="is a cluster, whose executors must be given the code first\n  Type: txtopo submit TARGET --master",
+        ):
             session.require_local(cluster)
 
 
 class Cluster:
-    """A context whose executors come in turn: their number at each look, the driver among them.
-    """
+    """A context whose executors come in turn: their number at each look, the driver among them."""
 
     master = "spark://host:7077"
 
@@ -95,6 +103,9 @@ def test_the_cores_of_a_cluster_are_counted_when_its_executors_have_come() -> No
 
 
 def test_a_cluster_without_executors_is_waited_for_within_a_bound_and_said(clock: Clock) -> None:
-    with pytest.warns(UserWarning, match=r"no executor of spark://host:7077 has registered within 30 s: .* do not reach the driver at 10\.0\.0\.1"):
+    with pytest.warns(
+        UserWarning,
+        match=r"no executor of spark://host:7077 has registered within 30 s: .* do not reach the driver at 10\.0\.0\.1",
+    ):
         assert session.cores_of(Cluster([1], 4, {"spark.driver.host": "10.0.0.1"})) == 2
     assert 30.0 <= clock.now_s < 31.0

@@ -27,7 +27,15 @@ def test_a_work_runs_only_between_its_start_or_resumption_and_its_park_or_end() 
     one.resume(4)
     for carrier in (one, other):
         carrier.end()
-    assert said == ["one begins", "other begins", "main", "other got 1", "one got 2", "other got 3", "one got 4"]
+    assert said == [
+        "one begins",
+        "other begins",
+        "main",
+        "other got 1",
+        "one got 2",
+        "other got 3",
+        "one got 4",
+    ]
 
 
 def test_an_exception_is_raised_where_the_work_is_parked() -> None:

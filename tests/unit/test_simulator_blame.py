@@ -23,11 +23,15 @@ SEEDS_OF_RIGHT = 60
 
 
 def simulated(wrong: Wrong, seeds: int) -> SimulationReport:
-    with Simulation(wrong.topology(), {"max_spout_pending": 2}, effects=outside.effects, reset=outside.reset) as simulation:
+    with Simulation(
+        wrong.topology(), {"max_spout_pending": 2}, effects=outside.effects, reset=outside.reset
+    ) as simulation:
         return simulation.run(seeds)
 
 
-@pytest.mark.in_gate("an*", "chance", "a clock", "threads", "a dict*", "a value*", "a grouping*", "emitting*")
+@pytest.mark.in_gate(
+    "an*", "chance", "a clock", "threads", "a dict*", "a value*", "a grouping*", "emitting*"
+)
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.rule(10, 14, 17, 18, 28)
 def test_the_first_component_to_differ_is_blamed_with_the_mistake_and_its_cure(name: str) -> None:
@@ -37,13 +41,20 @@ def test_the_first_component_to_differ_is_blamed_with_the_mistake_and_its_cure(n
     wrong = WRONG[name]
     violation = simulated(wrong, SEEDS_MAX).violation
     assert violation is not None
-    assert (violation.component, violation.mistakes[:1]) == (wrong.component, (wrong.mistake.name,)), str(violation)
-    assert str(violation).startswith(f"VIOLATION by component {wrong.component!r}: {wrong.mistake.name}\n")
+    assert (violation.component, violation.mistakes[:1]) == (
+        wrong.component,
+        (wrong.mistake.name,),
+    ), str(violation)
+    assert str(violation).startswith(
+        f"VIOLATION by component {wrong.component!r}: {wrong.mistake.name}\n"
+    )
     assert wrong.mistake.cure in str(violation)
 
 
 @pytest.mark.rule(36)
-def test_the_clock_is_not_blamed_for_what_an_earlier_run_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_is_not_blamed_for_what_an_earlier_run_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(outside.world, "was_emitted", False)
     violation = simulated(Wrong("each", mistakes.CHANGES_BY_ITSELF, each=Warm()), 1).violation
     assert violation is not None
@@ -62,27 +73,39 @@ def test_the_same_without_the_mistake_is_no_violation(name: str) -> None:
 @pytest.mark.parametrize("name", SEEN_ELSEWHERE)
 @pytest.mark.rule(17)
 def test_the_order_of_a_set_is_the_fault_of_the_bolt_that_has_the_set(name: str) -> None:
-    with Simulation(SEEN_ELSEWHERE[name].topology(), {"max_spout_pending": 2}, transactions=4) as simulation:
+    with Simulation(
+        SEEN_ELSEWHERE[name].topology(), {"max_spout_pending": 2}, transactions=4
+    ) as simulation:
         violation = simulation.recompute()
     assert violation is not None
-    assert (violation.component, violation.mistakes) == ("each", (mistakes.HASH.name,)), str(violation)
+    assert (violation.component, violation.mistakes) == ("each", (mistakes.HASH.name,)), str(
+        violation
+    )
     assert "finish_batch uses a set, line" in str(violation)
 
 
 @pytest.mark.parametrize("is_the_clock", [False, True])
 @pytest.mark.rule(36)
-def test_a_difference_that_does_not_come_again_is_the_fault_of_the_component_that_reads_the_clock(is_the_clock: bool) -> None:
+def test_a_difference_that_does_not_come_again_is_the_fault_of_the_component_that_reads_the_clock(
+    is_the_clock: bool,
+) -> None:
     def clues(component: str) -> Mapping[Clue, str]:
         return {"clock": "Read.execute uses time, line 7 of read.py"} if component == "read" else {}
 
     case = Case(("words", "read", "sink"), by_itself=True, is_the_clock=is_the_clock, clues=clues)
-    diagnosis = diagnose([Difference("row 7 of sink reads", "absent", "there once", "sink")], [], None, case)
+    diagnosis = diagnose(
+        [Difference("row 7 of sink reads", "absent", "there once", "sink")], [], None, case
+    )
     assert (diagnosis.component, diagnosis.mistakes) == ("read", (mistakes.CLOCK,))
     assert diagnosis.details == (clues("read")["clock"],)
 
 
 def test_a_cure_for_a_spout_speaks_of_metadata_and_never_of_a_bolt() -> None:
-    of_spouts = {wrong.mistake for wrong in WRONG.values() if wrong.component == "words" and wrong.grouping is None}
+    of_spouts = {
+        wrong.mistake
+        for wrong in WRONG.values()
+        if wrong.component == "words" and wrong.grouping is None
+    }
     assert len(of_spouts) == 4
     for mistake in of_spouts:
         assert "bolt" not in mistake.cure.lower()
@@ -92,15 +115,29 @@ def test_a_cure_for_a_spout_speaks_of_metadata_and_never_of_a_bolt() -> None:
 def test_an_order_elsewhere_is_not_the_reason_why_tuples_come_to_other_tasks() -> None:
     """A component whose tuples the receiver does not get emits in another order; the grouping in
     front of the receiver deals otherwise."""
-    builder = TransactionalTopologyBuilder("blamed", "spout", MemoryTransactionalSpout({0: [("x",)]}, Fields("word"), 1))
+    builder = TransactionalTopologyBuilder(
+        "blamed", "spout", MemoryTransactionalSpout({0: [("x",)]}, Fields("word"), 1)
+    )
     for id, source in (("a", "spout"), ("b", "spout"), ("c", "b")):
         builder.set_bolt(id, Split(), 2).none_grouping(source)
-    taken = {(1, "a", 0): ["spout: x"], (1, "b", 0): ["spout: x"], (1, "c", 0): ["b/default: 1"], (1, "c", 1): ["b/default: 2"]}
+    taken = {
+        (1, "a", 0): ["spout: x"],
+        (1, "b", 0): ["spout: x"],
+        (1, "c", 0): ["b/default: 1"],
+        (1, "c", 1): ["b/default: 2"],
+    }
     emitted = {(1, "a", 0): ["default: p", "default: q"], (1, "b", 0): ["default: 1", "default: 2"]}
     emitted |= {(1, "c", 0): ["default: 1"], (1, "c", 1): ["default: 2"]}
     dealt = {**taken, (1, "c", 0): taken[1, "c", 1], (1, "c", 1): taken[1, "c", 0]}
-    changed = {**emitted, (1, "a", 0): emitted[1, "a", 0][::-1], (1, "c", 0): emitted[1, "c", 1], (1, "c", 1): emitted[1, "c", 0]}
+    changed = {
+        **emitted,
+        (1, "a", 0): emitted[1, "a", 0][::-1],
+        (1, "c", 0): emitted[1, "c", 1],
+        (1, "c", 1): emitted[1, "c", 0],
+    }
     graph = builder.build_topology()
-    blamed = blame.first_to_differ(graph, blame.Recording(dealt, changed, {}), blame.Recording(taken, emitted, {}))
+    blamed = blame.first_to_differ(
+        graph, blame.Recording(dealt, changed, {}), blame.Recording(taken, emitted, {})
+    )
     assert blamed is not None
     assert (blamed.component, blamed.fault) == ("b", "routing")

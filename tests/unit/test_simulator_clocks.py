@@ -38,16 +38,24 @@ def line_of(reader: type[Reader]) -> str:
 
 
 @pytest.mark.in_gate("Today", "Imported", "ByHelper", "Urandom")
-@pytest.mark.parametrize("reader", [*readers.CLOCKS, *readers.DICE], ids=lambda reader: reader.__name__)
+@pytest.mark.parametrize(
+    "reader", [*readers.CLOCKS, *readers.DICE], ids=lambda reader: reader.__name__
+)
 @pytest.mark.rule(10, 36)
-def test_the_component_and_the_line_that_read_the_clock_or_draw_a_number_are_named(reader: type[Reader]) -> None:
+def test_the_component_and_the_line_that_read_the_clock_or_draw_a_number_are_named(
+    reader: type[Reader],
+) -> None:
     mistake = mistakes.CLOCK if reader in readers.CLOCKS else mistakes.CHANCE
     line = "clock_helper.py" if reader is readers.ByHelper else line_of(reader)
     for checks_parts in (True, False):
         with Simulation(readers.topology(reader)) as simulation:
-            violation = (simulation.check_parts() if checks_parts else None) or simulation.run(5).violation
+            violation = (simulation.check_parts() if checks_parts else None) or simulation.run(
+                5
+            ).violation
         assert violation is not None
-        assert (violation.component, violation.mistakes) == ("read", (mistake.name,)), str(violation)
+        assert (violation.component, violation.mistakes) == ("read", (mistake.name,)), str(
+            violation
+        )
         assert line in str(violation)
 
 
@@ -63,7 +71,9 @@ def test_independence_of_the_moment_is_no_finding(way: str) -> None:
 
 def test_time_that_passes_between_two_attempts_is_found() -> None:
     with Simulation(topology(Impatient(""))) as simulation:
-        assert simulation.run(0).violation is None, "without failures the clock is another, but does not jump"
+        assert simulation.run(0).violation is None, (
+            "without failures the clock is another, but does not jump"
+        )
         report = simulation.run(80)
         assert report.violation is not None
         assert simulation.replay(report.violation.script), "a jump can be played again"
@@ -92,7 +102,13 @@ def evaluated(namespace: dict[str, Any], text: str) -> Any:
 
 
 def test_the_clock_of_a_namespace_is_shifted_and_no_other(shifted: dict[str, Any]) -> None:
-    for text in ("time.time()", "now()", "Moment.now().timestamp()", "datetime.datetime.now(datetime.UTC).timestamp()", "time.time_ns() / 1e9"):
+    for text in (
+        "time.time()",
+        "now()",
+        "Moment.now().timestamp()",
+        "datetime.datetime.now(datetime.UTC).timestamp()",
+        "time.time_ns() / 1e9",
+    ):
         assert 999 * HOUR_S < evaluated(shifted, text) - time.time() < 1001 * HOUR_S
     assert evaluated(shifted, "date.today()") - datetime.date.today() >= datetime.timedelta(days=41)
     assert abs(evaluated(shifted, "time.monotonic()") - time.monotonic()) < HOUR_S
@@ -100,12 +116,19 @@ def test_the_clock_of_a_namespace_is_shifted_and_no_other(shifted: dict[str, Any
 
 
 def test_a_shifted_clock_returns_ordinary_values(shifted: dict[str, Any]) -> None:
-    texts = "Moment(2026, 1, 2, 3)", "Moment.fromtimestamp(0)", "Moment.strptime('2026', '%Y')", "Moment.combine(date(2026, 1, 2), Moment.min.time())"
+    texts = (
+        "Moment(2026, 1, 2, 3)",
+        "Moment.fromtimestamp(0)",
+        "Moment.strptime('2026', '%Y')",
+        "Moment.combine(date(2026, 1, 2), Moment.min.time())",
+    )
     for text in ("Moment.now()", *texts):
         moment = evaluated(shifted, text)
         assert type(moment) is datetime.datetime
         assert pickle.loads(pickle.dumps(moment)) == moment
-        assert evaluated({**shifted, "moment": moment}, "isinstance(moment, Moment) and isinstance(moment, date)")
+        assert evaluated(
+            {**shifted, "moment": moment}, "isinstance(moment, Moment) and isinstance(moment, date)"
+        )
     assert type(evaluated(shifted, "date.today()")) is datetime.date
     assert evaluated(shifted, "issubclass(Moment, date)")
     assert not evaluated(shifted, "isinstance(date(2026, 1, 2), Moment)")

@@ -17,7 +17,9 @@ def ask(asked: Decisions) -> list[Any]:
     """The same fifty questions."""
     answers: list[Any] = []
     for n in range(25):
-        answers.append(asked.strike("hook", f"finish_batch, attempt {n % 4}:{n}", ("before", "after")))
+        answers.append(
+            asked.strike("hook", f"finish_batch, attempt {n % 4}:{n}", ("before", "after"))
+        )
         answers.append(asked.pick(3))
     order = list(range(9))
     asked.shuffled(order, "chunks")
@@ -62,7 +64,10 @@ def test_no_more_faults_strike_than_there_may_be() -> None:
 def test_a_fault_in_any_attempt_strikes_the_first_one_that_gets_there_and_once() -> None:
     fault = Fault("hook", "finish_batch of 'sum', attempt 2:7", "before")
     asked = Decisions(Script((fault.in_any_attempt,)))
-    struck = [asked.strike("hook", f"finish_batch of 'sum', attempt {attempt}", ("before",)) for attempt in ("1:0", "2:0", "2:1")]
+    struck = [
+        asked.strike("hook", f"finish_batch of 'sum', attempt {attempt}", ("before",))
+        for attempt in ("1:0", "2:0", "2:1")
+    ]
     assert struck == [None, "before", None]
 
 
@@ -85,7 +90,11 @@ def test_shrinking_keeps_a_script_of_which_everything_is_needed() -> None:
 
 
 def test_shrinking_ends_when_it_has_tried_enough() -> None:
-    script = Script(tuple(Fault("hook", f"hook {n}", "before") for n in range(40)), tuple((n, 1) for n in range(40)), 1)
+    script = Script(
+        tuple(Fault("hook", f"hook {n}", "before") for n in range(40)),
+        tuple((n, 1) for n in range(40)),
+        1,
+    )
     tries = 0
 
     def never_done(tried: Script) -> bool:

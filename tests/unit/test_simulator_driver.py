@@ -10,7 +10,12 @@ import pytest
 from txtopo.state import base
 from txtopo.state.memory import MemoryServer
 from txtopo.testing.simulator.decisions import Decisions
-from txtopo.testing.simulator.driver import Driver, DriverDied, SimulatedStateStore, SimulatedThreads
+from txtopo.testing.simulator.driver import (
+    Driver,
+    DriverDied,
+    SimulatedStateStore,
+    SimulatedThreads,
+)
 from txtopo.testing.simulator.turns import Carriers
 
 
@@ -18,7 +23,11 @@ def test_a_dead_driver_neither_reads_nor_writes_zookeeper() -> None:
     server = MemoryServer()
     world: Any = SimpleNamespace(server=server, decisions=Decisions(), is_asking_again=False)
     driver: Any = object.__new__(Driver)
-    driver.subject, driver.number, driver.is_dead = SimpleNamespace(graph=SimpleNamespace(id="words")), 1, False
+    driver.subject, driver.number, driver.is_dead = (
+        SimpleNamespace(graph=SimpleNamespace(id="words")),
+        1,
+        False,
+    )
     store = SimulatedStateStore(world, driver)
     store.multi([base.Create("/words")])
     driver.is_dead = True

@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 
-from tests.topologies.simulated import SPOUTS, Bolt, PartitionedSpout, PartitionEmitter, PlainEmitter, PlainSpout, Source, emit_range, row, spout
+from tests.topologies.simulated import (
+    SPOUTS,
+    Bolt,
+    PartitionedSpout,
+    PartitionEmitter,
+    PlainEmitter,
+    PlainSpout,
+    Source,
+    emit_range,
+    row,
+    spout,
+)
 from txtopo import (
     BaseTransactionalBolt,
     BatchOutputCollector,
@@ -59,7 +70,9 @@ class LiveSource(Source):
         super().__init__(SIZES, 1)
         self.cut = cut
 
-    def next_range(self, partition: int, last: Any, attempt: TransactionAttempt | None = None) -> Any:
+    def next_range(
+        self, partition: int, last: Any, attempt: TransactionAttempt | None = None
+    ) -> Any:
         self.take = CUTS[self.cut]()
         return super().next_range(partition, last)
 
@@ -94,7 +107,9 @@ def live_spout(kind: str, cut: str) -> Any:
 def topology(source: Any, kind: str, bolt: type[Batches] = Batches) -> TopologyGraph:
     """spout ×2 → batches ×1, a committer whose results depend on where batches end."""
     builder = TransactionalTopologyBuilder("live", "spout", source, 2)
-    builder.set_bolt("batches", bolt(SqliteStore("/nowhere/live.db", "batches", opaque="opaque" in kind))).global_grouping("spout")
+    builder.set_bolt(
+        "batches", bolt(SqliteStore("/nowhere/live.db", "batches", opaque="opaque" in kind))
+    ).global_grouping("spout")
     return builder.build_topology()
 
 
@@ -118,7 +133,9 @@ def test_batches_that_end_elsewhere_in_every_run_are_no_violation(kind: str, cut
 @pytest.mark.parametrize("kind", SPOUTS)
 @pytest.mark.rule(28)
 def test_a_mistake_downstream_of_a_live_source_is_found(kind: str) -> None:
-    with Simulation(topology(live_spout(kind, "chance"), kind, Twice), {"max_spout_pending": 2}) as simulation:
+    with Simulation(
+        topology(live_spout(kind, "chance"), kind, Twice), {"max_spout_pending": 2}
+    ) as simulation:
         violation = simulation.run(100).violation
     assert violation is not None
     assert violation.component == "batches"
@@ -146,18 +163,26 @@ class Pausing(Source):
     """After a restart there is nothing for a moment: it is there at every fifth look."""
 
     def is_ready(self, last: Any) -> bool:
-        return super().is_ready(last) and (current.world().driver_number == 1 or next(_looks) % 5 == 0)
+        return super().is_ready(last) and (
+            current.world().driver_number == 1 or next(_looks) % 5 == 0
+        )
 
 
 @pytest.mark.in_gate("opaque")
 @pytest.mark.parametrize("kind", SPOUTS)
 @pytest.mark.rule(5)
-def test_a_source_that_pauses_when_a_driver_has_died_is_not_taken_to_have_lost_it(kind: str) -> None:
+def test_a_source_that_pauses_when_a_driver_has_died_is_not_taken_to_have_lost_it(
+    kind: str,
+) -> None:
     source = spout(kind, SIZES, 1)
     source.source = Pausing(SIZES, 1, varies="opaque" in kind)
-    died = Fault("driver", "before processing job of attempt 2:0, level 0, slot 0, in driver 1", DIES)
+    died = Fault(
+        "driver", "before processing job of attempt 2:0, level 0, slot 0, in driver 1", DIES
+    )
     with Simulation(topology(source, kind), {"max_spout_pending": 2}) as simulation:
-        assert [difference.place for _ in range(4) for difference in simulation.replay(Script((died,)))] == []
+        assert [
+            difference.place for _ in range(4) for difference in simulation.replay(Script((died,)))
+        ] == []
 
 
 @pytest.mark.parametrize("kind", SPOUTS)
@@ -177,7 +202,9 @@ class Forgetful(LiveSource):
 
     given = 0
 
-    def next_range(self, partition: int, last: Any, attempt: TransactionAttempt | None = None) -> Any:
+    def next_range(
+        self, partition: int, last: Any, attempt: TransactionAttempt | None = None
+    ) -> Any:
         if partition:
             return None
         begin, type(self).given = type(self).given, min(type(self).given + 1, SIZES[0])
@@ -191,7 +218,11 @@ class Forgetful(LiveSource):
 def test_a_source_that_gives_every_row_only_once_loses_the_rows_of_a_failed_opening() -> None:
     source = live_spout("planned", "chance")
     source.source = Forgetful("chance")
-    fault = Fault("coordinator", "plan_partition_batch of the coordinator of 'spout', call 4 of driver 1", "after it was called")
+    fault = Fault(
+        "coordinator",
+        "plan_partition_batch of the coordinator of 'spout', call 4 of driver 1",
+        "after it was called",
+    )
     with Simulation(topology(source, "planned")) as simulation:
         verdict = simulation.replay(Script((fault,)))
     assert verdict
@@ -207,14 +238,32 @@ class Careless(PartitionedSpout):
 
 
 class CarelessEmitter(PartitionEmitter):
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
-        emit_range(attempt, collector, partition, [metadata[0], metadata[1] + attempt.attempt_id % 2])
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
+        emit_range(
+            attempt, collector, partition, [metadata[0], metadata[1] + attempt.attempt_id % 2]
+        )
 
 
 @pytest.mark.rule(18)
 def test_other_tuples_of_the_same_metadata_are_the_spouts_fault() -> None:
     with Simulation(topology(Careless(Source(SIZES, 1), planned=True), "planned")) as simulation:
-        verdict = simulation.replay(Script((Fault("job", "processing job of attempt 1:0, level 0, slot 0", fault_kinds.JOB_FAULTS[0]),)))
+        verdict = simulation.replay(
+            Script(
+                (
+                    Fault(
+                        "job",
+                        "processing job of attempt 1:0, level 0, slot 0",
+                        fault_kinds.JOB_FAULTS[0],
+                    ),
+                )
+            )
+        )
     assert verdict[0].component == "spout"
     assert str(verdict[0]).startswith("what 'spout' emitted in transaction 1, of metadata {")
 
@@ -230,7 +279,9 @@ class DirectSpout(PlainSpout):
 
 
 class DirectEmitter(PlainEmitter):
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         for partition in range(self.context.task_index, len(metadata), self.context.num_tasks):
             for n in range(*metadata[partition]):
                 collector.emit_direct(n % 2, [attempt, *row(partition, n)])
@@ -243,13 +294,17 @@ class ByTask(Batches):
 
     def finish_batch(self) -> None:
         with self.store.transaction(self.context, self.attempt) as transaction:
-            transaction.update(f"task {self.context.task_index}", lambda old: (old or 0) + sum(self.sums.values()))
+            transaction.update(
+                f"task {self.context.task_index}", lambda old: (old or 0) + sum(self.sums.values())
+            )
 
 
 @pytest.mark.rule(4)
 def test_a_live_batch_of_a_direct_stream_is_emitted_again_to_the_same_tasks() -> None:
     builder = TransactionalTopologyBuilder("direct", "spout", DirectSpout(LiveSource("chance")), 2)
-    builder.set_bolt("tasks", ByTask(SqliteStore("/nowhere/live.db", "tasks")), 2).direct_grouping("spout")
+    builder.set_bolt("tasks", ByTask(SqliteStore("/nowhere/live.db", "tasks")), 2).direct_grouping(
+        "spout"
+    )
     with Simulation(builder.build_topology(), {"max_spout_pending": 2}) as simulation:
         report = simulation.run(SEEDS)
     assert report.violation is None, str(report)

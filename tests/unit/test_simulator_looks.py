@@ -79,12 +79,16 @@ class Filing(Bolt, ICommitter):
 
 
 def with_bolt(bolt: Any) -> Any:
-    declared = TransactionalTopologyBuilder("report", "spout", MemoryTransactionalSpout({0: [(1,), (2,)]}, ["n"], 1))
+    declared = TransactionalTopologyBuilder(
+        "report", "spout", MemoryTransactionalSpout({0: [(1,), (2,)]}, ["n"], 1)
+    )
     declared.set_bolt("report", bolt).global_grouping("spout")
     return declared.build_topology()
 
 
-def test_a_destination_of_a_users_own_may_bring_a_substitute_that_every_schedule_finds_empty() -> None:
+def test_a_destination_of_a_users_own_may_bring_a_substitute_that_every_schedule_finds_empty() -> (
+    None
+):
     substitutes = Substitutes(with_bolt(FilesMail()), has_reset=False)
     bolt = pickling.loads(substitutes.graph.components["report"].template)
     assert (set(substitutes.strange), os.listdir(bolt.box.directory)) == ({"report"}, [])
@@ -96,7 +100,9 @@ def test_a_destination_of_a_users_own_may_bring_a_substitute_that_every_schedule
 
 
 @pytest.mark.parametrize("bolt", [Filing, Mailing, FilesMail])
-def test_a_committer_that_writes_elsewhere_is_named_and_nothing_is_said_of_it(bolt: Callable[[], Any]) -> None:
+def test_a_committer_that_writes_elsewhere_is_named_and_nothing_is_said_of_it(
+    bolt: Callable[[], Any],
+) -> None:
     report = simulate(with_bolt(bolt()), seeds=3, other_processes=False)
     assert [unseen.component for unseen in report.unseen] == ["report"]
     assert report.exit_code == 7
@@ -106,16 +112,32 @@ def test_a_committer_that_writes_elsewhere_is_named_and_nothing_is_said_of_it(bo
 
 
 def test_with_effects_it_is_compared_and_named() -> None:
-    report = simulate(with_bolt(Filing()), seeds=3, other_processes=False, effects=effects, reset=reset)
+    report = simulate(
+        with_bolt(Filing()), seeds=3, other_processes=False, effects=effects, reset=reset
+    )
     assert (report.unseen, report.exit_code) == ((), 0)
     assert "no violation\n  compared: effects()" in str(report)
 
 
 def test_the_compared_results_are_named(tmp_path: Path) -> None:
-    report = simulate(topology(Putting(SqliteStore(tmp_path / "a.db", "counts"))), seeds=1, other_processes=False)
-    assert (report.compared.stores, report.compared.sinks, report.exit_code) == ((f"{tmp_path}/a.db#counts",), (), 0)
-    report = simulate(topology(SqlSink(tmp_path / "a.db", "lines", ["word", "number"])), seeds=1, other_processes=False)
-    assert (report.compared.stores, report.compared.sinks, report.exit_code) == ((), (f"{tmp_path}/a.db#lines",), 0)
+    report = simulate(
+        topology(Putting(SqliteStore(tmp_path / "a.db", "counts"))), seeds=1, other_processes=False
+    )
+    assert (report.compared.stores, report.compared.sinks, report.exit_code) == (
+        (f"{tmp_path}/a.db#counts",),
+        (),
+        0,
+    )
+    report = simulate(
+        topology(SqlSink(tmp_path / "a.db", "lines", ["word", "number"])),
+        seeds=1,
+        other_processes=False,
+    )
+    assert (report.compared.stores, report.compared.sinks, report.exit_code) == (
+        (),
+        (f"{tmp_path}/a.db#lines",),
+        0,
+    )
     assert f"no violation\n  compared: sink {tmp_path}/a.db#lines\n" in str(report)
     assert str(report).endswith("\n  compared: what 'write' emits")
 
@@ -127,9 +149,13 @@ def test_a_topology_in_which_nothing_is_compared_gets_no_verdict() -> None:
 
 
 def test_a_violation_comes_first(tmp_path: Path) -> None:
-    declared = TransactionalTopologyBuilder("report", "spout", MemoryTransactionalSpout(LINES, ["word"], 1))
+    declared = TransactionalTopologyBuilder(
+        "report", "spout", MemoryTransactionalSpout(LINES, ["word"], 1)
+    )
     declared.set_bolt("number", Numbering(is_wrong=True)).global_grouping("spout")
-    declared.set_bolt("write", Putting(SqliteStore(tmp_path / "a.db", "counts"))).global_grouping("number")
+    declared.set_bolt("write", Putting(SqliteStore(tmp_path / "a.db", "counts"))).global_grouping(
+        "number"
+    )
     declared.set_bolt("report", Filing()).global_grouping("spout")
     report = simulate(declared.build_topology(), seeds=60, other_processes=False)
     assert [unseen.component for unseen in report.unseen] == ["report"]

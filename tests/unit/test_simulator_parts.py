@@ -15,7 +15,17 @@ from tests.starter.commands import ROOT
 from tests.topologies import outside
 from tests.topologies.simulated import SPOUTS, Store, generated
 from tests.unit.test_simulator_live_sources import CUTS, Ready, live_spout, topology
-from tests.wrong.blamed import RIGHT, STORE, WRONG, ClassAttribute, Each, SharedDict, Sums, Words, Wrong
+from tests.wrong.blamed import (
+    RIGHT,
+    STORE,
+    WRONG,
+    ClassAttribute,
+    Each,
+    SharedDict,
+    Sums,
+    Words,
+    Wrong,
+)
 from txtopo import (
     BaseArrowBatchBolt,
     BaseBasicBolt,
@@ -37,7 +47,11 @@ from txtopo.testing.simulator import mistakes, parts
 from txtopo.testing.simulator.decisions import Script
 from txtopo.testing.simulator.schedule import StoppedError
 
-OF_SPOUTS = {name: wrong for name, wrong in WRONG.items() if wrong.component == "words" and wrong.grouping is None}
+OF_SPOUTS = {
+    name: wrong
+    for name, wrong in WRONG.items()
+    if wrong.component == "words" and wrong.grouping is None
+}
 HOOKS = {
     "an emitter that reads to the end": (18, "emit_batch"),
     "a destructive initialize_transaction": (20, "initialize_transaction and emit_batch"),
@@ -48,7 +62,9 @@ HOOKS = {
 
 
 def checked(wrong: Wrong) -> Violation | None:
-    with Simulation(wrong.topology(), {"max_spout_pending": 2}, effects=outside.effects, reset=outside.reset) as simulation:
+    with Simulation(
+        wrong.topology(), {"max_spout_pending": 2}, effects=outside.effects, reset=outside.reset
+    ) as simulation:
         return simulation.check_parts()
 
 
@@ -58,24 +74,43 @@ def test_a_spout_that_breaks_its_contract_is_told_with_rule_hook_and_cure(name: 
     violation = checked(OF_SPOUTS[name])
     assert violation is not None
     assert violation.broken is not None
-    assert (violation.component, violation.mistakes) == ("words", (OF_SPOUTS[name].mistake.name,)), str(violation)
+    assert (violation.component, violation.mistakes) == (
+        "words",
+        (OF_SPOUTS[name].mistake.name,),
+    ), str(violation)
     rule, hook = HOOKS[name]
-    assert (violation.broken.rule, violation.broken.what.startswith(hook)) == (rule, True), str(violation)
+    assert (violation.broken.rule, violation.broken.what.startswith(hook)) == (rule, True), str(
+        violation
+    )
     assert violation.broken.cure in str(violation)
     assert violation.seed is None
 
 
 @pytest.mark.rule(28)
-def test_a_committer_that_breaks_its_contract_is_told_with_the_rule_and_the_schedule_that_shows_it() -> None:
+def test_a_committer_that_breaks_its_contract_is_told_with_the_rule_and_the_schedule_that_shows_it() -> (
+    None
+):
     violation = checked(WRONG["an increment that is not in a store"])
     assert violation is not None
     assert violation.broken is not None
-    assert (violation.component, violation.mistakes, violation.broken.rule) == ("sums", (mistakes.APPLIED_AGAIN.name,), 28)
+    assert (violation.component, violation.mistakes, violation.broken.rule) == (
+        "sums",
+        (mistakes.APPLIED_AGAIN.name,),
+        28,
+    )
     assert violation.seed is not None
     assert "bolt contract, R28: " in str(violation)
 
 
-OF_BOLTS = ("chance", "a clock", "an address", "threads", "a dict shared between attempts", "a class attribute", "a grouping by chance")
+OF_BOLTS = (
+    "chance",
+    "a clock",
+    "an address",
+    "threads",
+    "a dict shared between attempts",
+    "a class attribute",
+    "a grouping by chance",
+)
 """Mistakes of purely processing bolts, by name."""
 
 
@@ -90,13 +125,18 @@ def without_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", OF_BOLTS)
 @pytest.mark.rule(10, 17)
-def test_a_bolt_that_only_processes_and_breaks_its_contract_is_told_without_a_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bolt_that_only_processes_and_breaks_its_contract_is_told_without_a_schedule(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random.seed(0)
     without_schedules(monkeypatch)
     violation = checked(WRONG[name])
     assert violation is not None
     assert violation.broken is not None
-    assert (violation.component, violation.mistakes) == (WRONG[name].component, (WRONG[name].mistake.name,)), str(violation)
+    assert (violation.component, violation.mistakes) == (
+        WRONG[name].component,
+        (WRONG[name].mistake.name,),
+    ), str(violation)
     assert violation.broken.rule == (17 if name == "a grouping by chance" else 10)
     assert parts.hook_of(violation.broken) == f"component {WRONG[name].component!r}"
     assert violation.seed is None
@@ -158,22 +198,36 @@ class KeepsAResource(Each):
         self.collector.emit([self.attempt, "all", len(counted)])
 
 
-@pytest.mark.parametrize("bolt", [RemembersWords(), TakesOverTheLastBatch(), SharesAListBetweenTasks()], ids=lambda bolt: type(bolt).__name__)
+@pytest.mark.parametrize(
+    "bolt",
+    [RemembersWords(), TakesOverTheLastBatch(), SharesAListBetweenTasks()],
+    ids=lambda bolt: type(bolt).__name__,
+)
 @pytest.mark.rule(10)
-def test_a_bolt_that_keeps_something_in_its_class_is_told_without_a_schedule(bolt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bolt_that_keeps_something_in_its_class_is_told_without_a_schedule(
+    bolt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without_schedules(monkeypatch)
     violation = checked(Wrong("each", mistakes.MODULE_GLOBAL, each=bolt, grouping=Alternate()))
     assert violation is not None
-    assert (violation.component, violation.mistakes, violation.seed) == ("each", (mistakes.MODULE_GLOBAL.name,), None), str(violation)
+    assert (violation.component, violation.mistakes, violation.seed) == (
+        "each",
+        (mistakes.MODULE_GLOBAL.name,),
+        None,
+    ), str(violation)
     assert any(type(bolt).__name__ in detail for detail in violation.diagnosis.details)
 
 
 @pytest.mark.rule(10)
-def test_a_bolt_that_keeps_something_in_a_resource_is_told_without_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bolt_that_keeps_something_in_a_resource_is_told_without_a_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     without_schedules(monkeypatch)
     violation = checked(Wrong("each", mistakes.LEFT_BEHIND, each=KeepsAResource()))
     assert violation is not None
-    assert (violation.component, violation.mistakes) == ("each", (mistakes.LEFT_BEHIND.name,)), str(violation)
+    assert (violation.component, violation.mistakes) == ("each", (mistakes.LEFT_BEHIND.name,)), str(
+        violation
+    )
 
 
 class NumbersColumns(BaseArrowBatchBolt):
@@ -181,24 +235,36 @@ class NumbersColumns(BaseArrowBatchBolt):
 
     batches: ClassVar[list[int]] = []
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.collector = collector
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
         self.batches.append(batch.num_rows)
         numbers = pa.array([len(self.batches)] * batch.num_rows)
-        self.collector.emit_batch(pa.RecordBatch.from_arrays([batch.column(0), numbers], names=["key", "value"]))
+        self.collector.emit_batch(
+            pa.RecordBatch.from_arrays([batch.column(0), numbers], names=["key", "value"])
+        )
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(Fields("tx", "key", "value"))
 
 
 @pytest.mark.rule(10)
-def test_a_bolt_that_takes_and_emits_columns_is_told_without_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bolt_that_takes_and_emits_columns_is_told_without_a_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     without_schedules(monkeypatch)
     violation = checked(Wrong("each", mistakes.MODULE_GLOBAL, each=NumbersColumns()))
     assert violation is not None
-    assert (violation.component, violation.mistakes) == ("each", (mistakes.MODULE_GLOBAL.name,)), str(violation)
+    assert (violation.component, violation.mistakes) == ("each", (mistakes.MODULE_GLOBAL.name,)), (
+        str(violation)
+    )
 
 
 class SumOnce(CombinerAggregator):
@@ -217,39 +283,54 @@ class SumOnce(CombinerAggregator):
 
 
 @pytest.mark.rule(10)
-def test_an_aggregate_with_a_memory_is_told_without_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_aggregate_with_a_memory_is_told_without_a_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     without_schedules(monkeypatch)
     builder = TransactionalTopologyBuilder("aggregated", "words", Words(), 2)
     builder.set_aggregate("sum", SumOnce(), STORE).group_by("words", Fields("key"))
     with Simulation(builder.build_topology()) as simulation:
         violation = simulation.check_parts()
     assert violation is not None
-    assert (violation.component, violation.mistakes) == ("sum-of-words", (mistakes.MODULE_GLOBAL.name,)), str(violation)
+    assert (violation.component, violation.mistakes) == (
+        "sum-of-words",
+        (mistakes.MODULE_GLOBAL.name,),
+    ), str(violation)
 
 
 @pytest.mark.rule(10)
-def test_a_topology_without_a_committer_has_its_bolts_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topology_without_a_committer_has_its_bolts_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     without_schedules(monkeypatch)
     builder = TransactionalTopologyBuilder("processing", "words", Words(), 2)
     builder.set_bolt("each", SharedDict(), 2).fields_grouping("words", Fields("key"))
     with Simulation(builder.build_topology()) as simulation:
         violation = simulation.check_parts()
     assert violation is not None
-    assert (violation.component, violation.mistakes) == ("each", (mistakes.MODULE_GLOBAL.name,)), str(violation)
+    assert (violation.component, violation.mistakes) == ("each", (mistakes.MODULE_GLOBAL.name,)), (
+        str(violation)
+    )
 
 
 @pytest.mark.rule(10)
-def test_a_bolt_behind_an_opaque_spout_is_checked_where_the_batch_stays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bolt_behind_an_opaque_spout_is_checked_where_the_batch_stays_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     without_schedules(monkeypatch)
     rows = {0: [("ant", 1), ("bee", 2)], 1: [("cat", 3), ("dog", 4)]}
     spout = OpaqueMemoryTransactionalSpout(rows, Fields("key", "value"), 1)
     builder = TransactionalTopologyBuilder("opaque", "words", spout, 2)
     builder.set_bolt("each", ClassAttribute(), 2).fields_grouping("words", Fields("key"))
-    builder.set_bolt("sums", Sums(SqliteStore("/nowhere/blamed.db", "sums", opaque=True))).global_grouping("each")
+    builder.set_bolt(
+        "sums", Sums(SqliteStore("/nowhere/blamed.db", "sums", opaque=True))
+    ).global_grouping("each")
     with Simulation(builder.build_topology()) as simulation:
         violation = simulation.check_parts()
     assert violation is not None
-    assert (violation.component, violation.mistakes) == ("each", (mistakes.MODULE_GLOBAL.name,)), str(violation)
+    assert (violation.component, violation.mistakes) == ("each", (mistakes.MODULE_GLOBAL.name,)), (
+        str(violation)
+    )
 
 
 @pytest.mark.rule(28)
@@ -257,18 +338,26 @@ def test_a_basic_bolt_downstream_of_a_committer_is_told_with_the_schedule_that_s
     builder = TransactionalTopologyBuilder("blamed", "words", Words(), 2)
     builder.set_bolt("sums", Sums(STORE)).global_grouping("words")
     builder.set_bolt("numbered", RemembersWords()).global_grouping("sums")
-    builder.set_bolt("shown", Store(SqliteStore("/nowhere/blamed.db", "shown"))).global_grouping("numbered")
+    builder.set_bolt("shown", Store(SqliteStore("/nowhere/blamed.db", "shown"))).global_grouping(
+        "numbered"
+    )
     with Simulation(builder.build_topology(), {"max_spout_pending": 2}) as simulation:
         violation = simulation.check_parts()
     assert violation is not None
     assert violation.broken is not None
-    assert (violation.component, violation.mistakes, violation.broken.rule) == ("numbered", (mistakes.MODULE_GLOBAL.name,), 28), str(violation)
+    assert (violation.component, violation.mistakes, violation.broken.rule) == (
+        "numbered",
+        (mistakes.MODULE_GLOBAL.name,),
+        28,
+    ), str(violation)
     assert violation.seed is not None
 
 
 def test_a_bolt_that_reads_a_store_while_it_processes_is_left_to_schedules() -> None:
     # None of the compared attempts has a commit behind it that another attempt lacks.
-    with Simulation(WRONG["a read-ahead in the processing phase"].topology(), {"max_spout_pending": 2}) as simulation:
+    with Simulation(
+        WRONG["a read-ahead in the processing phase"].topology(), {"max_spout_pending": 2}
+    ) as simulation:
         assert simulation.check_parts() is None
 
 
@@ -279,7 +368,9 @@ class Remembers(Each):
 
     def finish_batch(self) -> None:
         for key, value in self.rows:
-            self.collector.emit([self.attempt, key, value * self.computed.setdefault(key, len(key))])
+            self.collector.emit(
+                [self.attempt, key, value * self.computed.setdefault(key, len(key))]
+            )
 
 
 class NamesItsAttempt(Each):
@@ -318,9 +409,14 @@ class SumsObjects(Sums):
 
 
 @pytest.mark.parametrize(
-    ("each", "sums"), [(Remembers(), Sums(STORE)), (NamesItsAttempt(), Sums(STORE)), (EmitsObjects(), SumsObjects(STORE))],
+    ("each", "sums"),
+    [
+        (Remembers(), Sums(STORE)),
+        (NamesItsAttempt(), Sums(STORE)),
+        (EmitsObjects(), SumsObjects(STORE)),
+    ],
     ids=["a cache", "an attempt in a log", "objects"],
-)  # fmt: skip
+)
 @pytest.mark.rule(10)
 def test_a_difference_that_no_committer_can_notice_is_no_violation(each: Any, sums: Any) -> None:
     with Simulation(Wrong("", mistakes.HASH, each=each, sums=sums).topology()) as simulation:
@@ -381,7 +477,9 @@ def test_a_checker_stops_when_it_is_asked_to() -> None:
             simulation.check_parts()
 
 
-def test_a_topology_out_of_a_file_is_the_same_after_its_parts_were_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topology_out_of_a_file_is_the_same_after_its_parts_were_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its classes travel by value, and must not be made anew: their globals would be others."""
     monkeypatch.setenv("TXTOPO_STARTER_STORE", str(tmp_path / "wrong"))
     resolved = target.resolve(str(ROOT / "starter" / "wrong" / "module_global.py"))

@@ -117,7 +117,15 @@ def test_changes_are_told_by_name() -> None:
     changed = processes.changed_between(before, processes.shown())
     processes.end_all()
     module = __name__
-    assert sorted(changed) == sorted(["Bolt.seen", f"{module}.by_word", f"{module}.counter", f"{module}.shared", f"{module}.words"])
+    assert sorted(changed) == sorted(
+        [
+            "Bolt.seen",
+            f"{module}.by_word",
+            f"{module}.counter",
+            f"{module}.shared",
+            f"{module}.words",
+        ]
+    )
 
 
 def test_code_of_libraries_and_objects_that_cannot_be_copied_are_left_alone() -> None:

@@ -34,7 +34,9 @@ class Listing(Decisions):
         return super().strike(kind, where, ways)
 
 
-def played(simulation: Simulation, kind: FaultKind, script: Script = NOTHING) -> tuple[list[str], list[Difference]]:
+def played(
+    simulation: Simulation, kind: FaultKind, script: Script = NOTHING
+) -> tuple[list[str], list[Difference]]:
     """The places where ``kind`` could strike in one schedule, and how the schedule differs."""
     listing = Listing(kind, script)
     schedule = Schedule(simulation._subject, listing)
@@ -80,7 +82,9 @@ def committed_first(planner: Any, txid: int) -> dict[int, Any]:
     committed, positions = planner._state.committed_positions()
     open_txids = list(planner._in_use) if planner._is_opaque else planner._state.txids.txids()
     for earlier in sorted(open_txids):
-        metadata: Mapping[str, Any] | None = planner._metadata_in_use(earlier) if earlier < txid else None
+        metadata: Mapping[str, Any] | None = (
+            planner._metadata_in_use(earlier) if earlier < txid else None
+        )
         if earlier > committed and metadata is not None:
             positions.update(batches._by_number(metadata["partitions"]))
     return dict(positions)
@@ -88,10 +92,16 @@ def committed_first(planner: Any, txid: int) -> dict[int, Any]:
 
 @pytest.mark.thorough
 @pytest.mark.rule(4, 20)
-def test_positions_that_are_read_in_the_wrong_order_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_that_are_read_in_the_wrong_order_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Batches, "_positions_before", committed_first)
     with Simulation(generated(PLANNED_OPAQUE), {"max_spout_pending": 2}) as simulation:
-        places = [place for place in places_of(simulation, "opening") if simulation.replay(at("opening", place, WAITS))]
+        places = [
+            place
+            for place in places_of(simulation, "opening")
+            if simulation.replay(at("opening", place, WAITS))
+        ]
         assert any("committed_positions was read" in place for place in places)
         report = simulation.run(250)
     assert report.violation is not None, str(report)

@@ -42,12 +42,18 @@ def test_a_set_whose_order_another_process_shows_is_named_with_its_line() -> Non
 
 
 def test_values_of_another_process_are_shown_without_quotes() -> None:
-    (difference,) = differences(outcome(stores={"s": {_Text("'a'"): _Text("2")}}), outcome(stores={"s": {_Text("'a'"): _Text("1")}}), True)
+    (difference,) = differences(
+        outcome(stores={"s": {_Text("'a'"): _Text("2")}}),
+        outcome(stores={"s": {_Text("'a'"): _Text("1")}}),
+        True,
+    )
     assert str(difference) == "key 'a' of store s is 2; without failures it is 1"
 
 
 def test_lists_of_effects_differ_by_their_items() -> None:
-    difference = differences(outcome(effects=["a", "b", "b"]), outcome(effects=["a", "a", "b"]), True)
+    difference = differences(
+        outcome(effects=["a", "b", "b"]), outcome(effects=["a", "a", "b"]), True
+    )
     assert list(map(str, difference)) == [
         "'a' in effects() is there once; without failures it is there 2 times",
         "'b' in effects() is there 2 times; without failures it is there once",
@@ -57,13 +63,22 @@ def test_lists_of_effects_differ_by_their_items() -> None:
 
 
 def test_stores_differ_by_their_keys() -> None:
-    assert equality.mapping_difference({"s": {"a": 1, "b": 2}}, {"s": {"a": 1, "b": 3}}) == "'s': 'b' is 2, it should be 3"
+    assert (
+        equality.mapping_difference({"s": {"a": 1, "b": 2}}, {"s": {"a": 1, "b": 3}})
+        == "'s': 'b' is 2, it should be 3"
+    )
 
 
 @pytest.mark.parametrize(("shown_by", "times"), [((Difference("key 'a'", "2", "1"),), 0), ((), 1)])
-def test_the_cure_of_a_contract_is_given_where_no_schedule_has_shown_the_mistake(shown_by: tuple[Difference, ...], times: int) -> None:
+def test_the_cure_of_a_contract_is_given_where_no_schedule_has_shown_the_mistake(
+    shown_by: tuple[Difference, ...], times: int
+) -> None:
     broken = ContractError("bolt", 28, "component 'count': 2", "Compare and set.")
-    text = str(Violation("words", None, shown_by, Diagnosis("count", (mistakes.MODULE_GLOBAL,)), broken=broken))
+    text = str(
+        Violation(
+            "words", None, shown_by, Diagnosis("count", (mistakes.MODULE_GLOBAL,)), broken=broken
+        )
+    )
     assert "bolt contract, R28: component 'count': 2" in text
     assert mistakes.MODULE_GLOBAL.cure in text
     assert text.count(broken.cure) == times
@@ -92,20 +107,31 @@ def test_a_mutable_default_is_a_variable_of_each_process() -> None:
     processes.switch_to("one")
     before = processes.shown()
     Keeps().work(1)
-    assert processes.changed_between(before, processes.shown()) == ["the default of a parameter of Keeps.work"]
+    assert processes.changed_between(before, processes.shown()) == [
+        "the default of a parameter of Keeps.work"
+    ]
     Keeps().named()
     remembered(1)
-    assert "the default of a parameter of remembered" in processes.changed_between(before, processes.shown())
+    assert "the default of a parameter of remembered" in processes.changed_between(
+        before, processes.shown()
+    )
     processes.switch_to("two")
     assert processes.shown() == before
     processes.end_all()
-    assert (Keeps.work.__defaults__, Keeps.named.__kwdefaults__, remembered.__defaults__) == (([],), {"seen": {}}, ([],))
+    assert (Keeps.work.__defaults__, Keeps.named.__kwdefaults__, remembered.__defaults__) == (
+        ([],),
+        {"seen": {}},
+        ([],),
+    )
 
 
 @pytest.mark.parametrize(
     ("outside", "said"),
     [
-        ("def effects(): return object()", "effects() returns something else whenever it is called"),
+        (
+            "def effects(): return object()",
+            "effects() returns something else whenever it is called",
+        ),
         ("def effects(): raise ValueError('no')", "effects() raised ValueError: no"),
         ("def reset(): raise OSError('disk')", "reset() raised OSError: disk"),
         ("effects = {}", "effects beside the topology is of type dict, not a function"),

@@ -27,7 +27,10 @@ def report_of(bolt: type[First], sort: bool) -> SimulationReport:
 def test_the_order_of_a_set_in_a_bolt_is_found() -> None:
     report = report_of(First, sort=False)
     assert report.violation is not None
-    assert (report.violation.component, report.violation.mistakes) == ("first", (mistakes.HASH.name,))
+    assert (report.violation.component, report.violation.mistakes) == (
+        "first",
+        (mistakes.HASH.name,),
+    )
     assert report.exit_code == 1
 
 
@@ -35,12 +38,17 @@ def test_the_order_of_a_set_in_a_bolt_is_found() -> None:
 def test_hash_in_a_custom_grouping_is_found() -> None:
     report = simulate(hashing_bolts.topology(First(sort=True), ByHash(by_length=False)), seeds=1)
     assert report.violation is not None
-    assert (report.violation.component, report.violation.mistakes) == ("write", (mistakes.HASH.name,))
+    assert (report.violation.component, report.violation.mistakes) == (
+        "write",
+        (mistakes.HASH.name,),
+    )
     assert "gets of the same tuples of 'first'" in str(report.violation)
 
 
 @pytest.mark.thorough
-def test_sorted_words_dealt_by_length_are_not_found_and_one_process_with_each_hash_seed_plays_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sorted_words_dealt_by_length_are_not_found_and_one_process_with_each_hash_seed_plays_it_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     started: list[int] = []
     in_process = recomputation._in_process
 
@@ -57,7 +65,10 @@ def test_sorted_words_dealt_by_length_are_not_found_and_one_process_with_each_ha
 def test_dice_are_told_from_hash() -> None:
     report = report_of(Dice, sort=True)
     assert report.violation is not None
-    assert (report.violation.component, report.violation.mistakes) == ("first", (mistakes.CHANCE.name,))
+    assert (report.violation.component, report.violation.mistakes) == (
+        "first",
+        (mistakes.CHANCE.name,),
+    )
 
 
 @pytest.mark.in_gate("opaque")

@@ -19,7 +19,13 @@ import txtopo.stores
 import txtopo.testing
 from tests.topologies.numbered_lines import Putting, topology
 from tests.topologies.sinks import Shop
-from txtopo import BaseTransactionalBolt, ICommitter, TopologyContext, TransactionalTopologyBuilder, TransactionAttempt
+from txtopo import (
+    BaseTransactionalBolt,
+    ICommitter,
+    TopologyContext,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+)
 from txtopo.connectors.kafka import KafkaSink
 from txtopo.connectors.kafka import ledger as kafka_ledger
 from txtopo.connectors.sql import SqlSink
@@ -39,20 +45,58 @@ MYSQL = "mysql+pymysql://ann@nowhere/shop"
 Made = Callable[[Path], Any]
 
 BOLTS: dict[str, tuple[type, Made]] = {
-    "SqliteStore": (SqliteStore, lambda directory: Putting(SqliteStore(directory / "a.db", "counts"))),
-    "opaque SqliteStore": (SqliteStore, lambda directory: Putting(SqliteStore(directory / "a.db", "counts", opaque=True))),
-    "plain SqliteStore": (SqliteStore, lambda directory: Putting(SqliteStore(directory / "a.db", "counts", plain=True))),
+    "SqliteStore": (
+        SqliteStore,
+        lambda directory: Putting(SqliteStore(directory / "a.db", "counts")),
+    ),
+    "opaque SqliteStore": (
+        SqliteStore,
+        lambda directory: Putting(SqliteStore(directory / "a.db", "counts", opaque=True)),
+    ),
+    "plain SqliteStore": (
+        SqliteStore,
+        lambda directory: Putting(SqliteStore(directory / "a.db", "counts", plain=True)),
+    ),
     "SqlStore, PostgreSQL": (SqlStore, lambda directory: Putting(SqlStore(POSTGRESQL, "counts"))),
-    "SqlStore, MySQL": (SqlStore, lambda directory: Putting(SqlStore(MYSQL, "counts", opaque=True))),
-    "RedisStore": (RedisStore, lambda directory: Putting(RedisStore("redis://nowhere/0", "counts"))),
-    "MemoryStore": (MemoryStore, lambda directory: Putting(MemoryStore("counts", "counts of a test"))),
-    "SqlSink, SQLite": (SqliteLedger, lambda directory: SqlSink(directory / "a.db", "lines", ["word", "number"])),
-    "SqlSink, SQLite, upserts": (SqliteLedger, lambda directory: SqlSink(directory / "a.db", "lines", ["word", "number"], key=["word"])),
+    "SqlStore, MySQL": (
+        SqlStore,
+        lambda directory: Putting(SqlStore(MYSQL, "counts", opaque=True)),
+    ),
+    "RedisStore": (
+        RedisStore,
+        lambda directory: Putting(RedisStore("redis://nowhere/0", "counts")),
+    ),
+    "MemoryStore": (
+        MemoryStore,
+        lambda directory: Putting(MemoryStore("counts", "counts of a test")),
+    ),
+    "SqlSink, SQLite": (
+        SqliteLedger,
+        lambda directory: SqlSink(directory / "a.db", "lines", ["word", "number"]),
+    ),
+    "SqlSink, SQLite, upserts": (
+        SqliteLedger,
+        lambda directory: SqlSink(directory / "a.db", "lines", ["word", "number"], key=["word"]),
+    ),
     "SqlSink, PostgreSQL": (SqlLedger, lambda directory: SqlSink(POSTGRESQL, "shop.lines")),
-    "SqlSink, PostgreSQL, upserts": (SqlLedger, lambda directory: SqlSink(POSTGRESQL, "lines", ["word", "number"], key=["word"])),
-    "SqlSink, MySQL, statement": (SqlLedger, lambda directory: SqlSink(MYSQL, statement="INSERT INTO lines VALUES (:word, :number)")),
-    "SqlSink, opaque, mark": (SqlLedger, lambda directory: SqlSink(MYSQL, "lines", ["word", "number"], opaque=True, mark="of")),
-    "SqlSink, opaque, upserts": (SqlLedger, lambda directory: SqlSink(POSTGRESQL, "lines", ["word", "number"], key=["word"], opaque=True)),
+    "SqlSink, PostgreSQL, upserts": (
+        SqlLedger,
+        lambda directory: SqlSink(POSTGRESQL, "lines", ["word", "number"], key=["word"]),
+    ),
+    "SqlSink, MySQL, statement": (
+        SqlLedger,
+        lambda directory: SqlSink(MYSQL, statement="INSERT INTO lines VALUES (:word, :number)"),
+    ),
+    "SqlSink, opaque, mark": (
+        SqlLedger,
+        lambda directory: SqlSink(MYSQL, "lines", ["word", "number"], opaque=True, mark="of"),
+    ),
+    "SqlSink, opaque, upserts": (
+        SqlLedger,
+        lambda directory: SqlSink(
+            POSTGRESQL, "lines", ["word", "number"], key=["word"], opaque=True
+        ),
+    ),
 }
 """Destinations, by a person's name for each: the class of the library, and a bolt that writes to
 it."""
@@ -71,10 +115,20 @@ def modules_of(package: ModuleType) -> Iterator[ModuleType]:
 def destinations_of_the_library() -> set[type]:
     """Every class of the library that a bolt may write to."""
     destinations: set[type] = set()
-    for module in [module for package in (txtopo.stores, txtopo.connectors, txtopo.testing) for module in modules_of(package)]:
+    for module in [
+        module
+        for package in (txtopo.stores, txtopo.connectors, txtopo.testing)
+        for module in modules_of(package)
+    ]:
         for cls in vars(module).values():
-            if isinstance(cls, type) and cls.__module__ == module.__name__ and not inspect.isabstract(cls):
-                is_committer = issubclass(cls, ICommitter) and issubclass(cls, BaseTransactionalBolt)
+            if (
+                isinstance(cls, type)
+                and cls.__module__ == module.__name__
+                and not inspect.isabstract(cls)
+            ):
+                is_committer = issubclass(cls, ICommitter) and issubclass(
+                    cls, BaseTransactionalBolt
+                )
                 if issubclass(cls, destination.Destination) or is_committer:
                     destinations.add(cls)
     return destinations
@@ -83,19 +137,30 @@ def destinations_of_the_library() -> set[type]:
 def test_no_store_and_no_sink_of_the_library_is_left_out() -> None:
     """A new class of the library gets a line in ``BOLTS``, or this fails."""
     substitutes, refused = {SimulatedStore, SimulatedLedger}, {KafkaSink, kafka_ledger.Ledger}
-    assert destinations_of_the_library() - substitutes - refused == {cls for cls, _ in BOLTS.values()} | {SqlSink}
+    assert destinations_of_the_library() - substitutes - refused == {
+        cls for cls, _ in BOLTS.values()
+    } | {SqlSink}
 
 
 def test_a_kafka_sink_is_refused_before_a_schedule_could_write_to_the_real_topic() -> None:
-    with pytest.raises(UsageError, match=r"KafkaSink kafka://nowhere:9092#sales cannot be simulated.*\n  Give the topology another sink"):
-        simulate(topology(KafkaSink("nowhere:9092", "sales", value="word"), False, False), seeds=2, other_processes=False)
+    with pytest.raises(
+        UsageError,
+        match=r"KafkaSink kafka://nowhere:9092#sales cannot be simulated.*\n  Give the topology another sink",
+    ):
+        simulate(
+            topology(KafkaSink("nowhere:9092", "sales", value="word"), False, False),
+            seeds=2,
+            other_processes=False,
+        )
 
 
 @pytest.mark.in_gate("SqliteStore", "SqlSink, opaque, upserts")
 @pytest.mark.parametrize("name", BOLTS)
 @pytest.mark.rule(28)
 def test_a_right_topology_passes_with_every_store_and_sink(name: str, tmp_path: Path) -> None:
-    report = simulate(topology(BOLTS[name][1](tmp_path), False, "opaque" in name), seeds=25, other_processes=False)
+    report = simulate(
+        topology(BOLTS[name][1](tmp_path), False, "opaque" in name), seeds=25, other_processes=False
+    )
     assert report.violation is None, str(report)
     assert report.schedules == 25
     assert not list(tmp_path.iterdir()), "nothing of the user's is touched"
@@ -105,14 +170,22 @@ def test_a_right_topology_passes_with_every_store_and_sink(name: str, tmp_path: 
 @pytest.mark.parametrize("name", BOLTS)
 @pytest.mark.rule(28)
 def test_a_wrong_topology_is_found_with_every_store_and_sink(name: str, tmp_path: Path) -> None:
-    report = simulate(topology(BOLTS[name][1](tmp_path), True, "opaque" in name), seeds=25, other_processes=False)
+    report = simulate(
+        topology(BOLTS[name][1](tmp_path), True, "opaque" in name), seeds=25, other_processes=False
+    )
     assert report.violation is not None
     kind = "sink" if "Sink" in name else "store"
-    assert any(f" of {kind} " in difference.place for difference in report.violation.differences), str(report.violation)
+    assert any(f" of {kind} " in difference.place for difference in report.violation.differences), (
+        str(report.violation)
+    )
 
 
 def test_the_content_of_a_sink_is_shown_row_by_row(tmp_path: Path) -> None:
-    report = simulate(topology(SqlSink(tmp_path / "a.db", "lines", ["word", "number"]), True, False), seeds=25, other_processes=False)
+    report = simulate(
+        topology(SqlSink(tmp_path / "a.db", "lines", ["word", "number"]), True, False),
+        seeds=25,
+        other_processes=False,
+    )
     assert report.violation is not None
     text = str(report.violation)
     assert f"of sink {tmp_path}/a.db#lines is " in text
@@ -121,12 +194,18 @@ def test_the_content_of_a_sink_is_shown_row_by_row(tmp_path: Path) -> None:
 
 
 def test_two_sinks_of_one_database_write_to_two_tables(tmp_path: Path) -> None:
-    builder = TransactionalTopologyBuilder("two", "spout", MemoryTransactionalSpout({0: [("dog", 1)]}, ["word", "number"], 1))
+    builder = TransactionalTopologyBuilder(
+        "two", "spout", MemoryTransactionalSpout({0: [("dog", 1)]}, ["word", "number"], 1)
+    )
     for table in ("lines", "copies"):
-        builder.set_bolt(f"write {table}", SqlSink(tmp_path / "a.db", table, ["word", "number"])).global_grouping("spout")
+        builder.set_bolt(
+            f"write {table}", SqlSink(tmp_path / "a.db", table, ["word", "number"])
+        ).global_grouping("spout")
     with Simulation(builder.build_topology()) as simulation:
         expected = simulation.expected.rows
-    assert expected == {f"{tmp_path}/a.db#{table}": {"word='dog', number=1": 1} for table in ("lines", "copies")}
+    assert expected == {
+        f"{tmp_path}/a.db#{table}": {"word='dog', number=1": 1} for table in ("lines", "copies")
+    }
 
 
 # -- the substitute does what the real one does --------------------------------------------------
@@ -144,7 +223,9 @@ TARGETS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("form", TARGETS)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.rule(28, 29, 30, 31, 32)
-def test_the_simulated_sink_has_the_content_of_the_real_sink(tmp_path: Path, seed: int, form: str) -> None:
+def test_the_simulated_sink_has_the_content_of_the_real_sink(
+    tmp_path: Path, seed: int, form: str
+) -> None:
     """Applied, replayed with other rows, late and from other tasks, chosen by chance: in both the
     same rows, or the same kind of error."""
     shop, real, copy = ledgers(tmp_path, TARGETS[form])
@@ -152,14 +233,25 @@ def test_the_simulated_sink_has_the_content_of_the_real_sink(tmp_path: Path, see
     txid, attempt = 1, 0
     for _ in range(60):
         step = rng.random()
-        txid, attempt = (txid + 1, 0) if step < 0.4 else (txid, attempt + 1) if step < 0.8 else (txid, attempt)
+        txid, attempt = (
+            (txid + 1, 0) if step < 0.4 else (txid, attempt + 1) if step < 0.8 else (txid, attempt)
+        )
         late = TransactionAttempt(txid, max(0, attempt - rng.choice((0, 0, 1))))
-        rows: list[tuple[Any, ...]] = [(rng.choice("abcd"), rng.randrange(9)) for _ in range(rng.randrange(3))]
+        rows: list[tuple[Any, ...]] = [
+            (rng.choice("abcd"), rng.randrange(9)) for _ in range(rng.randrange(3))
+        ]
         rows.extend([(None, 0)] * (rng.random() < 0.05))
         task = rng.randrange(2)
-        assert applied(real, resources, late, task, rows) == applied(copy, resources, late, task, rows)
-        kept = [dict(zip(("word", "number"), row, strict=True)) for row in shop.execute("SELECT word, number FROM lines")]
-        assert sorted(repr(row) for row in kept) == sorted(repr(dict(zip(row.columns, row.values, strict=True))) for row in copy.rows())
+        assert applied(real, resources, late, task, rows) == applied(
+            copy, resources, late, task, rows
+        )
+        kept = [
+            dict(zip(("word", "number"), row, strict=True))
+            for row in shop.execute("SELECT word, number FROM lines")
+        ]
+        assert sorted(repr(row) for row in kept) == sorted(
+            repr(dict(zip(row.columns, row.values, strict=True))) for row in copy.rows()
+        )
     assert copy.commits > 0, "by which the simulator tells writes outside of a store"
     copy._store.forget()
     resources.close()
@@ -167,15 +259,36 @@ def test_the_simulated_sink_has_the_content_of_the_real_sink(tmp_path: Path, see
 
 def ledgers(directory: Path, arguments: dict[str, Any]) -> tuple[Shop, Ledger, SimulatedLedger]:
     path = directory / "lines.db"
-    shop = Shop(str(path), f"CREATE TABLE lines (word TEXT{' UNIQUE' if 'key' in arguments else ''}, number INTEGER, mark TEXT)")
-    target = target_of("lines", **{"columns": ["word", "number"], "key": (), "statement": None, "mark": None, "opaque": False, **arguments})
+    shop = Shop(
+        str(path),
+        f"CREATE TABLE lines (word TEXT{' UNIQUE' if 'key' in arguments else ''}, number INTEGER, mark TEXT)",
+    )
+    target = target_of(
+        "lines",
+        **{
+            "columns": ["word", "number"],
+            "key": (),
+            "statement": None,
+            "mark": None,
+            "opaque": False,
+            **arguments,
+        },
+    )
     real = open_ledger(str(path), "sink_transactions", target, {})
     return shop, real, SimulatedLedger(real, SimulatedStore(real, f"simulated {path}"))
 
 
-def applied(ledger: Ledger, resources: Resources, attempt: TransactionAttempt, task: int, rows: list[tuple[Any, ...]]) -> Any:
+def applied(
+    ledger: Ledger,
+    resources: Resources,
+    attempt: TransactionAttempt,
+    task: int,
+    rows: list[tuple[Any, ...]],
+) -> Any:
     """The result of ``apply``, or the kind of its error."""
-    context = TopologyContext("topology", "generation", "write", task, {"write": 2}, "commit", resources.get)
+    context = TopologyContext(
+        "topology", "generation", "write", task, {"write": 2}, "commit", resources.get
+    )
     try:
         return ledger.apply(context, attempt, (), rows)
     except (FailedException, StoreConflict, TxtopoError) as error:

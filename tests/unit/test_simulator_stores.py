@@ -22,7 +22,15 @@ from txtopo.topology import pickling
 
 
 def context(component: str = "count", task: int = 0, phase: Any = "commit") -> TopologyContext:
-    return TopologyContext("topology", "generation", component, task, {component: task + 1}, phase, lambda name, factory: factory())
+    return TopologyContext(
+        "topology",
+        "generation",
+        component,
+        task,
+        {component: task + 1},
+        phase,
+        lambda name, factory: factory(),
+    )
 
 
 def added(more: int, old: int | None) -> int:
@@ -39,34 +47,59 @@ def put(store: Store, txid: int, attempt: int, component: str = "count", **value
 @pytest.mark.parametrize("opaque", [False, True])
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.rule(28, 29, 30, 31, 32)
-def test_the_simulated_store_equals_sqlite_after_any_operations(tmp_path: Path, seed: int, opaque: bool) -> None:
-    stores: list[Store] = [SqliteStore(tmp_path / "results.db", "results", opaque=opaque), MemoryStore("results", str(tmp_path), opaque=opaque)]
+def test_the_simulated_store_equals_sqlite_after_any_operations(
+    tmp_path: Path, seed: int, opaque: bool
+) -> None:
+    stores: list[Store] = [
+        SqliteStore(tmp_path / "results.db", "results", opaque=opaque),
+        MemoryStore("results", str(tmp_path), opaque=opaque),
+    ]
     rng = random.Random(seed)
     txid, attempt = 1, 0
     for _ in range(40):
         step = rng.random()
-        txid, attempt = (txid + 1, 0) if step < 0.4 else (txid, attempt + 1) if step < 0.8 else (txid, attempt)
+        txid, attempt = (
+            (txid + 1, 0) if step < 0.4 else (txid, attempt + 1) if step < 0.8 else (txid, attempt)
+        )
         component = rng.choice(("count", "sum"))
         late = TransactionAttempt(txid, max(0, attempt - rng.choice((0, 0, 1))))
-        changes = [(rng.choice("abcd") + component, rng.choice((None, 1, 2, 5))) for _ in range(rng.randrange(4))]
+        changes = [
+            (rng.choice("abcd") + component, rng.choice((None, 1, 2, 5)))
+            for _ in range(rng.randrange(4))
+        ]
         fails = rng.random() < 0.2
         results = [applied(store, component, late, changes, fails) for store in stores]
         assert results[0] == results[1]
         assert list(stores[0].items()) == list(stores[1].items())
-        assert [stores[0].inspect(key) for key in ("acount", "bsum")] == [stores[1].inspect(key) for key in ("acount", "bsum")]
+        assert [stores[0].inspect(key) for key in ("acount", "bsum")] == [
+            stores[1].inspect(key) for key in ("acount", "bsum")
+        ]
         assert stores[0].fences() == stores[1].fences()
         assert stores[0].exists() == stores[1].exists()
-    assert stores[0].adopt("topology", "other", txid, ["sum"]) == stores[1].adopt("topology", "other", txid, ["sum"])
+    assert stores[0].adopt("topology", "other", txid, ["sum"]) == stores[1].adopt(
+        "topology", "other", txid, ["sum"]
+    )
     assert stores[0].clear("topology", ["count"]) == stores[1].clear("topology", ["count"])
     assert list(stores[0].scan("a")) == list(stores[1].scan("a"))
     assert stores[0].fences() == stores[1].fences()
 
 
-def applied(store: Store, component: str, attempt: TransactionAttempt, changes: list[tuple[str, int | None]], fails: bool) -> Any:
+def applied(
+    store: Store,
+    component: str,
+    attempt: TransactionAttempt,
+    changes: list[tuple[str, int | None]],
+    fails: bool,
+) -> Any:
     """The result of a transaction, or the kind of its error."""
     try:
         with store.transaction(context(component), attempt) as transaction:
-            updates = [transaction.delete(key) if more is None else transaction.update(key, partial(added, more)) for key, more in changes]
+            updates = [
+                transaction.delete(key)
+                if more is None
+                else transaction.update(key, partial(added, more))
+                for key, more in changes
+            ]
             if fails:
                 raise FailedException
             return updates
@@ -95,10 +128,17 @@ def test_a_second_transaction_in_one_task_is_refused_as_by_a_file(tmp_path: Path
 def test_stores_are_found_wherever_in_a_component_they_are(tmp_path: Path) -> None:
     class Holder:
         def __init__(self) -> None:
-            self.nested = {"stores": [SqliteStore(tmp_path / "a.db", "one"), SqliteStore(tmp_path / "a.db", "two", opaque=True)]}
+            self.nested = {
+                "stores": [
+                    SqliteStore(tmp_path / "a.db", "one"),
+                    SqliteStore(tmp_path / "a.db", "two", opaque=True),
+                ]
+            }
 
     graph = generated(0)
-    builder = TransactionalTopologyBuilder("holding", "spout", MemoryTransactionalSpout({0: [(1,)]}, ["n"], 1))
+    builder = TransactionalTopologyBuilder(
+        "holding", "spout", MemoryTransactionalSpout({0: [(1,)]}, ["n"], 1)
+    )
     bolt = pickling.loads(next(c.template for c in graph.components.values() if c.kind == "batch"))
     bolt.holder, bolt.again = Holder(), SqliteStore(tmp_path / "a.db", "one")
     builder.set_bolt("bolt", bolt).global_grouping("spout")
@@ -108,7 +148,12 @@ def test_stores_are_found_wherever_in_a_component_they_are(tmp_path: Path) -> No
     substitutes.close()
     assert {f"{tmp_path}/a.db#one", f"{tmp_path}/a.db#two"} <= addresses
     one, two = held.holder.nested["stores"]
-    assert (type(one), type(two), two.opaque, one.path) == (SimulatedStore, SimulatedStore, True, str(tmp_path / "a.db"))
+    assert (type(one), type(two), two.opaque, one.path) == (
+        SimulatedStore,
+        SimulatedStore,
+        True,
+        str(tmp_path / "a.db"),
+    )
     assert held.again is one, "the same store is the same substitute"
     assert one.database == two.database, "tables of one file share their lock"
     assert not list(tmp_path.iterdir()), "nothing of the user's is touched"
@@ -123,8 +168,12 @@ class ForeignStore(MemoryStore):
 
 
 def storing(store: Store) -> Any:
-    builder = TransactionalTopologyBuilder("own", "spout", MemoryTransactionalSpout({0: [(1,)]}, ["n"], 1))
-    bolt = pickling.loads(next(c.template for c in generated(0).components.values() if c.kind == "batch"))
+    builder = TransactionalTopologyBuilder(
+        "own", "spout", MemoryTransactionalSpout({0: [(1,)]}, ["n"], 1)
+    )
+    bolt = pickling.loads(
+        next(c.template for c in generated(0).components.values() if c.kind == "batch")
+    )
     bolt.store = store
     builder.set_bolt("bolt", bolt).global_grouping("spout")
     return builder.build_topology()
@@ -144,7 +193,10 @@ def test_a_class_of_the_users_keeps_its_code_on_another_file(tmp_path: Path) -> 
 
 def test_an_unknown_backend_needs_a_reset() -> None:
     store = ForeignStore("results", "somewhere")
-    with pytest.raises(UsageError, match=r"nothing to put in the place of the store somewhere#results, of class ForeignStore\n  Define reset"):
+    with pytest.raises(
+        UsageError,
+        match=r"nothing to put in the place of the store somewhere#results, of class ForeignStore\n  Define reset",
+    ):
         Substitutes(storing(store), has_reset=False)
     substitutes = Substitutes(storing(store), has_reset=True)
     assert any(kept is store or kept.address == store.address for kept in substitutes.stores)

@@ -35,7 +35,9 @@ def no_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Simulation, "recompute", lambda simulation: None)
 
 
-def document_of(capsys: pytest.CaptureFixture[str], name: str, *more: str) -> tuple[int, dict[str, Any]]:
+def document_of(
+    capsys: pytest.CaptureFixture[str], name: str, *more: str
+) -> tuple[int, dict[str, Any]]:
     """Exit code and document."""
     code = cli.main(["test", f"{HERE}:{name}", "--seeds", "20", "--json", *more])
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -43,40 +45,64 @@ def document_of(capsys: pytest.CaptureFixture[str], name: str, *more: str) -> tu
     return code, said
 
 
-def test_the_document_of_no_violation_names_the_compared_results(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_document_of_no_violation_names_the_compared_results(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, said = document_of(capsys, "right")
-    assert (code, said["verdict"], said["schedules"], said["is_partial"], said["violation"]) == (0, "no violation", 20, False, None)
+    assert (code, said["verdict"], said["schedules"], said["is_partial"], said["violation"]) == (
+        0,
+        "no violation",
+        20,
+        False,
+        None,
+    )
     assert said["compared"]["stores"] == ["/nowhere/elsewhere.db#sums"]
     assert said["could_not_look"] == []
 
 
-def test_the_document_of_a_violation_has_component_mistake_cure_and_how_to_see_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_document_of_a_violation_has_component_mistake_cure_and_how_to_see_it_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, said = document_of(capsys, "wrong", "--transactions", "3")
     violation = said["violation"]
     assert (code, said["verdict"], violation["component"]) == (1, "violation", "sums")
     assert all(mistake["cure"] for mistake in violation["mistakes"])
     assert violation["contract"]["rule"] == 28
-    assert violation["again"] == f"txtopo test {HERE}:wrong --transactions 3 --seed {violation['seed']} --seeds 1"
+    assert (
+        violation["again"]
+        == f"txtopo test {HERE}:wrong --transactions 3 --seed {violation['seed']} --seeds 1"
+    )
 
 
 @pytest.mark.rule(10)
-def test_the_document_of_a_bolt_that_only_processes_names_it_before_the_first_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_document_of_a_bolt_that_only_processes_names_it_before_the_first_schedule(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, said = document_of(capsys, "keeps")
     violation = said["violation"]
-    assert (code, said["schedules"], violation["component"], violation["seed"]) == (1, 0, "processing", None)
+    assert (code, said["schedules"], violation["component"], violation["seed"]) == (
+        1,
+        0,
+        "processing",
+        None,
+    )
     assert [mistake["name"] for mistake in violation["mistakes"]] == [mistakes.MODULE_GLOBAL.name]
     assert (violation["contract"]["contract"], violation["contract"]["rule"]) == ("bolt", 10)
     assert violation["contract"]["hook"] == "component 'processing'"
     assert violation["contract"]["cure"]
 
 
-def test_the_document_of_unseen_effects_names_the_component_and_the_head_warns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_document_of_unseen_effects_names_the_component_and_the_head_warns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code = cli.main(["test", f"{HERE}:unseen", "--seeds", "2", "--json"])
     captured = capsys.readouterr()
     said = json.loads(captured.out)
     assert (code, said["verdict"]) == (7, "could not look")
     assert [unseen["component"] for unseen in said["could_not_look"]] == ["sums"]
-    assert captured.err.startswith("warning: 'sums' commits to something that is no store or sink of txtopo, and that is called for real:")
+    assert captured.err.startswith(
+        "warning: 'sums' commits to something that is no store or sink of txtopo, and that is called for real:"
+    )
 
 
 def test_the_document_of_an_error_is_one_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,7 +145,10 @@ def test_fewer_than_were_asked_for_is_said_to_be_partial() -> None:
     assert report.schedules < 1000
 
 
-@pytest.mark.parametrize(("typed", "seconds"), [("60s", 60.0), ("90", 90.0), ("5m", 300.0), ("1h", 3600.0), ("0.5s", 0.5)])
+@pytest.mark.parametrize(
+    ("typed", "seconds"),
+    [("60s", 60.0), ("90", 90.0), ("5m", 300.0), ("1h", 3600.0), ("0.5s", 0.5)],
+)
 def test_a_time_has_a_unit(typed: str, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float | None] = []
 
@@ -143,7 +172,14 @@ def test_ctrl_c_ends_with_the_results_so_far() -> None:
     """The first line of a log comes within two seconds, though one schedule takes longer."""
     command = [str(BIN / "txtopo"), "test", f"{HERE}:slow", "--seeds", "10000", "--json"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stderr is not None
         assert process.stdout is not None
         line = process.stderr.readline()
@@ -173,7 +209,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_on_a_terminal_the_line_is_rewritten_and_gone_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_the_line_is_rewritten_and_gone_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(telling, "REWRITE_S", 0.0)
     terminal = Terminal()
     with telling.shown(Progress(), terminal):
@@ -197,7 +235,9 @@ def test_a_check_fails_if_it_cannot_look_unless_that_is_said_to_be_right() -> No
     assert check_topology(simulated_elsewhere.unseen, CONF, seeds=2, may_be_unseen=True).unseen
 
 
-def test_the_plugin_gives_the_fixture_and_imports_no_simulator_until_it_is_used(tmp_path: Path) -> None:
+def test_the_plugin_gives_the_fixture_and_imports_no_simulator_until_it_is_used(
+    tmp_path: Path,
+) -> None:
     test = tmp_path / "test_it.py"
     test.write_text(
         "import sys\n\n\ndef test_nothing():\n"
@@ -207,9 +247,26 @@ def test_the_plugin_gives_the_fixture_and_imports_no_simulator_until_it_is_used(
         f"def test_wrong(txtopo_test):\n    from {HERE} import wrong\n    txtopo_test(wrong, seeds=20)\n"
     )
     plugins = ["-p", "txtopo.testing.plugin", "-p", "no:cacheprovider"]
-    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tmp_path), *plugins]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(tmp_path),
+        *plugins,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run([*command, str(test)], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, str(test)],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
     assert "VIOLATION by component 'sums': " in done.stdout
 
@@ -217,21 +274,48 @@ def test_the_plugin_gives_the_fixture_and_imports_no_simulator_until_it_is_used(
 @pytest.mark.thorough
 def test_the_plugin_is_in_the_wheel_with_its_entry_point(tmp_path: Path) -> None:
     """Found by pytest by itself: a fixture of an installed txtopo."""
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
+    build = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "wheel",
+        "-d",
+        str(tmp_path / "dist"),
+    ]
     subprocess.run(build, cwd=ROOT, capture_output=True, check=True)
     (wheel,) = (tmp_path / "dist").glob("txtopo-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
     (entries,) = (tmp_path / "installed").glob("*.dist-info/entry_points.txt")
     assert "[pytest11]\ntxtopo = txtopo.testing.plugin\n" in entries.read_text()
-    (tmp_path / "test_it.py").write_text("def test_it(txtopo_test):\n    assert txtopo_test.__name__ == 'check_topology'\n")
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(txtopo_test):\n    assert txtopo_test.__name__ == 'check_topology'\n"
+    )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
-    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(tmp_path), "-p", "no:cacheprovider", "test_it.py"]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(tmp_path),
+        "-p",
+        "no:cacheprovider",
+        "test_it.py",
+    ]
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_every_mistake_has_a_reason_and_a_cure() -> None:
-    known = [mistake for mistake in vars(mistakes).values() if isinstance(mistake, mistakes.Mistake)]
+    known = [
+        mistake for mistake in vars(mistakes).values() if isinstance(mistake, mistakes.Mistake)
+    ]
     assert len({mistake.name for mistake in known}) == len(known) > 15
     assert all(mistake.why and mistake.cure.endswith(".") for mistake in known)

@@ -39,7 +39,10 @@ def bank_checker() -> BankChecker:
 
 def test_an_honest_bank_passes_every_read() -> None:
     checker = bank_checker()
-    assert [checker.read("bank", bank_after(*rows), 12) for rows in [(0, 0), (6, 0), (6, 0), (6, 6), (12, 6)]] == [[]] * 5
+    assert [
+        checker.read("bank", bank_after(*rows), 12)
+        for rows in [(0, 0), (6, 0), (6, 0), (6, 6), (12, 6)]
+    ] == [[]] * 5
     assert checker.end({"bank": bank_after(12, 12)}, 12) == []
 
 
@@ -73,7 +76,9 @@ def test_a_transfer_that_was_booked_on_one_side_only_is_found() -> None:
 def test_a_bank_that_goes_back_is_found() -> None:
     checker = bank_checker()
     assert checker.read("bank", bank_after(6, 6), 12) == []
-    assert checker.read("bank", bank_after(0, 6), 12) == ["bank: a read went back: rows {0: 0, 1: 6} of each partition, after {0: 6, 1: 6}"]
+    assert checker.read("bank", bank_after(0, 6), 12) == [
+        "bank: a read went back: rows {0: 0, 1: 6} of each partition, after {0: 6, 1: 6}"
+    ]
 
 
 def test_transfers_without_an_order_are_found() -> None:
@@ -81,7 +86,9 @@ def test_transfers_without_an_order_are_found() -> None:
 
 
 def test_transfers_that_are_missing_in_the_end_are_found() -> None:
-    assert bank_checker().end({"bank": bank_after(12, 6)}, 12) == ["bank: only rows {1: 6} of partitions were applied, of 12"]
+    assert bank_checker().end({"bank": bank_after(12, 6)}, 12) == [
+        "bank: only rows {1: 6} of partitions were applied, of 12"
+    ]
 
 
 # -- append --------------------------------------------------------------------------------------
@@ -101,7 +108,9 @@ def append_checker() -> AppendChecker:
 
 
 def last_touched(transactions: int) -> list[str]:
-    return sorted(key for key, txids in lists_after(transactions).items() if txids[-1] == transactions)
+    return sorted(
+        key for key, txids in lists_after(transactions).items() if txids[-1] == transactions
+    )
 
 
 def test_honest_lists_pass_also_with_the_newest_transaction_in_part() -> None:
@@ -109,7 +118,9 @@ def test_honest_lists_pass_also_with_the_newest_transaction_in_part() -> None:
     partly = lists_after(7)
     assert len(last_touched(7)) > 1
     partly[last_touched(7)[0]].pop()
-    assert [checker.read("append", seen, 50) for seen in ({}, lists_after(6), partly, lists_after(7))] == [[]] * 4
+    assert [
+        checker.read("append", seen, 50) for seen in ({}, lists_after(6), partly, lists_after(7))
+    ] == [[]] * 4
     assert checker.end({"append": lists_after(10)}, 10 * TAKE) == []
 
 
@@ -144,7 +155,9 @@ def doctored(kind: str) -> dict[str, list[int]]:
     ],
 )
 def test_lists_with_one_thing_wrong_are_found(kind: str, violation: str) -> None:
-    assert any(violation in wrong for wrong in append_checker().read("append", doctored(kind), 10 * TAKE))
+    assert any(
+        violation in wrong for wrong in append_checker().read("append", doctored(kind), 10 * TAKE)
+    )
 
 
 def test_a_list_that_loses_its_end_between_two_reads_is_found() -> None:
@@ -157,7 +170,9 @@ def test_a_list_that_loses_its_end_between_two_reads_is_found() -> None:
 
 
 def test_a_transaction_that_cannot_be_there_yet_is_found() -> None:
-    assert append_checker().read("append", lists_after(3), 2 * TAKE) == ["append: there is transaction 3, of 2"]
+    assert append_checker().read("append", lists_after(3), 2 * TAKE) == [
+        "append: there is transaction 3, of 2"
+    ]
 
 
 def test_a_list_that_is_not_complete_in_the_end_is_found() -> None:
@@ -202,16 +217,24 @@ def test_a_word_that_was_counted_without_its_tuple_is_found() -> None:
     seen = counts_of(EVERY)
     seen["word cat"] = seen.get("word cat", 0) + 1
     (wrong,) = opaque_checker().read("opaque", seen, 8)
-    assert wrong.startswith("opaque: counts are not what the tuples beside them add up to: 'cat' is")
+    assert wrong.startswith(
+        "opaque: counts are not what the tuples beside them add up to: 'cat' is"
+    )
 
 
 def test_a_tuple_that_does_not_exist_is_found() -> None:
-    assert opaque_checker().read("opaque", counts_of(EVERY), 7)[0].startswith("opaque: tuple 0/7 does not exist yet")
+    assert (
+        opaque_checker()
+        .read("opaque", counts_of(EVERY), 7)[0]
+        .startswith("opaque: tuple 0/7 does not exist yet")
+    )
 
 
 def test_a_tuple_that_is_lost_in_the_end_is_found_and_named() -> None:
     left = [place for place in EVERY if place != "0/4"]
-    assert opaque_checker().end({"opaque": counts_of(left)}, 8) == ["opaque: tuple 0/4 is lost (and 0 others)"]
+    assert opaque_checker().end({"opaque": counts_of(left)}, 8) == [
+        "opaque: tuple 0/4 is lost (and 0 others)"
+    ]
 
 
 # -- words ---------------------------------------------------------------------------------------
@@ -220,8 +243,16 @@ def test_a_tuple_that_is_lost_in_the_end_is_found_and_named() -> None:
 def words_after(rows: int) -> dict[str, Any]:
     """Both stores after so many rows of each partition."""
     lines = Lines(SEED)
-    counts = Counter(word for partition in range(PARTITIONS) for index in range(rows) for word in lines.row(partition, index)[0].split())
-    return {"words": dict(counts), "buckets": dict(Counter(count // BUCKET_SIZE for count in counts.values()))}
+    counts = Counter(
+        word
+        for partition in range(PARTITIONS)
+        for index in range(rows)
+        for word in lines.row(partition, index)[0].split()
+    )
+    return {
+        "words": dict(counts),
+        "buckets": dict(Counter(count // BUCKET_SIZE for count in counts.values())),
+    }
 
 
 def words_checker() -> WordsChecker:
@@ -262,11 +293,15 @@ def test_a_word_in_the_wrong_bucket_is_found() -> None:
     assert len(seen["buckets"]) > 1, "the words must fill more than one bucket"
     seen["buckets"][0] += 1
     assert words_checker().end(seen, 60)[0].startswith("words: buckets: 0 is")
-    assert words_checker().read("buckets", {0: 3, 1: -1}, 60) == ["words: there are -1 words in bucket 1"]
+    assert words_checker().read("buckets", {0: 3, 1: -1}, 60) == [
+        "words: there are -1 words in bucket 1"
+    ]
 
 
 def test_differences_are_shown_in_part_when_there_are_many() -> None:
     assert differences({"a": 1}, {"a": 1}) == ""
-    assert differences({str(n): n for n in range(9)}, {}) == "'0' is None, not 0, '1' is None, not 1, '2' is None, not 2, '3' is None, not 3, " + (
+    assert differences(
+        {str(n): n for n in range(9)}, {}
+    ) == "'0' is None, not 0, '1' is None, not 1, '2' is None, not 2, '3' is None, not 3, " + (
         "'4' is None, not 4 and 4 more"
     )

@@ -23,7 +23,9 @@ def world(tmp_path: Path) -> World:
     return World(str(tmp_path), 1, ("bank", "append"), zookeeper="127.0.0.1:1")
 
 
-def write(process: WorkerProcess, store: SqliteStore, workload: str, txid: int, tasks: int = 2) -> None:
+def write(
+    process: WorkerProcess, store: SqliteStore, workload: str, txid: int, tasks: int = 2
+) -> None:
     for task in range(tasks):
         context = process.task("ledger", task, num_tasks=2, topology_id=f"soak-{workload}")
         with store.transaction(context, TransactionAttempt(txid, 0)) as opened:
@@ -124,7 +126,9 @@ def test_a_replica_is_stopped_in_a_part_of_the_attempt_that_is_recorded_a_moment
 
 
 @pytest.mark.rule(34)
-def test_a_replica_of_which_no_part_is_recorded_goes_on(world: World, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_of_which_no_part_is_recorded_goes_on(
+    world: World, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stores, append = FailOver(world, lambda note: None), of(world, "append")
     write(process, append, "append", 1)
     record(monkeypatch, 1, 2)
@@ -133,7 +137,10 @@ def test_a_replica_of_which_no_part_is_recorded_goes_on(world: World, process: W
     shown = iter([1, 3])
 
     def show(state: object, topology_id: str) -> dict[str, Any]:
-        return {"recorded": {"ledger/append": f"{next(shown, 3)}:0"}, "counts": {"ledger/append": 2}}
+        return {
+            "recorded": {"ledger/append": f"{next(shown, 3)}:0"},
+            "counts": {"ledger/append": 2},
+        }
 
     monkeypatch.setattr(administration, "show", show)
     assert not stores.stop_in_a_part(["append"], 0.1)

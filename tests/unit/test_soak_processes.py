@@ -27,7 +27,9 @@ child.wait()
 @pytest.fixture
 def family() -> Iterator[subprocess.Popen[str]]:
     """A process with one child."""
-    with subprocess.Popen([sys.executable, "-c", FAMILY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", FAMILY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "up\n"
         yield parent
@@ -49,18 +51,40 @@ def test_a_worker_is_the_child_of_a_daemon() -> None:
     daemon = processes.Process(10, 9, 1, "python -m txtopo.spark.daemon pyspark.worker")
     worker = processes.Process(11, 10, 2, "python -m txtopo.spark.daemon pyspark.worker")
     java = processes.Process(9, 1, 0, "java org.apache.spark.deploy.SparkSubmit pyspark-shell")
-    executor = processes.Process(12, 9, 3, "java org.apache.spark.executor.CoarseGrainedExecutorBackend --cores 1")
-    server = processes.Process(13, 8, 3, "java -Xmx1g org.apache.zookeeper.server.quorum.QuorumPeerMain zookeeper.cfg")
+    executor = processes.Process(
+        12, 9, 3, "java org.apache.spark.executor.CoarseGrainedExecutorBackend --cores 1"
+    )
+    server = processes.Process(
+        13, 8, 3, "java -Xmx1g org.apache.zookeeper.server.quorum.QuorumPeerMain zookeeper.cfg"
+    )
     assert processes.workers([java, daemon, worker, executor]) == [worker]
-    assert [process.kind for process in (java, executor, server)] == ["jvm", "executor", "zookeeper"]
-    gateway = processes.Process(1, 0, 0, "java org.apache.spark.deploy.SparkSubmit --conf spark.python.daemon.module=txtopo.spark.daemon")
-    assert gateway.kind == "jvm", "the driver's JVM knows the name of the process that workers are forked from"
-    shell = processes.Process(14, 8, 3, "bash bin/spark-submit --conf spark.python.daemon.module=txtopo.spark.daemon pyspark-shell")
+    assert [process.kind for process in (java, executor, server)] == [
+        "jvm",
+        "executor",
+        "zookeeper",
+    ]
+    gateway = processes.Process(
+        1,
+        0,
+        0,
+        "java org.apache.spark.deploy.SparkSubmit --conf spark.python.daemon.module=txtopo.spark.daemon",
+    )
+    assert gateway.kind == "jvm", (
+        "the driver's JVM knows the name of the process that workers are forked from"
+    )
+    shell = processes.Process(
+        14,
+        8,
+        3,
+        "bash bin/spark-submit --conf spark.python.daemon.module=txtopo.spark.daemon pyspark-shell",
+    )
     fork = processes.Process(15, 14, 4, shell.command)
     assert processes.workers([shell, fork]) == [], "the shell that becomes the JVM knows it too"
 
 
-def test_a_dead_process_is_not_alive_and_is_not_sent_anything(family: subprocess.Popen[str]) -> None:
+def test_a_dead_process_is_not_alive_and_is_not_sent_anything(
+    family: subprocess.Popen[str],
+) -> None:
     (child,) = processes.below(family.pid)
     assert child.send(signal.SIGKILL)
     family.kill()

@@ -23,12 +23,16 @@ STORES = ("sqlite", "postgresql", "mariadb")
 
 
 def outcome(violations: list[str] | None = None, store: str = "sqlite") -> Outcome:
-    plan = Plan(World("", 7, ("bank", "words"), store=store), ("driver", "pauses"), 12.5, outside=True)
+    plan = Plan(
+        World("", 7, ("bank", "words"), store=store), ("driver", "pauses"), 12.5, outside=True
+    )
     return Outcome(
         plan,
         violations=violations or [],
         history=["    1.0 s  driver 1 starts"],
-        tally=Counter({"driver killed": 3, "driver paused": 2, "drivers started": 4, "rival started": 0}),
+        tally=Counter(
+            {"driver killed": 3, "driver paused": 2, "drivers started": 4, "rival started": 0}
+        ),
         transactions={"bank": 20, "words": 10},
         reads=100,
         replays=5,
@@ -42,7 +46,9 @@ def outcome(violations: list[str] | None = None, store: str = "sqlite") -> Outco
 
 def test_the_matrix_has_every_nemesis_on_sqlite_and_on_a_server_against_every_workload() -> None:
     plans = list(matrix.plans(1, STORES, tuple(WORKLOADS)))
-    places = [("sqlite" if plan.world.store == "sqlite" else "server", plan.nemeses[0]) for plan in plans]
+    places = [
+        ("sqlite" if plan.world.store == "sqlite" else "server", plan.nemeses[0]) for plan in plans
+    ]
     assert places == [(place, kind) for place in ("sqlite", "server") for kind in matrix.SECONDS]
     assert {*matrix.SECONDS, "none"} == set(nemeses.NEMESES)
     for kind in matrix.SECONDS:
@@ -50,16 +56,29 @@ def test_the_matrix_has_every_nemesis_on_sqlite_and_on_a_server_against_every_wo
         assert all({"bank", "append", "words"} < set(each) for each in together)
         assert {name for each in together for name in each} == set(WORKLOADS)
     assert len({plan.world.seed for plan in plans}) == len(plans)
-    assert all(plan.world.master.startswith("local-cluster") for plan in plans if plan.nemeses == ("executors",))
+    assert all(
+        plan.world.master.startswith("local-cluster")
+        for plan in plans
+        if plan.nemeses == ("executors",)
+    )
     assert {plan.outside for plan in plans if plan.nemeses == ("zookeeper",)} == {True, False}
 
 
 def test_in_the_matrix_every_nemesis_meets_every_kind_of_server_in_turn() -> None:
     seeds = range(len(STORES) - 1)
-    met = [{plan.nemeses[0]: plan.world.store for plan in matrix.plans(seed, STORES, ("bank",)) if plan.world.store != "sqlite"} for seed in seeds]
+    met = [
+        {
+            plan.nemeses[0]: plan.world.store
+            for plan in matrix.plans(seed, STORES, ("bank",))
+            if plan.world.store != "sqlite"
+        }
+        for seed in seeds
+    ]
     assert all(set(each.values()) == set(STORES[1:]) for each in met)
     assert all({each[kind] for each in met} == set(STORES[1:]) for kind in matrix.SECONDS)
-    assert [plan.world.store for plan in matrix.plans(1, ("mariadb",), ("bank",))] == ["mariadb"] * len(matrix.SECONDS)
+    assert [plan.world.store for plan in matrix.plans(1, ("mariadb",), ("bank",))] == [
+        "mariadb"
+    ] * len(matrix.SECONDS)
 
 
 def test_a_soak_takes_turns_with_stores_masters_and_zookeepers() -> None:
@@ -93,10 +112,14 @@ def test_the_told_command_runs_the_same_plan_again() -> None:
         words = shlex.split(command.again(plan))
         assert words[:3] == ["python", "-m", "tests.soak"]
         options = command.parser().parse_args(words[3:])
-        assert list(command.trials(options, options.seed)) == [Plan(plan.world, tuple(plan.nemeses), plan.seconds, plan.outside)]
+        assert list(command.trials(options, options.seed)) == [
+            Plan(plan.world, tuple(plan.nemeses), plan.seconds, plan.outside)
+        ]
 
 
-def test_a_trial_in_which_nothing_was_struck_is_told_and_is_no_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_in_which_nothing_was_struck_is_told_and_is_no_violation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     told = dict[str, str]()
     for name in nemeses.NEMESES:
@@ -104,12 +127,18 @@ def test_a_trial_in_which_nothing_was_struck_is_told_and_is_no_violation(tmp_pat
         trial._drivers.finished = True
         trial._count()
         told[name] = report.in_a_line(trial.outcome).partition(":")[0]
-    assert told == {"none": "ok", **dict.fromkeys(nemeses.NEMESES.keys() - {"none"}, "NOTHING WAS STRUCK")}
+    assert told == {
+        "none": "ok",
+        **dict.fromkeys(nemeses.NEMESES.keys() - {"none"}, "NOTHING WAS STRUCK"),
+    }
     assert list(tmp_path.iterdir()) == [], "no files are kept"
 
 
 def test_numbers_are_added_up_over_trials() -> None:
-    told = dict(line.strip().split("  ", 1) for line in report.totals([outcome(), outcome(["wrong"])]).splitlines())
+    told = dict(
+        line.strip().split("  ", 1)
+        for line in report.totals([outcome(), outcome(["wrong"])]).splitlines()
+    )
     numbers = {name: value.strip() for name, value in told.items()}
     assert numbers["driver killed"] == "6"
     assert numbers["transactions committed"] == "60 (bank 40, words 20)"
@@ -120,7 +149,16 @@ def test_numbers_are_added_up_over_trials() -> None:
 
 def test_the_table_has_a_row_for_each_trial_and_shows_violations() -> None:
     head, first, second = report.table([outcome(), outcome(["wrong"], "postgresql")]).splitlines()
-    assert head.split() == ["nemesis", "store", "bank", "words", "replays", "reads", "struck", "seconds"]
+    assert head.split() == [
+        "nemesis",
+        "store",
+        "bank",
+        "words",
+        "replays",
+        "reads",
+        "struck",
+        "seconds",
+    ]
     assert first.split() == ["driver+pauses", "sqlite", "20", "10", "5", "100", "5", "20"]
     assert second.split()[:4] == ["driver+pauses", "postgresql", "VIOLATED", "VIOLATED"]
 
@@ -131,9 +169,19 @@ def test_the_table_has_a_row_for_each_trial_and_shows_violations() -> None:
 class Ended(Driver):
     """A driver process that has ended."""
 
-    def __init__(self, number: int, code: int, was_killed: bool = False, committed: int = 0) -> None:
-        self.number, self.role, self.pid, self.was_killed, self.code = number, "first", 0, was_killed, code
-        self.statuses: dict[str, dict[str, Any]] = {"bank": {"committed": committed, "current": committed + 1, "state": "running"}}
+    def __init__(
+        self, number: int, code: int, was_killed: bool = False, committed: int = 0
+    ) -> None:
+        self.number, self.role, self.pid, self.was_killed, self.code = (
+            number,
+            "first",
+            0,
+            was_killed,
+            code,
+        )
+        self.statuses: dict[str, dict[str, Any]] = {
+            "bank": {"committed": committed, "current": committed + 1, "state": "running"}
+        }
         self.news: dict[str, Any] = {"failed": {"error": "UserCodeError: something\nmore"}}
 
     @property
@@ -144,11 +192,20 @@ class Ended(Driver):
 @pytest.fixture
 def drivers(tmp_path: Path) -> Drivers:
     wrong = "refused, although its copy lacks nothing"
-    return Drivers(World(str(tmp_path), 1, ("bank",)), lambda sentence: None, lambda said: wrong if "something" in said else None)
+    return Drivers(
+        World(str(tmp_path), 1, ("bank",)),
+        lambda sentence: None,
+        lambda said: wrong if "something" in said else None,
+    )
 
 
-@pytest.mark.parametrize(("code", "is_wrong"), [(4, False), (5, False), (1, True), (3, True), (6, True), (0, True), (-9, True)])
-def test_a_driver_may_end_by_itself_when_it_is_fenced_or_has_no_zookeeper(drivers: Drivers, code: int, is_wrong: bool) -> None:
+@pytest.mark.parametrize(
+    ("code", "is_wrong"),
+    [(4, False), (5, False), (1, True), (3, True), (6, True), (0, True), (-9, True)],
+)
+def test_a_driver_may_end_by_itself_when_it_is_fenced_or_has_no_zookeeper(
+    drivers: Drivers, code: int, is_wrong: bool
+) -> None:
     drivers._judge(Ended(1, code, committed=1))
     assert bool(drivers.violations) == is_wrong
 
@@ -176,7 +233,9 @@ def test_drivers_that_get_nowhere_are_noticed(drivers: Drivers) -> None:
     for number in range(STARTS_IN_VAIN_MAX):
         assert drivers.violations == []
         drivers._judge(Ended(number, 4))
-    assert drivers.violations[0].startswith(f"{STARTS_IN_VAIN_MAX} drivers in a row ended without having committed anything")
+    assert drivers.violations[0].startswith(
+        f"{STARTS_IN_VAIN_MAX} drivers in a row ended without having committed anything"
+    )
 
 
 # -- striking and reading ------------------------------------------------------------------------
@@ -193,13 +252,17 @@ def struck_with(seed: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return strike
 
-    monkeypatch.setattr(nemeses, "NEMESES", {"driver": tuple(nemesis(f"nemesis {n}") for n in range(5))})
+    monkeypatch.setattr(
+        nemeses, "NEMESES", {"driver": tuple(nemesis(f"nemesis {n}") for n in range(5))}
+    )
     striking = Trial(Plan(World("", seed, ("bank",)), ("driver",), 1.0, outside=False))._strikes()
     assert all(0 <= next(striking) <= 2 for _ in range(40))
     return called
 
 
-def test_targets_come_from_the_seed_and_every_target_has_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_targets_come_from_the_seed_and_every_target_has_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     first, again, other = (struck_with(seed, monkeypatch) for seed in (1, 1, 2))
     assert first == again != other
@@ -221,13 +284,17 @@ def test_the_reader_reports_the_violations_of_its_checker(tmp_path: Path) -> Non
 
 def test_a_reader_that_cannot_read_says_so(tmp_path: Path) -> None:
     world = World(str(tmp_path), 1, ("append",))
-    (tmp_path / "append.db").write_text("this is no database, but it is long enough to be taken for one " * 20)
+    (tmp_path / "append.db").write_text(
+        "this is no database, but it is long enough to be taken for one " * 20
+    )
     reader = Reader(world)
     reader._look("append", "append", WORKLOADS["append"].stores(world)["append"])
     assert reader.violations[0].startswith("append: reading failed: ")
 
 
-def test_a_reader_that_was_paused_looks_at_nothing_and_then_has_seen_nothing(tmp_path: Path) -> None:
+def test_a_reader_that_was_paused_looks_at_nothing_and_then_has_seen_nothing(
+    tmp_path: Path,
+) -> None:
     world = World(str(tmp_path), 1, ("bank",), sabotage="blind-store")
     store = WORKLOADS["bank"].stores(world)["bank"]
     reader = Reader(world)
@@ -241,4 +308,6 @@ def test_a_reader_that_was_paused_looks_at_nothing_and_then_has_seen_nothing(tmp
         opened.update("rows 0", lambda old: 0)
     reader.go_on()
     reader._look("bank", "bank", store)
-    assert reader.violations == [], "what was seen before the pause is forgotten, so nothing goes back"
+    assert reader.violations == [], (
+        "what was seen before the pause is forgotten, so nothing goes back"
+    )

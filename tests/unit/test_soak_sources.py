@@ -14,7 +14,14 @@ from tests.soak.workloads import WORKLOADS
 from tests.soak.workloads.append import TAKE, Keys
 from tests.soak.workloads.opaque import Animals
 from tests.soak.world import Feed, World
-from txtopo import Config, CoordinatorContext, Fields, TopologyConf, TopologyContext, TransactionAttempt
+from txtopo import (
+    Config,
+    CoordinatorContext,
+    Fields,
+    TopologyConf,
+    TopologyContext,
+    TransactionAttempt,
+)
 
 
 class Collected:
@@ -32,7 +39,9 @@ def conf() -> TopologyConf:
 
 
 def emitter_context() -> TopologyContext:
-    return TopologyContext("t", "g", "spout", 0, {"spout": 1}, "processing", lambda name, factory: factory())
+    return TopologyContext(
+        "t", "g", "spout", 0, {"spout": 1}, "processing", lambda name, factory: factory()
+    )
 
 
 def coordinator_context(last: Any) -> CoordinatorContext:
@@ -52,7 +61,9 @@ def test_a_feed_only_grows(feed: Feed) -> None:
 
 
 def test_a_world_is_read_as_it_was_written(tmp_path: Path) -> None:
-    world = World(str(tmp_path), 3, ("bank", "words"), zookeeper="127.0.0.1:1", sabotage="blind-store")
+    world = World(
+        str(tmp_path), 3, ("bank", "words"), zookeeper="127.0.0.1:1", sabotage="blind-store"
+    )
     world.save()
     assert World.load(str(tmp_path)) == world
 
@@ -81,14 +92,20 @@ def test_the_whole_source_waits_for_a_full_batch(feed: Feed) -> None:
 
 
 @pytest.mark.rule(18)
-def test_an_opaque_batch_differs_from_attempt_to_attempt_and_begins_where_the_last_one_ended(feed: Feed) -> None:
+def test_an_opaque_batch_differs_from_attempt_to_attempt_and_begins_where_the_last_one_ended(
+    feed: Feed,
+) -> None:
     feed.publish(100)
     source = Moody(Animals(1), feed, 4, "seed", planned=False)
     batches: dict[int, list[list[Any]]] = {}
     for attempt_id in range(20):
         collected, attempt = Collected(), TransactionAttempt(7, attempt_id)
-        span = source.get_emitter(conf(), emitter_context()).emit_partition_batch(attempt, cast(Any, collected), 1, [3, 10])
-        assert [row[2] for row in collected.rows] == [f"1/{index}" for index in range(*(span or (0, 0)))]
+        span = source.get_emitter(conf(), emitter_context()).emit_partition_batch(
+            attempt, cast(Any, collected), 1, [3, 10]
+        )
+        assert [row[2] for row in collected.rows] == [
+            f"1/{index}" for index in range(*(span or (0, 0)))
+        ]
         assert span is None or span[0] == 10
         batches.setdefault(len(collected.rows), []).append(collected.rows)
     assert len(batches) > 3, "every attempt gets the same"
@@ -97,9 +114,13 @@ def test_an_opaque_batch_differs_from_attempt_to_attempt_and_begins_where_the_la
 def test_a_blind_store_applies_an_update_twice(tmp_path: Path) -> None:
     counted = {}
     for sabotage in ("", "blind-store"):
-        store = open_store(World(str(tmp_path), 1, (), sabotage=sabotage), "counts" + sabotage.replace("-", ""))
+        store = open_store(
+            World(str(tmp_path), 1, (), sabotage=sabotage), "counts" + sabotage.replace("-", "")
+        )
         for attempt_id in range(2):
-            context = TopologyContext("t", "g", "count", 0, {"count": 1}, "commit", lambda name, factory: factory())
+            context = TopologyContext(
+                "t", "g", "count", 0, {"count": 1}, "commit", lambda name, factory: factory()
+            )
             with store.transaction(context, TransactionAttempt(1, attempt_id)) as opened:
                 opened.update_many({"cat": 1}, lambda old, more: (old or 0) + more)
         counted[sabotage] = dict(store.items())

@@ -30,7 +30,9 @@ sys.stdin.read()
 def start(place: Path, end: str = "ends") -> subprocess.Popen[str]:
     environment = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-c", MAKING, end], env=environment, stdin=pipe, stdout=pipe, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", MAKING, end], env=environment, stdin=pipe, stdout=pipe, text=True
+    )
 
 
 def told(process: subprocess.Popen[str]) -> Path:
@@ -55,7 +57,9 @@ def test_the_directory_is_private_under_any_umask_and_goes_with_its_process(plac
     place.rmdir()
 
 
-def test_directories_of_killed_processes_are_removed_by_the_next_and_living_ones_stay(place: Path) -> None:
+def test_directories_of_killed_processes_are_removed_by_the_next_and_living_ones_stay(
+    place: Path,
+) -> None:
     with start(place, "dies") as killed:
         left = told(killed)
     assert killed.returncode == -signal.SIGKILL
@@ -71,7 +75,9 @@ def test_directories_of_killed_processes_are_removed_by_the_next_and_living_ones
     place.rmdir()
 
 
-def test_a_directory_that_is_removed_while_it_is_made_is_made_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_is_removed_while_it_is_made_is_made_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make = tempfile.mkdtemp
     removed: list[str] = []
 
@@ -112,7 +118,9 @@ def test_where_temporary_files_have_long_paths_sockets_are_elsewhere(tmp_path: P
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
         process.communicate()
     assert not path.exists()
-    assert len(os.fsencode(path)) + len("/.") + 36 + len(".sock") < 108, "as long as Spark's names are"
+    assert len(os.fsencode(path)) + len("/.") + 36 + len(".sock") < 108, (
+        "as long as Spark's names are"
+    )
 
 
 def test_a_fork_has_a_directory_of_its_own() -> None:
@@ -134,4 +142,6 @@ def test_a_fork_has_a_directory_of_its_own() -> None:
 
 
 def test_spark_is_told_to_put_the_sockets_of_python_workers_there() -> None:
-    assert session.our_settings("local[2]")["spark.python.unix.domain.socket.dir"] == str(sockets.directory())
+    assert session.our_settings("local[2]")["spark.python.unix.domain.socket.dir"] == str(
+        sockets.directory()
+    )

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from tests.topologies.recording import NotingBasicBolt, NotingBolt, NotingCommitter
-from txtopo import BoltDeclarer, Destination, Fields, Guarantee, InvalidTopologyError, TransactionalTopologyBuilder
+from txtopo import (
+    BoltDeclarer,
+    Destination,
+    Fields,
+    Guarantee,
+    InvalidTopologyError,
+    TransactionalTopologyBuilder,
+)
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.testing.contracts.store_forms import ComplexCodec
@@ -57,7 +64,9 @@ class Sink(Destination):
     """A destination that takes writes from any task, but undoes none."""
 
     def guarantee(self) -> Guarantee:
-        return Guarantee("a sink of mine", "rows", takes_back=False, is_keyed=False, cure="use a store")
+        return Guarantee(
+            "a sink of mine", "rows", takes_back=False, is_keyed=False, cure="use a store"
+        )
 
 
 @pytest.mark.rule(32)
@@ -99,7 +108,9 @@ def test_a_class_may_say_that_its_tasks_have_keys_of_their_own() -> None:
 def test_one_spread_input_beside_a_fields_grouping_is_refused_and_named() -> None:
     topology = builder()
     topology.set_bolt("side", NotingBolt()).shuffle_grouping("spout")
-    topology.set_bolt("count", Writing(store()), 2).fields_grouping("spout", Fields("word")).all_grouping("side")
+    topology.set_bolt("count", Writing(store()), 2).fields_grouping(
+        "spout", Fields("word")
+    ).all_grouping("side")
     [problem] = problems_of(topology)
     assert "all grouping on 'side'" in problem
 
@@ -139,7 +150,10 @@ def test_an_opaque_spout_needs_a_store_that_takes_back() -> None:
 def test_a_store_that_takes_back_fits_every_spout(is_opaque_spout: bool) -> None:
     topology = builder(is_opaque_spout)
     topology.set_bolt("count", Writing(store(opaque=True))).shuffle_grouping("spout")
-    assert [written.holds for written in topology.build_topology().components["count"].writes.destinations] == ["opaque values"]
+    assert [
+        written.holds
+        for written in topology.build_topology().components["count"].writes.destinations
+    ] == ["opaque values"]
 
 
 @pytest.mark.rule(31, 32)
@@ -151,7 +165,10 @@ def test_a_sink_without_keys_takes_any_grouping_but_no_opaque_spout() -> None:
             [problem] = problems_of(topology)
             assert problem.endswith("(R31); use a store")
         else:
-            assert topology.build_topology().components["keep"].writes.destinations[0].name == "a sink of mine"
+            assert (
+                topology.build_topology().components["keep"].writes.destinations[0].name
+                == "a sink of mine"
+            )
 
 
 class Holder:
@@ -169,7 +186,12 @@ def closed_over(held: SqliteStore) -> Any:
 
 @pytest.mark.parametrize(
     "committer",
-    [Writing({"a": [store()]}), Writing(Holder(Holder(store()))), Writing(closed_over(store())), ClassWide()],
+    [
+        Writing({"a": [store()]}),
+        Writing(Holder(Holder(store()))),
+        Writing(closed_over(store())),
+        ClassWide(),
+    ],
     ids=["a list", "an object", "a closure", "the class"],
 )
 def test_a_store_is_found_wherever_a_committer_keeps_it(committer: NotingCommitter) -> None:
@@ -183,7 +205,10 @@ def test_a_store_is_found_wherever_a_committer_keeps_it(committer: NotingCommitt
 def test_a_need_of_the_drivers_machine_is_found_in_any_attribute_of_a_component() -> None:
     topology = builder()
     topology.set_bolt("count", Writing([Holder(store())])).shuffle_grouping("spout")
-    assert ("count", "SqliteStore writes a file on this machine") in topology.build_topology().local_only
+    assert (
+        "count",
+        "SqliteStore writes a file on this machine",
+    ) in topology.build_topology().local_only
 
 
 def test_one_store_kept_twice_is_one_destination() -> None:
@@ -198,12 +223,18 @@ def test_one_component_may_not_keep_two_stores_of_one_name_in_different_places()
     topology = builder()
     topology.set_bolt("count", Writing(store(), elsewhere)).shuffle_grouping("spout")
     [problem] = problems_of(topology)
-    assert problem.startswith(f"component 'count': it writes to SqliteStore {store().address} and SqliteStore {elsewhere.address}, ")
+    assert problem.startswith(
+        f"component 'count': it writes to SqliteStore {store().address} and SqliteStore {elsewhere.address}, "
+    )
     assert problem.endswith("give each a name of its own")
     apart = builder()
-    apart.set_bolt("count", Writing(store(), SqliteStore("others.db", "other_counts"))).shuffle_grouping("spout")
+    apart.set_bolt(
+        "count", Writing(store(), SqliteStore("others.db", "other_counts"))
+    ).shuffle_grouping("spout")
     apart.set_bolt("again", Writing(elsewhere)).shuffle_grouping("spout")
-    assert [len(apart.build_topology().components[id].writes.destinations) for id in ("count", "again")] == [2, 1]
+    assert [
+        len(apart.build_topology().components[id].writes.destinations) for id in ("count", "again")
+    ] == [2, 1]
 
 
 @pytest.mark.rule(27)
@@ -211,11 +242,19 @@ def test_one_component_may_not_keep_two_stores_of_one_name_in_different_places()
     ("other", "held"),
     [
         pytest.param({"plain": True}, "plain values, by the codec 'json'", id="plain"),
-        pytest.param({"codec": ComplexCodec()}, "stamped values, by the codec 'contract-complex'", id="a codec"),
+        pytest.param(
+            {"codec": ComplexCodec()},
+            "stamped values, by the codec 'contract-complex'",
+            id="a codec",
+        ),
     ],
 )
-@pytest.mark.parametrize("is_reader", [False, True], ids=["a committer", "a bolt that looks things up"])
-def test_components_that_open_one_store_for_different_values_are_refused(other: dict[str, Any], held: str, is_reader: bool) -> None:
+@pytest.mark.parametrize(
+    "is_reader", [False, True], ids=["a committer", "a bolt that looks things up"]
+)
+def test_components_that_open_one_store_for_different_values_are_refused(
+    other: dict[str, Any], held: str, is_reader: bool
+) -> None:
     topology = builder()
     topology.set_bolt("count", Writing(store())).shuffle_grouping("spout")
     second: Any = NotingBolt() if is_reader else Writing()
@@ -232,9 +271,11 @@ def test_one_store_may_be_opened_for_transactional_values_and_for_opaque_ones() 
     topology = builder()
     topology.set_bolt("count", Writing(store())).shuffle_grouping("spout")
     topology.set_bolt("opaque", Writing(store(opaque=True))).shuffle_grouping("spout")
-    assert {written.form for component in topology.build_topology().components.values() for written in component.writes.destinations} == {
-        "stamped values, by the codec 'json'"
-    }
+    assert {
+        written.form
+        for component in topology.build_topology().components.values()
+        for written in component.writes.destinations
+    } == {"stamped values, by the codec 'json'"}
 
 
 class KeyedBy(Writing):
@@ -251,7 +292,9 @@ def test_a_fields_grouping_on_something_other_than_the_known_key_is_refused() ->
         topology = TransactionalTopologyBuilder("sound", "spout", spout)
         topology.set_bolt("count", KeyedBy("word"), 2).fields_grouping("spout", Fields(*names))
         if names == ("word",):
-            accepted.append(tuple(topology.build_topology().components["count"].writes.key_fields or ()))
+            accepted.append(
+                tuple(topology.build_topology().components["count"].writes.key_fields or ())
+            )
         else:
             [problem] = problems_of(topology)
             assert "goes by day, of which its keys are not made" in problem
@@ -263,28 +306,44 @@ def test_a_fields_grouping_on_something_other_than_the_known_key_is_refused() ->
 def test_two_fields_groupings_that_part_equal_keys_are_refused() -> None:
     spout = MemoryTransactionalSpout({0: [("a", 1)]}, Fields("word", "day"), 1)
     topology = TransactionalTopologyBuilder("sound", "spout", spout)
-    topology.set_bolt("pass", NotingBolt(streams={"default": ("tx", "word", "day")})).shuffle_grouping("spout")
+    topology.set_bolt(
+        "pass", NotingBolt(streams={"default": ("tx", "word", "day")})
+    ).shuffle_grouping("spout")
     count = topology.set_bolt("count", KeyedBy("word", "day"), 2)
     count.fields_grouping("spout", Fields("word")).fields_grouping("pass", Fields("word", "day"))
     [problem] = problems_of(topology)
-    assert "fields(word) on 'spout' and fields(word, day) on 'pass' send equal keys to different tasks" in problem
+    assert (
+        "fields(word) on 'spout' and fields(word, day) on 'pass' send equal keys to different tasks"
+        in problem
+    )
 
 
 @pytest.mark.rule(32)
-def test_two_kinds_of_grouping_by_the_same_fields_that_part_equal_keys_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_kinds_of_grouping_by_the_same_fields_that_part_equal_keys_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     a_kind_to_come: Any = "range"
     monkeypatch.setitem(TRAITS, a_kind_to_come, GroupingTraits(by_key=True))
     writes = Writes((store().guarantee(),), key_fields=Fields("word"))
     by_word = [Subscription("spout", "default", Grouping("fields", Fields("word")))]
-    assert not list(soundness.problems("count", 2, [*by_word, *by_word], writes, "spout", "transactional"))
+    assert not list(
+        soundness.problems("count", 2, [*by_word, *by_word], writes, "spout", "transactional")
+    )
     by_range = Subscription("pass", "default", Grouping(a_kind_to_come, Fields("word")))
-    [problem] = soundness.problems("count", 2, [*by_word, by_range], writes, "spout", "transactional")
-    assert "fields(word) on 'spout' and range(word) on 'pass' send equal keys to different tasks" in problem
+    [problem] = soundness.problems(
+        "count", 2, [*by_word, by_range], writes, "spout", "transactional"
+    )
+    assert (
+        "fields(word) on 'spout' and range(word) on 'pass' send equal keys to different tasks"
+        in problem
+    )
 
 
 def test_these_mistakes_are_reported_with_all_others() -> None:
     topology = builder(opaque=True)
-    topology.set_bolt("count", Writing(store()), 2).shuffle_grouping("spout").shuffle_grouping("nobody")
+    topology.set_bolt("count", Writing(store()), 2).shuffle_grouping("spout").shuffle_grouping(
+        "nobody"
+    )
     assert len(problems_of(topology)) == 4
 
 
@@ -296,4 +355,6 @@ class Speechless(Destination):
 def test_a_destination_that_cannot_say_what_it_can_do_is_a_mistake_of_the_topology() -> None:
     topology = builder()
     topology.set_bolt("count", Writing(Speechless())).shuffle_grouping("spout")
-    assert problems_of(topology) == ("component 'count': Speechless.guarantee failed: LookupError: which one?",)
+    assert problems_of(topology) == (
+        "component 'count': Speechless.guarantee failed: LookupError: which one?",
+    )

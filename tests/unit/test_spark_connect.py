@@ -66,20 +66,29 @@ def test_a_local_cluster_refuses_it(master: str, conf: Mapping[str, str]) -> Non
         ("SPARK_CONNECT_MODE_ENABLED", ""),
     ],
 )
-def test_the_environment_is_heeded_as_pyspark_heeds_it(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+def test_the_environment_is_heeded_as_pyspark_heeds_it(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(SetupError, match=rf"{variable}={re.escape(value)} {NAMED}"):
         LocalCluster()
 
 
-@pytest.mark.parametrize(("variable", "value"), [("SPARK_REMOTE", ""), ("SPARK_API_MODE", "classic"), ("SPARK_API_MODE", "")])
-def test_an_environment_that_asks_for_the_classic_spark_is_let_in(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("SPARK_REMOTE", ""), ("SPARK_API_MODE", "classic"), ("SPARK_API_MODE", "")],
+)
+def test_an_environment_that_asks_for_the_classic_spark_is_let_in(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
     monkeypatch.setenv(variable, value)
     connect.refuse("local[2]")
 
 
 @pytest.mark.parametrize("line", ["spark.remote sc://host", "spark.api.mode=connect"])
-def test_sparks_own_file_is_heeded_and_given_settings_win(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str) -> None:
+def test_sparks_own_file_is_heeded_and_given_settings_win(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str
+) -> None:
     (tmp_path / "spark-defaults.conf").write_text(line + "\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     with pytest.raises(SetupError, match=NAMED):
@@ -94,8 +103,12 @@ def test_an_option_for_pyspark_is_heeded(monkeypatch: pytest.MonkeyPatch) -> Non
         LocalCluster()
 
 
-def test_a_submitted_topology_and_the_command_line_refuse_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("words.py").write_text("from tests.topologies import counted_words\ntopology = counted_words.in_files('words', '*.txt', 'out')\n")
+def test_a_submitted_topology_and_the_command_line_refuse_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("words.py").write_text(
+        "from tests.topologies import counted_words\ntopology = counted_words.in_files('words', '*.txt', 'out')\n"
+    )
     assert cli.main(["run", "words.py", "--master", "sc://host"]) == 2
     assert "sc://host is Spark Connect" in capsys.readouterr().err
     monkeypatch.setenv("SPARK_REMOTE", "sc://host")
@@ -115,12 +128,18 @@ def test_a_submitted_topology_and_the_command_line_refuse_it(monkeypatch: pytest
         ["--master", CLUSTER, "--", "--conf", "spark.api.mode=connect"],
     ],
 )
-def test_the_line_of_submit_refuses_it(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+def test_the_line_of_submit_refuses_it(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
     assert "is Spark Connect" in refused(capsys, "words.py", *arguments)
 
 
-@pytest.mark.parametrize(("key", "value"), [("spark.remote", "sc://host"), ("spark.api.mode", "connect")])
-def test_settings_of_spark_submit_are_heeded(monkeypatch: pytest.MonkeyPatch, key: str, value: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"), [("spark.remote", "sc://host"), ("spark.api.mode", "connect")]
+)
+def test_settings_of_spark_submit_are_heeded(
+    monkeypatch: pytest.MonkeyPatch, key: str, value: str
+) -> None:
     monkeypatch.undo()
     for name in ("SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED"):
         monkeypatch.delenv(name, raising=False)

@@ -19,7 +19,14 @@ import pytest
 import sqlalchemy as sa
 from pyspark import TaskContext
 
-from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt, Tuple, UsageError
+from txtopo import (
+    Fields,
+    InvalidTopologyError,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+    Tuple,
+    UsageError,
+)
 from txtopo.connectors.sql import SqlSink, parameters, sqlite, values
 from txtopo.connectors.sql import target as sql_target
 from txtopo.errors import RowRefusedError
@@ -46,7 +53,9 @@ class Collected:
 def prepared(sink: SqlSink) -> SqlSink:
     """A sink in a task."""
     collector: Any = Collected()
-    sink.prepare(TopologyConf({}), WorkerProcess().task("write"), collector, TransactionAttempt(1, 0))
+    sink.prepare(
+        TopologyConf({}), WorkerProcess().task("write"), collector, TransactionAttempt(1, 0)
+    )
     return sink
 
 
@@ -73,17 +82,31 @@ def test_its_database_is_a_file_or_a_server(database: str, address: str) -> None
     assert (again.ledger.sink, again.ledger.target) == (sink.ledger.sink, sink.ledger.target)
 
 
-def test_a_relative_path_means_the_same_file_everywhere(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_means_the_same_file_everywhere(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert SqlSink("sqlite:///shop.db", "sales").ledger.sink == SqlSink("shop.db", "sales").ledger.sink == f"{tmp_path}/shop.db#sales"
+    assert (
+        SqlSink("sqlite:///shop.db", "sales").ledger.sink
+        == SqlSink("shop.db", "sales").ledger.sink
+        == f"{tmp_path}/shop.db#sales"
+    )
 
 
-TABLE = sa.Table("sales", sa.MetaData(schema="shop"), sa.Column("id", sa.Integer), sa.Column("cents", sa.Integer), sa.Column("by", sa.Text))
+TABLE = sa.Table(
+    "sales",
+    sa.MetaData(schema="shop"),
+    sa.Column("id", sa.Integer),
+    sa.Column("cents", sa.Integer),
+    sa.Column("by", sa.Text),
+)
 
 
 def test_a_table_object_says_its_schema_and_its_columns() -> None:
     assert SqlSink(URL, TABLE, ["id"]).ledger.target.quoted == '"shop"."sales"'
-    with pytest.raises(UsageError, match=r"the table shop.sales has no column 'price'\n  It has id, cents, by"):
+    with pytest.raises(
+        UsageError, match=r"the table shop.sales has no column 'price'\n  It has id, cents, by"
+    ):
         SqlSink(URL, TABLE, ["id", "price"])
     with pytest.raises(UsageError, match="has no column 'mark'"):
         SqlSink(URL, TABLE, ["id"], mark="mark")
@@ -98,13 +121,28 @@ def test_a_table_object_says_its_schema_and_its_columns() -> None:
         ({"table": 7}, "cannot write to 7"),
         ({"table": "sales", "columns": "id"}, "are different names, not 'id'"),
         ({"table": "sales", "columns": ["id", "id"]}, "are different names"),
-        ({"table": "sales", "key": ["id"]}, r"the key of an SqlSink \(id\) is not among its columns \(none are given\)"),
-        ({"table": "sales", "columns": ["cents"], "key": "id"}, r"\(id\) is not among its columns \(cents\)"),
-        ({"table": "sales", "columns": ["id"], "key": ["id"], "mark": "by"}, "is of no use with a key"),
+        (
+            {"table": "sales", "key": ["id"]},
+            r"the key of an SqlSink \(id\) is not among its columns \(none are given\)",
+        ),
+        (
+            {"table": "sales", "columns": ["cents"], "key": "id"},
+            r"\(id\) is not among its columns \(cents\)",
+        ),
+        (
+            {"table": "sales", "columns": ["id"], "key": ["id"], "mark": "by"},
+            "is of no use with a key",
+        ),
         ({"table": "sales", "columns": ["id", "by"], "mark": "by"}, "is one of its columns"),
         ({"statement": "INSERT INTO sales VALUES (1)"}, "has no values"),
-        ({"statement": "INSERT INTO sales VALUES (:id)", "columns": ["id", "cents"]}, "its columns are the statement's :names"),
-        ({"statement": "INSERT INTO sales VALUES (:id)", "key": ["id"]}, "takes neither a key nor a mark"),
+        (
+            {"statement": "INSERT INTO sales VALUES (:id)", "columns": ["id", "cents"]},
+            "its columns are the statement's :names",
+        ),
+        (
+            {"statement": "INSERT INTO sales VALUES (:id)", "key": ["id"]},
+            "takes neither a key nor a mark",
+        ),
     ],
 )
 def test_contradicting_arguments_are_refused(arguments: dict[str, Any], said: str) -> None:
@@ -114,8 +152,17 @@ def test_contradicting_arguments_are_refused(arguments: dict[str, Any], said: st
 
 
 @pytest.mark.rule(31)
-@pytest.mark.parametrize("arguments", [{"table": "sales"}, {"table": "sales", "columns": ["id"]}, {"statement": "INSERT INTO sales VALUES (:id)"}])
-def test_an_opaque_sink_whose_rows_could_not_be_taken_back_is_refused(arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"table": "sales"},
+        {"table": "sales", "columns": ["id"]},
+        {"statement": "INSERT INTO sales VALUES (:id)"},
+    ],
+)
+def test_an_opaque_sink_whose_rows_could_not_be_taken_back_is_refused(
+    arguments: dict[str, Any],
+) -> None:
     with pytest.raises(UsageError, match=r"cannot take back .*\(R31\)\n  Give (mark=|table=)"):
         SqlSink(URL, opaque=True, **arguments)
 
@@ -127,7 +174,9 @@ def test_a_password_in_the_address_is_refused() -> None:
 
 
 def test_a_sink_in_a_file_is_refused_where_executors_are_elsewhere() -> None:
-    builder = TransactionalTopologyBuilder("sales", "spout", MemoryTransactionalSpout({0: [(1,)]}, Fields("id"), 1))
+    builder = TransactionalTopologyBuilder(
+        "sales", "spout", MemoryTransactionalSpout({0: [(1,)]}, Fields("id"), 1)
+    )
     builder.set_bolt("write", SqlSink("shop.db", "sales")).shuffle_grouping("spout")
     assert builder.build_topology().local_only == (
         ("spout", "its rows are kept in temporary files on the driver's machine"),
@@ -147,7 +196,9 @@ def problems_of(sink: SqlSink, opaque: bool = False, by: str = "") -> tuple[str,
     """The mistakes of a topology of one spout and two tasks of ``sink``, fed by shuffle, or by the
     field ``by``."""
     make = OpaqueMemoryTransactionalSpout if opaque else MemoryTransactionalSpout
-    builder = TransactionalTopologyBuilder("sales", "spout", make({0: [(1, 10)]}, Fields("number", "cents"), 1))
+    builder = TransactionalTopologyBuilder(
+        "sales", "spout", make({0: [(1, 10)]}, Fields("number", "cents"), 1)
+    )
     write = builder.set_bolt("write", sink, 2)
     if by:
         write.fields_grouping("spout", Fields(by))
@@ -165,7 +216,9 @@ UPSERTS = SqlSink(URL, "sales", {"id": "number", "cents": "cents"}, key=["id"])
 
 
 @pytest.mark.rule(31)
-@pytest.mark.parametrize("sink", [INSERTS, UPSERTS, SqlSink(URL, statement="INSERT INTO sales VALUES (:cents)")])
+@pytest.mark.parametrize(
+    "sink", [INSERTS, UPSERTS, SqlSink(URL, statement="INSERT INTO sales VALUES (:cents)")]
+)
 def test_an_opaque_spout_needs_a_sink_that_takes_back(sink: SqlSink) -> None:
     [problem] = problems_of(sink, opaque=True, by="number")
     assert "db.example/shop#" in problem
@@ -175,7 +228,13 @@ def test_an_opaque_spout_needs_a_sink_that_takes_back(sink: SqlSink) -> None:
 
 
 @pytest.mark.rule(31)
-@pytest.mark.parametrize("arguments", [{"columns": ["cents"], "mark": "by"}, {"columns": {"id": "number", "cents": "cents"}, "key": ["id"]}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"columns": ["cents"], "mark": "by"},
+        {"columns": {"id": "number", "cents": "cents"}, "key": ["id"]},
+    ],
+)
 def test_a_sink_that_takes_back_fits_every_spout(arguments: dict[str, Any]) -> None:
     sink = SqlSink(URL, "sales", opaque=True, **arguments)
     assert problems_of(sink, opaque=True, by="number") == problems_of(sink, by="number") == ()
@@ -196,12 +255,20 @@ def test_two_components_do_not_upsert_one_table_that_is_taken_back(own: bool) ->
     class OwnKeys(SqlSink):
         has_own_keys = True
 
-    topology = TransactionalTopologyBuilder("shop", "spout", OpaqueMemoryTransactionalSpout({0: [(1, 2)]}, Fields("id", "cents"), 1))
+    topology = TransactionalTopologyBuilder(
+        "shop", "spout", OpaqueMemoryTransactionalSpout({0: [(1, 2)]}, Fields("id", "cents"), 1)
+    )
     for id in ("first", "second"):
-        sink = (OwnKeys if own else SqlSink)("shop.db", "sales", ["id", "cents"], key=["id"], opaque=True)
+        sink = (OwnKeys if own else SqlSink)(
+            "shop.db", "sales", ["id", "cents"], key=["id"], opaque=True
+        )
         topology.set_bolt(id, sink).global_grouping("spout")
-    topology.set_bolt("marks", SqlSink("shop.db", "others", ["id"], mark="by", opaque=True)).global_grouping("spout")
-    topology.set_bolt("more marks", SqlSink("shop.db", "others", ["id"], mark="by", opaque=True)).global_grouping("spout")
+    topology.set_bolt(
+        "marks", SqlSink("shop.db", "others", ["id"], mark="by", opaque=True)
+    ).global_grouping("spout")
+    topology.set_bolt(
+        "more marks", SqlSink("shop.db", "others", ["id"], mark="by", opaque=True)
+    ).global_grouping("spout")
     if own:
         topology.build_topology()
         return
@@ -227,15 +294,40 @@ def test_the_values_of_a_statement_are_its_names(statement: str, names: tuple[st
 NO_NAMES = {
     "sqlite": ["'it''s :b'", '"a "":b"', "`:b`", "[:b]", "-- :b\n", "/* ' :b */", "'\\'"],
     "postgresql": [
-        "'it''s :b'", '"a "":b"', "-- :b\n", "/* ' :b */", "/* a /* b */ :b */", "$$ :b ' $$", "$tag$ :b $$ :b $tag$", "$é1$ :b $é1$", "E'\\' :b'",
-        "e'\\\\'", "'\\'", "U&'\\0041 :b'", "a::b", "$$ /* $$",
+        "'it''s :b'",
+        '"a "":b"',
+        "-- :b\n",
+        "/* ' :b */",
+        "/* a /* b */ :b */",
+        "$$ :b ' $$",
+        "$tag$ :b $$ :b $tag$",
+        "$é1$ :b $é1$",
+        "E'\\' :b'",
+        "e'\\\\'",
+        "'\\'",
+        "U&'\\0041 :b'",
+        "a::b",
+        "$$ /* $$",
     ],
-    "mysql": ["'it''s :b'", "'it\\'s :b'", '"it\\"s :b"', "`a ``:b`", "-- :b\n", "# ' :b\n", "/* ' :b */", "'\\\\'"],
-}  # fmt: skip
+    "mysql": [
+        "'it''s :b'",
+        "'it\\'s :b'",
+        '"it\\"s :b"',
+        "`a ``:b`",
+        "-- :b\n",
+        "# ' :b\n",
+        "/* ' :b */",
+        "'\\\\'",
+    ],
+}
 
 
-@pytest.mark.parametrize(("dialect", "part"), [(dialect, part) for dialect, parts in NO_NAMES.items() for part in parts])
-def test_placeholders_in_texts_names_and_comments_are_no_values(dialect: parameters.Dialect, part: str) -> None:
+@pytest.mark.parametrize(
+    ("dialect", "part"), [(dialect, part) for dialect, parts in NO_NAMES.items() for part in parts]
+)
+def test_placeholders_in_texts_names_and_comments_are_no_values(
+    dialect: parameters.Dialect, part: str
+) -> None:
     statement = f"INSERT INTO t VALUES (:a, {part}, :c, $1$2 :d)"
     target = sql_target.target_of(None, None, (), statement, None, False, dialect)
     assert target.columns == ("a", "c", "d")
@@ -244,14 +336,21 @@ def test_placeholders_in_texts_names_and_comments_are_no_values(dialect: paramet
 
 @pytest.mark.parametrize(
     ("database", "dialect"),
-    [("shop.db", "sqlite"), ("sqlite:///shop.db", "sqlite"), (URL, "postgresql"), ("mysql+pymysql://me@host/db", "mysql")],
+    [
+        ("shop.db", "sqlite"),
+        ("sqlite:///shop.db", "sqlite"),
+        (URL, "postgresql"),
+        ("mysql+pymysql://me@host/db", "mysql"),
+    ],
 )
 def test_a_statement_is_read_as_its_database_reads_it(database: str, dialect: str) -> None:
     assert SqlSink(database, statement="INSERT INTO t VALUES (:a)").ledger.target.dialect == dialect
 
 
 def test_all_fields_but_the_attempt_are_columns_unless_said_otherwise() -> None:
-    sink = taken(prepared(SqlSink("shop.db", "sales")), Fields("tx", "id", "cents"), (1, 10), (2, 20))
+    sink = taken(
+        prepared(SqlSink("shop.db", "sales")), Fields("tx", "id", "cents"), (1, 10), (2, 20)
+    )
     assert (sink._columns_of(sink._fields), sink.rows) == (("id", "cents"), [(1, 10), (2, 20)])
 
 
@@ -265,16 +364,27 @@ def test_all_fields_but_the_attempt_are_columns_unless_said_otherwise() -> None:
         (["cents", "article"], [(10, "tea")]),
     ],
 )
-def test_a_row_has_the_fields_that_were_named_in_their_order(columns: Any, rows: list[tuple[Any, ...]]) -> None:
-    sink = taken(prepared(SqlSink("shop.db", "sales", columns)), Fields("tx", "id", "cents", "article"), (1, 10, "tea"))
+def test_a_row_has_the_fields_that_were_named_in_their_order(
+    columns: Any, rows: list[tuple[Any, ...]]
+) -> None:
+    sink = taken(
+        prepared(SqlSink("shop.db", "sales", columns)),
+        Fields("tx", "id", "cents", "article"),
+        (1, 10, "tea"),
+    )
     assert sink.rows == rows
     assert sink._columns_of(sink._fields) == tuple(columns)
 
 
 def test_the_fields_of_a_statement_are_found_by_its_names_and_not_by_their_order() -> None:
-    sink = SqlSink("shop.db", statement="INSERT INTO sales VALUES (:a, :b)", columns={"b": "id", "a": "cents"})
+    sink = SqlSink(
+        "shop.db", statement="INSERT INTO sales VALUES (:a, :b)", columns={"b": "id", "a": "cents"}
+    )
     assert taken(prepared(sink), Fields("tx", "id", "cents"), (1, 10)).rows == [(10, 1)]
-    with pytest.raises(UsageError, match=r"gets no field 'cents'; there are id\n  Name a field in the statement, as :name\."):
+    with pytest.raises(
+        UsageError,
+        match=r"gets no field 'cents'; there are id\n  Name a field in the statement, as :name\.",
+    ):
         taken(prepared(sink), Fields("tx", "id"), (1,))
 
 
@@ -285,12 +395,28 @@ ZONED = NOON.replace(tzinfo=datetime.UTC)
 @pytest.mark.parametrize(
     ("value", "kept_by", "not_kept_by"),
     [
-        (ZONED, ["timestamp with time zone", "text"], ["timestamp without time zone", "date", "time with time zone", "datetime"]),
-        (ZONED.timetz(), ["time with time zone"], ["time without time zone", "timestamp with time zone"]),
-        (NOON, ["timestamp without time zone", "timestamp", "datetime", "character varying"], ["timestamp with time zone", "date", "time"]),
+        (
+            ZONED,
+            ["timestamp with time zone", "text"],
+            ["timestamp without time zone", "date", "time with time zone", "datetime"],
+        ),
+        (
+            ZONED.timetz(),
+            ["time with time zone"],
+            ["time without time zone", "timestamp with time zone"],
+        ),
+        (
+            NOON,
+            ["timestamp without time zone", "timestamp", "datetime", "character varying"],
+            ["timestamp with time zone", "date", "time"],
+        ),
         (NOON.time(), ["time without time zone", "time"], ["date", "time with time zone"]),
         (NOON.date(), ["date", "datetime", "timestamp"], ["timestamp with time zone", "integer"]),
-        (2**53 + 1, ["bigint", "numeric", "text"], ["double precision", "double", "date", "longblob", "enum", "year"]),
+        (
+            2**53 + 1,
+            ["bigint", "numeric", "text"],
+            ["double precision", "double", "date", "longblob", "enum", "year"],
+        ),
         (2026, ["year"], ["date"]),
         (1.5, ["double", "real", "numeric", "jsonb"], ["integer", "money", "bytea"]),
         (Decimal("0.1"), ["decimal", "varchar"], ["double precision", "bit", "money"]),
@@ -300,49 +426,89 @@ ZONED = NOON.replace(tzinfo=datetime.UTC)
         ("a ", ["text", "character varying", "uuid"], ["char", "character"]),
     ],
 )
-def test_a_column_keeps_a_value_as_it_is_or_is_not_given_it(value: Any, kept_by: list[str], not_kept_by: list[str]) -> None:
+def test_a_column_keeps_a_value_as_it_is_or_is_not_given_it(
+    value: Any, kept_by: list[str], not_kept_by: list[str]
+) -> None:
     for types, are_kept in ((kept_by, True), (not_kept_by, False)):
         for type in types:
-            assert (values.objection(value, values.Column("c", type), "postgresql") == "") == are_kept, type
+            assert (
+                values.objection(value, values.Column("c", type), "postgresql") == ""
+            ) == are_kept, type
 
 
 @pytest.mark.parametrize(
     ("kept", "cut", "column"),
     [
-        ((1.25, Decimal("1.250"), 7), (1.255, Decimal("1.2501")), values.Column("c", "numeric", scale=2)),
-        ((Decimal("2"), Decimal("2E+3"), 10**400), (Decimal("1.5"),), values.Column("c", "numeric", scale=0)),
-        ((100, Decimal("1E+2"), 200.0), (149, Decimal("149"), 149.0), values.Column("c", "numeric", scale=-2)),
+        (
+            (1.25, Decimal("1.250"), 7),
+            (1.255, Decimal("1.2501")),
+            values.Column("c", "numeric", scale=2),
+        ),
+        (
+            (Decimal("2"), Decimal("2E+3"), 10**400),
+            (Decimal("1.5"),),
+            values.Column("c", "numeric", scale=0),
+        ),
+        (
+            (100, Decimal("1E+2"), 200.0),
+            (149, Decimal("149"), 149.0),
+            values.Column("c", "numeric", scale=-2),
+        ),
         ((b"ab",), (b"a", bytearray(b"a"), "a"), values.Column("c", "binary", characters=2)),
         ((NOON.replace(microsecond=250_000),), (NOON,), values.Column("c", "datetime", fraction=3)),
         (("ab", "a "), ("a  ",), values.Column("c", "varchar", characters=2)),
     ],
 )
-def test_a_column_with_fewer_digits_or_characters_is_not_given_a_value_with_more(kept: Any, cut: Any, column: values.Column) -> None:
+def test_a_column_with_fewer_digits_or_characters_is_not_given_a_value_with_more(
+    kept: Any, cut: Any, column: values.Column
+) -> None:
     assert [values.objection(value, column, "mysql") for value in kept] == [""] * len(kept)
-    assert all("would be rounded or cut" in values.objection(value, column, "mysql") for value in cut)
+    assert all(
+        "would be rounded or cut" in values.objection(value, column, "mysql") for value in cut
+    )
 
 
 @pytest.mark.parametrize(
     ("value", "kept_by", "not_kept_by"),
     [
-        (Decimal("1E+999999999"), [("numeric", 2), ("numeric", None)], [("double precision", None)]),
-        (Decimal("-1E-999999999"), [("numeric", None)], [("numeric", 2), ("double precision", None)]),
+        (
+            Decimal("1E+999999999"),
+            [("numeric", 2), ("numeric", None)],
+            [("double precision", None)],
+        ),
+        (
+            Decimal("-1E-999999999"),
+            [("numeric", None)],
+            [("numeric", 2), ("double precision", None)],
+        ),
         (10**4400, [], [("numeric", 2), ("numeric", None), ("double precision", None)]),
-        (-(10**999), [("numeric", 2), ("numeric", None)], [("numeric", -1000), ("double precision", None)]),
+        (
+            -(10**999),
+            [("numeric", 2), ("numeric", None)],
+            [("numeric", -1000), ("double precision", None)],
+        ),
     ],
     ids=["large", "small", "too large", "a large int"],
 )
 def test_no_number_is_too_large_to_be_judged(value: Any, kept_by: Any, not_kept_by: Any) -> None:
     for types, are_kept in ((kept_by, True), (not_kept_by, False)):
         for type, scale in types:
-            assert (values.objection(value, values.Column("c", type, scale), "postgresql") == "") == are_kept, (type, scale)
+            assert (
+                values.objection(value, values.Column("c", type, scale), "postgresql") == ""
+            ) == are_kept, (type, scale)
 
 
-def work(rows: list[tuple[Any, ...]], dialect: Any = "sqlite", num_tasks: int = 1, **options: Any) -> sql_target.Work:
+def work(
+    rows: list[tuple[Any, ...]], dialect: Any = "sqlite", num_tasks: int = 1, **options: Any
+) -> sql_target.Work:
     """Rows of a task."""
-    columns = {name: column for name, column in options.items() if isinstance(column, values.Column)}
+    columns = {
+        name: column for name, column in options.items() if isinstance(column, values.Column)
+    }
     target = sql_target.Target("sales", tuple(columns), key=options.get("key", ()), dialect=dialect)
-    return sql_target.Work("shop#sales", target, Stamp("shop", "g", "write", 0, 1, 0), num_tasks, rows, columns)
+    return sql_target.Work(
+        "shop#sales", target, Stamp("shop", "g", "write", 0, 1, 0), num_tasks, rows, columns
+    )
 
 
 @pytest.mark.parametrize(
@@ -359,13 +525,17 @@ def work(rows: list[tuple[Any, ...]], dialect: Any = "sqlite", num_tasks: int = 
         (NOON.replace(microsecond=0), NOON, values.Column("c", "datetime", fraction=0)),
     ],
 )
-def test_one_odd_value_among_many_is_found(common: Any, odd: Any, column: values.Column, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_odd_value_among_many_is_found(
+    common: Any, odd: Any, column: values.Column, monkeypatch: pytest.MonkeyPatch
+) -> None:
     judge = Mock(wraps=values.objection)
     monkeypatch.setattr(values, "objection", judge)
     values.check(work([(common,), (None,)] * 500, "postgresql", c=column))
     assert judge.call_count <= 3, "a look at each is dear"
     with pytest.raises(RowRefusedError, match=r"row 7 of") as caught:
-        values.check(work([(common,), (None,), (common,)] * 2 + [(odd,), (common,)], "postgresql", c=column))
+        values.check(
+            work([(common,), (None,), (common,)] * 2 + [(odd,), (common,)], "postgresql", c=column)
+        )
     assert "'c'" in caught.value.why
 
 
@@ -376,12 +546,19 @@ def test_one_odd_value_among_many_is_found(common: Any, odd: Any, column: values
         ("sqlite", "double", ["abc"], ["1", "1.0"]),
         ("postgresql", "bigint", [1], ["1", "01"]),
         ("mysql", "datetime", [NOON], ["2026-07-01"]),
-        ("postgresql", "uuid", ["0a1b2c3d-0000-4000-8000-00000000000a"], ["0A1B2C3D-0000-4000-8000-00000000000a"]),
+        (
+            "postgresql",
+            "uuid",
+            ["0a1b2c3d-0000-4000-8000-00000000000a"],
+            ["0A1B2C3D-0000-4000-8000-00000000000a"],
+        ),
         ("postgresql", "mood", ["glad"], []),
         ("postgresql", "text", ["1", "01"], []),
     ],
 )
-def test_a_key_of_several_tasks_is_no_text_that_the_column_reads_as_another_key(dialect: str, type: str, kept: Any, refused: Any) -> None:
+def test_a_key_of_several_tasks_is_no_text_that_the_column_reads_as_another_key(
+    dialect: str, type: str, kept: Any, refused: Any
+) -> None:
     column = values.Column("k", type)
     values.check(work([(value,) for value in kept], dialect, 2, k=column, key=("k",)))
     for value in refused:
@@ -393,27 +570,52 @@ def test_a_key_of_several_tasks_is_no_text_that_the_column_reads_as_another_key(
 def test_a_cure_names_types_that_the_database_keeps() -> None:
     assert "Decimal" not in values.objection({1}, values.Column("c"), "sqlite")
     assert "Decimal" in values.objection({1}, values.Column("c"), "mysql")
-    assert "Make it int" in values.objection(Decimal("2.0"), values.Column("c", "bigint", 0), "mysql")
-    assert "Make it float" in values.objection(Decimal("123456789012345678.25"), values.Column("c", "double", 2), "mysql")
-    assert "Make it float" in values.objection(Decimal("0.1"), values.Column("c", "double precision"), "postgresql")
-    assert "in a query by date_format" in values.objection(NOON, values.Column("c", "timestamp with time zone"), "postgresql")
+    assert "Make it int" in values.objection(
+        Decimal("2.0"), values.Column("c", "bigint", 0), "mysql"
+    )
+    assert "Make it float" in values.objection(
+        Decimal("123456789012345678.25"), values.Column("c", "double", 2), "mysql"
+    )
+    assert "Make it float" in values.objection(
+        Decimal("0.1"), values.Column("c", "double precision"), "postgresql"
+    )
+    assert "in a query by date_format" in values.objection(
+        NOON, values.Column("c", "timestamp with time zone"), "postgresql"
+    )
 
 
 @pytest.mark.parametrize(
     ("type", "read_as"),
-    [("", ""), ("VARCHAR(9)", ""), ("blob", ""), ("CHARINT", "number"), ("Real", "double"), ("DECIMAL(30,\n10)", "number"), ("DATE", "number")],
+    [
+        ("", ""),
+        ("VARCHAR(9)", ""),
+        ("blob", ""),
+        ("CHARINT", "number"),
+        ("Real", "double"),
+        ("DECIMAL(30,\n10)", "number"),
+        ("DATE", "number"),
+    ],
 )
 def test_a_column_of_sqlite_reads_numerals_by_its_affinity(type: str, read_as: str) -> None:
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(f"CREATE TABLE sales (c {type})")
         columns = sqlite.columns(connection, sql_target.Target("sales", ("c",)))
         assert columns["c"].type == read_as
-        for text in ("12.50", "abc", "9007199254740993", " 1234567890123456789", "12345678901234567890.1234567890", "1.2345678901234567"):
+        for text in (
+            "12.50",
+            "abc",
+            "9007199254740993",
+            " 1234567890123456789",
+            "12345678901234567890.1234567890",
+            "1.2345678901234567",
+        ):
             connection.execute("INSERT INTO sales VALUES (?)", [text])
             ((came,),) = connection.execute("SELECT c FROM sales WHERE rowid = last_insert_rowid()")
             is_kept = came == text or Decimal(text) == Decimal(repr(came))
             assert (values.objection(text, columns["c"], "sqlite") == "") == is_kept, text
-        assert (values.objection("1e99999999999999999999", columns["c"], "sqlite") == "") == (not read_as)
+        assert (values.objection("1e99999999999999999999", columns["c"], "sqlite") == "") == (
+            not read_as
+        )
 
 
 def test_the_implicit_number_of_a_row_of_sqlite_is_a_column() -> None:
@@ -423,7 +625,9 @@ def test_the_implicit_number_of_a_row_of_sqlite_is_a_column() -> None:
         values.check_table("shop", target, sqlite.columns(connection, target))
 
 
-def searched(refuses: Callable[[list[Any]], str], hours_each: int, monkeypatch: pytest.MonkeyPatch) -> tuple[RowRefusedError, int]:
+def searched(
+    refuses: Callable[[list[Any]], str], hours_each: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[RowRefusedError, int]:
     """The refusal of eight rows, and how often they were written."""
     writes, hours = 0, 0
 
@@ -435,19 +639,31 @@ def searched(refuses: Callable[[list[Any]], str], hours_each: int, monkeypatch: 
 
     monkeypatch.setattr(sql_target, "time", SimpleNamespace(monotonic=lambda: hours * 3600.0))
     with pytest.raises(RowRefusedError) as caught:
-        sql_target.write_or_blame(lambda statement: None, work([(number,) for number in range(1, 9)], c=values.Column("c")), write)
+        sql_target.write_or_blame(
+            lambda statement: None,
+            work([(number,) for number in range(1, 9)], c=values.Column("c")),
+            write,
+        )
     return caught.value, writes
 
 
-def test_a_refused_row_is_looked_for_as_long_as_an_attempt_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_row_is_looked_for_as_long_as_an_attempt_can_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     error, _ = searched(lambda rows: "bad" if 7 in rows else "", 0, monkeypatch)
     assert (error.number, error.row, error.why) == (7, "c=7", "bad")
     error, writes = searched(lambda rows: "bad" if 7 in rows else "", 1, monkeypatch)
     assert (error.number, writes, error.why) == (0, 2, "bad (one of the rows 5 to 8 of the task)")
 
 
-def test_a_row_that_only_lacks_others_of_its_batch_is_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    error, writes = searched(lambda rows: "its parent is missing" if 6 not in rows else "a check" if 7 in rows else "", 0, monkeypatch)
+def test_a_row_that_only_lacks_others_of_its_batch_is_not_blamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error, writes = searched(
+        lambda rows: "its parent is missing" if 6 not in rows else "a check" if 7 in rows else "",
+        0,
+        monkeypatch,
+    )
     assert (error.number, error.why, writes) == (0, "a check", 2)
 
 
@@ -465,7 +681,9 @@ def test_a_row_that_only_lacks_others_of_its_batch_is_not_blamed(monkeypatch: py
         ("INSERT INTO `sales` VALUES (:a)", ""),
     ],
 )
-def test_the_table_of_a_statement_is_known_where_its_name_is_plain(statement: str, table: str) -> None:
+def test_the_table_of_a_statement_is_known_where_its_name_is_plain(
+    statement: str, table: str
+) -> None:
     assert parameters.table_of(statement, "mysql") == table
 
 
@@ -475,29 +693,51 @@ def test_a_statement_whose_table_is_not_found_may_have_written_rows(tmp_path: Pa
         sink = SqlSink(tmp_path / "shop.db", statement="INSERT INTO sales VALUES (:a)")
         sink.ledger.apply(WorkerProcess().task("write"), TransactionAttempt(1, 0), (), [(1,)])
         topology = sink.ledger.fences()[0].topology_id
-        for change, may_hold in (("SELECT 1", True), ("DELETE FROM sales", False), ("DROP TABLE sales", True)):
+        for change, may_hold in (
+            ("SELECT 1", True),
+            ("DELETE FROM sales", False),
+            ("DROP TABLE sales", True),
+        ):
             connection.execute(change)
             connection.commit()
             assert bool(sink.ledger.rows_left(topology)) == may_hold, change
 
 
 def test_tuples_of_several_streams_may_have_their_fields_in_different_places() -> None:
-    sink = taken(prepared(SqlSink("shop.db", "sales", ["id", "cents"])), Fields("tx", "id", "cents"), (1, 10))
-    assert taken(sink, Fields("tx", "cents", "more", "id"), (20, None, 2)).rows == [(1, 10), (2, 20)]
+    sink = taken(
+        prepared(SqlSink("shop.db", "sales", ["id", "cents"])), Fields("tx", "id", "cents"), (1, 10)
+    )
+    assert taken(sink, Fields("tx", "cents", "more", "id"), (20, None, 2)).rows == [
+        (1, 10),
+        (2, 20),
+    ]
 
 
 def test_a_field_that_is_missing_is_named_and_so_are_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"the sink of 'write' gets no field 'price'; there are id, cents\n.*columns=\{'column': 'field'\}"):
-        taken(prepared(SqlSink("shop.db", "sales", ["price"])), Fields("tx", "id", "cents"), (1, 10))
-    with pytest.raises(UsageError, match=r"fields id, cents and others with id\n  Name those to write"):
-        taken(taken(prepared(SqlSink("shop.db", "sales")), Fields("tx", "id"), (1,)), Fields("tx", "id", "cents"), (1, 10))
+    with pytest.raises(
+        UsageError,
+        match=r"the sink of 'write' gets no field 'price'; there are id, cents\n.*columns=\{'column': 'field'\}",
+    ):
+        taken(
+            prepared(SqlSink("shop.db", "sales", ["price"])), Fields("tx", "id", "cents"), (1, 10)
+        )
+    with pytest.raises(
+        UsageError, match=r"fields id, cents and others with id\n  Name those to write"
+    ):
+        taken(
+            taken(prepared(SqlSink("shop.db", "sales")), Fields("tx", "id"), (1,)),
+            Fields("tx", "id", "cents"),
+            (1, 10),
+        )
     with pytest.raises(UsageError, match="tuples without a value"):
         taken(prepared(SqlSink("shop.db", "sales")), Fields("tx"), ())
 
 
 def test_a_sink_that_is_held_between_the_phases_keeps_its_rows() -> None:
     sink = taken(prepared(SqlSink("shop.db", "sales")), Fields("tx", "id", "cents"), (1, 10))
-    kept = {name: value for name, value in vars(sink).items() if name not in ("context", "collector")}
+    kept = {
+        name: value for name, value in vars(sink).items() if name not in ("context", "collector")
+    }
     assert pickle.loads(pickle.dumps(kept))["rows"] == [(1, 10)]
 
 
@@ -505,7 +745,10 @@ def test_names_are_quoted() -> None:
     target = sql_target.target_of('a"b.c d', ['x"y', "z"], ["z"], None, None, True)
     assert (target.quoted, target.undo) == ('"a""b"."c d"', '"a""b"."c d_undo"')
     assert target.on_conflict() == ' ON CONFLICT ("z") DO UPDATE SET "x""y" = excluded."x""y"'
-    assert sql_target.target_of("t", ["z"], ["z"], None, None, False).on_conflict() == ' ON CONFLICT ("z") DO NOTHING'
+    assert (
+        sql_target.target_of("t", ["z"], ["z"], None, None, False).on_conflict()
+        == ' ON CONFLICT ("z") DO NOTHING'
+    )
 
 
 def test_a_row_in_a_message_is_bounded_and_never_the_failure_itself() -> None:
@@ -518,7 +761,9 @@ def test_a_row_in_a_message_is_bounded_and_never_the_failure_itself() -> None:
     assert tuple_rows.described(("id",), (Unprintable(),)) == "of type tuple"
 
 
-def test_rows_on_their_way_can_be_gone_through_repeatedly_and_beyond_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_on_their_way_can_be_gone_through_repeatedly_and_beyond_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(spool, "PORTION_ROWS", 3)
     monkeypatch.setattr(spool, "MEMORY_BYTES_MAX", 50)
     rows = spool.Spool()
@@ -541,19 +786,28 @@ def test_a_query_needs_an_id_and_partitions_of_its_own() -> None:
     with pytest.raises(UsageError, match="are 1 or more, not 0"):
         sink.foreach_writer("q", partitions=0)
     writer = pickle.loads(pickle.dumps(sink.foreach_writer("q", partitions=2)))
-    with pytest.raises(UsageError, match=r"has a partition 2, but was said to have 2\n.*repartition\(2, 'key'\)"):
+    with pytest.raises(
+        UsageError, match=r"has a partition 2, but was said to have 2\n.*repartition\(2, 'key'\)"
+    ):
         writer.open(2, 0)
 
 
 @pytest.mark.parametrize(("sorts", "is_refused"), [("false", True), ("true", False), (None, False)])
-def test_a_query_whose_partitions_may_change_is_refused_before_its_rows(monkeypatch: pytest.MonkeyPatch, sorts: str | None, is_refused: bool) -> None:
+def test_a_query_whose_partitions_may_change_is_refused_before_its_rows(
+    monkeypatch: pytest.MonkeyPatch, sorts: str | None, is_refused: bool
+) -> None:
     """A real-time trigger ends an epoch elsewhere when the epoch comes again."""
     properties = {"spark.sql.execution.sortBeforeRepartition": sorts}
-    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=properties.get))
+    monkeypatch.setattr(
+        TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=properties.get)
+    )
     writer = SqlSink("shop.db", "sales", ["id"]).foreach_writer("q", partitions=2)
     if not is_refused:
         assert writer.open(0, 0)
         writer.close(Exception("of the task"))
         return
-    with pytest.raises(UsageError, match=r"other rows when the partition comes again\n.*realTime=.*\n.*processingTime='1 second'"):
+    with pytest.raises(
+        UsageError,
+        match=r"other rows when the partition comes again\n.*realTime=.*\n.*processingTime='1 second'",
+    ):
         writer.open(0, 0)

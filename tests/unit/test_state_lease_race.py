@@ -22,7 +22,9 @@ class OvertakenStore(MemoryStateStore):
 
     def children(self, path: str) -> list[str]:
         if self.rival is None:
-            self.rival = TopologyState.open(MemoryStateStore(self.server_of_both), "topology", Holder("beta", 22, "now"))
+            self.rival = TopologyState.open(
+                MemoryStateStore(self.server_of_both), "topology", Holder("beta", 22, "now")
+            )
         return super().children(path)
 
 

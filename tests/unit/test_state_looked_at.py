@@ -21,7 +21,9 @@ from txtopo.state.records import TxidRecord
 from txtopo.state.topology import TopologyState
 
 
-def test_a_record_that_is_removed_while_it_is_looked_at_is_not_shown_as_damaged(tmp_path: Path) -> None:
+def test_a_record_that_is_removed_while_it_is_looked_at_is_not_shown_as_damaged(
+    tmp_path: Path,
+) -> None:
     """A run that commits quickly removes records between the listing of their names and the look at
     them."""
     stored = Stored(tmp_path)
@@ -84,8 +86,14 @@ def test_a_copy_is_not_told_to_be_restored_while_a_coordinator_takes_it(tmp_path
 def test_a_record_that_is_sealed_meanwhile_is_not_removed_as_a_plan(tmp_path: Path) -> None:
     remembered = Remembered(tmp_path)
     runs = remembered.run()
-    runs.txids.get_state(3, lambda txid, last: TxidRecord(txid=txid, metadata={"num_partitions": 1, "partitions": {}}))
-    runs.txids.get_state(4, lambda txid, last: TxidRecord(txid=txid, metadata={"num_partitions": 1, "partitions": {}}))
+    runs.txids.get_state(
+        3,
+        lambda txid, last: TxidRecord(txid=txid, metadata={"num_partitions": 1, "partitions": {}}),
+    )
+    runs.txids.get_state(
+        4,
+        lambda txid, last: TxidRecord(txid=txid, metadata={"num_partitions": 1, "partitions": {}}),
+    )
     runs.seal(TransactionAttempt(3, 7), {"spout": 1, "count": 1}, None)
     runs.record(TransactionAttempt(3, 7), {})
 
@@ -103,7 +111,9 @@ def test_a_record_that_is_sealed_meanwhile_is_not_removed_as_a_plan(tmp_path: Pa
     remembered.close()
 
 
-def test_a_zookeeper_that_goes_away_meanwhile_is_told_with_the_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_zookeeper_that_goes_away_meanwhile_is_told_with_the_cure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     @contextlib.contextmanager
     def opened(*where: Any) -> Iterator[None]:
         yield None
@@ -112,10 +122,15 @@ def test_a_zookeeper_that_goes_away_meanwhile_is_told_with_the_cure(monkeypatch:
         raise base.StateUnavailableError("ZooKeeper at localhost:1 did not answer")
 
     monkeypatch.setattr(opening, "opened", opened)
-    with pytest.raises(ZooKeeperUnavailableError, match=r"localhost:1 did not answer\n  Try again when it does\."):
+    with pytest.raises(
+        ZooKeeperUnavailableError, match=r"localhost:1 did not answer\n  Try again when it does\."
+    ):
         opening.look(lost, tmp_path, "localhost:1")
     with (
-        pytest.raises(ZooKeeperUnavailableError, match=r"localhost:1 did not answer\n  The state was changed as a whole, or not at all\."),
+        pytest.raises(
+            ZooKeeperUnavailableError,
+            match=r"localhost:1 did not answer\n  The state was changed as a whole, or not at all\.",
+        ),
         opening.owned(tmp_path, "localhost:1") as state,
     ):
         lost(state)

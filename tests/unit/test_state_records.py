@@ -14,7 +14,22 @@ from txtopo.state.memory import MemoryStateStore
 from txtopo.state.positions import SHARDS, Positions
 from txtopo.topology.transaction import RecordedAttempt
 
-PLAIN = [None, True, 0, -1, 2**70, 1.5, "", "äß\U0001f600", [], [1, [2]], {}, {"a": {"b": [None]}}, "\udc80", {"\udc80": 1}]
+PLAIN = [
+    None,
+    True,
+    0,
+    -1,
+    2**70,
+    1.5,
+    "",
+    "äß\U0001f600",
+    [],
+    [1, [2]],
+    {},
+    {"a": {"b": [None]}},
+    "\udc80",
+    {"\udc80": 1},
+]
 
 
 @pytest.mark.parametrize("value", PLAIN)
@@ -23,7 +38,9 @@ def test_json_values_come_back_as_they_were(value: Any) -> None:
 
 
 def test_tuples_come_back_as_lists() -> None:
-    assert records.decode_json("/p", plain_json.encode({"range": (1, (2, 3))})) == {"range": [1, [2, 3]]}
+    assert records.decode_json("/p", plain_json.encode({"range": (1, (2, 3))})) == {
+        "range": [1, [2, 3]]
+    }
 
 
 def test_text_is_stored_as_text_a_person_can_read() -> None:
@@ -48,7 +65,9 @@ CYCLE.append(CYCLE)
         (CYCLE, "$"),
     ],
 )
-def test_a_value_that_would_come_back_different_is_refused_with_its_place(value: Any, where: str) -> None:
+def test_a_value_that_would_come_back_different_is_refused_with_its_place(
+    value: Any, where: str
+) -> None:
     with pytest.raises(plain_json.NotJsonError) as refused:
         plain_json.encode(value)
     assert refused.value.path == where
@@ -65,11 +84,23 @@ def test_data_that_is_not_json_is_unreadable_and_names_the_path(data: bytes) -> 
 
 def test_a_txid_record_is_the_json_it_is_documented_to_be() -> None:
     opened_at = "2026-03-01T12:00:00+00:00"
-    record = records.TxidRecord(txid=8, status="sealed", attempt_id=3, tasks={"spout": 2}, metadata={"0": [1, 5]}, opened_at=opened_at)
+    record = records.TxidRecord(
+        txid=8,
+        status="sealed",
+        attempt_id=3,
+        tasks={"spout": 2},
+        metadata={"0": [1, 5]},
+        opened_at=opened_at,
+    )
     assert json.loads(record.encode()) == {
-        "version": 2, "txid": 8, "status": "sealed", "attempt_id": 3, "tasks": {"spout": 2}, "metadata": {"0": [1, 5]},
+        "version": 2,
+        "txid": 8,
+        "status": "sealed",
+        "attempt_id": 3,
+        "tasks": {"spout": 2},
+        "metadata": {"0": [1, 5]},
         "opened_at": opened_at,
-    }  # fmt: skip
+    }
     assert records.TxidRecord.decode("/p", record.encode()) == record
 
 
@@ -78,7 +109,10 @@ def test_a_txid_record_is_the_json_it_is_documented_to_be() -> None:
     [
         (b"null", "TxidRecord"),
         (b"7", "TxidRecord"),
-        (b'{"version":3,"txid":8}', "it has format version 3, this txtopo reads 2; run the txtopo that wrote it"),
+        (
+            b'{"version":3,"txid":8}',
+            "it has format version 3, this txtopo reads 2; run the txtopo that wrote it",
+        ),
         (b'{"version":1,"txid":8}', "it has format version 1, this txtopo reads 2"),
         (b'{"version":2,"txid":8,"opened_at":"2026-03-01T12:00:00"}', "no time zone"),
         (b'{"version":2,"txid":8,"opened_at":"noon"}', "noon"),
@@ -91,17 +125,24 @@ def test_a_txid_record_is_the_json_it_is_documented_to_be() -> None:
     ],
 )
 @pytest.mark.rule(25)
-def test_a_record_of_another_shape_or_version_is_unreadable_and_says_why(data: bytes, why: str) -> None:
+def test_a_record_of_another_shape_or_version_is_unreadable_and_says_why(
+    data: bytes, why: str
+) -> None:
     with pytest.raises(errors.UnreadableStateError, match=why):
         records.TxidRecord.decode("/p", data)
 
 
 def test_the_record_of_stores_names_the_attempt_that_opened_each_last() -> None:
-    record = records.StoresRecord.of({"sum/totals": RecordedAttempt(7, 2, 0), "count/counts": RecordedAttempt(8, 1_000_000, 3)})
+    record = records.StoresRecord.of(
+        {"sum/totals": RecordedAttempt(7, 2, 0), "count/counts": RecordedAttempt(8, 1_000_000, 3)}
+    )
     assert json.loads(record.encode()) == {
         "version": 2,
-        "stores": {"count/counts": {"txid": 8, "attempt_id": 1_000_000, "count": 3}, "sum/totals": {"txid": 7, "attempt_id": 2, "count": 0}},
-    }  # fmt: skip
+        "stores": {
+            "count/counts": {"txid": 8, "attempt_id": 1_000_000, "count": 3},
+            "sum/totals": {"txid": 7, "attempt_id": 2, "count": 0},
+        },
+    }
     assert records.StoresRecord.decode("/p", record.encode()).attempts == record.attempts
     assert list(record.attempts) == ["count/counts", "sum/totals"]
 
@@ -156,8 +197,15 @@ def test_only_the_shards_of_partitions_that_moved_are_written() -> None:
         positions.apply(moved)
     assert [operation.path for operation in operations] == ["/positions/3"]
     assert len(_stored(store)) == SHARDS
-    assert _stored(store)["3"] == {"version": 1, "positions": {str(p): [p, int(p in (3, 19))] for p in range(3, 100, 16)}}
-    assert Positions(store, "/positions").all() == positions.all() == {p: [p, int(p in (3, 19))] for p in range(100)}
+    assert _stored(store)["3"] == {
+        "version": 1,
+        "positions": {str(p): [p, int(p in (3, 19))] for p in range(3, 100, 16)},
+    }
+    assert (
+        Positions(store, "/positions").all()
+        == positions.all()
+        == {p: [p, int(p in (3, 19))] for p in range(100)}
+    )
 
 
 def test_positions_given_out_or_put_in_cannot_be_changed_from_outside() -> None:
@@ -180,7 +228,9 @@ BAD_SHARDS = [
 
 @pytest.mark.parametrize(("name", "data"), BAD_SHARDS)
 @pytest.mark.rule(25)
-def test_a_position_shard_that_cannot_be_understood_is_not_taken_as_empty(name: str, data: bytes) -> None:
+def test_a_position_shard_that_cannot_be_understood_is_not_taken_as_empty(
+    name: str, data: bytes
+) -> None:
     store = MemoryStateStore()
     store.multi([base.Create("/positions"), base.Create(f"/positions/{name}", data)])
     with pytest.raises(errors.UnreadableStateError, match=f"/positions/{name}"):

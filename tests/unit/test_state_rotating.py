@@ -48,7 +48,9 @@ def test_get_state_or_create_is_none_for_a_new_value(store: MemoryStateStore) ->
     assert state.get_state_or_create(1, never) == [1, None]
 
 
-def test_a_txid_below_an_existing_one_gets_none_for_ever_and_init_is_not_called(store: MemoryStateStore) -> None:
+def test_a_txid_below_an_existing_one_gets_none_for_ever_and_init_is_not_called(
+    store: MemoryStateStore,
+) -> None:
     state = loose(store)
     state.override_state(7, "seven")
     assert state.get_state(3, never) is None
@@ -78,7 +80,9 @@ def test_strict_order_refuses_a_gap_a_late_start_and_a_txid_below(store: MemoryS
     assert state.txids() == [2]
 
 
-def test_override_ignores_order_and_remove_forgets_existing_values_only(store: MemoryStateStore) -> None:
+def test_override_ignores_order_and_remove_forgets_existing_values_only(
+    store: MemoryStateStore,
+) -> None:
     state = loose(store, strict_order=True)
     state.override_state(4, "a")
     state.override_state(4, "b")
@@ -88,7 +92,9 @@ def test_override_ignores_order_and_remove_forgets_existing_values_only(store: M
     assert (state.txids(), state.get_last_state(), store.children("/words/txids")) == ([], None, [])
 
 
-def test_cleanup_removes_everything_below_even_if_that_leaves_nothing(store: MemoryStateStore) -> None:
+def test_cleanup_removes_everything_below_even_if_that_leaves_nothing(
+    store: MemoryStateStore,
+) -> None:
     state = loose(store)
     for txid in (1, 2, 3):
         state.get_state(txid, after)
@@ -123,15 +129,22 @@ def test_a_number_that_is_no_txid_is_refused(store: MemoryStateStore, txid: Any)
 
 
 @pytest.mark.rule(25)
-@pytest.mark.parametrize(("name", "data"), [("0000000001", b""), ("0000000001", b"{"), ("1", b"1"), ("0000000000", b"1"), ("x", b"1")])
-def test_an_unreadable_record_stops_and_is_not_taken_as_absent(store: MemoryStateStore, name: str, data: bytes) -> None:
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("0000000001", b""), ("0000000001", b"{"), ("1", b"1"), ("0000000000", b"1"), ("x", b"1")],
+)
+def test_an_unreadable_record_stops_and_is_not_taken_as_absent(
+    store: MemoryStateStore, name: str, data: bytes
+) -> None:
     store.ensure("/words/txids")
     store.multi([base.Create(f"/words/txids/{name}", data)])
     with pytest.raises(errors.UnreadableStateError, match=name):
         loose(store)
 
 
-def test_deferred_nothing_is_written_until_it_is_taken_and_only_the_outcome_is(store: MemoryStateStore) -> None:
+def test_deferred_nothing_is_written_until_it_is_taken_and_only_the_outcome_is(
+    store: MemoryStateStore,
+) -> None:
     store.ensure("/words/txids")
     state = loose(store, deferred=True)
     trips = store.round_trips
@@ -141,11 +154,17 @@ def test_deferred_nothing_is_written_until_it_is_taken_and_only_the_outcome_is(s
     state.remove_state(3)
     assert store.round_trips == trips
     assert state.pending == {1, 2}
-    assert state.take_operations() == [base.Create("/words/txids/0000000001", b"[1,null]"), base.Create("/words/txids/0000000002", b'"two"')]
+    assert state.take_operations() == [
+        base.Create("/words/txids/0000000001", b"[1,null]"),
+        base.Create("/words/txids/0000000002", b'"two"'),
+    ]
     assert state.take_operations() == []
     state.override_state(2, "zwei")
     state.cleanup_before(2)
-    assert state.take_operations() == [base.Delete("/words/txids/0000000001"), base.Set("/words/txids/0000000002", b'"zwei"')]
+    assert state.take_operations() == [
+        base.Delete("/words/txids/0000000001"),
+        base.Set("/words/txids/0000000002", b'"zwei"'),
+    ]
 
 
 def test_operations_that_do_not_fit_stay_pending_without_a_gap(store: MemoryStateStore) -> None:
@@ -159,7 +178,9 @@ def test_operations_that_do_not_fit_stay_pending_without_a_gap(store: MemoryStat
     assert state.pending == {2, 3}
 
 
-def test_an_initializer_that_hangs_does_not_keep_operations_from_being_taken(store: MemoryStateStore) -> None:
+def test_an_initializer_that_hangs_does_not_keep_operations_from_being_taken(
+    store: MemoryStateStore,
+) -> None:
     state = loose(store, deferred=True)
     state.get_state(1, after)
     reached, release = threading.Event(), threading.Event()
@@ -189,7 +210,9 @@ def interfering(state: RotatingTransactionalState[Any], interfere: Any) -> Any:
     return init
 
 
-def test_a_value_made_from_one_that_was_removed_meanwhile_is_not_kept_in_strict_order(store: MemoryStateStore) -> None:
+def test_a_value_made_from_one_that_was_removed_meanwhile_is_not_kept_in_strict_order(
+    store: MemoryStateStore,
+) -> None:
     state = loose(store, strict_order=True, deferred=True)
     state.get_state(1, after)
     with pytest.raises(StrictOrderError, match="removed while"):
@@ -197,15 +220,23 @@ def test_a_value_made_from_one_that_was_removed_meanwhile_is_not_kept_in_strict_
     assert state.txids() == []
 
 
-def test_a_value_made_from_one_that_was_cleaned_away_meanwhile_is_kept(store: MemoryStateStore) -> None:
+def test_a_value_made_from_one_that_was_cleaned_away_meanwhile_is_kept(
+    store: MemoryStateStore,
+) -> None:
     state = loose(store, strict_order=True, deferred=True)
     state.get_state(1, after)
-    assert state.get_state(2, interfering(state, lambda state: state.cleanup_before(2))) == [2, [1, None]]
+    assert state.get_state(2, interfering(state, lambda state: state.cleanup_before(2))) == [
+        2,
+        [1, None],
+    ]
 
 
 def test_a_value_that_was_set_while_another_was_made_wins(store: MemoryStateStore) -> None:
     state = loose(store, deferred=True)
-    assert state.get_state(1, interfering(state, lambda state: state.override_state(1, "first"))) == "first"
+    assert (
+        state.get_state(1, interfering(state, lambda state: state.override_state(1, "first")))
+        == "first"
+    )
 
 
 @pytest.mark.parametrize("fault", ["before", "after"])

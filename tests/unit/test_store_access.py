@@ -35,12 +35,18 @@ def make(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(("kind", "settings"), LIMITS)
-def test_a_limit_out_of_bounds_is_refused(kind: Callable[..., Any], settings: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=rf"{kind.__name__}'s {next(iter(settings))} is .*\n  Give seconds"):
+def test_a_limit_out_of_bounds_is_refused(
+    kind: Callable[..., Any], settings: dict[str, Any]
+) -> None:
+    with pytest.raises(
+        UsageError, match=rf"{kind.__name__}'s {next(iter(settings))} is .*\n  Give seconds"
+    ):
         kind(URLS[kind], "counts", **settings)
 
 
-def test_a_store_pickles_without_its_password(make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_pickles_without_its_password(
+    make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BANK_PASSWORD", SECRET)
     file = tmp_path / "password"
     file.write_text(SECRET)
@@ -56,9 +62,17 @@ def test_two_sources_of_a_password_are_refused(make: Callable[..., Any]) -> None
         make(password_env="A", password_file="b")
 
 
-def test_a_missing_password_is_named(make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_password_is_named(
+    make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("BANK_PASSWORD", raising=False)
-    with pytest.raises(SetupError, match=r"from the environment variable BANK_PASSWORD, which is not set here\n  Set it"):
+    with pytest.raises(
+        SetupError,
+        match=r"from the environment variable BANK_PASSWORD, which is not set here\n  Set it",
+    ):
         make(password_env="BANK_PASSWORD").get("dog")
-    with pytest.raises(SetupError, match=rf"cannot read its password: .*{tmp_path}/none.*\n  The file must be on every machine"):
+    with pytest.raises(
+        SetupError,
+        match=rf"cannot read its password: .*{tmp_path}/none.*\n  The file must be on every machine",
+    ):
         make(password_file=tmp_path / "none").get("dog")

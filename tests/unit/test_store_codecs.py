@@ -39,11 +39,16 @@ class Mute:
 @pytest.mark.parametrize(
     ("codec", "told"),
     [
-        (Nameless(), "no name that can be kept: None"), (Spaced(), "no name that can be kept: 'my codec'"), (Pretender(), "calls itself 'json'"),
-        (Mute(), "has no dumps"), (object(), "no name that can be kept"),
+        (Nameless(), "no name that can be kept: None"),
+        (Spaced(), "no name that can be kept: 'my codec'"),
+        (Pretender(), "calls itself 'json'"),
+        (Mute(), "has no dumps"),
+        (object(), "no name that can be kept"),
     ],
-)  # fmt: skip
-def test_an_object_that_is_no_codec_is_refused_when_the_store_is_made(tmp_path: Path, codec: Any, told: str) -> None:
+)
+def test_an_object_that_is_no_codec_is_refused_when_the_store_is_made(
+    tmp_path: Path, codec: Any, told: str
+) -> None:
     with pytest.raises(UsageError, match=told):
         SqliteStore(tmp_path / "store.db", "things", codec=codec)
     assert list(tmp_path.iterdir()) == []
@@ -54,7 +59,11 @@ def test_a_store_is_of_one_kind(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "store.db", "things", opaque=True, plain=True)
     forms: list[dict[str, Any]] = [{}, {"opaque": True}, {"plain": True}]
     stores = [SqliteStore(tmp_path / "store.db", "things", **form) for form in forms]
-    assert [(store.kind, store.form) for store in stores] == [("transactional", "json"), ("opaque", "json"), ("plain", "plain json")]
+    assert [(store.kind, store.form) for store in stores] == [
+        ("transactional", "json"),
+        ("opaque", "json"),
+        ("plain", "plain json"),
+    ]
     assert [str(store).rpartition("things")[2] for store in stores] == [">", " opaque>", " plain>"]
 
 
@@ -75,7 +84,13 @@ class NeverRead(Texts):
 def test_keys_are_counted_without_decoding_a_value(tmp_path: Path) -> None:
     process = WorkerProcess()
     written = SqliteStore(tmp_path / "store.db", "things", codec=Texts())
-    block(written, process.task(), 1, 0, lambda opened: opened.put_many({"a": 1, "ab": 2, ("a", 1): 3}))
+    block(
+        written,
+        process.task(),
+        1,
+        0,
+        lambda opened: opened.put_many({"a": 1, "ab": 2, ("a", 1): 3}),
+    )
     process.close()
     store = SqliteStore(tmp_path / "store.db", "things", codec=NeverRead())
     assert (store.count(), store.count("a"), store.count(("a",))) == (3, 2, 1)
@@ -93,17 +108,28 @@ def test_a_simulated_store_is_of_the_same_form(tmp_path: Path) -> None:
     for form in ({"plain": True}, {"codec": ComplexCodec()}):
         original: Store = SqliteStore(tmp_path / "store.db", "things", **form)
         simulated = SimulatedStore(original, "simulated")
-        assert (simulated.kind, simulated.form, simulated.codec) == (original.kind, original.form, original.codec)
+        assert (simulated.kind, simulated.form, simulated.codec) == (
+            original.kind,
+            original.form,
+            original.codec,
+        )
 
 
 @pytest.mark.parametrize(
     ("stored", "cure"),
     [
-        ("json", "neither plain=True nor a codec="), ("plain json", "plain=True"), ("roots-1", "codec= the one called 'roots-1'"),
+        ("json", "neither plain=True nor a codec="),
+        ("plain json", "plain=True"),
+        ("roots-1", "codec= the one called 'roots-1'"),
         ("plain roots-1", "plain=True and codec= the one called 'roots-1'"),
     ],
-)  # fmt: skip
-def test_opening_a_store_of_another_form_is_refused_with_the_right_form(stored: str, cure: str) -> None:
-    with pytest.raises(StateMismatchError, match=rf"^the store here holds .*; it was opened for .*\n.*Open it with {cure}, or use another store"):
+)
+def test_opening_a_store_of_another_form_is_refused_with_the_right_form(
+    stored: str, cure: str
+) -> None:
+    with pytest.raises(
+        StateMismatchError,
+        match=rf"^the store here holds .*; it was opened for .*\n.*Open it with {cure}, or use another store",
+    ):
         rows.check_form("here", stored, "other-1")
     rows.check_form("here", stored, stored)

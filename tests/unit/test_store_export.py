@@ -32,18 +32,35 @@ def fill(store: SqliteStore, process: WorkerProcess, values: dict[Any, Any], txi
 def test_tuples_of_one_length_become_columns(store: SqliteStore, process: WorkerProcess) -> None:
     fill(store, process, {("ann", 7): 1.5, ("ann", 8): None, ("bob", 1): 2.5})
     table = store.to_arrow()
-    assert table.schema == pyarrow.schema({"key_0": pyarrow.string(), "key_1": pyarrow.int64(), "value": pyarrow.float64()})
-    assert table.to_pydict() == {"key_0": ["ann", "ann", "bob"], "key_1": [7, 8, 1], "value": [1.5, None, 2.5]}
+    assert table.schema == pyarrow.schema(
+        {"key_0": pyarrow.string(), "key_1": pyarrow.int64(), "value": pyarrow.float64()}
+    )
+    assert table.to_pydict() == {
+        "key_0": ["ann", "ann", "bob"],
+        "key_1": [7, 8, 1],
+        "value": [1.5, None, 2.5],
+    }
     frame = store.to_pandas()
     assert list(frame.columns) == ["key_0", "key_1", "value"]
-    assert frame[["key_0", "key_1"]].to_dict("list") == {"key_0": ["ann", "ann", "bob"], "key_1": [7, 8, 1]}
+    assert frame[["key_0", "key_1"]].to_dict("list") == {
+        "key_0": ["ann", "ann", "bob"],
+        "key_1": [7, 8, 1],
+    }
     assert frame["value"].sum() == 4
 
 
-def test_other_keys_are_one_column_and_dicts_are_structs(store: SqliteStore, process: WorkerProcess) -> None:
+def test_other_keys_are_one_column_and_dicts_are_structs(
+    store: SqliteStore, process: WorkerProcess
+) -> None:
     fill(store, process, {"cat": {"legs": 4}, "dog": {"legs": 3}})
-    assert store.to_arrow().to_pydict() == {"key": ["cat", "dog"], "value": [{"legs": 4}, {"legs": 3}]}
-    assert store.to_pandas().set_index("key")["value"].to_dict() == {"cat": {"legs": 4}, "dog": {"legs": 3}}
+    assert store.to_arrow().to_pydict() == {
+        "key": ["cat", "dog"],
+        "value": [{"legs": 4}, {"legs": 3}],
+    }
+    assert store.to_pandas().set_index("key")["value"].to_dict() == {
+        "cat": {"legs": 4},
+        "dog": {"legs": 3},
+    }
 
 
 class Pickled:
@@ -89,23 +106,41 @@ def filled(tmp_path: Path, process: WorkerProcess, values: list[Any]) -> SqliteS
 
 
 @pytest.mark.parametrize("values", MIXED.values(), ids=MIXED)
-def test_a_value_that_a_column_of_arrow_would_change_is_refused_by_its_key(tmp_path: Path, process: WorkerProcess, values: list[Any]) -> None:
+def test_a_value_that_a_column_of_arrow_would_change_is_refused_by_its_key(
+    tmp_path: Path, process: WorkerProcess, values: list[Any]
+) -> None:
     store = filled(tmp_path, process, values)
     with pytest.raises(UsageError) as raised:
         store.to_arrow()
     fact, cure = str(raised.value).split("\n")
-    assert fact.startswith(f"column 'value' of the store {store.address} cannot hold the value of key 'k{len(values) - 1}', ")
+    assert fact.startswith(
+        f"column 'value' of the store {store.address} cannot hold the value of key 'k{len(values) - 1}', "
+    )
     assert "to_arrow(schema=pa.schema([('value', pa.float64())]))" in cure
 
 
-@pytest.mark.parametrize("values", [*MIXED.values(), [1, None], [2**53 + 1, None], [1.5, float("nan"), None], [True, None], [NOON, None]])
-def test_a_value_in_pandas_is_the_one_in_the_store(tmp_path: Path, process: WorkerProcess, values: list[Any]) -> None:
+@pytest.mark.parametrize(
+    "values",
+    [
+        *MIXED.values(),
+        [1, None],
+        [2**53 + 1, None],
+        [1.5, float("nan"), None],
+        [True, None],
+        [NOON, None],
+    ],
+)
+def test_a_value_in_pandas_is_the_one_in_the_store(
+    tmp_path: Path, process: WorkerProcess, values: list[Any]
+) -> None:
     column = filled(tmp_path, process, values).to_pandas()["value"].tolist()
     assert list(map(repr, column)) == list(map(repr, values))
     assert list(map(type, column)) == list(map(type, values))
 
 
-def test_columns_of_one_type_are_of_this_type_in_pandas(tmp_path: Path, process: WorkerProcess) -> None:
+def test_columns_of_one_type_are_of_this_type_in_pandas(
+    tmp_path: Path, process: WorkerProcess
+) -> None:
     frame = filled(tmp_path, process, [1.5, None, 2.5]).to_pandas()
     assert frame["value"].dtype == "float64"
     assert frame["value"].isna().tolist() == [False, True, False]
@@ -124,32 +159,57 @@ def test_columns_of_one_type_are_of_this_type_in_pandas(tmp_path: Path, process:
         (pyarrow.timestamp("us", "UTC"), [NOON.replace(tzinfo=UTC)]),
     ],
 )
-def test_a_schema_decides_the_types_of_the_columns(tmp_path: Path, process: WorkerProcess, type: pyarrow.DataType, values: list[Any]) -> None:
-    table = filled(tmp_path, process, values).to_arrow(schema=pyarrow.schema([pyarrow.field("value", type, metadata={"a": "b"})]))
+def test_a_schema_decides_the_types_of_the_columns(
+    tmp_path: Path, process: WorkerProcess, type: pyarrow.DataType, values: list[Any]
+) -> None:
+    table = filled(tmp_path, process, values).to_arrow(
+        schema=pyarrow.schema([pyarrow.field("value", type, metadata={"a": "b"})])
+    )
     assert table.schema.names == ["key", "value"]
     assert table.schema.field("value").type == type
     assert table.schema.field("value").metadata == {b"a": b"b"}
     assert table["value"].to_pylist() == values
 
 
-@pytest.mark.parametrize(("type", "value"), [(pyarrow.float64(), 2**53 + 1), (pyarrow.int64(), 1.0), (pyarrow.int64(), True), (pyarrow.int8(), 128)])
+@pytest.mark.parametrize(
+    ("type", "value"),
+    [
+        (pyarrow.float64(), 2**53 + 1),
+        (pyarrow.int64(), 1.0),
+        (pyarrow.int64(), True),
+        (pyarrow.int8(), 128),
+    ],
+)
 def test_a_value_that_a_declared_column_would_change_is_refused_by_its_key(
     tmp_path: Path, process: WorkerProcess, type: pyarrow.DataType, value: Any
 ) -> None:
-    with pytest.raises(UsageError, match=rf"column 'value' of the store .* cannot hold the value of key 'k1', {re.escape(repr(value))}, as {type}: "):
+    with pytest.raises(
+        UsageError,
+        match=rf"column 'value' of the store .* cannot hold the value of key 'k1', {re.escape(repr(value))}, as {type}: ",
+    ):
         filled(tmp_path, process, [1, value]).to_arrow(schema=pyarrow.schema([("value", type)]))
 
 
 def test_keys_are_looked_at_like_values(store: SqliteStore, process: WorkerProcess) -> None:
     fill(store, process, {7: 1, "b": 2})
-    with pytest.raises(UsageError, match=r"column 'key' of the store .* cannot hold the key 7: values are of several types: int, str"):
+    with pytest.raises(
+        UsageError,
+        match=r"column 'key' of the store .* cannot hold the key 7: values are of several types: int, str",
+    ):
         store.to_arrow()
 
 
-@pytest.mark.parametrize("schema", [pyarrow.schema([("price", pyarrow.int64())]), {"value": pyarrow.int64()}])
-def test_a_schema_of_other_columns_is_refused(store: SqliteStore, process: WorkerProcess, schema: Any) -> None:
+@pytest.mark.parametrize(
+    "schema", [pyarrow.schema([("price", pyarrow.int64())]), {"value": pyarrow.int64()}]
+)
+def test_a_schema_of_other_columns_is_refused(
+    store: SqliteStore, process: WorkerProcess, schema: Any
+) -> None:
     fill(store, process, {"a": 1})
-    with pytest.raises(UsageError, match=r"to_arrow\(schema=\.\.\.\) of the store .*\n  Its columns are 'key', 'value'"):
+    with pytest.raises(
+        UsageError,
+        match=r"to_arrow\(schema=\.\.\.\) of the store .*\n  Its columns are 'key', 'value'",
+    ):
         store.to_arrow(schema=schema)
 
 
@@ -181,5 +241,7 @@ def test_where_the_library_is_missing_the_command_to_type_is_named(
         raise ModuleNotFoundError(f"No module named {name!r}")
 
     monkeypatch.setattr(importlib, "import_module", import_module)
-    with pytest.raises(SetupError, match=rf"cannot be imported.*\n  Type: pip install 'txtopo\[{extra}\]'"):
+    with pytest.raises(
+        SetupError, match=rf"cannot be imported.*\n  Type: pip install 'txtopo\[{extra}\]'"
+    ):
         getattr(store, method)()

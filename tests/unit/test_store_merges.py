@@ -40,12 +40,17 @@ def test_merging_one_more_key_copies_none_of_those_before(reads: bool, tmp_path:
 
 
 @pytest.mark.rule(32)
-def test_of_several_conflicts_the_first_that_was_given_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_conflicts_the_first_that_was_given_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A database may return refused keys in any order, and a set has another order in every process.
     monkeypatch.setattr(stores._Session, "merge_rows", lambda session, deltas, *_: sorted(deltas))
     store, task = stores.MemoryStore("results", str(tmp_path)), WorkerProcess().task
     with store.transaction(task(task=1), TransactionAttempt(1, 0)) as transaction:
         transaction.put_many({"cat": 1, "dog": 1})
-    with pytest.raises(StoreConflict, match='key "dog"'), store.transaction(task(), TransactionAttempt(1, 0)) as transaction:
+    with (
+        pytest.raises(StoreConflict, match='key "dog"'),
+        store.transaction(task(), TransactionAttempt(1, 0)) as transaction,
+    ):
         transaction.merge_many({"dog": 1, "cat": 1}, ADD)
     store.forget()

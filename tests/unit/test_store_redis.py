@@ -20,7 +20,11 @@ SECRET = "sw0rdfish"
 
 def test_its_address_names_the_server_and_the_store_but_not_the_user() -> None:
     store = RedisStore(URL, "counts", opaque=True)
-    assert (store.name, store.address, store.location) == ("counts", "redis://cache.example:6380/3#counts", URL)
+    assert (store.name, store.address, store.location) == (
+        "counts",
+        "redis://cache.example:6380/3#counts",
+        URL,
+    )
     assert repr(store) == "<RedisStore redis://cache.example:6380/3#counts opaque>"
     assert store.local_only_reason is None
 
@@ -67,9 +71,24 @@ def test_a_password_in_the_url_is_refused_and_not_repeated(url: str) -> None:
     assert "\n  Give" in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["", "h:6379", "redis://", "redis:///0", "redis://h/a", "redis://h/0/1", "redis://h:x/0", "redis://h/0?db=1", "unix://"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "h:6379",
+        "redis://",
+        "redis:///0",
+        "redis://h/a",
+        "redis://h/0/1",
+        "redis://h:x/0",
+        "redis://h/0?db=1",
+        "unix://",
+    ],
+)
 def test_an_address_that_is_no_server_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match=r"\n  Give (redis://user@host:port/0|unix:///path/of/socket)"):
+    with pytest.raises(
+        UsageError, match=r"\n  Give (redis://user@host:port/0|unix:///path/of/socket)"
+    ):
         RedisStore(url, "counts")
 
 
@@ -99,7 +118,13 @@ except SetupError as error:
 
 
 def test_a_store_is_made_without_its_package_and_names_the_package_when_used() -> None:
-    done = subprocess.run([sys.executable, "-c", BARE], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", BARE],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "needs redis-py, which cannot be imported: No module named 'redis'" in done.stdout
     assert "pip install 'txtopo[redis]'" in done.stdout
 
@@ -114,7 +139,9 @@ STAMP = Stamp("wörds", "first", "count", 3, 2**53 + 1, 7)
     [
         Row("k", STAMP, prev=None, prev_txid=0, steps=["1"]),
         Row("k", STAMP, prev='"a\\nb"', prev_txid=6, steps=["1", None, '{"é":[]}']),
-        Row("k", Stamp("w", "g", "c", 0, 1, UNKNOWN_ATTEMPT), prev="null", prev_txid=1, steps=[None]),
+        Row(
+            "k", Stamp("w", "g", "c", 0, 1, UNKNOWN_ATTEMPT), prev="null", prev_txid=1, steps=[None]
+        ),
     ],
 )
 def test_a_row_comes_back_unchanged_and_unshared(row: Row) -> None:
@@ -133,7 +160,15 @@ def test_a_fence_comes_back_with_its_tenure_also_one_that_was_adopted() -> None:
 
 def test_all_keys_of_a_store_are_in_one_slot_which_its_name_says() -> None:
     names = layout.Names("counts")
-    keys = [names.meta, names.fences, names.rows, names.order, names.deleted, names.served, names.written("{x}", "{y}")]
+    keys = [
+        names.meta,
+        names.fences,
+        names.rows,
+        names.order,
+        names.deleted,
+        names.served,
+        names.written("{x}", "{y}"),
+    ]
     assert len(set(keys)) == 7
     # Redis hashes the text between the first { and the first } after it.
     assert {key.partition("{")[2].partition("}")[0] for key in keys} == {"counts"}

@@ -25,12 +25,18 @@ def counted(store: Any, *values: Any) -> TxtopoError | None:
 @pytest.mark.parametrize("kind", ["sqlite", "memory"])
 @pytest.mark.rule(32)
 def test_a_key_of_another_topology_asks_for_a_store_of_its_own(kind: str, tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "counts.db", "counts") if kind == "sqlite" else MemoryStore("counts", str(tmp_path))
+    store = (
+        SqliteStore(tmp_path / "counts.db", "counts")
+        if kind == "sqlite"
+        else MemoryStore("counts", str(tmp_path))
+    )
     assert counted(store, "ant") is None
     error = counted(store, "ant")
     assert isinstance(error, StoreConflictError)
     fact, cure, *more = str(error).splitlines()
-    assert fact.startswith(f"store {store.address}: key \"ant\" was written by component 'kept' task 0 of topology")
+    assert fact.startswith(
+        f"store {store.address}: key \"ant\" was written by component 'kept' task 0 of topology"
+    )
     assert cure.startswith("  Give each topology a store of its own")
     assert "fields_grouping" not in str(error)
     assert "component 'kept', task 0, attempt 1:0" in more[-1], "no frame of txtopo follows"
@@ -38,19 +44,25 @@ def test_a_key_of_another_topology_asks_for_a_store_of_its_own(kind: str, tmp_pa
 
 def test_a_key_of_another_task_asks_for_a_grouping(tmp_path: Path) -> None:
     def write(bolt: Any) -> None:
-        with MemoryStore("counts", str(tmp_path)).transaction(bolt.context, bolt.attempt) as transaction:
+        with MemoryStore("counts", str(tmp_path)).transaction(
+            bolt.context, bolt.attempt
+        ) as transaction:
             transaction.put("ant", 1)
 
     topology = builder()
     topology.set_bolt("kept", NotingCommitter(on_finish=write), 2).shuffle_grouping("spout")
     failure = run_once(topology.build_topology(), {0: rows("a")}).failure
     assert failure is not None
-    assert "Group the writer's input with fields_grouping on the key" in failure.error.splitlines()[1]
+    assert (
+        "Group the writer's input with fields_grouping on the key" in failure.error.splitlines()[1]
+    )
     assert "in write" in failure.traceback, "the line of the user's code is shown"
 
 
 @pytest.mark.parametrize("key", [1.5, True, b"ant", float("nan")], ids=repr)
-def test_a_key_that_no_store_keeps_is_told_with_component_task_and_transaction(key: Any, tmp_path: Path) -> None:
+def test_a_key_that_no_store_keeps_is_told_with_component_task_and_transaction(
+    key: Any, tmp_path: Path
+) -> None:
     error = counted(MemoryStore("counts", str(tmp_path)), "ant", key)
     assert type(error) is UsageError
     assert f"a store key cannot hold {key!r} of type" in str(error)

@@ -14,7 +14,9 @@ LONG = [10**15, 10**15 - 1, 10**15 + 1, 10**30, 2**63]
 NUMBERS = [0, 1, 7, *LONG, *(-number for number in [1, 7, *LONG])]
 
 
-@pytest.mark.parametrize("value", [*NUMBERS, True, False, None, 1.0, "7", "", "1_0", [1], {"1": 2}], ids=repr)
+@pytest.mark.parametrize(
+    "value", [*NUMBERS, True, False, None, 1.0, "7", "", "1_0", [1], {"1": 2}], ids=repr
+)
 def test_a_value_has_the_text_of_json_and_comes_back_as_it_was(value: Any) -> None:
     text = keys.encode_value(value)
     assert text == json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -22,7 +24,23 @@ def test_a_value_has_the_text_of_json_and_comes_back_as_it_was(value: Any) -> No
     assert (back, type(back)) == (value, type(value))
 
 
-@pytest.mark.parametrize("key", ["", "dog", 'a "quoted" \\ one', "a\nb\x00c\x7f", "größer", "日本", "true", "7", *NUMBERS, ("a", 7), ()], ids=repr)
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "dog",
+        'a "quoted" \\ one',
+        "a\nb\x00c\x7f",
+        "größer",
+        "日本",
+        "true",
+        "7",
+        *NUMBERS,
+        ("a", 7),
+        (),
+    ],
+    ids=repr,
+)
 def test_a_key_has_the_text_of_json_and_comes_back_as_it_was(key: Any) -> None:
     text = keys.encode_key(key)
     assert text == json.dumps(key, ensure_ascii=False, separators=(",", ":"))

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.topologies.recording import FIRST, InProcessTopology, NotingBolt, NotingCommitter, builder, journals, pass_on, planned, rows
+from tests.topologies.recording import (
+    FIRST,
+    InProcessTopology,
+    NotingBolt,
+    NotingCommitter,
+    builder,
+    journals,
+    pass_on,
+    planned,
+    rows,
+)
 from txtopo import FailedException
 from txtopo.dataplane import wire
 from txtopo.dataplane.one_task import StraightRun
@@ -49,11 +59,26 @@ def test_processing_late_and_commit_part_follow_each_other() -> None:
         run = parts_of(topology)
         assert [part.job.part for part in run.parts] == ["processing", "late", "commit"]
         assert [part.job.expected for part in run.parts] == [None, (7,), (7,)]
-        assert (run.report.job, run.report.slot, run.report.task_attempt, run.report.failure) == ("1:0:straight", 0, 7, None)
-        happened = [(event.component, event.phase, event.hook) for event in journals[topology.graph.id] if event.hook != "prepare"]
+        assert (run.report.job, run.report.slot, run.report.task_attempt, run.report.failure) == (
+            "1:0:straight",
+            0,
+            7,
+            None,
+        )
+        happened = [
+            (event.component, event.phase, event.hook)
+            for event in journals[topology.graph.id]
+            if event.hook != "prepare"
+        ]
     keep = [("keep", "processing", "execute")] * 6
-    assert [one for one in happened if one[0] == "keep"] == [*keep, *[("keep", "commit", "finish_batch")] * 2]
-    assert [one for one in happened if one[0] == "after"] == [*[("after", "processing", "execute")] * 6, ("after", "commit", "finish_batch")]
+    assert [one for one in happened if one[0] == "keep"] == [
+        *keep,
+        *[("keep", "commit", "finish_batch")] * 2,
+    ]
+    assert [one for one in happened if one[0] == "after"] == [
+        *[("after", "processing", "execute")] * 6,
+        ("after", "commit", "finish_batch"),
+    ]
     assert run.report.own.executed == {"spout": 0, "keep": 6, "after": 6}
 
 
@@ -76,12 +101,18 @@ def test_without_emits_while_executing_or_without_committers_there_are_fewer_par
     ],
     ids=["processing", "late", "commit"],
 )
-def test_a_part_that_failed_is_the_last_one(keep: NotingCommitter, after: NotingBolt, parts: list[str], phase: str) -> None:
+def test_a_part_that_failed_is_the_last_one(
+    keep: NotingCommitter, after: NotingBolt, parts: list[str], phase: str
+) -> None:
     with InProcessTopology(graph(keep, after)) as topology:
         run = parts_of(topology)
     assert [part.job.part for part in run.parts] == parts
     assert run.report.failure is not None
-    assert (run.report.failure.kind, run.report.failure.attempt, run.report.failure.phase) == ("failed", FIRST, phase)
+    assert (run.report.failure.kind, run.report.failure.attempt, run.report.failure.phase) == (
+        "failed",
+        FIRST,
+        phase,
+    )
 
 
 @pytest.mark.rule(33)
@@ -107,4 +138,7 @@ def test_each_task_has_values_of_its_own_although_all_are_in_one_process() -> No
     with InProcessTopology(graph(NotingCommitter(spoil))) as topology:
         ran = topology.run(planned({0: rows([1], [2])}), straight=True)
     assert ran.failure is None
-    assert [ran.executed("keep", task) for task in (0, 1)] == [[[1, 0], [2, 0]], [[1, 1], [2, 1]]], "with what it did, and nobody else"
+    assert [ran.executed("keep", task) for task in (0, 1)] == [
+        [[1, 0], [2, 0]],
+        [[1, 1], [2, 1]],
+    ], "with what it did, and nobody else"

@@ -67,7 +67,11 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def calls_of(node: ast.AST, *functions: str) -> list[ast.Call]:
-    return [call for call in ast.walk(node) if isinstance(call, ast.Call) and ast.unparse(call.func) in functions]
+    return [
+        call
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in functions
+    ]
 
 
 def test_a_module_is_no_longer_than_one_idea_needs() -> None:
@@ -77,7 +81,11 @@ def test_a_module_is_no_longer_than_one_idea_needs() -> None:
 
 
 def test_every_module_says_in_its_docstring_what_it_is_for() -> None:
-    assert [named(path) for path in [*SOURCES, *BENCH, *TESTS] if tree_of(path).body and not (ast.get_docstring(tree_of(path)) or "").strip()] == []
+    assert [
+        named(path)
+        for path in [*SOURCES, *BENCH, *TESTS]
+        if tree_of(path).body and not (ast.get_docstring(tree_of(path)) or "").strip()
+    ] == []
 
 
 def test_every_public_class_and_function_of_the_package_and_the_benchmark_has_a_docstring() -> None:
@@ -85,7 +93,9 @@ def test_every_public_class_and_function_of_the_package_and_the_benchmark_has_a_
         f"{named(path)}: {node.name}"
         for path in [*PACKAGE, *BENCH]
         for node in tree_of(path).body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_") and ast.get_docstring(node) is None
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+        and not node.name.startswith("_")
+        and ast.get_docstring(node) is None
     ]
     assert silent == []
 
@@ -95,38 +105,74 @@ def public_parameters(path: Path) -> set[int]:
     methods. Users pass public parameters by name, so a public parameter keeps its name."""
     if path not in PACKAGE:
         return set()
-    public = [node for node in tree_of(path).body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in PUBLIC]
-    members = [member for node in public for member in (node.body if isinstance(node, ast.ClassDef) else [node])]
+    public = [
+        node
+        for node in tree_of(path).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in PUBLIC
+    ]
+    members = [
+        member
+        for node in public
+        for member in (node.body if isinstance(node, ast.ClassDef) else [node])
+    ]
     functions = [member for member in members if isinstance(member, ast.FunctionDef)]
-    called = [function for function in functions if not function.name.startswith("_") or function.name == "__init__"]
-    return {id(parameter) for function in called for parameter in ast.walk(function.args) if isinstance(parameter, ast.arg)}
+    called = [
+        function
+        for function in functions
+        if not function.name.startswith("_") or function.name == "__init__"
+    ]
+    return {
+        id(parameter)
+        for function in called
+        for parameter in ast.walk(function.args)
+        if isinstance(parameter, ast.arg)
+    }
 
 
 def bound_names(path: Path) -> list[tuple[str, int]]:
     """Variables and parameters of the functions of a module, each with its line, without public
     parameters."""
-    functions = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+    functions = [
+        node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef | ast.Lambda)
+    ]
     below = {id(node): node for function in functions for node in ast.walk(function)}
     for parameter in public_parameters(path):
         del below[parameter]
-    bound = [(node.id, node.lineno) for node in below.values() if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    bound = [
+        (node.id, node.lineno)
+        for node in below.values()
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
     return bound + [(node.arg, node.lineno) for node in below.values() if isinstance(node, ast.arg)]
 
 
 def test_a_variable_is_named_after_its_value() -> None:
-    vague = [f"{named(path)}:{line}: {name}" for path in [*SOURCES, *BENCH, *TESTS] for name, line in bound_names(path) if name in VAGUE_NAMES]
+    vague = [
+        f"{named(path)}:{line}: {name}"
+        for path in [*SOURCES, *BENCH, *TESTS]
+        for name, line in bound_names(path)
+        if name in VAGUE_NAMES
+    ]
     assert vague == [], "name the thing: row, plan, stamp, arguments"
 
 
 def test_the_first_line_of_a_module_is_no_question() -> None:
     paths = [path for path in [*SOURCES, *BENCH, *TESTS] if tree_of(path).body]
-    first_words = {named(path): (ast.get_docstring(tree_of(path)) or "-").split()[0] for path in paths}
-    questions = {name: word for name, word in first_words.items() if re.split(r"\W", word)[0] in QUESTIONS}
+    first_words = {
+        named(path): (ast.get_docstring(tree_of(path)) or "-").split()[0] for path in paths
+    }
+    questions = {
+        name: word for name, word in first_words.items() if re.split(r"\W", word)[0] in QUESTIONS
+    }
     assert questions == {}, "say what the module is or does: a noun phrase or a verb"
 
 
 def test_no_module_or_folder_is_a_dumping_ground() -> None:
-    assert [named(path) for path in [*SOURCES, *BENCH, *TESTS] if not DUMPING_GROUNDS.isdisjoint(path.relative_to(ROOT).with_suffix("").parts)] == []
+    assert [
+        named(path)
+        for path in [*SOURCES, *BENCH, *TESTS]
+        if not DUMPING_GROUNDS.isdisjoint(path.relative_to(ROOT).with_suffix("").parts)
+    ] == []
 
 
 def test_nothing_is_imported_with_a_star() -> None:
@@ -143,7 +189,11 @@ def test_nothing_above_is_imported_by_a_string() -> None:
     """The contract "Imports only go down" does not see ``import_module("txtopo.…")``."""
     contracts = tomllib.loads(text_of(ROOT / "pyproject.toml"))["tool"]["importlinter"]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
-    rank = {name.strip(" ()"): number for number, layer in enumerate(layers) for name in layer.split("|")}
+    rank = {
+        name.strip(" ()"): number
+        for number, layer in enumerate(layers)
+        for name in layer.split("|")
+    }
 
     def rank_of(module: str) -> int:
         return rank.get(".".join(module.split(".")[:2]), 0)
@@ -152,8 +202,13 @@ def test_nothing_above_is_imported_by_a_string() -> None:
     for path in PACKAGE:
         own = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for node in ast.walk(tree_of(path)):
-            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-            is_module = re.fullmatch(r"txtopo\.\w+(\.\w+)*", text) and (ROOT / text.replace(".", "/")).with_suffix(".py").exists()
+            text = (
+                node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+            )
+            is_module = (
+                re.fullmatch(r"txtopo\.\w+(\.\w+)*", text)
+                and (ROOT / text.replace(".", "/")).with_suffix(".py").exists()
+            )
             if is_module and own.count(".") > 1 and rank_of(text) < rank_of(own):
                 climbing.append(f"{named(path)}: {text}")
     assert climbing == []
@@ -162,19 +217,37 @@ def test_nothing_above_is_imported_by_a_string() -> None:
 def test_pythons_own_hash_decides_nothing() -> None:
     deciding: list[str] = []
     for path in PACKAGE:
-        dunders = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef) and node.name == "__hash__"]
+        dunders = [
+            node
+            for node in ast.walk(tree_of(path))
+            if isinstance(node, ast.FunctionDef) and node.name == "__hash__"
+        ]
         allowed = {id(call) for dunder in dunders for call in calls_of(dunder, "hash")}
-        deciding.extend(f"{named(path)}:{call.lineno}" for call in calls_of(tree_of(path), "hash") if id(call) not in allowed)
-    assert deciding == [], "hash() differs from process to process: use the key encoding of topology.grouping"
+        deciding.extend(
+            f"{named(path)}:{call.lineno}"
+            for call in calls_of(tree_of(path), "hash")
+            if id(call) not in allowed
+        )
+    assert deciding == [], (
+        "hash() differs from process to process: use the key encoding of topology.grouping"
+    )
 
 
 def test_no_work_is_left_as_a_note() -> None:
-    assert [named(path) for path in [*SOURCES, *BENCH, *TESTS] if re.search(r"#\s*(TODO|FIXME|XXX|HACK)\b", text_of(path))] == []
+    assert [
+        named(path)
+        for path in [*SOURCES, *BENCH, *TESTS]
+        if re.search(r"#\s*(TODO|FIXME|XXX|HACK)\b", text_of(path))
+    ] == []
 
 
 def test_no_test_sleeps() -> None:
     tests = [path for path in TESTS if path.name.startswith("test_")]
-    sleeping = [f"{named(path)}:{call.lineno}" for path in tests for call in calls_of(tree_of(path), "time.sleep", "sleep")]
+    sleeping = [
+        f"{named(path)}:{call.lineno}"
+        for path in tests
+        for call in calls_of(tree_of(path), "time.sleep", "sleep")
+    ]
     assert sleeping == [], "wait for a condition, with a bound"
 
 
@@ -187,11 +260,23 @@ def test_every_folder_of_tests_sets_a_mark() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["txtopo", "txtopo.stores", "txtopo.testing", "txtopo.connectors.files", "txtopo.dataplane.slot", "txtopo.plan.compiler"]
+    "module",
+    [
+        "txtopo",
+        "txtopo.stores",
+        "txtopo.testing",
+        "txtopo.connectors.files",
+        "txtopo.dataplane.slot",
+        "txtopo.plan.compiler",
+    ],
 )
-def test_modules_for_executors_import_neither_pyspark_nor_kazoo_nor_pydantic_nor_pyarrow(module: str) -> None:
+def test_modules_for_executors_import_neither_pyspark_nor_kazoo_nor_pydantic_nor_pyarrow(
+    module: str,
+) -> None:
     code = f"import sys, {module}; print(*(name for name in {HEAVY!r} if name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == ""
 
 
@@ -205,7 +290,11 @@ def test_all_names_in_all_can_be_imported() -> None:
 
 
 def test_every_public_name_of_txtopo_is_in_all() -> None:
-    public = {name for name, value in vars(txtopo).items() if not name.startswith("_") and getattr(value, "__module__", "").startswith("txtopo")}
+    public = {
+        name
+        for name, value in vars(txtopo).items()
+        if not name.startswith("_") and getattr(value, "__module__", "").startswith("txtopo")
+    }
     assert "TransactionAttempt" in public
     assert public - set(txtopo.__all__) == set()
 

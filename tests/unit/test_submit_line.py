@@ -54,20 +54,46 @@ def values(line: list[str], option: str) -> list[str]:
 
 
 @pytest.mark.rule(33)
-def test_the_line_has_master_code_and_every_needed_setting(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = printed(capsys, "words.py", "--master", CLUSTER, "--print", "--until-exhausted", "--set", "user.greeting=good day", "--python", "/opt/py")
+def test_the_line_has_master_code_and_every_needed_setting(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = printed(
+        capsys,
+        "words.py",
+        "--master",
+        CLUSTER,
+        "--print",
+        "--until-exhausted",
+        "--set",
+        "user.greeting=good day",
+        "--python",
+        "/opt/py",
+    )
     assert line[0] == str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
     assert values(line, "--master") == [CLUSTER]
     assert values(line, "--name") == ["words"]
     confs = dict(conf.split("=", 1) for conf in values(line, "--conf"))
-    assert {key: confs[key] for key in session.REQUIRED} == {key: value for key, (value, _) in session.REQUIRED.items()}
+    assert {key: confs[key] for key in session.REQUIRED} == {
+        key: value for key, (value, _) in session.REQUIRED.items()
+    }
     assert confs["spark.pyspark.driver.python"] == sys.executable
     assert confs["spark.pyspark.python"] == "/opt/py"
-    assert not any(key.startswith(("spark.driver.host", "spark.driver.bindAddress")) for key in confs)
-    assert line[line.index(submit.PROGRAM) :] == [submit.PROGRAM, "run", "words.py", "--until-exhausted", "--set", "user.greeting=good day"]
+    assert not any(
+        key.startswith(("spark.driver.host", "spark.driver.bindAddress")) for key in confs
+    )
+    assert line[line.index(submit.PROGRAM) :] == [
+        submit.PROGRAM,
+        "run",
+        "words.py",
+        "--until-exhausted",
+        "--set",
+        "user.greeting=good day",
+    ]
     zips = values(line, "--py-files")[0].split(",")
     assert [Path(file).name.partition("-")[0] for file in zips] == ["txtopo", "code"]
-    assert all(Path(file).is_file() and Path(file).parent == place / ".txtopo" / "submit" for file in zips)
+    assert all(
+        Path(file).is_file() and Path(file).parent == place / ".txtopo" / "submit" for file in zips
+    )
 
 
 @pytest.mark.thorough
@@ -75,17 +101,35 @@ def test_the_line_has_master_code_and_every_needed_setting(place: Path, capsys: 
 def test_contrary_settings_of_sparks_own_file_are_replaced_and_told_and_its_java_options_are_kept(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (place / "mine.conf").write_text("spark.speculation true\nspark.driver.extraJavaOptions -Dhttp.proxyHost=proxy\n")
-    code = cli.main(["submit", "words.py", "--master", CLUSTER, "--print", "--", "--properties-file", "mine.conf"])
+    (place / "mine.conf").write_text(
+        "spark.speculation true\nspark.driver.extraJavaOptions -Dhttp.proxyHost=proxy\n"
+    )
+    code = cli.main(
+        [
+            "submit",
+            "words.py",
+            "--master",
+            CLUSTER,
+            "--print",
+            "--",
+            "--properties-file",
+            "mine.conf",
+        ]
+    )
     captured = capsys.readouterr()
     assert code == 0
-    assert "Spark's own configuration has spark.speculation=true, which is not used here (false is)" in captured.err
+    assert (
+        "Spark's own configuration has spark.speculation=true, which is not used here (false is)"
+        in captured.err
+    )
     assert "spark.speculation=false" in captured.out
     assert "spark.driver.extraJavaOptions" not in captured.out
 
 
 @pytest.mark.thorough
-def test_two_lines_of_the_same_are_the_same(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_lines_of_the_same_are_the_same(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ["words.py", "--master", "yarn", "--print", "--build-dir", "build"]
     first = printed(capsys, *arguments)
     times = {path: path.stat().st_mtime_ns for path in (place / "build").iterdir()}
@@ -94,22 +138,36 @@ def test_two_lines_of_the_same_are_the_same(place: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.thorough
-def test_options_after_the_dashes_are_spark_submits_and_win(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_after_the_dashes_are_spark_submits_and_win(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     theirs = "--executor-memory 4g --py-files mine.zip --conf spark.pyspark.driver.python=/other --py-files=more.py --name n"
     line = printed(capsys, "words.py", "--master", CLUSTER, "--print", "--", *theirs.split())
     before = line[: line.index(submit.PROGRAM)]
     assert values(before, "--executor-memory") == ["4g"]
-    assert [Path(file).name for file in values(before, "--py-files")[0].split(",")[2:]] == ["mine.zip", "more.py"]
+    assert [Path(file).name for file in values(before, "--py-files")[0].split(",")[2:]] == [
+        "mine.zip",
+        "more.py",
+    ]
     assert len(values(before, "--py-files")) == 1
     assert "--py-files=more.py" not in before
-    assert [conf for conf in values(before, "--conf") if "driver.python" in conf] == ["spark.pyspark.driver.python=/other"]
+    assert [conf for conf in values(before, "--conf") if "driver.python" in conf] == [
+        "spark.pyspark.driver.python=/other"
+    ]
     assert values(before, "--name") == ["n"]
 
 
 @pytest.mark.thorough
-def test_only_a_local_master_makes_workers_use_this_interpreter(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"spark.pyspark.python={sys.executable}" in printed(capsys, "words.py:local", "--master", "local[2]", "--print")
-    assert not any(part.startswith("spark.pyspark.python=") for part in printed(capsys, "words.py", "--master", CLUSTER, "--print"))
+def test_only_a_local_master_makes_workers_use_this_interpreter(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"spark.pyspark.python={sys.executable}" in printed(
+        capsys, "words.py:local", "--master", "local[2]", "--print"
+    )
+    assert not any(
+        part.startswith("spark.pyspark.python=")
+        for part in printed(capsys, "words.py", "--master", CLUSTER, "--print")
+    )
 
 
 @pytest.mark.thorough
@@ -138,7 +196,10 @@ def test_an_interpreter_for_workers_in_the_environment_is_not_asked_for_our_daem
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/py")
-    assert not any("daemon.module" in part for part in printed(capsys, "words.py:local", "--master", "local[2]", "--print"))
+    assert not any(
+        "daemon.module" in part
+        for part in printed(capsys, "words.py:local", "--master", "local[2]", "--print")
+    )
 
 
 @pytest.mark.thorough
@@ -146,7 +207,10 @@ def test_spark_s_own_logging_is_left_alone_where_it_is_configured(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sets_logging(*more: str) -> bool:
-        return any("log4j2.configurationFile" in part for part in printed(capsys, "words.py", "--master", CLUSTER, "--print", *more))
+        return any(
+            "log4j2.configurationFile" in part
+            for part in printed(capsys, "words.py", "--master", CLUSTER, "--print", *more)
+        )
 
     assert sets_logging()
     assert not sets_logging("--", "--driver-java-options", "-Da=b")
@@ -156,9 +220,14 @@ def test_spark_s_own_logging_is_left_alone_where_it_is_configured(
 
 
 @pytest.mark.thorough
-def test_a_part_that_works_on_one_machine_only_is_refused_on_a_cluster_with_the_cure(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_that_works_on_one_machine_only_is_refused_on_a_cluster_with_the_cure(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     said = refused(capsys, "words.py:local", "--master", CLUSTER)
-    assert f"component 'count': SqliteStore writes a file on this machine, but the master is {CLUSTER}" in said
+    assert (
+        f"component 'count': SqliteStore writes a file on this machine, but the master is {CLUSTER}"
+        in said
+    )
     assert "txtopo.stores.SqlStore" in said
     said = refused(capsys, "starter.transactional_global_count", "--master", CLUSTER)
     assert "component 'spout': its rows are kept in temporary files on the driver's machine" in said
@@ -168,10 +237,15 @@ def test_a_part_that_works_on_one_machine_only_is_refused_on_a_cluster_with_the_
 
 @pytest.mark.thorough
 @pytest.mark.rule(33)
-def test_settings_that_could_mix_two_emissions_are_refused_with_the_line_to_type(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_that_could_mix_two_emissions_are_refused_with_the_line_to_type(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     unsafe = ["--conf", "spark.speculation=true", "-c", "spark.task.maxFailures=4"]
     said = refused(capsys, "words.py", "--master", CLUSTER, "--print", "--", *unsafe)
-    assert "spark.speculation=true, but a second copy of a task would emit the batch twice; spark.task.maxFailures=4, but " in said
+    assert (
+        "spark.speculation=true, but a second copy of a task would emit the batch twice; spark.task.maxFailures=4, but "
+        in said
+    )
     assert "--conf spark.speculation=false --conf spark.task.maxFailures=1" in said
 
 
@@ -179,8 +253,16 @@ def test_settings_that_could_mix_two_emissions_are_refused_with_the_line_to_type
 @pytest.mark.parametrize(
     ("arguments", "secret", "cure"),
     [
-        (["--set", "user.db_password=hunter2"], "hunter2", "Put it into the environment, as TXTOPO_…"),
-        (["--", "--conf", "spark.hadoop.fs.s3a.secret.key=hunter2"], "hunter2", "--properties-file FILE"),
+        (
+            ["--set", "user.db_password=hunter2"],
+            "hunter2",
+            "Put it into the environment, as TXTOPO_…",
+        ),
+        (
+            ["--", "--conf", "spark.hadoop.fs.s3a.secret.key=hunter2"],
+            "hunter2",
+            "--properties-file FILE",
+        ),
         (["--", "--conf=spark.authenticate.secret=hunter2"], "hunter2", "--properties-file FILE"),
         (["--set", "user.db=postgresql://me:hunter2@host/db"], "hunter2", "Leave it out"),
     ],
@@ -195,8 +277,22 @@ def test_a_secret_is_neither_passed_on_nor_shown(
 
 @pytest.mark.thorough
 def test_where_a_secret_is_kept_is_none(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    confs = ["spark.kubernetes.authenticate.submission.oauthTokenFile=/run/token", "spark.kubernetes.driver.secrets.tls=/etc/tls"]
-    line = printed(capsys, "words.py", "--master", CLUSTER, "--print", "--", "--conf", confs[0], "--conf", confs[1])
+    confs = [
+        "spark.kubernetes.authenticate.submission.oauthTokenFile=/run/token",
+        "spark.kubernetes.driver.secrets.tls=/etc/tls",
+    ]
+    line = printed(
+        capsys,
+        "words.py",
+        "--master",
+        CLUSTER,
+        "--print",
+        "--",
+        "--conf",
+        confs[0],
+        "--conf",
+        confs[1],
+    )
     assert set(confs) <= set(values(line, "--conf"))
 
 
@@ -205,12 +301,32 @@ def test_where_a_secret_is_kept_is_none(place: Path, capsys: pytest.CaptureFixtu
     ("arguments", "fact", "cure"),
     [
         (["words.py", "--print"], "it is not said where to run", "--master spark://HOST:7077"),
-        (["words.py", "--master", CLUSTER, "--", "--master", "yarn"], "--master comes after --", "before the --"),
-        (["words.py", "--master", CLUSTER, "--", "--class", "Main"], "--class comes after --", "Leave it out"),
+        (
+            ["words.py", "--master", CLUSTER, "--", "--master", "yarn"],
+            "--master comes after --",
+            "before the --",
+        ),
+        (
+            ["words.py", "--master", CLUSTER, "--", "--class", "Main"],
+            "--class comes after --",
+            "Leave it out",
+        ),
         (["word.py", "--master", CLUSTER], "there is no file word.py", "words.py"),
-        (["words.py", "--master", CLUSTER, "--set", "max_spout_pendign=3"], "unknown setting 'max_spout_pendign'", "max_spout_pending"),
-        (["words.py", "--master", "yarn", "--", "--deploy-mode", "cluster"], "our own ZooKeeper", "--zookeeper HOST:PORT"),
-        (["words.py", "--master", "yarn", "--zookeeper", "z:1", "--", "--deploy-mode=cluster"], "has no file words.py", "words:attribute"),
+        (
+            ["words.py", "--master", CLUSTER, "--set", "max_spout_pendign=3"],
+            "unknown setting 'max_spout_pendign'",
+            "max_spout_pending",
+        ),
+        (
+            ["words.py", "--master", "yarn", "--", "--deploy-mode", "cluster"],
+            "our own ZooKeeper",
+            "--zookeeper HOST:PORT",
+        ),
+        (
+            ["words.py", "--master", "yarn", "--zookeeper", "z:1", "--", "--deploy-mode=cluster"],
+            "has no file words.py",
+            "words:attribute",
+        ),
     ],
 )
 def test_a_line_that_could_not_work_is_refused_with_the_cure(
@@ -222,13 +338,28 @@ def test_a_line_that_could_not_work_is_refused_with_the_cure(
 
 
 @pytest.mark.thorough
-def test_a_driver_on_the_cluster_takes_the_clusters_interpreter(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = printed(capsys, "words:topology", "--master", "yarn", "--zookeeper", "z:1", "--print", "--", "--deploy-mode", "cluster")
+def test_a_driver_on_the_cluster_takes_the_clusters_interpreter(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = printed(
+        capsys,
+        "words:topology",
+        "--master",
+        "yarn",
+        "--zookeeper",
+        "z:1",
+        "--print",
+        "--",
+        "--deploy-mode",
+        "cluster",
+    )
     assert not any("spark.pyspark" in part or "log4j2" in part for part in line)
 
 
 @pytest.mark.thorough
-def test_run_with_a_cluster_points_to_submit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_with_a_cluster_points_to_submit(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["run", "words.py", "--master", CLUSTER]) == 2
     assert f"txtopo submit TARGET --master {CLUSTER}" in capsys.readouterr().err
 
@@ -240,4 +371,7 @@ def test_a_directory_that_spark_would_take_for_a_pattern_is_refused(
     (place / "run[12]").mkdir()
     monkeypatch.chdir(place / "run[12]")
     said = refused(capsys, "../words.py", "--master", CLUSTER)
-    assert f"spark-submit would take the directory {place}/run[12]/.txtopo/submit for a pattern or a list" in said
+    assert (
+        f"spark-submit would take the directory {place}/run[12]/.txtopo/submit for a pattern or a list"
+        in said
+    )

@@ -59,7 +59,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
     (tmp_path / "driver.py").write_text(DRIVER)
 
     def begin(program: str) -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen([sys.executable, "-c", COMMAND, tmp_path / "jvm.py", program], stdout=subprocess.PIPE, bufsize=0))
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", COMMAND, tmp_path / "jvm.py", program],
+                stdout=subprocess.PIPE,
+                bufsize=0,
+            )
+        )
         return started[-1]
 
     yield begin
@@ -92,7 +98,9 @@ def test_a_program_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_goes_to_the_driver_and_not_to_the_jvm(start: Start, tmp_path: Path, signum: int) -> None:
+def test_a_signal_goes_to_the_driver_and_not_to_the_jvm(
+    start: Start, tmp_path: Path, signum: int
+) -> None:
     command = start(str(tmp_path / "driver.py"))
     assert line(command)[0] == "jvm"
     assert line(command)[0] == "driver"

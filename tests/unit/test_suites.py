@@ -47,9 +47,19 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> list[Failure]:
     directory = tmp_path_factory.mktemp("suite")
     (directory / "test_it.py").write_text(TESTS)
     (directory / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-o", "junit_family=xunit1", "--junitxml=report.xml"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-o",
+        "junit_family=xunit1",
+        "--junitxml=report.xml",
+    ]
     environment = {"PYTHONPATH": str(suites.ROOT), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     count, failed = suites.read_report(directory / "report.xml")
     assert count == 6
@@ -85,9 +95,19 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def result(*tests: str) -> Result:
-    reports = {test: "tests.patience.OutOfPatience: waited 300 s for it" if "slow" in test else "wrong" for test in tests}
+    reports = {
+        test: "tests.patience.OutOfPatience: waited 300 s for it" if "slow" in test else "wrong"
+        for test in tests
+    }
     closing = f"==== {len(tests)} failed, 3 passed ===="
-    return Result("test", 1, 1.0, 10, [Failure(test, report) for test, report in reports.items()], closing=closing)
+    return Result(
+        "test",
+        1,
+        1.0,
+        10,
+        [Failure(test, report) for test, report in reports.items()],
+        closing=closing,
+    )
 
 
 def try_again(ended: Result) -> bool:
@@ -98,7 +118,11 @@ def try_again(ended: Result) -> bool:
 def test_a_test_that_passes_alone_is_a_flake(alone: list[str]) -> None:
     ended = result("slow")
     assert try_again(ended)
-    assert (ended.failures, [failure.test for failure in ended.forgiven], alone) == ([], ["slow"], ["slow"])
+    assert (ended.failures, [failure.test for failure in ended.forgiven], alone) == (
+        [],
+        ["slow"],
+        ["slow"],
+    )
 
 
 def test_a_suite_that_did_not_run_to_its_end_stays_red(alone: list[str]) -> None:
@@ -122,20 +146,34 @@ def test_many_tests_out_of_patience_are_no_flakes(alone: list[str]) -> None:
     assert alone == []
 
 
-def test_a_suite_that_ended_without_a_report_stays_red(alone: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_suite_that_ended_without_a_report_stays_red(
+    alone: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     ended = Result("lint", 2, 1.0)
     assert not try_again(ended)
-    assert suites.finish([ended, Result("test", 0, 1.0, 3, closing="==== 3 passed ====")], "flaked", ended.is_good) == 1
+    assert (
+        suites.finish(
+            [ended, Result("test", 0, 1.0, 3, closing="==== 3 passed ====")],
+            "flaked",
+            ended.is_good,
+        )
+        == 1
+    )
     assert capsys.readouterr().out.splitlines()[-1] == "==== 3 passed ===="
 
 
 def test_the_last_line_is_that_of_a_red_suite(capsys: pytest.CaptureFixture[str]) -> None:
-    red, green = Result("kills", 1, 1.0, 4, closing="==== 1 failed ===="), Result("test", 0, 1.0, 3, closing="==== 3 passed ====")
+    red, green = (
+        Result("kills", 1, 1.0, 4, closing="==== 1 failed ===="),
+        Result("test", 0, 1.0, 3, closing="==== 3 passed ===="),
+    )
     assert suites.finish([red, green], "flaked", False) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "==== 1 failed ===="
 
 
-def test_a_part_that_passed_is_not_run_again_on_the_same_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_passed_is_not_run_again_on_the_same_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran: list[str] = []
 
     def run(name: str, command: object, environment: object) -> Result:

@@ -103,17 +103,39 @@ ERRORS: list[tuple[str, Callable[..., None], str]] = [
     ("StopIteration", raising(StopIteration), "StopIteration"),
     ("MemoryError", raising(MemoryError), "MemoryError"),
     ("RecursionError", recursing, "RecursionError: maximum recursion depth exceeded"),
-    ("explosive", raising(ExplosiveError), "tests.unit.test_task_failures.ExplosiveError: (its message cannot be shown)"),
-    ("unpicklable", raising(UnpicklableError), "tests.unit.test_task_failures.UnpicklableError: carries a lock"),
-    ("of ours, unloadable", raising(lambda: UnloadableError("mine")), "tests.unit.test_task_failures.UnloadableError: mine"),
-    ("of ours, unpicklable", raising(lambda: LocalError("mine")), "tests.unit.test_task_failures.LocalError: mine"),
-    ("a group", raising(lambda: ExceptionGroup("several", [ValueError("a")])), "ExceptionGroup: several (1 sub-exception)"),
+    (
+        "explosive",
+        raising(ExplosiveError),
+        "tests.unit.test_task_failures.ExplosiveError: (its message cannot be shown)",
+    ),
+    (
+        "unpicklable",
+        raising(UnpicklableError),
+        "tests.unit.test_task_failures.UnpicklableError: carries a lock",
+    ),
+    (
+        "of ours, unloadable",
+        raising(lambda: UnloadableError("mine")),
+        "tests.unit.test_task_failures.UnloadableError: mine",
+    ),
+    (
+        "of ours, unpicklable",
+        raising(lambda: LocalError("mine")),
+        "tests.unit.test_task_failures.LocalError: mine",
+    ),
+    (
+        "a group",
+        raising(lambda: ExceptionGroup("several", [ValueError("a")])),
+        "ExceptionGroup: several (1 sub-exception)",
+    ),
 ]
 
 
 def failure_of(ran: Ran) -> Failure:
     assert ran.failure is not None
-    assert all(frames == [] for part, frames in ran.frames.items() if part == ran.failed_in), "nothing of a failed job is of use"
+    assert all(frames == [] for part, frames in ran.frames.items() if part == ran.failed_in), (
+        "nothing of a failed job is of use"
+    )
     return ran.failure
 
 
@@ -121,9 +143,13 @@ def in_processing(hook: str, action: Callable[..., None], cores: int) -> Failure
     """``action`` happens in ``hook`` of task 1 of a bolt, in the middle of a chain."""
     declared = builder(parallelism=2)
     bolts: dict[str, Callable[[], Any]] = {
-        "prepare": lambda: NotingBolt(on_prepare=lambda bolt: action() if bolt.context.task_index == 1 else None),
+        "prepare": lambda: NotingBolt(
+            on_prepare=lambda bolt: action() if bolt.context.task_index == 1 else None
+        ),
         "execute": lambda: NotingBolt(on_execute=lambda bolt, tup: action()),
-        "finish_batch": lambda: NotingBolt(on_finish=lambda bolt: action() if bolt.context.task_index == 1 else None),
+        "finish_batch": lambda: NotingBolt(
+            on_finish=lambda bolt: action() if bolt.context.task_index == 1 else None
+        ),
     }
     declared.set_bolt("before", NotingBolt(pass_on), 2).none_grouping("spout")
     declared.set_bolt("bad", bolts[hook](), 2).none_grouping("before")
@@ -133,21 +159,34 @@ def in_processing(hook: str, action: Callable[..., None], cores: int) -> Failure
     return failure_of(ran)
 
 
-@pytest.mark.parametrize(("action", "described"), [error[1:] for error in ERRORS], ids=[error[0] for error in ERRORS])
+@pytest.mark.parametrize(
+    ("action", "described"), [error[1:] for error in ERRORS], ids=[error[0] for error in ERRORS]
+)
 @pytest.mark.parametrize("hook", ["prepare", "execute", "finish_batch"])
 @pytest.mark.parametrize("cores", [1, 2])
 def test_any_exception_of_a_bolt_is_told_with_component_task_attempt_and_hook(
     action: Callable[..., None], described: str, hook: str, cores: int
 ) -> None:
     failure = in_processing(hook, action, cores)
-    assert (failure.kind, failure.component, failure.task, failure.attempt) == ("error", "bad", 1, FIRST)
+    assert (failure.kind, failure.component, failure.task, failure.attempt) == (
+        "error",
+        "bad",
+        1,
+        FIRST,
+    )
     assert (failure.phase, failure.hook) == ("processing", hook)
     assert failure.error.startswith(described)
     assert "/txtopo/dataplane/" not in failure.traceback
     assert "test_task_failures.py" in failure.traceback
     error = failure.to_error()
     assert isinstance(error, UserCodeError)
-    assert (error.component, error.task, error.attempt, error.phase, error.hook) == ("bad", 1, "1:0", "processing", hook)
+    assert (error.component, error.task, error.attempt, error.phase, error.hook) == (
+        "bad",
+        1,
+        "1:0",
+        "processing",
+        hook,
+    )
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
@@ -162,7 +201,12 @@ def test_failed_exception_asks_for_a_replay_and_is_no_error(cores: int) -> None:
 
 
 def test_a_stale_attempt_is_told_apart_from_an_ordinary_failure() -> None:
-    assert in_processing("execute", raising(lambda: StaleAttemptError("counts", "sum", "2:0", "1:0")), 1).kind == "stale"
+    assert (
+        in_processing(
+            "execute", raising(lambda: StaleAttemptError("counts", "sum", "2:0", "1:0")), 1
+        ).kind
+        == "stale"
+    )
 
 
 def test_an_error_of_ours_comes_back_as_itself() -> None:
@@ -172,7 +216,9 @@ def test_an_error_of_ours_comes_back_as_itself() -> None:
 
 
 def test_a_conflict_in_a_store_comes_back_as_its_public_error() -> None:
-    error = in_processing("execute", raising(lambda: conflicts.StoreConflict("counts", "cat", "a/0", "b/1", 1)), 1).to_error()
+    error = in_processing(
+        "execute", raising(lambda: conflicts.StoreConflict("counts", "cat", "a/0", "b/1", 1)), 1
+    ).to_error()
     assert type(error) is StoreConflictError
     assert "cat" in error.error
 
@@ -182,15 +228,26 @@ def _fails_in_commit(bolt: NotingBolt) -> None:
 
 
 @pytest.mark.parametrize("cores", [1, 2, 5])
-def test_a_failure_in_the_commit_phase_is_told_and_components_downstream_do_not_run(cores: int) -> None:
+def test_a_failure_in_the_commit_phase_is_told_and_components_downstream_do_not_run(
+    cores: int,
+) -> None:
     declared = builder()
     declared.set_bolt("sum", NotingCommitter(on_finish=_fails_in_commit), 3).all_grouping("spout")
     declared.set_bolt("after", NotingBolt(), 2).shuffle_grouping("sum")
     ran = run_once(declared.build_topology(), {0: rows("a")}, cores=cores)
     assert ran.failed_in == "commit"
     failure = failure_of(ran)
-    assert (failure.kind, failure.component, failure.phase, failure.hook) == ("failed", "sum", "commit", "finish_batch")
-    assert "after" not in {event.component for event in ran.events if event.phase == "commit" and event.hook == "finish_batch"}
+    assert (failure.kind, failure.component, failure.phase, failure.hook) == (
+        "failed",
+        "sum",
+        "commit",
+        "finish_batch",
+    )
+    assert "after" not in {
+        event.component
+        for event in ran.events
+        if event.phase == "commit" and event.hook == "finish_batch"
+    }
 
 
 @pytest.mark.rule(15)
@@ -247,21 +304,37 @@ def _replace(bolt: Any, tup: Tuple) -> None:
         raise ValueError("mine instead") from None
 
 
-@pytest.mark.parametrize("upstream", [_swallow_exception, _swallow_everything, _swallow_in_finally, _replace], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "upstream",
+    [_swallow_exception, _swallow_everything, _swallow_in_finally, _replace],
+    ids=lambda f: f.__name__,
+)
 @pytest.mark.parametrize("cores", [1, 2])
-def test_an_upstream_try_around_emit_does_not_undo_a_failure(upstream: Callable[[Any, Tuple], None], cores: int) -> None:
+def test_an_upstream_try_around_emit_does_not_undo_a_failure(
+    upstream: Callable[[Any, Tuple], None], cores: int
+) -> None:
     declared = builder(parallelism=2)
     declared.set_bolt("swallows", NotingBolt(upstream), 2).none_grouping("spout")
     declared.set_bolt("swallows-too", NotingBolt(upstream), 2).none_grouping("swallows")
-    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now"))), 2).none_grouping("swallows-too")
+    declared.set_bolt(
+        "bad", NotingBolt(raising(lambda: FailedException("not now"))), 2
+    ).none_grouping("swallows-too")
     ran = run_once(declared.build_topology(), {0: rows("a", "b"), 1: rows("c")}, cores=cores)
     failure = failure_of(ran)
-    assert (failure.kind, failure.component, failure.error) == ("failed", "bad", "txtopo.errors.FailedException: not now")
-    assert ran.executed("bad") in (["a"], ["c"]), "it fails at once, and nothing more is executed there"
+    assert (failure.kind, failure.component, failure.error) == (
+        "failed",
+        "bad",
+        "txtopo.errors.FailedException: not now",
+    )
+    assert ran.executed("bad") in (["a"], ["c"]), (
+        "it fails at once, and nothing more is executed there"
+    )
 
 
 @pytest.mark.parametrize("hook", ["on_prepare", "on_finish"])
-def test_a_try_around_emit_in_prepare_or_finish_batch_does_not_undo_a_failure_either(hook: str) -> None:
+def test_a_try_around_emit_in_prepare_or_finish_batch_does_not_undo_a_failure_either(
+    hook: str,
+) -> None:
     def swallow(bolt: Any) -> None:
         try:
             bolt.emit("a")
@@ -271,10 +344,14 @@ def test_a_try_around_emit_in_prepare_or_finish_batch_does_not_undo_a_failure_ei
     declared = builder()
     hooks: dict[str, Any] = {hook: swallow}
     declared.set_bolt("swallows", NotingBolt(**hooks)).none_grouping("spout")
-    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping("swallows")
+    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping(
+        "swallows"
+    )
     ran = run_once(declared.build_topology(), {})
     assert failure_of(ran).component == "bad"
-    assert ("processing", "finish_batch") not in ran.of("bad"), "once it has failed, no further hook is called"
+    assert ("processing", "finish_batch") not in ran.of("bad"), (
+        "once it has failed, no further hook is called"
+    )
 
 
 def _swallow_basic(bolt: NotingBasicBolt, tup: Tuple, collector: BasicOutputCollector) -> None:
@@ -287,7 +364,9 @@ def _swallow_basic(bolt: NotingBasicBolt, tup: Tuple, collector: BasicOutputColl
 def test_a_basic_bolt_upstream_cannot_undo_a_failure_either() -> None:
     declared = builder()
     declared.set_bolt("swallows", NotingBasicBolt(_swallow_basic)).none_grouping("spout")
-    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping("swallows")
+    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping(
+        "swallows"
+    )
     assert failure_of(run_once(declared.build_topology(), {0: rows("a")})).component == "bad"
 
 
@@ -309,7 +388,9 @@ class SwallowingSpout(RowsSpout):
 @pytest.mark.rule(7, 22)
 def test_a_spout_cannot_undo_a_failure_and_is_closed_after_it() -> None:
     declared = builder(SwallowingSpout())
-    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping("spout")
+    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping(
+        "spout"
+    )
     ran = run_once(declared.build_topology(), {0: rows("a")})
     assert failure_of(ran).component == "bad"
     assert ran.of("spout")[-1] == ("processing", "close")
@@ -326,7 +407,9 @@ def _swallow_and_go_on(bolt: Any, tup: Tuple) -> None:
 def test_emits_after_a_failure_downstream_reach_no_task() -> None:
     declared = builder()
     declared.set_bolt("goes-on", NotingBolt(_swallow_and_go_on)).none_grouping("spout")
-    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping("goes-on")
+    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("not now")))).none_grouping(
+        "goes-on"
+    )
     ran = run_once(declared.build_topology(), {0: rows("a")})
     assert failure_of(ran).component == "bad"
     assert ran.executed("bad") == [0]
@@ -335,9 +418,13 @@ def test_emits_after_a_failure_downstream_reach_no_task() -> None:
 # -- travelling ----------------------------------------------------------------------------------
 
 
-def test_with_several_slots_a_processing_failure_ends_its_task_at_once_and_the_text_gives_it_back() -> None:
+def test_with_several_slots_a_processing_failure_ends_its_task_at_once_and_the_text_gives_it_back() -> (
+    None
+):
     declared = builder(parallelism=2)
-    declared.set_bolt("bad", NotingBolt(raising(lambda: ValueError("müde"))), 2).none_grouping("spout")
+    declared.set_bolt("bad", NotingBolt(raising(lambda: ValueError("müde"))), 2).none_grouping(
+        "spout"
+    )
     with InProcessTopology(declared.build_topology(), cores=2) as topology:
         job = topology.job("processing", batch=planned({0: rows("a")}))
         with pytest.raises(FailureInTaskError) as raised:
@@ -368,14 +455,24 @@ def test_a_quoted_failure_is_not_unpickled_without_the_signature_of_the_run() ->
     ours = Failure("error", "bolt", 0, FIRST, "processing", "execute", "ValueError: ours", "")
     evil = base64.b64encode(pickle.dumps(Unpickled())).decode()
     signature = ours.to_text(b"secret").split(":")[1]
-    quoted = [f"<txtopo-failure:{evil}:>", f"<txtopo-failure:{'0' * 64}:{evil}:>", f"<txtopo-failure:{signature}:{evil}:>", ours.to_text(b"other")]
+    quoted = [
+        f"<txtopo-failure:{evil}:>",
+        f"<txtopo-failure:{'0' * 64}:{evil}:>",
+        f"<txtopo-failure:{signature}:{evil}:>",
+        ours.to_text(b"other"),
+    ]
     for text in quoted:
         assert outcome.from_text(f"bad line: {text}", b"secret") is None
-    assert outcome.from_text("\n".join([*quoted, ours.to_text(b"secret")]), b"secret") == ours, "theirs hides ours"
+    assert outcome.from_text("\n".join([*quoted, ours.to_text(b"secret")]), b"secret") == ours, (
+        "theirs hides ours"
+    )
 
 
 def test_every_run_has_a_secret_of_its_own_that_travels_and_is_not_shown() -> None:
-    with InProcessTopology(builder().build_topology()) as first, InProcessTopology(builder().build_topology()) as second:
+    with (
+        InProcessTopology(builder().build_topology()) as first,
+        InProcessTopology(builder().build_topology()) as second,
+    ):
         assert first.worker.run.secret != second.worker.run.secret
         assert pickling.loads(pickling.dumps(first.worker.run)).secret == first.worker.run.secret
         assert "secret" not in repr(first.worker.run)
@@ -405,11 +502,26 @@ def test_the_line_that_raised_is_shown_however_deep_it_is() -> None:
     assert 'raise ValueError("at the bottom")' in failure.traceback
 
 
-def test_a_line_of_code_that_only_the_driver_has_is_shown_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_code_that_only_the_driver_has_is_shown_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As that of a cell of a notebook, or of a file that is not on the machine of the worker."""
-    monkeypatch.setitem(linecache.cache, "<cell 3>", (9, None, ["def parse(word):\n", "    return int(word)\n"], "<cell 3>"))
+    monkeypatch.setitem(
+        linecache.cache,
+        "<cell 3>",
+        (9, None, ["def parse(word):\n", "    return int(word)\n"], "<cell 3>"),
+    )
     frames = '  File "<cell 3>", line 2, in parse\n  File "/no/such.py", line 7, in run\n  File "<cell 3>", line 1, in <module>\n    as it was\n'
-    failure = outcome.Failure("error", "parse", 0, FIRST, "processing", "execute", "ValueError: tea", f"{frames}ValueError: tea\n")
+    failure = outcome.Failure(
+        "error",
+        "parse",
+        0,
+        FIRST,
+        "processing",
+        "execute",
+        "ValueError: tea",
+        f"{frames}ValueError: tea\n",
+    )
     shown = frames.replace("in parse\n", "in parse\n    return int(word)\n")
     assert f"\n{shown}ValueError: tea" in str(failure)
     assert f"\n{shown}ValueError: tea" in str(failure.to_error())
@@ -462,7 +574,11 @@ def test_a_value_that_does_not_arrive_is_the_users_failure_and_no_crash(grouping
         assert ran.failure is None, "it never left the process"
         return
     failure = failure_of(ran)
-    assert (failure.component, failure.task, failure.error) == ("receives", 0, "ValueError: lost in transit")
+    assert (failure.component, failure.task, failure.error) == (
+        "receives",
+        0,
+        "ValueError: lost in transit",
+    )
 
 
 def test_the_first_failure_of_a_slot_is_the_one_that_is_told() -> None:
@@ -474,13 +590,17 @@ def test_the_first_failure_of_a_slot_is_the_one_that_is_told() -> None:
 
     declared = builder()
     declared.set_bolt("both", NotingBolt(execute)).none_grouping("spout")
-    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("first")))).none_grouping("both")
+    declared.set_bolt("bad", NotingBolt(raising(lambda: FailedException("first")))).none_grouping(
+        "both"
+    )
     assert failure_of(run_once(declared.build_topology(), {0: rows("a")})).error.endswith("first")
 
 
 def test_a_failed_attempt_leaves_nothing_behind_for_the_next() -> None:
     declared = builder(parallelism=2)
-    declared.set_bolt("bad", NotingBolt(lambda bolt, tup: _fail_first(bolt)), 2).none_grouping("spout")
+    declared.set_bolt("bad", NotingBolt(lambda bolt, tup: _fail_first(bolt)), 2).none_grouping(
+        "spout"
+    )
     declared.set_bolt("sum", NotingCommitter()).global_grouping("bad")
     with InProcessTopology(declared.build_topology()) as topology:
         assert topology.run(planned({0: rows("a", "b")})).failure is not None

@@ -29,10 +29,16 @@ class Listed(SimpleLedger):
         self.kept_records[record.topology_id, record.component, record.task] = record
 
     def remove(self, topology_id: str, component: str) -> None:
-        self.kept_records = {place: record for place, record in self.kept_records.items() if place[:2] != (topology_id, component)}
+        self.kept_records = {
+            place: record
+            for place, record in self.kept_records.items()
+            if place[:2] != (topology_id, component)
+        }
 
 
-def write(ledger: Listed, txid: int, task: int = 0, generation: str = "first", component: str = "write") -> bool:
+def write(
+    ledger: Listed, txid: int, task: int = 0, generation: str = "first", component: str = "write"
+) -> bool:
     context = WorkerProcess().task(component, task, num_tasks=2, generation=generation)
     return ledger.apply(context, TransactionAttempt(txid, 0), [(txid, task)])
 
@@ -45,8 +51,15 @@ def test_records_are_shown_cleared_and_adopted() -> None:
         assert not write(ledger, 1, task)
     write(ledger, 1, component="other")
     kept = ledger.kept("words", "write")
-    assert [(line["component"], line["task"], line["txid"]) for line in kept.shown()] == [("write", 0, 1), ("write", 1, 1), ("other", 0, 1)]
-    assert [(fence.component, fence.txid) for fence in kept.fences()] == [("other", 1), ("write", 1)]
+    assert [(line["component"], line["task"], line["txid"]) for line in kept.shown()] == [
+        ("write", 0, 1),
+        ("write", 1, 1),
+        ("other", 0, 1),
+    ]
+    assert [(fence.component, fence.txid) for fence in kept.fences()] == [
+        ("other", 1),
+        ("write", 1),
+    ]
     assert kept.clear("words", ["other"], dry_run=True).fences == 1
     assert kept.clear("words", ["other"]).rows == 1
     with pytest.raises(StateMismatchError, match="belongs to generation"):

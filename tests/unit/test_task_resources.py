@@ -57,7 +57,9 @@ def test_discarded_resources_are_closed_despite_errors_and_made_again() -> None:
     assert resources.get("b", Connection) is other
 
 
-def test_resources_from_before_a_fork_are_neither_used_nor_closed_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resources_from_before_a_fork_are_neither_used_nor_closed_in_the_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its socket belongs to the parent too: a polite goodbye from the child would end the parent's
     connection."""
     gone: list[str] = []
@@ -88,7 +90,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def run_of(token: str) -> bytes:
     topology = builder()
     topology.set_bolt("count", NotingBolt()).shuffle_grouping("spout").add_configuration("own", 1)
-    return pickling.dumps(Run(token, topology.build_topology(), 2, {"max_spout_pending": 3, "own": 0}, "generation"))
+    return pickling.dumps(
+        Run(token, topology.build_topology(), 2, {"max_spout_pending": 3, "own": 0}, "generation")
+    )
 
 
 def test_a_run_is_loaded_once_and_the_oldest_is_forgotten(runs: Any) -> None:
@@ -118,5 +122,7 @@ def test_a_plan_is_made_once_per_task_counts(runs: Any) -> None:
 
 
 def test_no_resource_of_one_run_is_seen_by_another(runs: Any) -> None:
-    one, other = (worker.worker_run(token, lambda token=token: run_of(token)) for token in ("one", "other"))  # type: ignore[misc]
+    one, other = (
+        worker.worker_run(token, lambda token=token: run_of(token)) for token in ("one", "other")
+    )  # type: ignore[misc]
     assert one.resources.get("a", Connection) is not other.resources.get("a", Connection)

@@ -42,7 +42,11 @@ def test_an_attempt_prints_as_txid_and_attempt_id() -> None:
 
 def test_attempts_are_ordered_by_txid_and_then_by_age() -> None:
     attempts = [TransactionAttempt(2, 0), TransactionAttempt(1, 5), TransactionAttempt(1, 0)]
-    assert sorted(attempts) == [TransactionAttempt(1, 0), TransactionAttempt(1, 5), TransactionAttempt(2, 0)]
+    assert sorted(attempts) == [
+        TransactionAttempt(1, 0),
+        TransactionAttempt(1, 5),
+        TransactionAttempt(2, 0),
+    ]
 
 
 def test_equal_attempts_are_one_key_and_survive_pickling() -> None:

@@ -8,7 +8,13 @@ import pickle
 import pytest
 
 from txtopo.coordinator import transitions
-from txtopo.coordinator.transitions import COMMIT_PHASE, TRANSITIONS, IllegalEventError, Status, Step
+from txtopo.coordinator.transitions import (
+    COMMIT_PHASE,
+    TRANSITIONS,
+    IllegalEventError,
+    Status,
+    Step,
+)
 
 ILLEGAL = [pair for pair in itertools.product(Status, Step) if pair not in TRANSITIONS]
 
@@ -30,7 +36,14 @@ def test_an_attempt_whose_processing_is_deferred_goes_from_emitting_straight_to_
 @pytest.mark.rule(6)
 def test_an_attempt_can_fail_until_its_effects_are_in_the_stores() -> None:
     can_fail = {status for status, step in TRANSITIONS if step is Step.FAILED}
-    assert can_fail == {Status.EMITTING, Status.WAITING, Status.PROCESSING, Status.PROCESSED, Status.SEALING, Status.APPLYING}
+    assert can_fail == {
+        Status.EMITTING,
+        Status.WAITING,
+        Status.PROCESSING,
+        Status.PROCESSED,
+        Status.SEALING,
+        Status.APPLYING,
+    }
     assert {TRANSITIONS[status, Step.FAILED] for status in can_fail} == {Status.DISCARDED}
 
 
@@ -39,7 +52,9 @@ def test_nothing_follows_the_end() -> None:
 
 
 @pytest.mark.parametrize(("status", "step"), ILLEGAL, ids=lambda value: value.value)
-def test_a_step_the_table_does_not_have_is_an_error_that_names_attempt_status_and_step(status: Status, step: Step) -> None:
+def test_a_step_the_table_does_not_have_is_an_error_that_names_attempt_status_and_step(
+    status: Status, step: Step
+) -> None:
     with pytest.raises(IllegalEventError) as refused:
         transitions.next_status("3:1", status, step)
     assert str(refused.value) == f"attempt 3:1 is {status.value}; it cannot be {step.value} now"
@@ -50,7 +65,10 @@ def test_the_diagram_lists_every_transition_and_no_other() -> None:
     lines = transitions.diagram().splitlines()
     assert lines[0] == "stateDiagram-v2"
     arrows = {line.strip() for line in lines[1:] if "[*]" not in line}
-    assert arrows == {f"{status.value} --> {after.value}: {step.value}" for (status, step), after in TRANSITIONS.items()}
+    assert arrows == {
+        f"{status.value} --> {after.value}: {step.value}"
+        for (status, step), after in TRANSITIONS.items()
+    }
     assert len(arrows) == len(TRANSITIONS)
     assert [line.strip() for line in lines if line.strip().startswith("[*]")] == [
         "[*] --> emitting: learns its metadata by emitting",

@@ -77,10 +77,19 @@ def test_visible_is_the_recorded_txid_with_the_recorded_attempts(recorder: Recor
     recorder.commit()
     visible = visible_txid("words")
     assert isinstance(visible, VisibleTxid)
-    assert (visible, visible.topology_id, visible.generation) == (2, "words", recorder.state.generation)
+    assert (visible, visible.topology_id, visible.generation) == (
+        2,
+        "words",
+        recorder.state.generation,
+    )
     assert visible.stores == {"count/counts": RecordedAttempt(1, 1, 1)}
     copied = pickle.loads(pickle.dumps(visible))
-    assert (copied, copied.topology_id, copied.generation, copied.stores) == (2, "words", visible.generation, visible.stores)
+    assert (copied, copied.topology_id, copied.generation, copied.stores) == (
+        2,
+        "words",
+        visible.generation,
+        visible.stores,
+    )
     assert repr(copied) == "<txid 2 of topology 'words'>"
 
 
@@ -92,7 +101,9 @@ def test_a_sealed_transaction_is_not_visible(recorder: Recorder) -> None:
 
 
 @pytest.mark.rule(25)
-def test_a_reading_is_of_one_moment_also_during_writes(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reading_is_of_one_moment_also_during_writes(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder.commit("count/counts")
     right, commits = MemoryStateStore.get, iter(range(3))
 
@@ -108,18 +119,24 @@ def test_a_reading_is_of_one_moment_also_during_writes(recorder: Recorder, monke
         seen.txid()
         monkeypatch.setattr(MemoryStateStore, "get", get)
         visible = seen.txid()
-    assert (visible, visible.stores) == (4, {"count/counts": RecordedAttempt(4, 0, 1)}), "after three tries that were overtaken"
+    assert (visible, visible.stores) == (4, {"count/counts": RecordedAttempt(4, 0, 1)}), (
+        "after three tries that were overtaken"
+    )
     assert next(commits, None) is None
 
 
-def test_a_state_that_is_never_still_is_reported(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_is_never_still_is_reported(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(visibility, "READ_TRIES_MAX", 0)
     with pytest.raises(ZooKeeperUnavailableError, match="changed 0 times while it was read"):
         visible_txid("words")
 
 
 def test_an_unknown_topology_is_refused(recorder: Recorder) -> None:
-    with pytest.raises(UsageError, match=r"there is no state of a topology 'letters' in .*\n.*txtopo status"):
+    with pytest.raises(
+        UsageError, match=r"there is no state of a topology 'letters' in .*\n.*txtopo status"
+    ):
         visible_txid("letters")
 
 
@@ -132,7 +149,9 @@ def test_a_data_directory_in_which_nothing_ran_is_refused(tmp_path: Path) -> Non
 
 def test_half_a_state_is_not_taken_for_one(recorder: Recorder) -> None:
     MemoryStateStore(recorder.server).multi([base.Delete(Layout("words").stores)])
-    with pytest.raises(UnreadableStateError, match="it is missing, although the topology has a current txid"):
+    with pytest.raises(
+        UnreadableStateError, match="it is missing, although the topology has a current txid"
+    ):
         visible_txid("words")
 
 
@@ -148,14 +167,21 @@ def test_a_transaction_is_waited_for_over_one_connection(recorder: Recorder) -> 
 
 def test_waiting_ends_and_says_how_far_it_came(recorder: Recorder) -> None:
     recorder.commit()
-    with pytest.raises(TimeoutError, match=r"transaction 2 of topology 'words' is not visible after 0.05 s: transaction 1 is"):
+    with pytest.raises(
+        TimeoutError,
+        match=r"transaction 2 of topology 'words' is not visible after 0.05 s: transaction 1 is",
+    ):
         wait_until_visible("words", 2, timeout_s=0.05, zookeeper="localhost:1")
-    with pytest.raises(TimeoutError, match=r"is not visible after 0 s: there is no state of a topology 'letters'"):
+    with pytest.raises(
+        TimeoutError, match=r"is not visible after 0 s: there is no state of a topology 'letters'"
+    ):
         wait_until_visible("letters", 1, timeout_s=0, zookeeper="localhost:1")
 
 
 @pytest.mark.rule(37)
-def test_a_run_that_ends_while_it_is_asked_does_not_break_its_reader(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ends_while_it_is_asked_does_not_break_its_reader(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder.commit()
     right, losses = MemoryStateStore.get, iter([True])
 
@@ -169,7 +195,9 @@ def test_a_run_that_ends_while_it_is_asked_does_not_break_its_reader(recorder: R
     assert recorder.looks == 2
 
 
-def test_a_connection_that_has_ended_for_good_is_not_kept(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_has_ended_for_good_is_not_kept(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A client that a server has refused does not connect again; another one may."""
     recorder.commit()
     right, losses = MemoryStateStore.get, iter([True])

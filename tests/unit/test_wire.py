@@ -23,7 +23,15 @@ FRAMES = [Frame("rows", "count", 3, "split", 1, b"payload"), Frame("held", "coun
 
 
 def test_a_chunk_comes_back_as_it_was_packed() -> None:
-    header = ChunkHeader("1:0:processing", 2, 1, 77, number=4, total=5, report=Report("1:0:processing", 1, 77, own=Tally({"count": 3})))
+    header = ChunkHeader(
+        "1:0:processing",
+        2,
+        1,
+        77,
+        number=4,
+        total=5,
+        report=Report("1:0:processing", 1, 77, own=Tally({"count": 3})),
+    )
     packed = wire.pack_chunk(header, FRAMES)
     assert packed[:1] == wire.CHUNK
     assert wire.unpack_chunk(packed) == (header, FRAMES)
@@ -44,30 +52,51 @@ def test_arrived_bytes_may_be_a_view_of_a_larger_buffer() -> None:
 
 def test_the_attempt_is_stored_once_however_many_rows_there_are() -> None:
     few, many = ([("default", [(ATTEMPT, i) for i in range(n)])] for n in (1, 100))
-    assert wire.pack_runs(many, "run").count(b"attempt_id") == wire.pack_runs(few, "run").count(b"attempt_id") <= 1
+    assert (
+        wire.pack_runs(many, "run").count(b"attempt_id")
+        == wire.pack_runs(few, "run").count(b"attempt_id")
+        <= 1
+    )
     assert len(wire.pack_runs(many, "run")) < len(wire.pack_runs(few, "run")) + 100 * 16
 
 
 def test_runs_keep_the_order_of_emission_across_streams() -> None:
     runs: Runs = [("a", [(ATTEMPT, 1), (ATTEMPT, 2)]), ("b", [(ATTEMPT, 3)]), ("a", [(ATTEMPT, 4)])]
     first, second = wire.split_runs(runs)
-    assert (first, second) == ([("a", [(ATTEMPT, 1), (ATTEMPT, 2)])], [("b", [(ATTEMPT, 3)]), ("a", [(ATTEMPT, 4)])])
+    assert (first, second) == (
+        [("a", [(ATTEMPT, 1), (ATTEMPT, 2)])],
+        [("b", [(ATTEMPT, 3)]), ("a", [(ATTEMPT, 4)])],
+    )
 
 
 def test_rows_beyond_the_bound_travel_in_several_payloads_in_order() -> None:
-    runs: Runs = [("a", [(ATTEMPT, f"{i:0100}", i) for i in range(20)]), ("b", [(ATTEMPT, "y" * 100, 20)])]
+    runs: Runs = [
+        ("a", [(ATTEMPT, f"{i:0100}", i) for i in range(20)]),
+        ("b", [(ATTEMPT, "y" * 100, 20)]),
+    ]
     payloads = wire.dump_runs(runs, "run", 600, "component 'split'")
     assert len(payloads) > 1
     assert max(map(len, payloads)) <= 600
-    numbers = [(stream, row[2]) for payload in payloads for stream, rows in wire.unpack_runs(payload) for row in rows]
+    numbers = [
+        (stream, row[2])
+        for payload in payloads
+        for stream, rows in wire.unpack_runs(payload)
+        for row in rows
+    ]
     assert numbers == [("a", i) for i in range(20)] + [("b", 20)]
 
 
 def test_one_tuple_beyond_the_bound_is_an_error_that_names_its_sender_and_the_setting() -> None:
     with pytest.raises(BatchTooLargeError) as refused:
-        wire.dump_runs([("a", [(ATTEMPT, "small"), (ATTEMPT, "x" * 5000)])], "run", 600, "component 'split'")
+        wire.dump_runs(
+            [("a", [(ATTEMPT, "small"), (ATTEMPT, "x" * 5000)])], "run", 600, "component 'split'"
+        )
     error = refused.value
-    assert (error.what, error.bound, error.setting) == ("one tuple from component 'split'", 600, "blob_bytes_max")
+    assert (error.what, error.bound, error.setting) == (
+        "one tuple from component 'split'",
+        600,
+        "blob_bytes_max",
+    )
     assert error.size > 5000
     assert "raise blob_bytes_max" in str(error)
 
@@ -108,7 +137,9 @@ def local_class() -> Iterator[type]:
     wire.forget_classes("run")
 
 
-def test_an_instance_of_an_unimportable_class_travels_by_its_place_in_the_table(local_class: type) -> None:
+def test_an_instance_of_an_unimportable_class_travels_by_its_place_in_the_table(
+    local_class: type,
+) -> None:
     data = wire.dump_values([local_class(3), local_class(4)], "run")
     assert b"topology_class" in data
     assert b"__init__" not in data, "its code stays at home"

@@ -26,21 +26,35 @@ def test_prose_names_its_subjects(folder: str) -> None:
 
 def test_referring_words_and_free_relatives_are_counted(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("Whoever wants it gets what nobody else has.\n\nA task sends its rows to the next level of the plan.\n")
+    page.write_text(
+        "Whoever wants it gets what nobody else has.\n\nA task sends its rows to the next level of the plan.\n"
+    )
     result = words.measure([page])
     assert (result.sentences, result.words, result.referring, result.free) == (2, 20, 5, 3)
-    assert [sentence.text for sentence in result.dense] == ["Whoever wants it gets what nobody else has."]
+    assert [sentence.text for sentence in result.dense] == [
+        "Whoever wants it gets what nobody else has."
+    ]
 
 
 def test_code_tables_and_generated_parts_are_no_prose(tmp_path: Path) -> None:
     dense = "it is what it is and that is that"
     page = tmp_path / "page.md"
-    page.write_text(f"```\n{dense}\n```\n\n| it | {dense} |\n\n<!-- begin x -->\n{dense}\n<!-- end x -->\n")
+    page.write_text(
+        f"```\n{dense}\n```\n\n| it | {dense} |\n\n<!-- begin x -->\n{dense}\n<!-- end x -->\n"
+    )
     assert words.measure([page]).sentences == 0
 
 
 def test_docstrings_and_comments_are_prose(tmp_path: Path) -> None:
-    docstrings = '"""The store of a task writes rows."""\n\nX = 1\n"""The bound of rows in one task."""\n'
+    docstrings = (
+        '"""The store of a task writes rows."""\n\nX = 1\n"""The bound of rows in one task."""\n'
+    )
     source = tmp_path / "source.py"
-    source.write_text(f"{docstrings}# The driver asks for\n# rows of one task.\nY = 'it is what it is, and that is that'\n")
-    assert [(each.line, len(each.words)) for each in words.sentences_of(source)] == [(1, 7), (4, 7), (5, 8)]
+    source.write_text(
+        f"{docstrings}# The driver asks for\n# rows of one task.\nY = 'it is what it is, and that is that'\n"
+    )
+    assert [(each.line, len(each.words)) for each in words.sentences_of(source)] == [
+        (1, 7),
+        (4, 7),
+        (5, 8),
+    ]

@@ -27,7 +27,11 @@ print("goes on")
 """
 
 
-@pytest.mark.parametrize("then", ["outfile.flush()", "sys.exit(-1)", "pass"], ids=["while it writes", "after an exception", "when all is written"])
+@pytest.mark.parametrize(
+    "then",
+    ["outfile.flush()", "sys.exit(-1)", "pass"],
+    ids=["while it writes", "after an exception", "when all is written"],
+)
 def test_a_worker_whose_socket_was_closed_ends_without_a_word(then: str) -> None:
     # Spark sets it, by default: a worker that cannot write its results ends.
     environment = {**os.environ, "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}

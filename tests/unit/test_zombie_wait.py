@@ -40,8 +40,7 @@ class VirtualTime:
 
 
 class Jobs:
-    """Commit jobs end as ``ends`` says; tasks of a group run until the time in ``running_until``.
-    """
+    """Commit jobs end as ``ends`` says; tasks of a group run until the time in ``running_until``."""
 
     def __init__(self, surroundings: VirtualTime) -> None:
         self.surroundings = surroundings
@@ -80,11 +79,22 @@ class Scene:
 
     def __init__(self, tmp_path: Path) -> None:
         journal = Journal(tmp_path / "journal")
-        graph = keeping_topology("topology", Ranges(journal, 10, 2), Keep(SqliteStore(tmp_path / "kept.db", "kept"), journal))
+        graph = keeping_topology(
+            "topology",
+            Ranges(journal, 10, 2),
+            Keep(SqliteStore(tmp_path / "kept.db", "kept"), journal),
+        )
         self.time = VirtualTime()
         self.jobs = Jobs(self.time)
         run = Run("run", graph, 2, {}, "generation")
-        self.runner = AttemptRunner(run, self.jobs, cast(Any, Batches()), "stop", lambda attempt: None, cast(Surroundings, self.time))
+        self.runner = AttemptRunner(
+            run,
+            self.jobs,
+            cast(Any, Batches()),
+            "stop",
+            lambda attempt: None,
+            cast(Surroundings, self.time),
+        )
 
     def begin(self, attempt: TransactionAttempt, part: Part = "commit") -> Attempt:
         """``attempt`` as it is when its turn to commit has come: processed, or deferred and then
@@ -93,12 +103,16 @@ class Scene:
         work.result = JobResult(Tally()) if part == "commit" else None
         return work
 
-    def apply(self, attempt: TransactionAttempt, zombie_wait_s: float = 10.0, part: Part = "commit") -> Attempt:
+    def apply(
+        self, attempt: TransactionAttempt, zombie_wait_s: float = 10.0, part: Part = "commit"
+    ) -> Attempt:
         work = self.begin(attempt, part)
         self.runner.apply(work, {}, 1, zombie_wait_s)
         return work
 
-    def lose(self, attempt: TransactionAttempt, runs_on_for_s: float, part: Part = "commit") -> None:
+    def lose(
+        self, attempt: TransactionAttempt, runs_on_for_s: float, part: Part = "commit"
+    ) -> None:
         """The commit job of ``attempt`` breaks, but a task of it runs on."""
         group = f"{attempt}:{part}"
 
@@ -110,7 +124,9 @@ class Scene:
         with pytest.raises(AttemptFailedError, match="an executor was lost"):
             self.apply(attempt, part=part)
 
-    def waited_s(self, attempt: TransactionAttempt, zombie_wait_s: float = 10.0, part: Part = "commit") -> float:
+    def waited_s(
+        self, attempt: TransactionAttempt, zombie_wait_s: float = 10.0, part: Part = "commit"
+    ) -> float:
         """How long the commit job of ``attempt`` waited."""
         began = self.time.now()
         self.apply(attempt, zombie_wait_s, part)
@@ -155,7 +171,10 @@ def test_the_wait_ends_after_zombie_wait_s_and_is_not_made_again(scene: Scene) -
 
 def test_several_broken_commits_are_waited_for_within_one_bound(scene: Scene) -> None:
     broken = [scene.apply(FIRST), scene.apply(SECOND)]
-    scene.jobs.running_until |= {"2:0:commit": scene.time.now() + 2.0, "2:1:commit": scene.time.now() + 1000.0}
+    scene.jobs.running_until |= {
+        "2:0:commit": scene.time.now() + 2.0,
+        "2:1:commit": scene.time.now() + 1000.0,
+    }
     for work in broken:
         scene.runner.cancel(work)
     assert 5.0 <= scene.waited_s(THIRD, zombie_wait_s=5.0) < 5.2
@@ -184,8 +203,7 @@ def test_a_commit_waits_until_no_task_of_a_broken_straight_job_runs(scene: Scene
 
 
 def test_a_commit_waits_for_a_straight_job_that_timed_out_and_was_cancelled(scene: Scene) -> None:
-    """The time-out comes while it runs: it is cancelled then, and ends, or does not, when it will.
-    """
+    """The time-out comes while it runs: it is cancelled then, and ends, or does not, when it will."""
     work = scene.begin(FIRST, "straight")
 
     def cancelled() -> JobResult:
@@ -200,7 +218,9 @@ def test_a_commit_waits_for_a_straight_job_that_timed_out_and_was_cancelled(scen
     assert 1.0 <= scene.waited_s(SECOND) < 1.2
 
 
-def test_a_commit_waits_for_a_straight_job_whose_user_code_failed_when_it_is_cancelled(scene: Scene) -> None:
+def test_a_commit_waits_for_a_straight_job_whose_user_code_failed_when_it_is_cancelled(
+    scene: Scene,
+) -> None:
     """The driver has heard of the failure, which does not say that the task has ended."""
     failure = Failure("failed", "keep", 0, FIRST, "processing", "execute", "FailedException", "")
     scene.jobs.ends["2:0:straight"] = lambda: JobResult(Tally(), failure)

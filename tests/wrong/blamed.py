@@ -71,10 +71,18 @@ class WordsEmitter(TransactionalSpoutEmitter):
     def __init__(self, context: TopologyContext) -> None:
         self.context = context
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         self.emit(attempt, range(metadata["begin"], metadata["end"]), outside.WORDS, collector)
 
-    def emit(self, attempt: TransactionAttempt, numbers: Sequence[int], words: Sequence[str], collector: BatchOutputCollector) -> None:
+    def emit(
+        self,
+        attempt: TransactionAttempt,
+        numbers: Sequence[int],
+        words: Sequence[str],
+        collector: BatchOutputCollector,
+    ) -> None:
         for n in numbers:
             if n % self.context.num_tasks == self.context.task_index:
                 collector.emit([attempt, words[n], n + 1])
@@ -84,9 +92,16 @@ class ReadsToTheEnd(Words):
     """The log grows each time it is read."""
 
     class Emitter(WordsEmitter):
-        def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+        def emit_batch(
+            self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+        ) -> None:
             outside.world.log.append(f"word {len(outside.world.log)}")
-            self.emit(attempt, range(metadata["begin"], len(outside.world.log)), outside.world.log, collector)
+            self.emit(
+                attempt,
+                range(metadata["begin"], len(outside.world.log)),
+                outside.world.log,
+                collector,
+            )
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> Any:
         return self.Emitter(context)
@@ -103,7 +118,9 @@ class TakesWhenOpening(Words):
             return [outside.world.queue.pop(0), outside.world.queue.pop(0)]
 
     class Emitter(WordsEmitter):
-        def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+        def emit_batch(
+            self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+        ) -> None:
             self.emit(attempt, range(len(metadata)), metadata, collector)
 
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> Any:
@@ -117,9 +134,14 @@ class AcknowledgesAtEmit(Words):
     """Emitted items are no longer in the queue."""
 
     class Emitter(WordsEmitter):
-        def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+        def emit_batch(
+            self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+        ) -> None:
             for n in range(metadata["begin"], metadata["end"]):
-                if n % self.context.num_tasks == self.context.task_index and outside.WORDS[n] in outside.world.queue:
+                if (
+                    n % self.context.num_tasks == self.context.task_index
+                    and outside.WORDS[n] in outside.world.queue
+                ):
                     collector.emit([attempt, outside.WORDS[n], n + 1])
                     outside.world.queue.remove(outside.WORDS[n])
 
@@ -133,9 +155,13 @@ class IgnoresMetadata(Words):
     class Emitter(WordsEmitter):
         position: ClassVar[int] = 0
 
-        def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+        def emit_batch(
+            self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+        ) -> None:
             begin, type(self).position = type(self).position, type(self).position + TAKE
-            self.emit(attempt, [n % 8 for n in range(begin, begin + TAKE)], outside.WORDS, collector)
+            self.emit(
+                attempt, [n % 8 for n in range(begin, begin + TAKE)], outside.WORDS, collector
+            )
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> Any:
         return self.Emitter(context)
@@ -164,7 +190,13 @@ class RemembersInTheCoordinator(Words):
 class Each(Declares, BaseBatchBolt):
     """Emits its tuples, in the end."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.rows: list[tuple[str, int]] = []
 
@@ -230,7 +262,11 @@ class Threads(Each):
 
     def finish_batch(self) -> None:
         done: list[int] = []
-        threads = [threading.Thread(target=self.work, args=(value + n, done)) for _, value in self.rows for n in range(8)]
+        threads = [
+            threading.Thread(target=self.work, args=(value + n, done))
+            for _, value in self.rows
+            for n in range(8)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -366,7 +402,9 @@ class Wrong:
         else:
             declarer.custom_grouping("words", self.grouping)
         builder.set_bolt("sums", self.sums).global_grouping("each")
-        builder.set_bolt("shown", Store(SqliteStore("/nowhere/blamed.db", "shown"))).global_grouping("sums")
+        builder.set_bolt(
+            "shown", Store(SqliteStore("/nowhere/blamed.db", "shown"))
+        ).global_grouping("sums")
         return builder.build_topology()
 
 
@@ -379,12 +417,22 @@ class Numbered(Each):
 
 
 WRONG: dict[str, Wrong] = {
-    "an emitter that reads to the end": Wrong("words", mistakes.NOT_FROM_METADATA, spout=ReadsToTheEnd()),
-    "a destructive initialize_transaction": Wrong("words", mistakes.TAKEN_AWAY, spout=TakesWhenOpening()),
+    "an emitter that reads to the end": Wrong(
+        "words", mistakes.NOT_FROM_METADATA, spout=ReadsToTheEnd()
+    ),
+    "a destructive initialize_transaction": Wrong(
+        "words", mistakes.TAKEN_AWAY, spout=TakesWhenOpening()
+    ),
     "an acknowledgement at emit": Wrong("words", mistakes.TAKEN_AWAY, spout=AcknowledgesAtEmit()),
-    "a position in a class attribute": Wrong("words", mistakes.SPOUT_GLOBAL, spout=IgnoresMetadata()),
-    "a position in the coordinator": Wrong("words", mistakes.POSITION_ELSEWHERE, spout=RemembersInTheCoordinator()),
-    "a read-ahead in the processing phase": Wrong("each", mistakes.READS_AHEAD, each=ReadsTheStore(STORE)),
+    "a position in a class attribute": Wrong(
+        "words", mistakes.SPOUT_GLOBAL, spout=IgnoresMetadata()
+    ),
+    "a position in the coordinator": Wrong(
+        "words", mistakes.POSITION_ELSEWHERE, spout=RemembersInTheCoordinator()
+    ),
+    "a read-ahead in the processing phase": Wrong(
+        "each", mistakes.READS_AHEAD, each=ReadsTheStore(STORE)
+    ),
     "chance": Wrong("each", mistakes.CHANCE, each=Chance()),
     "a clock": Wrong("each", mistakes.CLOCK, each=Clock()),
     "an address": Wrong("each", mistakes.AN_ADDRESS, each=Address()),
@@ -392,18 +440,29 @@ WRONG: dict[str, Wrong] = {
     "a dict shared between attempts": Wrong("each", mistakes.MODULE_GLOBAL, each=SharedDict()),
     "a class attribute": Wrong("each", mistakes.MODULE_GLOBAL, each=ClassAttribute()),
     "a grouping by chance": Wrong("words", mistakes.OTHER_TASKS, each=Numbered(), grouping=Deal()),
-    "emitting only if update.applied": Wrong("sums", mistakes.EMITS_SOMETHING_ELSE, sums=OnlyIfApplied(STORE)),
+    "emitting only if update.applied": Wrong(
+        "sums", mistakes.EMITS_SOMETHING_ELSE, sums=OnlyIfApplied(STORE)
+    ),
     "a value cached in a global": Wrong("sums", mistakes.MODULE_GLOBAL, sums=Cached(STORE)),
-    "an increment that is not in a store": Wrong("sums", mistakes.APPLIED_AGAIN, sums=ToTheJournal(STORE)),
+    "an increment that is not in a store": Wrong(
+        "sums", mistakes.APPLIED_AGAIN, sums=ToTheJournal(STORE)
+    ),
     "a write in execute": Wrong("each", mistakes.WRITE_WHILE_PROCESSING, each=ToTheJournalEarly()),
 }
 """By what is wrong."""
 
 SEEN_ELSEWHERE = {
     "other tuples": Wrong("each", mistakes.HASH, each=SetOrder()),
-    "another order, as a store shows": Wrong("each", mistakes.HASH, each=SetOfItsTuples(), sums=Joined(STORE, shows=False)),
-    "another order, as the tuples of the next transaction show": Wrong("each", mistakes.HASH, each=SetOfItsTuples(), sums=Joined(STORE, shows=True)),
+    "another order, as a store shows": Wrong(
+        "each", mistakes.HASH, each=SetOfItsTuples(), sums=Joined(STORE, shows=False)
+    ),
+    "another order, as the tuples of the next transaction show": Wrong(
+        "each", mistakes.HASH, each=SetOfItsTuples(), sums=Joined(STORE, shows=True)
+    ),
 }
 """The order of a set: the same in one process, different in the next."""
 
-RIGHT = {"nothing wrong": Wrong("", mistakes.HASH), "a failure that is swallowed": Wrong("", mistakes.HASH, sums=Swallows(STORE))}
+RIGHT = {
+    "nothing wrong": Wrong("", mistakes.HASH),
+    "a failure that is swallowed": Wrong("", mistakes.HASH, sums=Swallows(STORE)),
+}

@@ -22,7 +22,12 @@ from txtopo import (
 )
 from txtopo.stores import SqliteStore
 
-BATCHES = [[("cat", 1), ("dog", 2), ("cat", 3)], [("dog", 1)], [], [("ant", 5), ("cat", 1), ("bee", 2)]]
+BATCHES = [
+    [("cat", 1), ("dog", 2), ("cat", 3)],
+    [("dog", 1)],
+    [],
+    [("ant", 5), ("cat", 1), ("bee", 2)],
+]
 """Transactions of (word, count); one of them is empty."""
 
 FIELDS = ("word", "count")
@@ -45,8 +50,12 @@ def ledger(directory: Path) -> dict[str, int]:
 
 def _open(directory: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(directory / "ledger.db", isolation_level=None)
-    connection.execute("CREATE TABLE IF NOT EXISTS counts (word TEXT PRIMARY KEY, count INTEGER, txid INTEGER, attempt INTEGER)")
-    connection.execute("CREATE TABLE IF NOT EXISTS fence (id INTEGER PRIMARY KEY CHECK (id = 0), txid INTEGER, attempt INTEGER)")
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS counts (word TEXT PRIMARY KEY, count INTEGER, txid INTEGER, attempt INTEGER)"
+    )
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS fence (id INTEGER PRIMARY KEY CHECK (id = 0), txid INTEGER, attempt INTEGER)"
+    )
     return connection
 
 
@@ -57,7 +66,13 @@ class Counting(BaseTransactionalBolt, ICommitter):
         self.directory = directory
         self.store = SqliteStore(directory / "counts.db", "counts")
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.counts: collections.Counter[str] = collections.Counter()
 
@@ -84,8 +99,7 @@ class Right(Counting):
 
 
 class CompareAndSet(Counting):
-    """Writes SQL itself, behind a fence in the same transaction: the safe hand-written committer.
-    """
+    """Writes SQL itself, behind a fence in the same transaction: the safe hand-written committer."""
 
     def finish_batch(self) -> None:
         connection = self.connection
@@ -94,7 +108,10 @@ class CompareAndSet(Counting):
             last = connection.execute("SELECT txid, attempt FROM fence").fetchone() or (0, 0)
             if last > (self.attempt.txid, self.attempt.attempt_id):
                 raise RuntimeError(f"attempt {self.attempt} is late")
-            connection.execute("INSERT OR REPLACE INTO fence VALUES (0, ?, ?)", [self.attempt.txid, self.attempt.attempt_id])
+            connection.execute(
+                "INSERT OR REPLACE INTO fence VALUES (0, ?, ?)",
+                [self.attempt.txid, self.attempt.attempt_id],
+            )
             if last[0] < self.attempt.txid:
                 add(connection, self.counts, self.attempt)
             connection.execute("COMMIT")
@@ -103,7 +120,9 @@ class CompareAndSet(Counting):
             raise
 
 
-def add(connection: sqlite3.Connection, counts: dict[str, int], attempt: TransactionAttempt) -> None:
+def add(
+    connection: sqlite3.Connection, counts: dict[str, int], attempt: TransactionAttempt
+) -> None:
     for word, count in counts.items():
         connection.execute(
             "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT (word) DO UPDATE SET count = count + excluded.count, txid = excluded.txid",
@@ -127,7 +146,9 @@ class ClassicNotEqual(Counting):
         connection.execute("BEGIN IMMEDIATE")
         try:
             for word, count in self.counts.items():
-                stored = connection.execute("SELECT count, txid FROM counts WHERE word = ?", [word]).fetchone() or (0, 0)
+                stored = connection.execute(
+                    "SELECT count, txid FROM counts WHERE word = ?", [word]
+                ).fetchone() or (0, 0)
                 if stored[1] != self.attempt.txid:
                     values = [word, stored[0] + count, self.attempt.txid, self.attempt.attempt_id]
                     connection.execute("INSERT OR REPLACE INTO counts VALUES (?, ?, ?, ?)", values)
@@ -187,7 +208,11 @@ class RoutesByHash(Right):
     def finish_batch(self) -> None:
         super().finish_batch()
         for word in self.counts:
-            self.collector.emit_direct(hash(word) % len(self.context.component_tasks("sink")), [self.attempt, word], "direct")
+            self.collector.emit_direct(
+                hash(word) % len(self.context.component_tasks("sink")),
+                [self.attempt, word],
+                "direct",
+            )
 
 
 class EmitsWhatItApplied(Counting):
@@ -213,7 +238,13 @@ class AnswersByAttempt(Counting):
 class CannotBeHeld(Right):
     """Keeps a connection between the phases."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         super().prepare(conf, context, collector, attempt)
         self.kept: Any = self.connection
 

@@ -63,7 +63,9 @@ WAYS: dict[str, Callable[[TopologyContext], str]] = {
 
 RIGHT: dict[str, Callable[[TopologyContext], str]] = {
     "opened_at": lambda context: f"{context.opened_at:%Y-%m-%d %H:%M}",
-    "a given time": lambda context: f"{time.strftime('%H', time.gmtime(0))} {Moment(2026, 1, 2):%d} {Moment.fromtimestamp(0, dt.UTC)}",
+    "a given time": lambda context: (
+        f"{time.strftime('%H', time.gmtime(0))} {Moment(2026, 1, 2):%d} {Moment.fromtimestamp(0, dt.UTC)}"
+    ),
     "monotonic": lambda context: str(time.monotonic() > 0 and time.perf_counter() >= 0),
 }
 """A value independent of the clock."""
@@ -75,7 +77,13 @@ class ByTime(BaseTransactionalBolt, ICommitter):
     def __init__(self, way: str) -> None:
         self.way, self.store = way, SqliteStore("/nowhere/clicks.db", "clicks")
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt, self.count = context, attempt, 0
 
     def execute(self, tup: Tuple) -> None:
@@ -107,6 +115,8 @@ class Impatient(ByTime):
 
 def topology(bolt: Any) -> TopologyGraph:
     """Three clicks, one in each transaction."""
-    builder = TransactionalTopologyBuilder("clicks", "spout", MemoryTransactionalSpout({0: [(1,), (2,), (3,)]}, ["n"], 1))
+    builder = TransactionalTopologyBuilder(
+        "clicks", "spout", MemoryTransactionalSpout({0: [(1,), (2,), (3,)]}, ["n"], 1)
+    )
     builder.set_bolt("clicks", bolt).global_grouping("spout")
     return builder.build_topology()

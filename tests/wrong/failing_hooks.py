@@ -57,7 +57,9 @@ class Fault:
 
     def strike(self, hook: str, txid: int) -> None:
         """Called by every hook with its own name."""
-        if (hook, txid) != (self.hook, self.txid) or not self.journal.claim(f"fault {hook}", self.times):
+        if (hook, txid) != (self.hook, self.txid) or not self.journal.claim(
+            f"fault {hook}", self.times
+        ):
             return
         if self.kind == "failed":
             raise FailedException(f"told to fail in {hook}")
@@ -94,7 +96,13 @@ class Split(BaseBatchBolt):
         for fault in self.faults:
             fault.strike(f"{self.context.component_id}.{hook}", self.attempt.txid)
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.words: list[str] = []
         self.reach("prepare")
@@ -105,7 +113,9 @@ class Split(BaseBatchBolt):
 
     def finish_batch(self) -> None:
         self.reach("finish_batch")
-        self.journal.write(f"{self.context.component_id} finished {self.attempt.txid} in {self.context.phase}")
+        self.journal.write(
+            f"{self.context.component_id} finished {self.attempt.txid} in {self.context.phase}"
+        )
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(Fields("tx", "word"))
@@ -121,7 +131,13 @@ class Count(BaseTransactionalBolt, ICommitter):
         for fault in self.faults:
             fault.strike(f"count.{hook}", self.attempt.txid)
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.counts: collections.Counter[str] = collections.Counter()
         self.reach("prepare")
@@ -166,7 +182,13 @@ class After(BaseBatchBolt):
     def __init__(self, journal: Journal, faults: Sequence[Fault]) -> None:
         self.journal, self.faults = journal, faults
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt = context, attempt
         self.rows: list[tuple[Any, ...]] = []
 
@@ -194,12 +216,18 @@ class FaultyCount:
     def __post_init__(self) -> None:
         self.journal = Journal(self.directory / "journal")
         self.store = SqliteStore(self.directory / "counts.db", "counts")
-        faults = [Fault(self.journal, hook, kind, self.txid, self.times) for hook, kind in self.faults]
+        faults = [
+            Fault(self.journal, hook, kind, self.txid, self.times) for hook, kind in self.faults
+        ]
         rows = [(word,) for word in WORDS]
-        spout = self.spout or MemoryTransactionalSpout({0: rows[:6], 1: rows[6:]}, Fields("word"), 2)
+        spout = self.spout or MemoryTransactionalSpout(
+            {0: rows[:6], 1: rows[6:]}, Fields("word"), 2
+        )
         builder = TransactionalTopologyBuilder(self.id, "words", spout, 2)
         builder.set_bolt("split", Split(self.journal, faults), 2).shuffle_grouping("words")
-        builder.set_bolt("count", Count(self.store, self.journal, faults), 2).fields_grouping("split", Fields("word"))
+        builder.set_bolt("count", Count(self.store, self.journal, faults), 2).fields_grouping(
+            "split", Fields("word")
+        )
         builder.set_bolt("tag", Tag(faults), 2).local_or_shuffle_grouping("count")
         builder.set_bolt("after", After(self.journal, faults)).global_grouping("tag")
         self.topology = builder.build_topology()

@@ -1,5 +1,4 @@
-"""Stores that fail as a database does, where a test says so, and a committer that takes no notice.
-"""
+"""Stores that fail as a database does, where a test says so, and a committer that takes no notice."""
 
 from __future__ import annotations
 
@@ -41,7 +40,9 @@ class Failing(base.Store):
     markers: list[Path]
     error: type[Exception] = FailedException
 
-    def told_to(self, place: Place, *markers: Path, error: type[Exception] = FailedException) -> Any:
+    def told_to(
+        self, place: Place, *markers: Path, error: type[Exception] = FailedException
+    ) -> Any:
         """This store, failing there."""
         self.place, self.markers, self.error = place, list(markers), error
         return self
@@ -53,16 +54,26 @@ class Failing(base.Store):
         for marker in self.markers:
             with contextlib.suppress(FileExistsError):
                 marker.touch(exist_ok=False)
-                raise StoreConflict(self.address, "key", "a/0", "b/0", 1) if self.error is StoreConflict else self.error(f"no luck in {place}")
+                raise (
+                    StoreConflict(self.address, "key", "a/0", "b/0", 1)
+                    if self.error is StoreConflict
+                    else self.error(f"no luck in {place}")
+                )
 
     @contextlib.contextmanager
-    def failing(self, opening: contextlib.AbstractContextManager[sessions.Session]) -> Iterator[sessions.Session]:
+    def failing(
+        self, opening: contextlib.AbstractContextManager[sessions.Session]
+    ) -> Iterator[sessions.Session]:
         """The session that ``opening`` opens, failing where this store was told to."""
         self.fail("opening")
         with opening as session:
             for place, names in _METHODS.items():
                 for name in names:
-                    setattr(session, name, functools.partial(self._failing, place, getattr(session, name)))
+                    setattr(
+                        session,
+                        name,
+                        functools.partial(self._failing, place, getattr(session, name)),
+                    )
             yield session
             self.fail("committing")
 
@@ -96,14 +107,23 @@ class Swallowing(BaseTransactionalBolt, ICommitter):
     def __init__(self, store: base.Store, replaces: bool = False, swallows: bool = True) -> None:
         self.store, self.replaces, self.swallows = store, replaces, swallows
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.attempt, self.sum = context, attempt, 0
 
     def execute(self, tup: Tuple) -> None:
         self.sum += tup[1]
 
     def finish_batch(self) -> None:
-        with contextlib.suppress(*[Exception] * self.swallows), self.store.transaction(self.context, self.attempt) as transaction:
+        with (
+            contextlib.suppress(*[Exception] * self.swallows),
+            self.store.transaction(self.context, self.attempt) as transaction,
+        ):
             try:
                 transaction.update("sum", lambda old: (old or 0) + self.sum)
             except Exception as error:

@@ -55,7 +55,9 @@ class Dice(First):
 
 def topology(first: Any, grouping: Any = None) -> TopologyGraph:
     """spout ×1 → first ×2 → write ×3, by ``grouping`` or by fields."""
-    builder = TransactionalTopologyBuilder("hashing", "spout", MemoryTransactionalSpout(LINES, ["word"], 1))
+    builder = TransactionalTopologyBuilder(
+        "hashing", "spout", MemoryTransactionalSpout(LINES, ["word"], 1)
+    )
     builder.set_bolt("first", first, 2).shuffle_grouping("spout")
     declared = builder.set_bolt("write", Putting(SqliteStore("/nowhere/hashing.db", "numbers")), 3)
     if grouping is None:

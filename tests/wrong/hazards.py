@@ -89,7 +89,9 @@ class Scenario:
     planned: bool = True
     size: int = 12
     settings: dict[str, Any] = field(default_factory=dict)
-    staged: Callable[[Any, FreshTopology], contextlib.AbstractContextManager[None]] = lambda cluster, topology: contextlib.nullcontext()
+    staged: Callable[[Any, FreshTopology], contextlib.AbstractContextManager[None]] = (
+        lambda cluster, topology: contextlib.nullcontext()
+    )
     then: Callable[[Any, FreshTopology], list[str]] = lambda cluster, topology: []
 
 
@@ -105,7 +107,9 @@ def _executors(context: Any) -> set[str]:
 def _are_idle(context: Any) -> bool:
     """Whether there are two executors, and no task runs."""
     running = context._jsc.sc().taskScheduler().runningTasksByExecutors().mkString(",").split(",")
-    return len(_executors(context)) == len(running) == 2 and all(each.endswith(" -> 0") for each in running)
+    return len(_executors(context)) == len(running) == 2 and all(
+        each.endswith(" -> 0") for each in running
+    )
 
 
 def _number_of(pid: int) -> str:
@@ -152,7 +156,9 @@ def _one_executor_busy(cluster: Any, topology: FreshTopology) -> Iterator[None]:
     """Everything runs on the other executor, task after task, so that a reducer starts when another
     has ended."""
     job = cluster.context.parallelize([0], 1)
-    thread = threading.Thread(target=job.foreach, args=[_hold_a_core(str(topology.journal.path))], daemon=True)
+    thread = threading.Thread(
+        target=job.foreach, args=[_hold_a_core(str(topology.journal.path))], daemon=True
+    )
     thread.start()
     wait_until(lambda: "holding a core" in topology.journal.lines(), "the other job to begin")
     try:
@@ -168,9 +174,13 @@ def _killed_when_half_is_pinned(cluster: Any, topology: FreshTopology) -> Iterat
     other task goes on."""
 
     def kill() -> None:
-        wait_until(lambda: bool(topology.lines("struck numbers 1 emitted")), "the second task to wait")
+        wait_until(
+            lambda: bool(topology.lines("struck numbers 1 emitted")), "the second task to wait"
+        )
         attempt = topology.lines("numbers 1 emitted 2:")[0].split()[3]
-        wait_until(lambda: bool(topology.lines(f"numbers 0 emitted {attempt} ")), "the first task to emit")
+        wait_until(
+            lambda: bool(topology.lines(f"numbers 0 emitted {attempt} ")), "the first task to emit"
+        )
         tracker = cluster.context.statusTracker()
 
         def first_has_ended() -> bool:
@@ -253,7 +263,9 @@ def _killed_at_random(cluster: Any, topology: FreshTopology) -> Iterator[None]:
 
     def kill() -> None:
         for number in range(KILLS):
-            wait_until(lambda: len(_executors(cluster.context)) == 2 or is_over.is_set(), "two executors")
+            wait_until(
+                lambda: len(_executors(cluster.context)) == 2 or is_over.is_set(), "two executors"
+            )
             if is_over.wait(rng.uniform(0.0, 2.0)):
                 return
             _kill(cluster.context, rng.choice(_executor_pids()))
@@ -271,14 +283,24 @@ def _killed_at_random(cluster: Any, topology: FreshTopology) -> Iterator[None]:
 def _executor_pids() -> list[int]:
     """Ours: they are children of this process's JVM."""
     jvms = {pid for pid, parent in standalone.parents() if parent == os.getpid()}
-    return [pid for pid, parent in standalone.parents() if parent in jvms and "CoarseGrainedExecutorBackend" in standalone.command_line(pid)]
+    return [
+        pid
+        for pid, parent in standalone.parents()
+        if parent in jvms and "CoarseGrainedExecutorBackend" in standalone.command_line(pid)
+    ]
 
 
 def _release_the_zombie(cluster: Any, topology: FreshTopology) -> list[str]:
     """The zombie's end, and whether the store is unchanged."""
     before = (list(topology.store.items()), topology.store.fences())
     topology.journal.write("released")
-    wait_until(lambda: bool(topology.lines("keep 0 2:0 was refused")) or bool(topology.lines("keep 0 after 2:0")), "the zombie to write")
+    wait_until(
+        lambda: (
+            bool(topology.lines("keep 0 2:0 was refused"))
+            or bool(topology.lines("keep 0 after 2:0"))
+        ),
+        "the zombie to write",
+    )
     unchanged = (list(topology.store.items()), topology.store.fences()) == before
     _kill(cluster.context, int(topology.lines("stopped executor ")[0].split()[-1]))
     return [*topology.lines("keep 0 2:0 was refused"), f"store unchanged: {unchanged}"]
@@ -290,33 +312,63 @@ SMALL = {"small_transaction_s": ENDLESS_S}
 CANCELLED = {"message_timeout_s": 5.0, "zombie_wait_s": 1.0}
 
 SCENARIOS = {
-    "killed between map and reduce": Scenario([Strike("pass 1 finish", 2, "kill executor after sibling")]),
+    "killed between map and reduce": Scenario(
+        [Strike("pass 1 finish", 2, "kill executor after sibling")]
+    ),
     "killed between map and reduce, emitted beforehand": Scenario(
         [Strike("pass 1 finish", 2, "kill executor after sibling")], planned=False, settings=PINNED
     ),
-    "shuffle files lost": Scenario([Strike("pass 0 finish", 2, "delete shuffle files")], staged=_one_executor_busy),
-    "killed between the phases, inline": Scenario(staged=_killed_between_the_phases),
-    "killed between the phases, pinned": Scenario(settings=PINNED, staged=_killed_between_the_phases),
-    "killed when half is pinned": Scenario(
-        [Strike("numbers 1 emitted", 2, "wait")], planned=False, settings=PINNED, staged=_killed_when_half_is_pinned
+    "shuffle files lost": Scenario(
+        [Strike("pass 0 finish", 2, "delete shuffle files")], staged=_one_executor_busy
     ),
-    "killed during commit, before the effect": Scenario([Strike("keep 0 before", 2, "kill executor")]),
-    "killed during commit, inside the store": Scenario([Strike("keep 0 inside", 2, "kill executor")]),
-    "killed during commit, after the effect": Scenario([Strike("keep 0 after", 2, "kill executor")]),
+    "killed between the phases, inline": Scenario(staged=_killed_between_the_phases),
+    "killed between the phases, pinned": Scenario(
+        settings=PINNED, staged=_killed_between_the_phases
+    ),
+    "killed when half is pinned": Scenario(
+        [Strike("numbers 1 emitted", 2, "wait")],
+        planned=False,
+        settings=PINNED,
+        staged=_killed_when_half_is_pinned,
+    ),
+    "killed during commit, before the effect": Scenario(
+        [Strike("keep 0 before", 2, "kill executor")]
+    ),
+    "killed during commit, inside the store": Scenario(
+        [Strike("keep 0 inside", 2, "kill executor")]
+    ),
+    "killed during commit, after the effect": Scenario(
+        [Strike("keep 0 after", 2, "kill executor")]
+    ),
     "zombie in user code": Scenario(
-        [Strike("keep 0 before", 2, "stop executor")], settings=CANCELLED, staged=_others_are_never_timed_out, then=_release_the_zombie
+        [Strike("keep 0 before", 2, "stop executor")],
+        settings=CANCELLED,
+        staged=_others_are_never_timed_out,
+        then=_release_the_zombie,
     ),
     "zombie that is waited for": Scenario(
-        [Strike("keep 0 before", 2, "stop executor until the replay waits"), Strike("keep 1 before", 2, "die beside it")],
+        [
+            Strike("keep 0 before", 2, "stop executor until the replay waits"),
+            Strike("keep 1 before", 2, "die beside it"),
+        ],
         settings={"zombie_wait_s": ENDLESS_S},
         staged=_waiting_is_noted,
     ),
-    "zombie inside the store": Scenario([Strike("keep 0 inside", 2, "wait")], settings=CANCELLED, staged=_others_are_never_timed_out),
-    "killed at random, inline": Scenario(size=100, settings={"max_spout_pending": 3}, staged=_killed_at_random),
-    "killed at random, pinned": Scenario(
-        size=30, planned=False, settings={**PINNED, "max_spout_pending": 2, "max_crashes": 20}, staged=_killed_at_random
+    "zombie inside the store": Scenario(
+        [Strike("keep 0 inside", 2, "wait")], settings=CANCELLED, staged=_others_are_never_timed_out
     ),
-    "taken away during a straight job": Scenario([Strike("keep 0 after", 6, "wait")], size=32, settings=SMALL, staged=_taken_away),
+    "killed at random, inline": Scenario(
+        size=100, settings={"max_spout_pending": 3}, staged=_killed_at_random
+    ),
+    "killed at random, pinned": Scenario(
+        size=30,
+        planned=False,
+        settings={**PINNED, "max_spout_pending": 2, "max_crashes": 20},
+        staged=_killed_at_random,
+    ),
+    "taken away during a straight job": Scenario(
+        [Strike("keep 0 after", 6, "wait")], size=32, settings=SMALL, staged=_taken_away
+    ),
     "speculation": Scenario([Strike("numbers 1 emitted", 2, "wait for a copy")]),
 }
 
@@ -329,7 +381,13 @@ def play(cluster: Any, request: Request, number: int) -> Answer:
     from txtopo.spark.jobs import SparkJobs
 
     scenario = SCENARIOS[request.scenario]
-    topology = FreshTopology(f"hazard-{number}", Path(request.directory), scenario.strikes, scenario.planned, scenario.size)
+    topology = FreshTopology(
+        f"hazard-{number}",
+        Path(request.directory),
+        scenario.strikes,
+        scenario.planned,
+        scenario.size,
+    )
     answer = Answer()
     run_job = SparkJobs.run
 
@@ -342,7 +400,11 @@ def play(cluster: Any, request: Request, number: int) -> Answer:
 
     wait_until(lambda: _are_idle(cluster.context), "two idle executors")
     settings = {"message_timeout_s": ENDLESS_S, **scenario.settings}
-    with weakened.weakened(frozenset(request.removed)), mock.patch.object(SparkJobs, "run", noting), scenario.staged(cluster, topology):
+    with (
+        weakened.weakened(frozenset(request.removed)),
+        mock.patch.object(SparkJobs, "run", noting),
+        scenario.staged(cluster, topology),
+    ):
         run = cluster.submit_topology(topology.id, clusters.fast(**settings), topology.topology)
         try:
             run.wait_until_idle(PATIENCE_S)
@@ -369,7 +431,11 @@ def main(kind: str, master: str) -> None:
     if master != TWO_PROCESSES:
         # On a cluster the context is the user's own.
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        pyspark.SparkContext(conf=pyspark.SparkConf().setAppName("hazards").setAll(list(session.our_settings(master, conf).items())))
+        pyspark.SparkContext(
+            conf=pyspark.SparkConf()
+            .setAppName("hazards")
+            .setAll(list(session.our_settings(master, conf).items()))
+        )
     with LocalCluster(master=master, spark_conf=conf) as cluster:
         for number, line in enumerate(sys.stdin):
             try:
@@ -390,7 +456,14 @@ class HazardousCluster:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "tests.wrong.hazards", kind, master]
         self._process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, start_new_session=True
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            start_new_session=True,
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -405,7 +478,9 @@ class HazardousCluster:
     def play(self, scenario: str, directory: Path, removed: Sequence[str] = ()) -> Answer:
         """Have ``scenario`` played, and take its outcome."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(asdict(Request(scenario, str(directory), tuple(removed)))) + "\n")
+        self._process.stdin.write(
+            json.dumps(asdict(Request(scenario, str(directory), tuple(removed)))) + "\n"
+        )
         self._process.stdin.flush()
         while not (line := self._lines.get()).startswith(ANSWER):
             assert line, f"the driver has ended: {Path(self._log.name).read_text()[-3000:]}"

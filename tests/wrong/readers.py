@@ -16,7 +16,14 @@ from datetime import datetime as Moment
 from typing import Any
 
 from tests.wrong import clock_helper
-from txtopo import BaseBasicBolt, BasicOutputCollector, Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, Tuple
+from txtopo import (
+    BaseBasicBolt,
+    BasicOutputCollector,
+    Fields,
+    OutputFieldsDeclarer,
+    TransactionalTopologyBuilder,
+    Tuple,
+)
 from txtopo.connectors.sql import SqlSink
 from txtopo.testing import MemoryTransactionalSpout
 from txtopo.topology.graph import TopologyGraph
@@ -114,15 +121,29 @@ class RandomImported(Reader):
 
 
 CLOCKS: list[type[Reader]] = [
-    Now, NowOfModule, Today, Utcnow, Time, TimeNs, Imported, ImportedByImportlib, ImportedInside, OfSysModules, ByHelper,
-]  # fmt: skip
+    Now,
+    NowOfModule,
+    Today,
+    Utcnow,
+    Time,
+    TimeNs,
+    Imported,
+    ImportedByImportlib,
+    ImportedInside,
+    OfSysModules,
+    ByHelper,
+]
 DICE: list[type[Reader]] = [Uuid, Urandom, Random, RandomImported]
 
 
 def topology(reader: Callable[[], Reader]) -> TopologyGraph:
     """words → read ×2 → sink."""
-    words = MemoryTransactionalSpout({0: [(word,) for word in ("the", "cat", "the", "dog")]}, ["word"], 2)
+    words = MemoryTransactionalSpout(
+        {0: [(word,) for word in ("the", "cat", "the", "dog")]}, ["word"], 2
+    )
     builder = TransactionalTopologyBuilder("read", "words", words)
     builder.set_bolt("read", reader(), 2).shuffle_grouping("words")
-    builder.set_bolt("sink", SqlSink("/nowhere/read.db", "reads", ["word", "read"])).global_grouping("read")
+    builder.set_bolt(
+        "sink", SqlSink("/nowhere/read.db", "reads", ["word", "read"])
+    ).global_grouping("read")
     return builder.build_topology()

@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from txtopo import BaseTransactionalBolt, BatchOutputCollector, ICommitter, TransactionAttempt, Tuple
+from txtopo import (
+    BaseTransactionalBolt,
+    BatchOutputCollector,
+    ICommitter,
+    TransactionAttempt,
+    Tuple,
+)
 from txtopo.errors import StaleAttemptError
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
@@ -30,8 +36,12 @@ class Rows:
         with contextlib.closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute("BEGIN IMMEDIATE")
-            connection.execute("CREATE TABLE IF NOT EXISTS sales(name TEXT, cents INTEGER, txid INTEGER, task INTEGER)")
-            connection.execute("CREATE TABLE IF NOT EXISTS fence(component TEXT PRIMARY KEY, txid INTEGER, attempt INTEGER)")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS sales(name TEXT, cents INTEGER, txid INTEGER, task INTEGER)"
+            )
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS fence(component TEXT PRIMARY KEY, txid INTEGER, attempt INTEGER)"
+            )
             yield connection
             connection.execute("COMMIT")
 
@@ -40,7 +50,9 @@ class Table(Rows, Destination):
     """The table of a sink."""
 
     def guarantee(self) -> Guarantee:
-        return Guarantee(f"sales in {self.path}", "rows, inserted", takes_back=True, is_keyed=False, cure="")
+        return Guarantee(
+            f"sales in {self.path}", "rows, inserted", takes_back=True, is_keyed=False, cure=""
+        )
 
 
 class Right(BaseTransactionalBolt, ICommitter):
@@ -49,7 +61,13 @@ class Right(BaseTransactionalBolt, ICommitter):
     def __init__(self, directory: Path) -> None:
         self.table: Rows = Table(directory / "sales.db")
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.rows: list[tuple[Any, ...]] = []
 
@@ -65,9 +83,13 @@ class Right(BaseTransactionalBolt, ICommitter):
     def raise_fence(self, connection: sqlite3.Connection) -> None:
         """Refuse a late task; the first task of an attempt undoes the attempt before."""
         component, now = self.context.component_id, (self.attempt.txid, self.attempt.attempt_id)
-        last = connection.execute("SELECT txid, attempt FROM fence WHERE component = ?", [component]).fetchone() or (0, 0)
+        last = connection.execute(
+            "SELECT txid, attempt FROM fence WHERE component = ?", [component]
+        ).fetchone() or (0, 0)
         if last > now:
-            raise StaleAttemptError(self.table.path, component, "{}:{}".format(*last), "{}:{}".format(*now))
+            raise StaleAttemptError(
+                self.table.path, component, "{}:{}".format(*last), "{}:{}".format(*now)
+            )
         if last < now:
             connection.execute("DELETE FROM sales WHERE txid = ?", [self.attempt.txid])
             connection.execute("INSERT OR REPLACE INTO fence VALUES (?, ?, ?)", [component, *now])
@@ -97,14 +119,19 @@ class Appending(Right):
         return
 
     def write(self, connection: sqlite3.Connection) -> None:
-        connection.executemany("INSERT INTO sales VALUES (?, ?, ?, 0)", [(*row, self.attempt.txid) for row in self.rows])
+        connection.executemany(
+            "INSERT INTO sales VALUES (?, ?, ?, 0)",
+            [(*row, self.attempt.txid) for row in self.rows],
+        )
 
 
 class SettingAside(Right):
     """Knows a transaction by its txid alone, so that rows of the second task are skipped."""
 
     def write(self, connection: sqlite3.Connection) -> None:
-        if not connection.execute("SELECT 1 FROM sales WHERE txid = ?", [self.attempt.txid]).fetchone():
+        if not connection.execute(
+            "SELECT 1 FROM sales WHERE txid = ?", [self.attempt.txid]
+        ).fetchone():
             super().write(connection)
 
 
@@ -112,7 +139,9 @@ class Unfenced(Right):
     """Writes rows once, and lets every attempt in."""
 
     def raise_fence(self, connection: sqlite3.Connection) -> None:
-        connection.execute("DELETE FROM sales WHERE txid = ?", [self.attempt.txid]) if self.context.task_index == 0 else None
+        connection.execute(
+            "DELETE FROM sales WHERE txid = ?", [self.attempt.txid]
+        ) if self.context.task_index == 0 else None
 
 
 class Halving(Right):

@@ -49,7 +49,9 @@ def following(spout: Any, last: Any) -> Any:
     return None if begin >= spout.size else [begin, min(begin + spout.take, spout.size)]
 
 
-def emit_range(collector: BatchOutputCollector, attempt: TransactionAttempt, partition: int, metadata: Any) -> None:
+def emit_range(
+    collector: BatchOutputCollector, attempt: TransactionAttempt, partition: int, metadata: Any
+) -> None:
     """Emit what ``metadata`` stands for."""
     for n in range(*metadata):
         collector.emit([attempt, partition * 1000 + n])
@@ -59,7 +61,14 @@ class _Hooked:
     """Hooks given to the constructor take the place of methods; the first argument is the
     coordinator or emitter."""
 
-    def __init__(self, size: int = SIZE, take: int = TAKE, partitions: int = PARTITIONS, metadata_type: Any = None, **hooks: Hook) -> None:
+    def __init__(
+        self,
+        size: int = SIZE,
+        take: int = TAKE,
+        partitions: int = PARTITIONS,
+        metadata_type: Any = None,
+        **hooks: Hook,
+    ) -> None:
         self.size, self.take, self.partitions, self.hooks = size, take, partitions, hooks
         self.metadata_type = metadata_type
 
@@ -85,15 +94,21 @@ class _Half:
 
 
 class Plain(_Hooked, BaseTransactionalSpout):
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> TransactionalSpoutCoordinator:
         return PlainCoordinator(self, context)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> TransactionalSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> TransactionalSpoutEmitter:
         return PlainEmitter(self, context)
 
 
 class Committing(_Hooked, BaseCommitterTransactionalSpout):
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> TransactionalSpoutCoordinator:
         return PlainCoordinator(self, context)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> CommitterSpoutEmitter:
@@ -102,17 +117,30 @@ class Committing(_Hooked, BaseCommitterTransactionalSpout):
 
 class PlainCoordinator(_Half, TransactionalSpoutCoordinator):
     def is_ready(self) -> bool:
-        return bool(self.hooked("is_ready", lambda: following(self.spout, self.context.last_metadata) is not None))
+        return bool(
+            self.hooked(
+                "is_ready", lambda: following(self.spout, self.context.last_metadata) is not None
+            )
+        )
 
     def initialize_transaction(self, txid: int, prev_metadata: Any) -> Any:
-        return self.hooked("initialize_transaction", lambda txid, last: following(self.spout, last), txid, prev_metadata)
+        return self.hooked(
+            "initialize_transaction",
+            lambda txid, last: following(self.spout, last),
+            txid,
+            prev_metadata,
+        )
 
 
 class PlainEmitter(_Half, TransactionalSpoutEmitter):
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         self.hooked("emit_batch", self.dealt, attempt, metadata, collector)
 
-    def dealt(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def dealt(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         """This task's part of the batch."""
         for n in range(*metadata):
             if n % self.context.num_tasks == self.context.task_index:
@@ -133,7 +161,9 @@ class CommittingEmitter(PlainEmitter, CommitterSpoutEmitter):
 class Asking(_Hooked, BasePartitionedTransactionalSpout):
     """Storm's way: learns metadata by emitting."""
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> PartitionedSpoutCoordinator:
         return AskingCoordinator(self, context)
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> PartitionedSpoutEmitter:
@@ -141,7 +171,9 @@ class Asking(_Hooked, BasePartitionedTransactionalSpout):
 
 
 class Planned(Asking):
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> PartitionedSpoutCoordinator:
         return PlanningCoordinator(self, context)
 
 
@@ -154,7 +186,10 @@ class AskingCoordinator(_Half, PartitionedSpoutCoordinator):
 
     def has_more(self) -> bool:
         last = self.context.last_metadata
-        return any(following(self.spout, last.get(partition)) is not None for partition in range(self.spout.partitions))
+        return any(
+            following(self.spout, last.get(partition)) is not None
+            for partition in range(self.spout.partitions)
+        )
 
 
 class PlanningCoordinator(AskingCoordinator):
@@ -164,32 +199,65 @@ class PlanningCoordinator(AskingCoordinator):
 
 
 class PartitionEmitter(_Half, PartitionedSpoutEmitter):
-    def emit_partition_batch_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
-        return self.hooked("emit_partition_batch_new", self.emit_new, attempt, collector, partition, last_metadata)
+    def emit_partition_batch_new(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
+        return self.hooked(
+            "emit_partition_batch_new", self.emit_new, attempt, collector, partition, last_metadata
+        )
 
-    def emit_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_new(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         """What comes after ``last_metadata``."""
         metadata = following(self.spout, last_metadata)
         if metadata is not None:
             emit_range(collector, attempt, partition, metadata)
         return metadata
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
-        self.hooked("emit_partition_batch", lambda a, c, p, m: emit_range(c, a, p, m), attempt, collector, partition, metadata)
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
+        self.hooked(
+            "emit_partition_batch",
+            lambda a, c, p, m: emit_range(c, a, p, m),
+            attempt,
+            collector,
+            partition,
+            metadata,
+        )
 
 
 class Opaque(_Hooked, BaseOpaquePartitionedTransactionalSpout):
     """Learns metadata by emitting; takes more or less of each partition, attempt by attempt."""
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> OpaquePartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> OpaquePartitionedSpoutCoordinator:
         return OpaqueCoordinator(self, context)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> OpaquePartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> OpaquePartitionedSpoutEmitter:
         return OpaqueEmitter(self, context)
 
 
 class PlannedOpaque(Opaque):
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> OpaquePartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> OpaquePartitionedSpoutCoordinator:
         return PlanningOpaqueCoordinator(self, context)
 
 
@@ -203,7 +271,9 @@ class PlanningOpaqueCoordinator(OpaqueCoordinator):
         return int(self.spout.partitions)
 
     def plan_batch(self, txid: int, last: dict[int, Any]) -> dict[int, Any]:
-        right = lambda txid, last: {p: following(self.spout, last.get(p)) for p in range(self.spout.partitions)}  # noqa: E731
+        right = lambda txid, last: {  # noqa: E731
+            p: following(self.spout, last.get(p)) for p in range(self.spout.partitions)
+        }
         planned: dict[int, Any] = self.hooked("plan_batch", right, txid, last)
         return planned
 
@@ -212,16 +282,45 @@ class OpaqueEmitter(_Half, OpaquePartitionedSpoutEmitter):
     def num_partitions(self) -> int:
         return int(self.hooked("num_partitions", lambda: self.spout.partitions))
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
-        return self.hooked("emit_partition_batch", self.emit_some, attempt, collector, partition, last_metadata)
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
+        return self.hooked(
+            "emit_partition_batch", self.emit_some, attempt, collector, partition, last_metadata
+        )
 
-    def emit_some(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_some(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         """What comes after ``last_metadata``: other amounts in other attempts."""
         metadata = following(self.spout, last_metadata)
         if metadata is not None:
-            metadata[1] = max(metadata[0] + 1, metadata[1] - (attempt.attempt_id + partition) % self.spout.take)
+            metadata[1] = max(
+                metadata[0] + 1, metadata[1] - (attempt.attempt_id + partition) % self.spout.take
+            )
             emit_range(collector, attempt, partition, metadata)
         return metadata
 
-    def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
-        self.hooked("emit_planned_partition_batch", lambda a, c, p, m: emit_range(c, a, p, m), attempt, collector, partition, metadata)
+    def emit_planned_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
+        self.hooked(
+            "emit_planned_partition_batch",
+            lambda a, c, p, m: emit_range(c, a, p, m),
+            attempt,
+            collector,
+            partition,
+            metadata,
+        )

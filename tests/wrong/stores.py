@@ -15,7 +15,20 @@ from typing import Any, Protocol
 import pytest
 
 from txtopo.errors import FailedException
-from txtopo.stores import SqliteStore, Store, StoreChange, begun, codecs, keys, rows, sessions, stamps, transaction, turns, visible
+from txtopo.stores import (
+    SqliteStore,
+    Store,
+    StoreChange,
+    begun,
+    codecs,
+    keys,
+    rows,
+    sessions,
+    stamps,
+    transaction,
+    turns,
+    visible,
+)
 from txtopo.stores.transaction import StoreTransaction
 from txtopo.stores.updates import Update
 from txtopo.testing import stores
@@ -218,7 +231,9 @@ class LastBlockOnly(stores.MemoryStore):
         with super().transaction(context, attempt) as opened:
             yield opened
         steps = context.store_steps.get(self.address, {})
-        context.store_steps[self.address] = {key: step for key, step in steps.items() if step != earlier.get(key)}
+        context.store_steps[self.address] = {
+            key: step for key, step in steps.items() if step != earlier.get(key)
+        }
 
 
 class EagerlyStepping(stores.MemoryStore):
@@ -241,7 +256,9 @@ class AdoptingNothing(stores.MemoryStore):
 class AdoptingOpenly(stores.MemoryStore):
     """Leaves the adopted transaction open for more attempts."""
 
-    def adopt(self, topology_id: str, generation: str, txid: int, components: Any, **options: Any) -> StoreChange:
+    def adopt(
+        self, topology_id: str, generation: str, txid: int, components: Any, **options: Any
+    ) -> StoreChange:
         change = super().adopt(topology_id, generation, txid, components, **options)
         with self.open_session(lambda name, factory: factory()) as session:
             for component in components:
@@ -264,7 +281,9 @@ class NeverDry(stores.MemoryStore):
 class TakingPlainBack(stores.MemoryStore):
     """Takes back the writes of an earlier attempt, also where no record has the content before."""
 
-    def _stand_at_fence(self, session: sessions.Session, context: Any, stamp: stamps.Stamp, recorded: Any) -> None:
+    def _stand_at_fence(
+        self, session: sessions.Session, context: Any, stamp: stamps.Stamp, recorded: Any
+    ) -> None:
         fence = session.read_fence(stamp.topology_id, stamp.component)
         if fence is not None and fence.txid == stamp.txid and fence.attempt < stamp.attempt:
             session.take_back(fence)
@@ -274,7 +293,9 @@ class TakingPlainBack(stores.MemoryStore):
 class TrustingTheState(stores.MemoryStore):
     """Assumes that every attempt in the store was sealed."""
 
-    def _stand_at_fence(self, session: sessions.Session, context: Any, stamp: stamps.Stamp, recorded: Any) -> None:
+    def _stand_at_fence(
+        self, session: sessions.Session, context: Any, stamp: stamps.Stamp, recorded: Any
+    ) -> None:
         context.first_attempt = 0
         super()._stand_at_fence(session, context, stamp, recorded)
 
@@ -303,7 +324,12 @@ def _unquoted_prefix(prefix: Any) -> tuple[str | None, str]:
 
 
 _prefix_texts = keys.prefix_texts
-_advance, _delete, _take_back, _restamp = StoreTransaction._advance, StoreTransaction.delete, stores._Session.take_back, stores._Session.restamp
+_advance, _delete, _take_back, _restamp = (
+    StoreTransaction._advance,
+    StoreTransaction.delete,
+    stores._Session.take_back,
+    stores._Session.restamp,
+)
 
 
 def _raw_update(self: StoreTransaction, key: Any, fn: Any) -> Update:
@@ -356,7 +382,11 @@ def _carefree_refuse(self: StoreTransaction, error: Exception) -> None:
 
 
 def _last_step_back(self: Any, void: stamps.Fence) -> None:
-    composed = {key: list(row.steps) for key, row in self._table.rows.items() if len(row.steps) > 1 and row.stamp.txid == void.txid}
+    composed = {
+        key: list(row.steps)
+        for key, row in self._table.rows.items()
+        if len(row.steps) > 1 and row.stamp.txid == void.txid
+    }
     _take_back(self, void)
     for key, steps in composed.items():
         if key in self._table.rows:
@@ -368,7 +398,9 @@ def _take_back_all(self: Any, void: stamps.Fence) -> None:
         if row.prev is None:
             del self._table.rows[row.key]
         else:
-            self._table.rows[row.key] = stamps.Row(row.key, dataclasses.replace(row.stamp, txid=row.prev_txid), None, 0, [row.prev])
+            self._table.rows[row.key] = stamps.Row(
+                row.key, dataclasses.replace(row.stamp, txid=row.prev_txid), None, 0, [row.prev]
+            )
 
 
 def _restamp_above(self: Any, topology_id: str, component: str, stamp: stamps.Stamp) -> int:
@@ -390,16 +422,26 @@ def _forgetting_tombstones(self: Any, rows: Any) -> None:
             self._table.rows[row.key] = row
 
 
-def _merging(is_ordinary: Callable[..., bool], prev: Callable[[Any], Any] = lambda row: row.curr) -> Patch:
+def _merging(
+    is_ordinary: Callable[..., bool], prev: Callable[[Any], Any] = lambda row: row.curr
+) -> Patch:
     """The memory store combines the rows that ``is_ordinary`` says, of ``(row, stamp,
     settled_txid)``."""
 
     def merge_rows(self: Any, deltas: Any, how: Any, stamp: stamps.Stamp, settled_txid: int) -> Any:
-        refused = [key for key in deltas if not is_ordinary(self._table.rows.get(key), stamp, settled_txid)]
+        refused = [
+            key for key in deltas if not is_ordinary(self._table.rows.get(key), stamp, settled_txid)
+        ]
         for key in deltas.keys() - refused:
             row = self._table.rows.get(key)
             curr = how(None if row is None else json.loads(row.curr), deltas[key])
-            self._table.rows[key] = stamps.Row(key, stamp, None if row is None else prev(row), 0 if row is None else row.stamp.txid, [str(curr)])
+            self._table.rows[key] = stamps.Row(
+                key,
+                stamp,
+                None if row is None else prev(row),
+                0 if row is None else row.stamp.txid,
+                [str(curr)],
+            )
         return refused
 
     return session(merge_rows=merge_rows)
@@ -410,7 +452,9 @@ def _is_old(row: stamps.Row | None, stamp: stamps.Stamp, settled_txid: int) -> b
 
 
 def _losing_keys(self: Any, deltas: Any, *args: Any) -> Any:
-    return _merge_rows(self, {key: delta for key, delta in deltas.items() if "\\" not in key}, *args)
+    return _merge_rows(
+        self, {key: delta for key, delta in deltas.items() if "\\" not in key}, *args
+    )
 
 
 def _merge_in_floating_point(self: Any, deltas: Any, *args: Any) -> Any:
@@ -434,7 +478,11 @@ def _fences_of_all(self: Any, topology_id: str) -> list[stamps.Fence]:
 
 def _fence_of_all(self: Any, topology_id: str, component: str) -> stamps.Fence | None:
     newest = max(self._table.fences.values(), key=lambda fence: fence.txid, default=None)
-    return None if newest is None else dataclasses.replace(newest, topology_id=topology_id, component=component)
+    return (
+        None
+        if newest is None
+        else dataclasses.replace(newest, topology_id=topology_id, component=component)
+    )
 
 
 @functools.cache
@@ -449,16 +497,22 @@ def _seen_with_rivals(row: stamps.Row | None, where: stamps.Standing, step: int)
     return _seen(row, "past" if where == "rival" else where, step)
 
 
-def _text_by_txid(row: stamps.Row, as_of: visible.VisibleTxid, recorded: stamps.Recorded) -> str | None:
+def _text_by_txid(
+    row: stamps.Row, as_of: visible.VisibleTxid, recorded: stamps.Recorded
+) -> str | None:
     return row.curr if row.stamp.txid <= as_of else row.prev
 
 
-def _text_of_nothing_settled(row: stamps.Row, as_of: visible.VisibleTxid, recorded: stamps.Recorded) -> str | None:
+def _text_of_nothing_settled(
+    row: stamps.Row, as_of: visible.VisibleTxid, recorded: stamps.Recorded
+) -> str | None:
     last = recorded.get(row.stamp.component)
     return row.curr if last is not None and row.stamp.txid <= last.txid else row.prev
 
 
-def _text_of_all(row: stamps.Row, as_of: visible.VisibleTxid, recorded: stamps.Recorded) -> str | None:
+def _text_of_all(
+    row: stamps.Row, as_of: visible.VisibleTxid, recorded: stamps.Recorded
+) -> str | None:
     own = dataclasses.replace(row.stamp, topology_id=as_of.topology_id)
     return _text_of(dataclasses.replace(row, stamp=own), as_of, recorded)
 
@@ -471,7 +525,9 @@ def shown(text_of: Callable[..., str | None]) -> Patch:
     return lambda patch: patch.setattr(visible, "text_of", text_of)
 
 
-def _texts_after_a_look(self: Any, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid) -> Iterator[tuple[str, str | None]]:
+def _texts_after_a_look(
+    self: Any, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid
+) -> Iterator[tuple[str, str | None]]:
     recorded = self._check_reaches(as_of)
     return ((row.key, visible.text_of(row, as_of, recorded)) for row in rows)
 
@@ -528,7 +584,10 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "checks nothing": (memory(Unchecked), None),
     "asks for no record": (memory(Unrecorded), None),
     "reports no touch": (memory(Untouched), None),
-    "begins anything": (memory(stores.MemoryStore), lambda patch: patch.setattr(begun, "may_begin", lambda name, context: True)),
+    "begins anything": (
+        memory(stores.MemoryStore),
+        lambda patch: patch.setattr(begun, "may_begin", lambda name, context: True),
+    ),
     "reads twice": (memory(ReadingTwice), None),
     "counts no steps": (memory(Stepless), None),
     "counts the steps of the last block": (memory(LastBlockOnly), None),
@@ -537,10 +596,21 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "adopts openly": (memory(AdoptingOpenly), None),
     "adopts only its own": (memory(AdoptingItsOwn), None),
     "never dry": (memory(NeverDry), None),
-    "lists for tuples": (sqlite, lambda patch: patch.setattr(keys, "_with_tuples", lambda value: value)),
-    "prefix too short": (sqlite, lambda patch: patch.setattr(keys, "prefix_texts", _unquoted_prefix)),
+    "lists for tuples": (
+        sqlite,
+        lambda patch: patch.setattr(keys, "_with_tuples", lambda value: value),
+    ),
+    "prefix too short": (
+        sqlite,
+        lambda patch: patch.setattr(keys, "prefix_texts", _unquoted_prefix),
+    ),
     "any key": (sqlite, lambda patch: patch.setattr(keys, "_check_key", _nothing)),
-    "any value": (sqlite, lambda patch: patch.setattr(keys, "encode_value", lambda value: json.dumps(value, default=str))),
+    "any value": (
+        sqlite,
+        lambda patch: patch.setattr(
+            keys, "encode_value", lambda value: json.dumps(value, default=str)
+        ),
+    ),
     "shared values": (sqlite, lambda patch: patch.setattr(keys, "decode_value", _cached)),
     "raw values": (sqlite, opened(update=_raw_update)),
     "function dooms": (sqlite, opened(_computed=_dooming)),
@@ -554,50 +624,121 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "one fence for all": (memory(stores.MemoryStore), session(read_fence=_fence_of_all)),
     "counts nothing": (memory(stores.MemoryStore), session(count=_nothing)),
     "counts every run": (memory(stores.MemoryStore), session(count=_count_every_run)),
-    "counts on in the next attempt": (memory(stores.MemoryStore), session(write_fence=_raise_without_counting_anew)),
-    "clears no counts": (memory(stores.MemoryStore), session(remove=_remove_but_counts, write_fence=_write_fence_over_counts)),
-    "a store that lacks some is complete": (sqlite, fence(lambda where: "recorded" if where == "incomplete" else where)),
-    "a store that has more is complete": (sqlite, fence(lambda where: "recorded" if where == "overfull" else where)),
-    "knows no other fences": (memory(stores.MemoryStore), session(read_fences=lambda self, topology_id: [])),
+    "counts on in the next attempt": (
+        memory(stores.MemoryStore),
+        session(write_fence=_raise_without_counting_anew),
+    ),
+    "clears no counts": (
+        memory(stores.MemoryStore),
+        session(remove=_remove_but_counts, write_fence=_write_fence_over_counts),
+    ),
+    "a store that lacks some is complete": (
+        sqlite,
+        fence(lambda where: "recorded" if where == "incomplete" else where),
+    ),
+    "a store that has more is complete": (
+        sqlite,
+        fence(lambda where: "recorded" if where == "overfull" else where),
+    ),
+    "knows no other fences": (
+        memory(stores.MemoryStore),
+        session(read_fences=lambda self, topology_id: []),
+    ),
     "knows all fences": (memory(stores.MemoryStore), session(read_fences=_fences_of_all)),
     "takes nothing back": (memory(stores.MemoryStore), session(take_back=_nothing)),
     "opaque as transactional": (
         memory(stores.MemoryStore),
-        together(session(take_back=_nothing), standing(lambda row, stamp, where: "mine" if where == "undone" else where)),
+        together(
+            session(take_back=_nothing),
+            standing(lambda row, stamp, where: "mine" if where == "undone" else where),
+        ),
     ),
     "takes one step back": (memory(stores.MemoryStore), session(take_back=_last_step_back)),
     "takes everything back": (memory(stores.MemoryStore), session(take_back=_take_back_all)),
     "merges again": (
-        memory(stores.MemoryStore), _merging(lambda row, stamp, settled: _is_ordinary(row, stamp, stamp.txid))
+        memory(stores.MemoryStore),
+        _merging(lambda row, stamp, settled: _is_ordinary(row, stamp, stamp.txid)),
     ),
     "merges with anything older": (memory(stores.MemoryStore), _merging(_is_old)),
     "merges with anybody": (memory(stores.MemoryStore), _merging(lambda *args: True)),
-    "forgets what was before a merge": (memory(stores.MemoryStore), _merging(_is_ordinary, prev=_nothing)),
-    "merges in floating point": (memory(stores.MemoryStore), session(merge_rows=_merge_in_floating_point)),
+    "forgets what was before a merge": (
+        memory(stores.MemoryStore),
+        _merging(_is_ordinary, prev=_nothing),
+    ),
+    "merges in floating point": (
+        memory(stores.MemoryStore),
+        session(merge_rows=_merge_in_floating_point),
+    ),
     "loses keys that it merges": (memory(stores.MemoryStore), session(merge_rows=_losing_keys)),
     "merges at the end": (sqlite, opened(_merge_before_reading=_nothing)),
     "restamps too high": (memory(stores.MemoryStore), session(restamp=_restamp_above)),
     "removes everything": (memory(stores.MemoryStore), session(remove=_remove_all)),
     "no tombstones": (memory(stores.MemoryStore), session(write_rows=_forgetting_tombstones)),
     "fence never above": (sqlite, fence(lambda where: "equal" if where == "above" else where)),
-    "any generation": (sqlite, fence(lambda where: "below" if where == "other generation" else where)),
-    "nothing is ahead": (sqlite, standing(lambda row, stamp, where: "past" if where == "ahead" else where)),
+    "any generation": (
+        sqlite,
+        fence(lambda where: "below" if where == "other generation" else where),
+    ),
+    "nothing is ahead": (
+        sqlite,
+        standing(lambda row, stamp, where: "past" if where == "ahead" else where),
+    ),
     "nothing is settled": (
         sqlite,
-        standing(lambda row, stamp, where: "undone" if where == "ahead" and row.stamp.attempt == stamps.UNKNOWN_ATTEMPT else where),
+        standing(
+            lambda row, stamp, where: (
+                "undone"
+                if where == "ahead" and row.stamp.attempt == stamps.UNKNOWN_ATTEMPT
+                else where
+            )
+        ),
     ),
-    "nothing is mine": (sqlite, standing(lambda row, stamp, where: "past" if where == "mine" else where)),
-    "nothing is undone": (sqlite, standing(lambda row, stamp, where: "past" if where == "undone" else where)),
-    "nobody is a rival": (sqlite, standing(lambda row, stamp, where: "mine" if where == "rival" else where)),
-    "nothing is foreign": (sqlite, standing(lambda row, stamp, where: "past" if where == "foreign" else where)),
-    "generations alike": (sqlite, standing(lambda row, stamp, where: "ahead" if row.stamp.txid > stamp.txid else where)),
-    "overwrites nothing": (sqlite, plain_standing(lambda row, stamp, where: "ahead" if row.stamp.txid == stamp.txid else where)),
+    "nothing is mine": (
+        sqlite,
+        standing(lambda row, stamp, where: "past" if where == "mine" else where),
+    ),
+    "nothing is undone": (
+        sqlite,
+        standing(lambda row, stamp, where: "past" if where == "undone" else where),
+    ),
+    "nobody is a rival": (
+        sqlite,
+        standing(lambda row, stamp, where: "mine" if where == "rival" else where),
+    ),
+    "nothing is foreign": (
+        sqlite,
+        standing(lambda row, stamp, where: "past" if where == "foreign" else where),
+    ),
+    "generations alike": (
+        sqlite,
+        standing(lambda row, stamp, where: "ahead" if row.stamp.txid > stamp.txid else where),
+    ),
+    "overwrites nothing": (
+        sqlite,
+        plain_standing(
+            lambda row, stamp, where: "ahead" if row.stamp.txid == stamp.txid else where
+        ),
+    ),
     "takes plain values back": (memory(TakingPlainBack), None),
     "updates plain values": (sqlite, opened(_check_has_previous=_nothing)),
-    "no plain value is ahead": (sqlite, plain_standing(lambda row, stamp, where: "past" if where == "ahead" else where)),
-    "nobody is a rival in a plain store": (sqlite, plain_standing(lambda row, stamp, where: "past" if where == "rival" else where)),
-    "ignores the codec": (sqlite, lambda patch: patch.setattr(codecs, "encode", lambda codec, value: keys.encode_value(value))),
-    "any text": (sqlite, lambda patch: patch.setattr(codecs, "encode", lambda codec, value: codec.dumps(value))),
+    "no plain value is ahead": (
+        sqlite,
+        plain_standing(lambda row, stamp, where: "past" if where == "ahead" else where),
+    ),
+    "nobody is a rival in a plain store": (
+        sqlite,
+        plain_standing(lambda row, stamp, where: "past" if where == "rival" else where),
+    ),
+    "ignores the codec": (
+        sqlite,
+        lambda patch: patch.setattr(
+            codecs, "encode", lambda codec, value: keys.encode_value(value)
+        ),
+    ),
+    "any text": (
+        sqlite,
+        lambda patch: patch.setattr(codecs, "encode", lambda codec, value: codec.dumps(value)),
+    ),
     "any form": (sqlite, lambda patch: patch.setattr(rows, "check_form", _nothing)),
     "every attempt was sealed": (memory(TrustingTheState), None),
     "shows what is under way": (sqlite, shown(lambda row, as_of, recorded: row.curr)),
@@ -605,11 +746,20 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "nothing is settled for readers": (sqlite, shown(_text_of_nothing_settled)),
     "shows what others wrote": (sqlite, shown(_text_of_all)),
     "is never outrun": (sqlite, lambda patch: patch.setattr(visible, "check_reaches", _nothing)),
-    "looks at the fences first": (sqlite, lambda patch: patch.setattr(Store, "_texts_as_of", _texts_after_a_look)),
-    "has no turns": (
-        memory(Unlocked), lambda patch: patch.setattr(turns, "taken", lambda context, name, address: contextlib.nullcontext())
+    "looks at the fences first": (
+        sqlite,
+        lambda patch: patch.setattr(Store, "_texts_as_of", _texts_after_a_look),
     ),
-    "refuses a second thread": (memory(stores.MemoryStore), lambda patch: patch.setattr(turns, "taken", _first_thread_only)),
+    "has no turns": (
+        memory(Unlocked),
+        lambda patch: patch.setattr(
+            turns, "taken", lambda context, name, address: contextlib.nullcontext()
+        ),
+    ),
+    "refuses a second thread": (
+        memory(stores.MemoryStore),
+        lambda patch: patch.setattr(turns, "taken", _first_thread_only),
+    ),
     "reads along": (memory(ReadingAlong), None),
     "checks no reader": (memory(CheckingNoReader), None),
     "rivals are read": (sqlite, lambda patch: patch.setattr(stamps, "seen", _seen_with_rivals)),

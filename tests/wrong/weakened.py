@@ -85,9 +85,25 @@ def _accept(sender: Any, where: str) -> None:
     """Instead of the check that chunks are complete and of one computation."""
 
 
-def _take_the_last(into: dict[tuple[int, int], int], lineage: Mapping[tuple[int, int], int]) -> None:
+def _take_the_last(
+    into: dict[tuple[int, int], int], lineage: Mapping[tuple[int, int], int]
+) -> None:
     into.update(lineage)
 
 
-def _expecting_nothing(job: Any, level: int, sending: int, expected: int | None, incoming: Iterator[bytes], spill_bytes: int) -> receive.Received:
-    return _receive(job, level, sending, None, (data for data in incoming if data[:1] != wire.REPORT), spill_bytes)
+def _expecting_nothing(
+    job: Any,
+    level: int,
+    sending: int,
+    expected: int | None,
+    incoming: Iterator[bytes],
+    spill_bytes: int,
+) -> receive.Received:
+    return _receive(
+        job,
+        level,
+        sending,
+        None,
+        (data for data in incoming if data[:1] != wire.REPORT),
+        spill_bytes,
+    )

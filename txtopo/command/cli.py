@@ -18,7 +18,19 @@ from typing import Any
 
 import txtopo
 from txtopo import demo, errors
-from txtopo.command import doctor, kafka_commands, maintain, new, options, reset, show_state, store_commands, submit, submit_process, target
+from txtopo.command import (
+    doctor,
+    kafka_commands,
+    maintain,
+    new,
+    options,
+    reset,
+    show_state,
+    store_commands,
+    submit,
+    submit_process,
+    target,
+)
 from txtopo.command import main as running
 from txtopo.command import simulate as testing
 from txtopo.command import where as whereabouts
@@ -75,18 +87,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = options.Parser(prog="txtopo", description=_DESCRIPTION, epilog=f"{_EXAMPLES}\n{options.EXIT_CODES}")
+    parser = options.Parser(
+        prog="txtopo", description=_DESCRIPTION, epilog=f"{_EXAMPLES}\n{options.EXIT_CODES}"
+    )
     parser.add_argument("--version", action="version", version=f"txtopo {txtopo.__version__}")
     parser.set_defaults(do=_help_of(parser))
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", parser_class=options.Parser
+    )
 
-    written = commands.add_parser("new", help="write a topology to begin with", description=new.DESCRIPTION, epilog=options.EXIT_CODES)
+    written = commands.add_parser(
+        "new",
+        help="write a topology to begin with",
+        description=new.DESCRIPTION,
+        epilog=options.EXIT_CODES,
+    )
     new.add_arguments(written)
     options.add_verbose(written)
     written.set_defaults(do=new.run)
 
     checked = commands.add_parser(
-        "doctor", help="whether a run can start here", description=doctor.DESCRIPTION, epilog=doctor.EXIT_CODES
+        "doctor",
+        help="whether a run can start here",
+        description=doctor.DESCRIPTION,
+        epilog=doctor.EXIT_CODES,
     )
     doctor.add_arguments(checked)
     _add_json(checked)
@@ -94,51 +118,91 @@ def _parser() -> argparse.ArgumentParser:
     checked.set_defaults(do=doctor.run)
 
     demonstrated = commands.add_parser(
-        "demo", help="count every word of Python's own library", epilog=options.EXIT_CODES,
+        "demo",
+        help="count every word of Python's own library",
+        epilog=options.EXIT_CODES,
         description=f"Count every word of Python's own library, exactly once, and compare with a plain count. Interrupt it, and type it again:\n"
         f"it goes on where it stopped. State and results are in {demo.DATA_DIR}; remove that directory to begin anew.",
-    )  # fmt: skip
+    )
     demonstrated.add_argument("--master", metavar="URL", help="Spark master (default: local[*])")
     options.add_verbose(demonstrated)
     demonstrated.set_defaults(do=_demo)
 
-    run = commands.add_parser("run", help="run a topology", description="Run a topology, from where its last run stopped.", epilog=options.RUN_EPILOG)
+    run = commands.add_parser(
+        "run",
+        help="run a topology",
+        description="Run a topology, from where its last run stopped.",
+        epilog=options.RUN_EPILOG,
+    )
     run.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     options.add_run_options(run)
     run.set_defaults(do=_run)
 
     submitted = commands.add_parser(
-        "submit", help="run a topology on a cluster", epilog=f"{submit.EPILOG}\n{options.RUN_EPILOG}",
+        "submit",
+        help="run a topology on a cluster",
+        epilog=f"{submit.EPILOG}\n{options.RUN_EPILOG}",
         usage="%(prog)s TARGET --master URL [options] [-- options of spark-submit]",
         description="Give a topology to spark-submit, with its code and the settings it needs, from where its last run stopped.",
-    )  # fmt: skip
+    )
     submitted.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     options.add_run_options(submitted)
     submit.add_options(submitted)
     submitted.set_defaults(do=_submit)
 
     explained = commands.add_parser(
-        "explain", help="show what runs where", description="Show the plan of a topology: levels, shuffles, and what waits for the commit."
+        "explain",
+        help="show what runs where",
+        description="Show the plan of a topology: levels, shuffles, and what waits for the commit.",
     )
     explained.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    explained.add_argument("--master", default="local[2]", metavar="URL", help="plan for this Spark master (default: %(default)s)")
-    explained.add_argument("--cores", type=int, metavar="N", help="how many cores there are, if the master does not say so")
-    explained.add_argument("--format", choices=("text", "mermaid"), default="text", help="as text, or as a Mermaid flow chart (default: %(default)s)")
+    explained.add_argument(
+        "--master",
+        default="local[2]",
+        metavar="URL",
+        help="plan for this Spark master (default: %(default)s)",
+    )
+    explained.add_argument(
+        "--cores",
+        type=int,
+        metavar="N",
+        help="how many cores there are, if the master does not say so",
+    )
+    explained.add_argument(
+        "--format",
+        choices=("text", "mermaid"),
+        default="text",
+        help="as text, or as a Mermaid flow chart (default: %(default)s)",
+    )
     options.add_verbose(explained)
     explained.set_defaults(do=_explain)
 
     validated = commands.add_parser(
-        "validate", help="whether a topology can be right", epilog=options.EXIT_CODES,
+        "validate",
+        help="whether a topology can be right",
+        epilog=options.EXIT_CODES,
         description="Refuse a topology that cannot count exactly once; say of one that can what it promises of each store and sink.",
-    )  # fmt: skip
+    )
     validated.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    validated.add_argument("--master", default="local[*]", metavar="URL", help="the Spark master it is to run on (default: %(default)s)")
-    validated.add_argument("--connect", action="store_true", help="also ask databases and brokers for the tables and topics of sinks")
+    validated.add_argument(
+        "--master",
+        default="local[*]",
+        metavar="URL",
+        help="the Spark master it is to run on (default: %(default)s)",
+    )
+    validated.add_argument(
+        "--connect",
+        action="store_true",
+        help="also ask databases and brokers for the tables and topics of sinks",
+    )
     options.add_verbose(validated)
     validated.set_defaults(do=_validate)
 
     tested = commands.add_parser(
-        "test", help="let everything fail that can, in simulated Spark", description=testing.DESCRIPTION, epilog=testing.EXIT_CODES
+        "test",
+        help="let everything fail that can, in simulated Spark",
+        description=testing.DESCRIPTION,
+        epilog=testing.EXIT_CODES,
     )
     tested.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     testing.add_arguments(tested)
@@ -147,7 +211,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_config_commands(commands)
 
     status = commands.add_parser(
-        "status", help="show how far topologies have come", description="Show how far topologies have come, while they run or not."
+        "status",
+        help="show how far topologies have come",
+        description="Show how far topologies have come, while they run or not.",
     )
     status.add_argument("topology", metavar="TOPOLOGY_ID", nargs="?", help="only this one")
     _add_json(status)
@@ -155,11 +221,17 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(do=_status)
 
     resetting = commands.add_parser(
-        "reset", help="start a topology over, with its state and stores", epilog=whereabouts.DRY_RUN,
+        "reset",
+        help="start a topology over, with its state and stores",
+        epilog=whereabouts.DRY_RUN,
         description="Remove the state of a topology that is not running, and what it wrote to its stores: its next run begins with the first batch.",
-    )  # fmt: skip
+    )
     resetting.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    resetting.add_argument("--leave-rows", action="store_true", help="also if rows of sinks stay in your tables or topics")
+    resetting.add_argument(
+        "--leave-rows",
+        action="store_true",
+        help="also if rows of sinks stay in your tables or topics",
+    )
     whereabouts.add_execute(resetting)
     options.add_set(resetting)
     whereabouts.add_options(resetting)
@@ -172,14 +244,24 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_config_commands(commands: Any) -> None:
-    settings = commands.add_parser("config", help="look at the settings", description="Settings: where they come from, and what they are.")
+    settings = commands.add_parser(
+        "config",
+        help="look at the settings",
+        description="Settings: where they come from, and what they are.",
+    )
     settings.set_defaults(do=_help_of(settings))
-    actions = settings.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+    actions = settings.add_subparsers(
+        title="commands", metavar="COMMAND", parser_class=options.Parser
+    )
 
     show = actions.add_parser(
-        "show", help="show all of them", description="Show every setting, as a run that is started here and now would have it."
+        "show",
+        help="show all of them",
+        description="Show every setting, as a run that is started here and now would have it.",
     )
-    show.add_argument("target", metavar="TARGET", nargs="?", help=f"with what its code sets; {TARGET_HELP}")
+    show.add_argument(
+        "target", metavar="TARGET", nargs="?", help=f"with what its code sets; {TARGET_HELP}"
+    )
     show.add_argument("--origin", action="store_true", help="also where each comes from")
     options.add_set(show)
     _add_json(show)
@@ -189,13 +271,17 @@ def _add_config_commands(commands: Any) -> None:
 
 def _add_state_commands(commands: Any) -> None:
     state = commands.add_parser(
-        "state", help="look at the state of a topology, or start it over", description="The state of a topology: what ZooKeeper remembers of it."
+        "state",
+        help="look at the state of a topology, or start it over",
+        description="The state of a topology: what ZooKeeper remembers of it.",
     )
     state.set_defaults(do=_help_of(state))
     actions = state.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
 
     show = actions.add_parser(
-        "show", help="show all of it", description="Show everything that is stored of a topology, also what cannot be understood."
+        "show",
+        help="show all of it",
+        description="Show everything that is stored of a topology, also what cannot be understood.",
     )
     show.add_argument("topology", metavar="TOPOLOGY_ID")
     _add_json(show)
@@ -203,35 +289,52 @@ def _add_state_commands(commands: Any) -> None:
     show.set_defaults(do=_state_show)
 
     reset = actions.add_parser(
-        "reset", help="remove it", epilog=whereabouts.DRY_RUN,
+        "reset",
+        help="remove it",
+        epilog=whereabouts.DRY_RUN,
         description="Remove the state of a topology that is not running: its next run begins with the first batch.",
-    )  # fmt: skip
+    )
     reset.add_argument("topology", metavar="TOPOLOGY_ID")
     whereabouts.add_execute(reset)
     whereabouts.add_options(reset)
     reset.set_defaults(do=_state_reset)
 
     accept = actions.add_parser(
-        "accept", help="say that its topology may have changed", epilog=whereabouts.DRY_RUN,
+        "accept",
+        help="say that its topology may have changed",
+        epilog=whereabouts.DRY_RUN,
         description="Accept that a topology which is not running is not what it was: its next run goes on with another spout, begins a\n"
         "store, or completes what is sealed with other components. A run that is refused says what to type.",
-    )  # fmt: skip
+    )
     accept.add_argument("topology", metavar="TOPOLOGY_ID")
     accept.add_argument(
-        "--store", metavar="COMPONENT/STORE", action="append", default=[],
+        "--store",
+        metavar="COMPONENT/STORE",
+        action="append",
+        default=[],
         help="the component may begin this store, although it has results in others; * stands for any text; may be repeated",
-    )  # fmt: skip
-    accept.add_argument("--spout", metavar="ID", help="this spout goes on from the positions that the one before has reached; with --kind")
+    )
+    accept.add_argument(
+        "--spout",
+        metavar="ID",
+        help="this spout goes on from the positions that the one before has reached; with --kind",
+    )
     accept.add_argument("--kind", choices=tuple(SPOUT_TRAITS), help="which kind of spout that is")
-    accept.add_argument("--sealed", action="store_true", help="the sealed transaction is completed with other components than it was begun with")
+    accept.add_argument(
+        "--sealed",
+        action="store_true",
+        help="the sealed transaction is completed with other components than it was begun with",
+    )
     whereabouts.add_execute(accept)
     whereabouts.add_options(accept)
     accept.set_defaults(do=_state_accept)
 
     restored = actions.add_parser(
-        "restored", help="say that it comes from a copy", epilog=whereabouts.DRY_RUN,
+        "restored",
+        help="say that it comes from a copy",
+        epilog=whereabouts.DRY_RUN,
         description="Say that ZooKeeper, or the data directory, was restored from a copy: attempts of the next run get numbers that none before had.",
-    )  # fmt: skip
+    )
     restored.add_argument("topology", metavar="TOPOLOGY_ID")
     whereabouts.add_execute(restored)
     whereabouts.add_options(restored)
@@ -255,12 +358,16 @@ def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], 
 
 def _run(parsed: argparse.Namespace) -> int:
     loaded = target.resolve(parsed.target)
-    return running.run(loaded.topology, running.settings_of(parsed, loaded.conf, loaded.topology), parsed)
+    return running.run(
+        loaded.topology, running.settings_of(parsed, loaded.conf, loaded.topology), parsed
+    )
 
 
 def _demo(parsed: argparse.Namespace) -> int:
     master = [] if parsed.master is None else ["--master", parsed.master]
-    as_run = _parser().parse_args(["run", str(demo.FILE), "--until-exhausted", "--data-dir", demo.DATA_DIR, *master])
+    as_run = _parser().parse_args(
+        ["run", str(demo.FILE), "--until-exhausted", "--data-dir", demo.DATA_DIR, *master]
+    )
     loaded = target.resolve(as_run.target)
 
     def report() -> int:
@@ -268,7 +375,9 @@ def _demo(parsed: argparse.Namespace) -> int:
         code: int = sys.modules[target.FILE_MODULE].main_report()
         return code
 
-    return running.run(loaded.topology, running.settings_of(as_run, loaded.conf, loaded.topology), as_run, report)
+    return running.run(
+        loaded.topology, running.settings_of(as_run, loaded.conf, loaded.topology), as_run, report
+    )
 
 
 def _submit(parsed: argparse.Namespace) -> int:
@@ -286,7 +395,10 @@ def _explain(parsed: argparse.Namespace) -> int:
     graph = target.resolve(parsed.target).topology
     runs.refuse_local_only(graph, parsed.master)
     plan = compiler.compile_plan(graph, cores)
-    print(explain.mermaid(plan) if parsed.format == "mermaid" else _as_typed(explain.explain(plan)), end="")
+    print(
+        explain.mermaid(plan) if parsed.format == "mermaid" else _as_typed(explain.explain(plan)),
+        end="",
+    )
     return 0
 
 
@@ -305,15 +417,25 @@ def _validate(parsed: argparse.Namespace) -> int:
     graph = target.resolve(parsed.target).topology
     master = redaction.redacted(parsed.master)
     if not parsed.master.startswith(MASTERS):
-        raise errors.UsageError(f"--master {master!r} is no Spark master\n  Give local[N], local[*], spark://HOST:7077, yarn or k8s://….")
+        raise errors.UsageError(
+            f"--master {master!r} is no Spark master\n  Give local[N], local[*], spark://HOST:7077, yarn or k8s://…."
+        )
     # Refuses a master whose number of cores cannot be read.
     session.local_cores(parsed.master)
     runs.refuse_local_only(graph, parsed.master)
     for component in graph.components.values() if parsed.connect else ():
-        check: Any = getattr(pickling.loads(component.template), "check_destination", lambda fields: None)
+        check: Any = getattr(
+            pickling.loads(component.template), "check_destination", lambda fields: None
+        )
         for subscription in component.inputs:
             check(graph.components[subscription.source].outputs[subscription.stream].fields)
-    print(_as_typed("\n".join([f"topology {graph.id} is valid with master {master}", *guarantees.lines(graph)])))
+    print(
+        _as_typed(
+            "\n".join(
+                [f"topology {graph.id} is valid with master {master}", *guarantees.lines(graph)]
+            )
+        )
+    )
     return 0
 
 
@@ -335,7 +457,9 @@ def _config_show(parsed: argparse.Namespace) -> int:
 
 def _reset(parsed: argparse.Namespace) -> int:
     loaded = target.resolve(parsed.target)
-    settings = options.config_of(parsed, loaded.conf, loaded.topology, spark_settings.of_this_process())
+    settings = options.config_of(
+        parsed, loaded.conf, loaded.topology, spark_settings.of_this_process()
+    )
 
     def change(state: opening.Opened | None, where: str) -> list[str]:
         return reset.reset(loaded.topology, state, where, parsed.leave_rows, parsed.execute)
@@ -351,8 +475,14 @@ def _status(parsed: argparse.Namespace) -> int:
             if parsed.topology is not None:
                 raise errors.UsageError(nothing)
             return [], nothing
-        ids = [parsed.topology] if parsed.topology is not None else administration.topologies(opened.store)
-        return [show_state.status_of(opened, id) for id in ids], f"no topology has state in {opened.where}"
+        ids = (
+            [parsed.topology]
+            if parsed.topology is not None
+            else administration.topologies(opened.store)
+        )
+        return [
+            show_state.status_of(opened, id) for id in ids
+        ], f"no topology has state in {opened.where}"
 
     statuses, nothing = whereabouts.look(parsed, read)
     if parsed.json:
@@ -368,24 +498,43 @@ def _state_show(parsed: argparse.Namespace) -> int:
         return administration.show(state.store, parsed.topology), state.is_live
 
     shown, is_live = whereabouts.look(parsed, read)
-    print(json.dumps(shown, indent=2, ensure_ascii=False) if parsed.json else show_state.state_text(shown, is_live))
+    print(
+        json.dumps(shown, indent=2, ensure_ascii=False)
+        if parsed.json
+        else show_state.state_text(shown, is_live)
+    )
     return 0
 
 
 def _state_reset(parsed: argparse.Namespace) -> int:
-    print(whereabouts.changed(parsed, lambda opened: maintain.reset_state(opened, parsed.topology, parsed.execute)))
+    print(
+        whereabouts.changed(
+            parsed, lambda opened: maintain.reset_state(opened, parsed.topology, parsed.execute)
+        )
+    )
     return whereabouts.say_how_to_execute(parsed)
 
 
 def _state_accept(parsed: argparse.Namespace) -> int:
     if (parsed.spout is None) != (parsed.kind is None):
-        raise errors.UsageError("--spout and --kind go together\n  Give both, as the run that was refused has said.")
+        raise errors.UsageError(
+            "--spout and --kind go together\n  Give both, as the run that was refused has said."
+        )
     spout = None if parsed.spout is None else components.Spout(id=parsed.spout, kind=parsed.kind)
     accepted = acceptance.Accepted(spout, tuple(parsed.store), parsed.sealed)
-    print(whereabouts.changed(parsed, lambda opened: maintain.accept_state(opened, parsed.topology, accepted, parsed.execute)))
+    print(
+        whereabouts.changed(
+            parsed,
+            lambda opened: maintain.accept_state(opened, parsed.topology, accepted, parsed.execute),
+        )
+    )
     return whereabouts.say_how_to_execute(parsed)
 
 
 def _state_restored(parsed: argparse.Namespace) -> int:
-    print(whereabouts.changed(parsed, lambda opened: maintain.restored_state(opened, parsed.topology, parsed.execute)))
+    print(
+        whereabouts.changed(
+            parsed, lambda opened: maintain.restored_state(opened, parsed.topology, parsed.execute)
+        )
+    )
     return whereabouts.say_how_to_execute(parsed)

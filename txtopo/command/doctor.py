@@ -30,7 +30,9 @@ from typing import Literal
 from txtopo import errors
 from txtopo.state import directory, java
 
-DESCRIPTION = "Check whether a run can start on this machine. Each missing thing is shown with its cure."
+DESCRIPTION = (
+    "Check whether a run can start on this machine. Each missing thing is shown with its cure."
+)
 EXIT_CODES = f"""\
 exit codes:
   0  a run can start here
@@ -59,7 +61,9 @@ except Exception as error:
 
 EXTRAS_OF_DEVELOPERS = ("bench", "dev", "docs")
 
-_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[[^]]*\])?\s*([^;]*?)\s*(?:;\s*extra\s*==\s*['\"]([^'\"]+)['\"])?")
+_REQUIREMENT = re.compile(
+    r"([A-Za-z0-9._-]+)\s*(?:\[[^]]*\])?\s*([^;]*?)\s*(?:;\s*extra\s*==\s*['\"]([^'\"]+)['\"])?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,11 @@ class Check:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``txtopo doctor``, except ``--json``."""
     parser.add_argument(
-        "--data-dir", type=Path, default=Path(directory.DEFAULT), metavar="DIR", help="the data directory to check (default: %(default)s)"
+        "--data-dir",
+        type=Path,
+        default=Path(directory.DEFAULT),
+        metavar="DIR",
+        help="the data directory to check (default: %(default)s)",
     )
 
 
@@ -94,16 +102,36 @@ def trial() -> Check:
     """Start what a run starts, with its settings: Spark, a ZooKeeper, and a worker that imports
     txtopo."""
     try:
-        done = subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, text=True, errors="replace", timeout=TRIAL_S)
+        done = subprocess.run(
+            [sys.executable, "-c", _TRIAL],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TRIAL_S,
+        )
     except subprocess.TimeoutExpired:
-        return Check("Spark", "missing", f"no job has run within {TRIAL_S:g} s", "Is the machine overloaded, or a process stopped?")
+        return Check(
+            "Spark",
+            "missing",
+            f"no job has run within {TRIAL_S:g} s",
+            "Is the machine overloaded, or a process stopped?",
+        )
     if done.returncode == 0:
         return Check("Spark", "ok", "a JVM, a ZooKeeper and a Python worker have run")
-    lines = [line for line in done.stdout.partition("\0")[2].splitlines() if not line.lstrip().startswith(("at ", "... "))][:12]
+    lines = [
+        line
+        for line in done.stdout.partition("\0")[2].splitlines()
+        if not line.lstrip().startswith(("at ", "... "))
+    ][:12]
     # Without a word of ours the process has died, and the last line is the reason.
-    lines = lines or [f"its trial ended with exit code {done.returncode}", *done.stderr.splitlines()[-12:]]
+    lines = lines or [
+        f"its trial ended with exit code {done.returncode}",
+        *done.stderr.splitlines()[-12:],
+    ]
     if home := os.environ.get("SPARK_HOME"):
-        lines.append(f"SPARK_HOME is {home}; pyspark brings a Spark, which `unset SPARK_HOME` lets run.")
+        lines.append(
+            f"SPARK_HOME is {home}; pyspark brings a Spark, which `unset SPARK_HOME` lets run."
+        )
     return _of_error("Spark", errors.SetupError("\n".join(lines)))
 
 
@@ -111,14 +139,28 @@ def show(results: tuple[Check, ...], as_json: bool) -> int:
     """Print ``results``, as text or JSON; the exit code says whether a run can start."""
     missing = [check.name for check in results if check.status == "missing"]
     if as_json:
-        print(json.dumps({"can_run": not missing, "checks": [asdict(check) for check in results]}, indent=2, ensure_ascii=False))
+        print(
+            json.dumps(
+                {"can_run": not missing, "checks": [asdict(check) for check in results]},
+                indent=2,
+                ensure_ascii=False,
+            )
+        )
     else:
         width = max(len(check.name) for check in results)
         for check in results:
             print(f"{check.status:8}  {check.name:{width}}  {check.fact}")
             if check.cure is not None:
-                print("\n".join(f"{'':10}{'':{width}}    {line.strip()}" for line in check.cure.splitlines()))
-        print(f"\na run cannot start here: {', '.join(missing)} missing" if missing else "\na run can start here")
+                print(
+                    "\n".join(
+                        f"{'':10}{'':{width}}    {line.strip()}" for line in check.cure.splitlines()
+                    )
+                )
+        print(
+            f"\na run cannot start here: {', '.join(missing)} missing"
+            if missing
+            else "\na run can start here"
+        )
     return errors.SetupError.exit_code if missing else 0
 
 
@@ -140,7 +182,12 @@ def _python() -> Check:
     version = sys.version_info[:2]
     if version < OLDEST_PYTHON:
         oldest = ".".join(map(str, OLDEST_PYTHON))
-        return Check("Python", "missing", f"{platform.python_version()} is too old", f"Install Python {oldest} or newer.")
+        return Check(
+            "Python",
+            "missing",
+            f"{platform.python_version()} is too old",
+            f"Install Python {oldest} or newer.",
+        )
     return Check("Python", "ok", f"{platform.python_version()}, {sys.executable}")
 
 
@@ -187,7 +234,12 @@ def _extras() -> Iterator[Check]:
                 lacking.append(package if version is None else f"{package}{bounds} (not {version})")
     for extra, lacking in packages.items():
         if lacking:
-            yield Check(f"[{extra}]", "optional", f"not installed: {', '.join(lacking)}", f"Type: pip install 'txtopo[{extra}]'")
+            yield Check(
+                f"[{extra}]",
+                "optional",
+                f"not installed: {', '.join(lacking)}",
+                f"Type: pip install 'txtopo[{extra}]'",
+            )
         else:
             yield Check(f"[{extra}]", "ok", "installed")
 
@@ -214,7 +266,10 @@ def _installed(package: str) -> str | None:
 
 def _is_within(version: str, bounds: str) -> bool:
     """Whether ``version`` is within ``bounds``, such as ``>=4.1,<5``."""
-    compare: dict[str, Callable[[list[int], list[int]], bool]] = {">=": list.__ge__, "<": list.__lt__}
+    compare: dict[str, Callable[[list[int], list[int]], bool]] = {
+        ">=": list.__ge__,
+        "<": list.__lt__,
+    }
     for bound in filter(None, bounds.split(",")):
         match = re.fullmatch(r"\s*(>=|<)\s*([\d.]+)\s*", bound)
         if match is not None and not compare[match[1]](_numbers(version), _numbers(match[2])):
@@ -240,7 +295,12 @@ def _data_dir(path: Path) -> Check:
     if place.exists() and not place.is_dir():
         return Check(name, "missing", f"{place} is a file", cure)
     if directory.is_owned(place):
-        return Check(name, "missing", f"{place} is in use by another run", f"Stop that run, or wait for its end. {cure}")
+        return Check(
+            name,
+            "missing",
+            f"{place} is in use by another run",
+            f"Stop that run, or wait for its end. {cure}",
+        )
     while not place.exists():
         place = place.parent
     return _writable(name, place, path.absolute(), DISK_FREE_MIN_BYTES, cure)
@@ -264,20 +324,30 @@ def _writable(name: str, place: Path, shown: Path, free_min: int, cure: str) -> 
     except OSError as error:
         return Check(name, "missing", f"{shown} is not writable: {error.strerror}", cure)
     if free < free_min:
-        return Check(name, "missing", f"{shown} has {_size(free)} free, {_size(free_min)} are needed", f"Make room. {cure}")
+        return Check(
+            name,
+            "missing",
+            f"{shown} has {_size(free)} free, {_size(free_min)} are needed",
+            f"Make room. {cure}",
+        )
     return Check(name, "ok", f"{shown}, {_size(free)} free")
 
 
 def _memory() -> Check:
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     # A container may have less than its host.
-    for file in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+    for file in (
+        Path("/sys/fs/cgroup/memory.max"),
+        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+    ):
         if file.is_file() and (text := file.read_text(encoding="ascii").strip()).isdecimal():
             limits.append(int(text))
     total = min(limits)
     if total < MEMORY_ADVISED_BYTES:
         cure = "Large batches may end with OutOfMemoryError: make batches smaller, or give the machine more memory."
-        return Check("memory", "note", f"{_size(total)}; {_size(MEMORY_ADVISED_BYTES)} are advised", cure)
+        return Check(
+            "memory", "note", f"{_size(total)}; {_size(MEMORY_ADVISED_BYTES)} are advised", cure
+        )
     return Check("memory", "ok", _size(total))
 
 

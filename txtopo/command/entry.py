@@ -11,7 +11,13 @@ from pathlib import Path
 
 from txtopo import errors
 
-PACKAGES = {"cloudpickle": "cloudpickle", "kazoo": "kazoo", "py4j": "pyspark", "pydantic": "pydantic", "pyspark": "pyspark"}
+PACKAGES = {
+    "cloudpickle": "cloudpickle",
+    "kazoo": "kazoo",
+    "py4j": "pyspark",
+    "pydantic": "pydantic",
+    "pyspark": "pyspark",
+}
 """Modules that every run needs, with the package of each."""
 
 
@@ -37,6 +43,8 @@ def _without(package: str, arguments: list[str]) -> int:
         parser.add_argument("--json", action="store_true", help="as JSON")
         parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
         return doctor.run(parser.parse_args(arguments[1:]))
-    cure = f"Type: {Path(sys.executable).name} -m pip install txtopo; `txtopo doctor` checks the rest."
+    cure = (
+        f"Type: {Path(sys.executable).name} -m pip install txtopo; `txtopo doctor` checks the rest."
+    )
     print(f"txtopo: error: the package {package} is not installed\n  {cure}", file=sys.stderr)
     return errors.SetupError.exit_code

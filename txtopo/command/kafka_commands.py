@@ -19,16 +19,28 @@ Do = Callable[[argparse.Namespace], int]
 
 def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None:
     """Add ``kafka`` and its command; ``help_of(parser)`` is the action that shows the help."""
-    kafka = commands.add_parser("kafka", help="look after transactions of Kafka sinks", description="Kafka sinks: their open transactions.")
+    kafka = commands.add_parser(
+        "kafka",
+        help="look after transactions of Kafka sinks",
+        description="Kafka sinks: their open transactions.",
+    )
     kafka.set_defaults(do=help_of(kafka))
     actions = kafka.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
     abort = actions.add_parser(
-        "abort", help="end open transactions", epilog=where.DRY_RUN,
+        "abort",
+        help="end open transactions",
+        epilog=where.DRY_RUN,
         description="End the transactions that tasks of a topology have left open, so that readers wait no longer.\n"
         "The brokers do so by themselves after transaction_timeout_s. A topology that runs replays a transaction.",
-    )  # fmt: skip
-    abort.add_argument("address", metavar="ADDRESS", help="the brokers, as `txtopo store` takes them: kafka://host:port?setting=value")
-    abort.add_argument("--topology", metavar="ID", required=True, help="id of the topology, or of the query")
+    )
+    abort.add_argument(
+        "address",
+        metavar="ADDRESS",
+        help="the brokers, as `txtopo store` takes them: kafka://host:port?setting=value",
+    )
+    abort.add_argument(
+        "--topology", metavar="ID", required=True, help="id of the topology, or of the query"
+    )
     where.add_execute(abort)
     options.add_verbose(abort)
     abort.set_defaults(do=_abort)
@@ -37,5 +49,12 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
 def _abort(parsed: argparse.Namespace) -> int:
     ids = upkeep.open_topics(parsed.address, "", parsed.topology).abort(dry_run=not parsed.execute)
     done = "ended" if parsed.execute else "would end"
-    print("\n".join([f"{done} the open transactions of {len(ids)} transactional ids:", *(f"  {id}" for id in ids)]))
+    print(
+        "\n".join(
+            [
+                f"{done} the open transactions of {len(ids)} transactional ids:",
+                *(f"  {id}" for id in ids),
+            ]
+        )
+    )
     return where.say_how_to_execute(parsed)

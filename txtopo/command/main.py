@@ -35,7 +35,11 @@ DEFAULT_MASTER = "local[*]"
 _POLL_S = 0.2
 
 
-def main(topology: Any, conf: config.Config | Mapping[str, Any] | None = None, argv: Sequence[str] | None = None) -> None:
+def main(
+    topology: Any,
+    conf: config.Config | Mapping[str, Any] | None = None,
+    argv: Sequence[str] | None = None,
+) -> None:
     """Run ``topology`` as this program does, with the options of ``txtopo run`` taken from ``argv``
     (default: the command line).
 
@@ -54,7 +58,11 @@ def main(topology: Any, conf: config.Config | Mapping[str, Any] | None = None, a
         raise errors.UsageError(
             f'{target.loading()} runs its topology when it is imported\n  Guard the call: `if __name__ == "__main__":` before txtopo.main(…).'
         )
-    parser = options.Parser(prog=Path(sys.argv[0]).name or None, description="Run this topology.", epilog=options.RUN_EPILOG)
+    parser = options.Parser(
+        prog=Path(sys.argv[0]).name or None,
+        description="Run this topology.",
+        epilog=options.RUN_EPILOG,
+    )
     options.add_run_options(parser)
 
     def run_it() -> int:
@@ -99,11 +107,19 @@ def _told(action: Callable[[], int], verbose: bool) -> int:
         if isinstance(told, errors.TxtopoError):
             print(f"txtopo: error: {told}", file=sys.stderr)
         else:
-            print(f"txtopo: error: {type(error).__name__}: {error}" + ("" if verbose else "\n  -v shows where."), file=sys.stderr)
+            print(
+                f"txtopo: error: {type(error).__name__}: {error}"
+                + ("" if verbose else "\n  -v shows where."),
+                file=sys.stderr,
+            )
         return errors.exit_code_of(told)
 
 
-def settings_of(parsed: argparse.Namespace, code: config.Config | Mapping[str, Any] | None, topology: TopologyGraph) -> config.Config:
+def settings_of(
+    parsed: argparse.Namespace,
+    code: config.Config | Mapping[str, Any] | None,
+    topology: TopologyGraph,
+) -> config.Config:
     """The settings of a run of ``topology``: the options ``parsed``, ``code`` and all other
     sources.
     """
@@ -118,13 +134,23 @@ def settings_of(parsed: argparse.Namespace, code: config.Config | Mapping[str, A
     return options.config_of(parsed, code, topology, settings.of_this_process())
 
 
-def run(topology: TopologyGraph, conf: config.Config, parsed: argparse.Namespace, afterwards: Callable[[], int] = lambda: 0) -> int:
+def run(
+    topology: TopologyGraph,
+    conf: config.Config,
+    parsed: argparse.Namespace,
+    afterwards: Callable[[], int] = lambda: 0,
+) -> int:
     """Run ``topology`` until it ends or is stopped; the exit code if no error ended it.
 
     If the run was not stopped, ``afterwards`` is called at its end, and gives the exit code.
     """
     shown = progress.Progress(sys.stderr)
-    with _warnings_shown(shown), signals.StopSignals(early=lambda: shown.say("stopping: as soon as Spark has started (again to stop now)")) as stop:
+    with (
+        _warnings_shown(shown),
+        signals.StopSignals(
+            early=lambda: shown.say("stopping: as soon as Spark has started (again to stop now)")
+        ) as stop,
+    ):
         if "PYSPARK_GATEWAY_PORT" not in os.environ:
             shown.say(cluster.STARTING)
         try:
@@ -138,8 +164,17 @@ def run(topology: TopologyGraph, conf: config.Config, parsed: argparse.Namespace
                 _kill(running, shown)
                 return 128 + stop.signum
             stop.watch()
-            ours = "" if conf.zookeeper else f" (our own, in {conf.data_dir or cluster.DEFAULT_DATA_DIR})"
-            code = _watch(running, shown, stop, lambda began: shown.started(began, submission.zookeeper + ours, submission.master))
+            ours = (
+                ""
+                if conf.zookeeper
+                else f" (our own, in {conf.data_dir or cluster.DEFAULT_DATA_DIR})"
+            )
+            code = _watch(
+                running,
+                shown,
+                stop,
+                lambda began: shown.started(began, submission.zookeeper + ours, submission.master),
+            )
     return code if code or stop.asked else afterwards()
 
 
@@ -174,17 +209,31 @@ class _Waiting:
 
 
 def _submit(
-    topology: TopologyGraph, conf: config.Config, parsed: argparse.Namespace, waiting: Callable[[errors.HeldError], None]
+    topology: TopologyGraph,
+    conf: config.Config,
+    parsed: argparse.Namespace,
+    waiting: Callable[[errors.HeldError], None],
 ) -> cluster.Submission:
     if conf.zookeeper is not None:
         # Found out now, before Spark is started for nothing.
         ZooKeeperStateStore(
-            conf.zookeeper, conf.zookeeper_root, conf.zookeeper_connect_timeout_s, conf.zookeeper_session_timeout_s, credentials.of(conf)
+            conf.zookeeper,
+            conf.zookeeper_root,
+            conf.zookeeper_connect_timeout_s,
+            conf.zookeeper_session_timeout_s,
+            credentials.of(conf),
         ).close()
-    return cluster.Submission(parsed.name or topology.id, conf, topology, parsed.master or DEFAULT_MASTER, waiting=waiting)
+    return cluster.Submission(
+        parsed.name or topology.id, conf, topology, parsed.master or DEFAULT_MASTER, waiting=waiting
+    )
 
 
-def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSignals, announce: Callable[[RunStatus], None]) -> int:
+def _watch(
+    running: TopologyRun,
+    shown: progress.Progress,
+    stop: signals.StopSignals,
+    announce: Callable[[RunStatus], None],
+) -> int:
     """Until the run has ended: show its progress, and stop or kill the run as signals ask.
     ``announce`` is called once, when the run has its topology."""
     stopping = announced = False
@@ -214,7 +263,9 @@ def _watch(running: TopologyRun, shown: progress.Progress, stop: signals.StopSig
                     how = "aborted"
                     return 128 + stop.signum
                 said = " ".join(str(error).splitlines()[:2])
-                raise errors.TxtopoError(f"Spark ended while the topology was running: {said}\n  Nothing is lost: the next run resumes.") from error
+                raise errors.TxtopoError(
+                    f"Spark ended while the topology was running: {said}\n  Nothing is lost: the next run resumes."
+                ) from error
             if stop.forced:
                 how = "aborted"
                 _kill(running, shown)

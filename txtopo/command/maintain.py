@@ -27,7 +27,9 @@ def require_stopped(opened: opening.Opened, topology_id: str) -> None:
     """:class:`FencedError` naming the coordinator, if the topology runs."""
     lease = opening.holder(opened, topology_id)
     if lease is not None:
-        raise errors.FencedError(f"topology {topology_id!r} is running: {show_state.holder_text(lease)}\n  Stop it first: nothing was changed.")
+        raise errors.FencedError(
+            f"topology {topology_id!r} is running: {show_state.holder_text(lease)}\n  Stop it first: nothing was changed."
+        )
 
 
 # -- the state -----------------------------------------------------------------------------------
@@ -45,13 +47,22 @@ def reset_state(opened: opening.Opened, topology_id: str, execute: bool) -> str:
         _counted(len(shown["records"]), "transaction record"),
         f"the positions of {_counted(len(shown['positions']), 'partition')} of the source",
     ]
-    lines = [f"{'removed' if execute else 'would remove'} from {opened.where}, of topology {topology_id!r}:", *(f"  {part}" for part in removed)]
+    lines = [
+        f"{'removed' if execute else 'would remove'} from {opened.where}, of topology {topology_id!r}:",
+        *(f"  {part}" for part in removed),
+    ]
     if stores:
-        lines.append("these stores and sinks hold its results, which stay; until they are cleared or adopted, the next run refuses to write there.")
-        lines.append("`txtopo reset TARGET` knows where they are, and clears them all; or one by one:")
+        lines.append(
+            "these stores and sinks hold its results, which stay; until they are cleared or adopted, the next run refuses to write there."
+        )
+        lines.append(
+            "`txtopo reset TARGET` knows where they are, and clears them all; or one by one:"
+        )
         id = shlex.quote(topology_id)
         for component, _, name in (store.partition("/") for store in stores):
-            lines.append(f"  {name}, written by {component}: `txtopo store clear ADDRESS {shlex.quote(name)} --topology {id}`")
+            lines.append(
+                f"  {name}, written by {component}: `txtopo store clear ADDRESS {shlex.quote(name)} --topology {id}`"
+            )
     if execute:
         remove_state(opened, topology_id)
     return "\n".join(lines)
@@ -77,7 +88,9 @@ def restored_state(opened: opening.Opened, topology_id: str, execute: bool) -> s
     )
 
 
-def accept_state(opened: opening.Opened, topology_id: str, accepted: acceptance.Accepted, execute: bool) -> str:
+def accept_state(
+    opened: opening.Opened, topology_id: str, accepted: acceptance.Accepted, execute: bool
+) -> str:
     """Have the next run of a topology accepted although the topology has changed. Returns a text
     about the accepted changes."""
     administration.show(opened.store, topology_id)
@@ -85,7 +98,12 @@ def accept_state(opened: opening.Opened, topology_id: str, accepted: acceptance.
     if execute:
         _remove_dead_lease(opened, topology_id)
     lines = acceptance.accept(opened.store, topology_id, accepted, execute)
-    return "\n".join([f"{'accepted' if execute else 'would accept'} of topology {topology_id!r}:", *(f"  {line}" for line in lines)])
+    return "\n".join(
+        [
+            f"{'accepted' if execute else 'would accept'} of topology {topology_id!r}:",
+            *(f"  {line}" for line in lines),
+        ]
+    )
 
 
 def _remove_dead_lease(opened: opening.Opened, topology_id: str) -> None:
@@ -101,33 +119,63 @@ def _remove_dead_lease(opened: opening.Opened, topology_id: str) -> None:
 
 def clear_store(store: Kept, topology_id: str, components: Sequence[str], execute: bool) -> str:
     """Remove the results of a topology from a store. Returns a text about the removed rows."""
-    written = [fence for fence in store.fences() if fence.topology_id == topology_id and fence.component in (components or [fence.component])]
+    written = [
+        fence
+        for fence in store.fences()
+        if fence.topology_id == topology_id and fence.component in (components or [fence.component])
+    ]
     change = store.clear(topology_id, components or None, dry_run=not execute)
-    lines = [f"{'removed' if execute else 'would remove'} from {store.address}, of topology {topology_id!r}: {change_text(change)}"]
-    lines.extend(f"  component {fence.component}: at transaction {fence.txid} of generation {fence.generation}" for fence in written)
+    lines = [
+        f"{'removed' if execute else 'would remove'} from {store.address}, of topology {topology_id!r}: {change_text(change)}"
+    ]
+    lines.extend(
+        f"  component {fence.component}: at transaction {fence.txid} of generation {fence.generation}"
+        for fence in written
+    )
     if not change.rows and not change.fences:
         lines.append(f"  {_topologies_text(store)}")
     else:
-        lines.append(f"the state is apart: `txtopo state reset {topology_id}` has the next run begin with the first batch")
+        lines.append(
+            f"the state is apart: `txtopo state reset {topology_id}` has the next run begin with the first batch"
+        )
     return "\n".join(lines)
 
 
-def adopt_store(store: Kept, opened: opening.Opened, topology_id: str, components: Sequence[str], from_topology: str | None, execute: bool) -> str:
+def adopt_store(
+    store: Kept,
+    opened: opening.Opened,
+    topology_id: str,
+    components: Sequence[str],
+    from_topology: str | None,
+    execute: bool,
+) -> str:
     """Have a topology go on from the contents of a store, whichever topology wrote them. Returns a
     text about the change."""
     require_stopped(opened, topology_id)
     shown = administration.show(opened.store, topology_id)
     generation, current, stores = shown["generation"], shown["current"], shown["stores"]
     if not isinstance(generation, str) or not isinstance(current, int):
-        raise errors.StateMismatchError(f"the state of topology {topology_id!r} cannot be read\n  Look at it: `txtopo state show {topology_id}`.")
-    chosen = sorted(components or {*_writers(store, from_topology or topology_id), *_known_writers(store, stores)})
+        raise errors.StateMismatchError(
+            f"the state of topology {topology_id!r} cannot be read\n  Look at it: `txtopo state show {topology_id}`."
+        )
+    chosen = sorted(
+        components
+        or {*_writers(store, from_topology or topology_id), *_known_writers(store, stores)}
+    )
     if not chosen:
         raise errors.UsageError(
             f"it is not known which components of {topology_id!r} write to {store.address}\n"
             f"  Name them with --component ID, which may be repeated. {_topologies_text(store)}"
         )
     is_new = not store.exists()
-    change = store.adopt(topology_id, generation, current - 1, chosen, from_topology=from_topology, dry_run=not execute)
+    change = store.adopt(
+        topology_id,
+        generation,
+        current - 1,
+        chosen,
+        from_topology=from_topology,
+        dry_run=not execute,
+    )
     return (
         f"{'adopted' if execute else 'would adopt'} {store.address}, for component{'s' if len(chosen) > 1 else ''} {', '.join(chosen)}"
         f" of topology {topology_id!r}: {change_text(change)}\n"

@@ -43,21 +43,30 @@ _ROWS = """python -c 'import sqlite3; print(*sqlite3.connect(".txtopo/shop.db").
 KINDS: Mapping[str, Kind] = {
     "word-count": Kind(
         "Counts the words of `lines.txt` with an aggregate of the library.",
-        ("word_count.py", "lines.txt"), "txtopo store scan .txtopo/word-count.db word_count", "Append lines to `lines.txt`.",
+        ("word_count.py", "lines.txt"),
+        "txtopo store scan .txtopo/word-count.db word_count",
+        "Append lines to `lines.txt`.",
     ),
     "global-count": Kind(
         "Counts all words of all batches with a committer of its own.",
-        ("transactional_global_count.py",), "txtopo store scan .txtopo/global-count.db global_count", "Append words to a partition of `DATA`.",
+        ("transactional_global_count.py",),
+        "txtopo store scan .txtopo/global-count.db global_count",
+        "Append words to a partition of `DATA`.",
     ),
     "columns": Kind(
         "Adds up sales by shop and by day, as `pyarrow.RecordBatch`es.",
-        ("column_sales.py",), "txtopo store scan .txtopo/column-sales.db shop_totals", "Make a table of `DATA` longer.", "arrow",
+        ("column_sales.py",),
+        "txtopo store scan .txtopo/column-sales.db shop_totals",
+        "Make a table of `DATA` longer.",
+        "arrow",
     ),
     "sql": Kind(
         "Writes each sale of `sales.csv` as a row of an SQL table.",
-        ("sales_table.py", "sales.csv"), _ROWS, "Append lines to `sales.csv`.",
+        ("sales_table.py", "sales.csv"),
+        _ROWS,
+        "Append lines to `sales.csv`.",
     ),
-}  # fmt: skip
+}
 
 _MODULES_OF_EXTRAS = {"arrow": "pyarrow"}
 
@@ -95,8 +104,19 @@ def test_failures_change_no_result(txtopo_test, tmp_path: Path) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``txtopo new``."""
-    parser.add_argument("directory", metavar="DIR", type=Path, help="the directory to make; it may be there, if it is empty")
-    parser.add_argument("--from", dest="kind", choices=tuple(KINDS), default=DEFAULT, help="which topology (default: %(default)s)")
+    parser.add_argument(
+        "directory",
+        metavar="DIR",
+        type=Path,
+        help="the directory to make; it may be there, if it is empty",
+    )
+    parser.add_argument(
+        "--from",
+        dest="kind",
+        choices=tuple(KINDS),
+        default=DEFAULT,
+        help="which topology (default: %(default)s)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -110,7 +130,9 @@ def run(arguments: argparse.Namespace) -> int:
         for name, text in texts.items():
             (directory / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise errors.UsageError(f"{directory} cannot be written: {error.strerror}\n  Name another directory, or make room for this one.") from error
+        raise errors.UsageError(
+            f"{directory} cannot be written: {error.strerror}\n  Name another directory, or make room for this one."
+        ) from error
     print(f"{directory} has {', '.join(texts)}\n\ntype next:")
     print("\n".join(f"  {line}" for line in _next(directory, kind)))
     return 0
@@ -120,16 +142,26 @@ def _texts(directory: Path, kind: Kind) -> dict[str, str]:
     """The text of each file, by name."""
     folder = next((place for place in PLACES if (place / kind.files[0]).is_file()), None)
     if folder is None:
-        raise errors.SetupError("the starters are not installed with this txtopo\n  Install it anew: pip install --force-reinstall --no-deps txtopo")
+        raise errors.SetupError(
+            "the starters are not installed with this txtopo\n  Install it anew: pip install --force-reinstall --no-deps txtopo"
+        )
     program = kind.files[0]
     # A docstring of a starter says `starter/NAME`; the new directory has the file beside the
     # README.
-    texts = {name: (folder / name).read_text(encoding="utf-8").replace("starter/", "") for name in kind.files}
+    texts = {
+        name: (folder / name).read_text(encoding="utf-8").replace("starter/", "")
+        for name in kind.files
+    }
     texts[f"test_{program}"] = _TEST.format(module=Path(program).stem)
     title = directory.absolute().name
     commands = "\n".join(f"$ {line}" for line in _commands(program))
     texts["README.md"] = _README.format(
-        title=title, about=kind.about, program=program, commands=commands, change=kind.change, results=kind.results
+        title=title,
+        about=kind.about,
+        program=program,
+        commands=commands,
+        change=kind.change,
+        results=kind.results,
     )
     return texts
 
@@ -144,9 +176,17 @@ def _refuse_used(directory: Path) -> None:
 
 def _next(directory: Path, kind: Kind) -> list[str]:
     """The commands to type next, with the installation of missing packages."""
-    modules = {"pytest": "pytest"} | ({f"'txtopo[{kind.extra}]'": _MODULES_OF_EXTRAS[kind.extra]} if kind.extra else {})
-    absent = sorted(package for package, module in modules.items() if importlib.util.find_spec(module) is None)
-    return [f"cd {shlex.quote(str(directory))}", *([f"pip install {' '.join(absent)}"] if absent else []), *_commands(kind.files[0])]
+    modules = {"pytest": "pytest"} | (
+        {f"'txtopo[{kind.extra}]'": _MODULES_OF_EXTRAS[kind.extra]} if kind.extra else {}
+    )
+    absent = sorted(
+        package for package, module in modules.items() if importlib.util.find_spec(module) is None
+    )
+    return [
+        f"cd {shlex.quote(str(directory))}",
+        *([f"pip install {' '.join(absent)}"] if absent else []),
+        *_commands(kind.files[0]),
+    ]
 
 
 def _commands(program: str) -> list[str]:

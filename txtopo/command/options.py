@@ -41,13 +41,25 @@ class Parser(argparse.ArgumentParser):
     options."""
 
     def __init__(self, **more: Any) -> None:
-        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **more})
+        super().__init__(
+            **{
+                "formatter_class": argparse.RawDescriptionHelpFormatter,
+                "allow_abbrev": False,
+                **more,
+            }
+        )
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
             near = get_close_matches(str(value), list(action.choices), n=1)
-            cure = f"Did you mean `{self.prog} {near[0]}`?" if near else f"There are {', '.join(action.choices)}."
-            raise errors.UsageError(f"there is no command `{self.prog} {value}`\n  {cure} `{self.prog} --help` says what each does.")
+            cure = (
+                f"Did you mean `{self.prog} {near[0]}`?"
+                if near
+                else f"There are {', '.join(action.choices)}."
+            )
+            raise errors.UsageError(
+                f"there is no command `{self.prog} {value}`\n  {cure} `{self.prog} --help` says what each does."
+            )
         super()._check_value(action, value)
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -70,15 +82,41 @@ def at_least_one(text: str) -> int:
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add them to ``parser``."""
     ends = parser.add_argument_group("when to end (default: run until stopped)")
-    ends.add_argument("--until-exhausted", action="store_true", help="end when the spout has nothing more and all is committed")
-    ends.add_argument("--max-transactions", type=at_least_one, metavar="N", help="end when this run has committed N transactions")
+    ends.add_argument(
+        "--until-exhausted",
+        action="store_true",
+        help="end when the spout has nothing more and all is committed",
+    )
+    ends.add_argument(
+        "--max-transactions",
+        type=at_least_one,
+        metavar="N",
+        help="end when this run has committed N transactions",
+    )
     where = parser.add_argument_group("where to run")
-    where.add_argument("--master", metavar="URL", help="Spark master (default: local[*]); inside spark-submit give it to spark-submit")
-    where.add_argument("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="a ZooKeeper ensemble (default: one of our own, in the data directory)")
-    where.add_argument("--data-dir", metavar="DIR", help="where our own ZooKeeper keeps its data (default: .txtopo)")
-    titled = parser.add_argument_group("if another coordinator holds the topology (default: end with exit code 4)")
+    where.add_argument(
+        "--master",
+        metavar="URL",
+        help="Spark master (default: local[*]); inside spark-submit give it to spark-submit",
+    )
+    where.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT[/CHROOT]",
+        help="a ZooKeeper ensemble (default: one of our own, in the data directory)",
+    )
+    where.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="where our own ZooKeeper keeps its data (default: .txtopo)",
+    )
+    titled = parser.add_argument_group(
+        "if another coordinator holds the topology (default: end with exit code 4)"
+    )
     held = titled.add_mutually_exclusive_group()
-    wait, take = "wait until it has ended or died, then go on where it stopped", "take it at once; the other one can write nothing more"
+    wait, take = (
+        "wait until it has ended or died, then go on where it stopped",
+        "take it at once; the other one can write nothing more",
+    )
     held.add_argument("--standby", action="store_const", const="wait", dest="on_held", help=wait)
     held.add_argument("--takeover", action="store_const", const="take", dest="on_held", help=take)
     more = parser.add_argument_group("more")
@@ -90,14 +128,20 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 def add_set(parser: argparse._ActionsContainer) -> None:
     """Add ``--set``."""
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
         help="any setting of txtopo.Config, such as max_spout_pending=5, message_timeout_s=2m or until=null; wins over the code's; may be repeated",
-    )  # fmt: skip
+    )
 
 
 def add_verbose(parser: argparse._ActionsContainer) -> None:
     """Add ``-v``."""
-    parser.add_argument("-v", "--verbose", action="store_true", help="show the Python traceback of an error")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="show the Python traceback of an error"
+    )
 
 
 def config_of(
@@ -124,15 +168,25 @@ def resolved(
         typed[key] = value
     named = {
         "until": "exhausted" if getattr(options, "until_exhausted", False) else None,
-        **{name: getattr(options, name, None) for name in ("max_transactions", "zookeeper", "zookeeper_root", "data_dir", "on_held")},
+        **{
+            name: getattr(options, name, None)
+            for name in ("max_transactions", "zookeeper", "zookeeper_root", "data_dir", "on_held")
+        },
     }
     typed |= {key: value for key, value in named.items() if value is not None}
-    return config.resolve(code, command_line=typed, spout=topology.spout.config if topology is not None else None, spark=spark)
+    return config.resolve(
+        code,
+        command_line=typed,
+        spout=topology.spout.config if topology is not None else None,
+        spark=spark,
+    )
 
 
 def _assignment(text: str) -> tuple[str, str]:
     """``key=value`` of the command line."""
     key, separator, value = text.partition("=")
     if not separator or not key:
-        raise errors.ConfigError(f"--set takes key=value, not {redaction.redacted(text, text)!r}\n  `txtopo config show` lists the keys.")
+        raise errors.ConfigError(
+            f"--set takes key=value, not {redaction.redacted(text, text)!r}\n  `txtopo config show` lists the keys."
+        )
     return key, value

@@ -28,14 +28,16 @@ def key_of(text: str) -> Key:
     ``["dog",7]``, ``"7"``), otherwise the text itself (``dog``; also ``007``, as no number is
     written)."""
     if re.fullmatch(r"0|-?[1-9][0-9]*", text):
-        with contextlib.suppress(ValueError):  # of more digits than Python reads; a store has no such number either
+        with contextlib.suppress(
+            ValueError
+        ):  # of more digits than Python reads; a store has no such number either
             return int(text)
     if not text.startswith(("[", '"')):
         return text
     try:
         return keys.decode_key(text)
     except ValueError as error:
-        cure = 'Give a text as it is, a number, or JSON: 7, \'["dog",7]\', \'"7"\' for the text of a 7, \'"[dog"\' for one that begins like a list.'
+        cure = "Give a text as it is, a number, or JSON: 7, '[\"dog\",7]', '\"7\"' for the text of a 7, '\"[dog\"' for one that begins like a list."
         raise errors.UsageError(f"{text} looks like JSON and is not: {error}\n  {cure}") from None
 
 
@@ -57,20 +59,40 @@ def value_line(store: Store, key: Key, visibility: Visibility | None) -> str | N
     return None if value is _ABSENT else _line(store, key, value)
 
 
-def lines(store: Store, prefix: str | tuple[Key | None, ...] | None, visibility: Visibility | None, limit: int | None = None) -> Iterator[str]:
+def lines(
+    store: Store,
+    prefix: str | tuple[Key | None, ...] | None,
+    visibility: Visibility | None,
+    limit: int | None = None,
+) -> Iterator[str]:
     """A line for each key that begins with ``prefix``, in order; at most ``limit``."""
-    return (_line(store, key, value) for key, value in itertools.islice(_pairs(store, prefix, visibility), limit))
+    return (
+        _line(store, key, value)
+        for key, value in itertools.islice(_pairs(store, prefix, visibility), limit)
+    )
 
 
-def count(store: Store, prefix: str | tuple[Key | None, ...] | None, visibility: Visibility | None) -> int:
+def count(
+    store: Store, prefix: str | tuple[Key | None, ...] | None, visibility: Visibility | None
+) -> int:
     """How many keys begin with ``prefix``."""
-    return store.count(prefix) if visibility is None else visibility.read(lambda visible: store.count(prefix, as_of=visible))
+    return (
+        store.count(prefix)
+        if visibility is None
+        else visibility.read(lambda visible: store.count(prefix, as_of=visible))
+    )
 
 
-def _pairs(store: Store, prefix: str | tuple[Key | None, ...] | None, visibility: Visibility | None) -> Iterator[tuple[Key, Any]]:
+def _pairs(
+    store: Store, prefix: str | tuple[Key | None, ...] | None, visibility: Visibility | None
+) -> Iterator[tuple[Key, Any]]:
     if visibility is None:
         return store.items() if prefix is None else store.scan(prefix)
-    return visibility.read(lambda visible: store.items(as_of=visible) if prefix is None else store.scan(prefix, as_of=visible))
+    return visibility.read(
+        lambda visible: (
+            store.items(as_of=visible) if prefix is None else store.scan(prefix, as_of=visible)
+        )
+    )
 
 
 def _line(store: Store, key: Key, value: Any) -> str:

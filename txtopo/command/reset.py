@@ -43,7 +43,11 @@ class Places:
 
     def rows_left(self, topology_id: str) -> list[str]:
         """Where rows of the user's are that the topology may have written."""
-        return list(dict.fromkeys(place for part in self.destinations if (place := part.rows_left(topology_id))))
+        return list(
+            dict.fromkeys(
+                place for part in self.destinations if (place := part.rows_left(topology_id))
+            )
+        )
 
 
 def places_of(graph: TopologyGraph) -> Places:
@@ -58,15 +62,21 @@ def places_of(graph: TopologyGraph) -> Places:
             places.names.add(f"{component.id}/{guarantee.known_as}")
             kept = part.kept(graph.id, component.id)
             if kept is None:
-                places.elsewhere.append(f"what component {component.id!r} wrote to {guarantee.name}, which only you can empty")
+                places.elsewhere.append(
+                    f"what component {component.id!r} wrote to {guarantee.name}, which only you can empty"
+                )
             else:
                 places.kept.setdefault((kept.address, kept.name), kept)
         if guarantees.writes_elsewhere(component):
-            places.elsewhere.append(f"what component {component.id!r} wrote: no store or sink is known in it")
+            places.elsewhere.append(
+                f"what component {component.id!r} wrote: no store or sink is known in it"
+            )
     return places
 
 
-def reset(graph: TopologyGraph, opened: opening.Opened | None, where: str, leave_rows: bool, execute: bool) -> list[str]:
+def reset(
+    graph: TopologyGraph, opened: opening.Opened | None, where: str, leave_rows: bool, execute: bool
+) -> list[str]:
     """Reset state and stores of ``graph``. Returns a line per change, done or to do. ``opened`` is
     the state in ``where``.
 
@@ -86,18 +96,27 @@ def reset(graph: TopologyGraph, opened: opening.Opened | None, where: str, leave
     if committed is None:
         lines = [f"there is no state of topology {graph.id!r} in {where}"]
     else:
-        lines = [f"{removed} from {where}: the state of topology {graph.id!r}, which has committed {committed} transactions"]
+        lines = [
+            f"{removed} from {where}: the state of topology {graph.id!r}, which has committed {committed} transactions"
+        ]
     for place, kept in places.kept.items():
         done = kept.clear(graph.id) if execute else changes[place]
         lines.append(f"{removed} from {kept.address}: {maintain.change_text(done)}")
-    lines.extend(f"{stays}: the rows in {place}, which are yours; the next run writes them again" for place in filled)
+    lines.extend(
+        f"{stays}: the rows in {place}, which are yours; the next run writes them again"
+        for place in filled
+    )
     lines.extend(f"{stays}: {text}" for text in [*places.elsewhere, *unknown])
     if filled and not execute and not leave_rows:
-        lines.append("--execute is refused until these places are empty, or --leave-rows says that their rows may stay")
+        lines.append(
+            "--execute is refused until these places are empty, or --leave-rows says that their rows may stay"
+        )
     return lines
 
 
-def _state(topology_id: str, opened: opening.Opened | None, places: Places, execute: bool) -> tuple[str | None, list[str]]:
+def _state(
+    topology_id: str, opened: opening.Opened | None, places: Places, execute: bool
+) -> tuple[str | None, list[str]]:
     """How many transactions the state, which was or would be removed, has committed, ``None`` if
     there is no state; and the stores that it knows and the topology does not, in words."""
     if opened is None or opened.store.get(layout.Layout(topology_id).top) is None:
@@ -106,7 +125,11 @@ def _state(topology_id: str, opened: opening.Opened | None, places: Places, exec
     committed = show_state.plain(show_state.status_of(opened, topology_id)["committed"])
     if execute:
         maintain.remove_state(opened, topology_id)
-    unknown = [name.partition("/") for name in stores if name not in places.names] if isinstance(stores, list) else []
+    unknown = (
+        [name.partition("/") for name in stores if name not in places.names]
+        if isinstance(stores, list)
+        else []
+    )
     return committed, [
         f"what component {component!r} wrote to {name!r}, a store that this topology does not have: "
         f"`txtopo store clear ADDRESS {shlex.quote(name)} --topology {shlex.quote(topology_id)}`"

@@ -19,7 +19,11 @@ def status_of(opened: Opened, topology_id: str) -> dict[str, Any]:
     shown = administration.show(opened.store, topology_id)
     current, lease = shown["current"], opening.living(shown["lease"]) if opened.is_live else None
     known = isinstance(current, int)
-    open_records = {txid: record for txid, record in shown["records"].items() if not (known and txid.isdecimal() and int(txid) < current)}
+    open_records = {
+        txid: record
+        for txid, record in shown["records"].items()
+        if not (known and txid.isdecimal() and int(txid) < current)
+    }
     return {
         "topology_id": topology_id,
         "running": lease is not None,
@@ -33,7 +37,11 @@ def status_of(opened: Opened, topology_id: str) -> dict[str, Any]:
 
 
 def _brief(record: dict[str, Any]) -> dict[str, Any]:
-    return record if "unreadable" in record else {"status": record["status"], "attempt_id": record["attempt_id"]}
+    return (
+        record
+        if "unreadable" in record
+        else {"status": record["status"], "attempt_id": record["attempt_id"]}
+    )
 
 
 # -- as text -------------------------------------------------------------------------------------
@@ -50,7 +58,9 @@ def status_text(status: dict[str, Any]) -> str:
         f"  generation    {plain(status['generation'])}, epoch {plain(status['epoch'])}",
     ]
     if status["transactions"]:
-        lines.append(f"  open          {', '.join(f'{txid} {_open_text(record)}' for txid, record in status['transactions'].items())}")
+        lines.append(
+            f"  open          {', '.join(f'{txid} {_open_text(record)}' for txid, record in status['transactions'].items())}"
+        )
     return "\n".join(lines)
 
 
@@ -71,7 +81,11 @@ def _open_text(record: dict[str, Any]) -> str:
 
 def plain(value: Any) -> str:
     """``value`` as text, also one that could not be understood."""
-    return f"unreadable: {value['unreadable']}" if isinstance(value, dict) and "unreadable" in value else str(value)
+    return (
+        f"unreadable: {value['unreadable']}"
+        if isinstance(value, dict) and "unreadable" in value
+        else str(value)
+    )
 
 
 def state_text(shown: dict[str, Any], is_live: bool) -> str:
@@ -86,16 +100,27 @@ def state_text(shown: dict[str, Any], is_live: bool) -> str:
         *_made_of_lines(shown["components"]),
         "  transactions" + ("" if shown["records"] else "  none"),
     ]
-    lines.extend(f"    {txid:<10} {_record_text(record)}" for txid, record in shown["records"].items())
-    lines.append("  positions of the source, by partition" + ("" if shown["positions"] else "  none"))
-    lines.extend(f"    {partition:<10} {plain(position)}" for partition, position in shown["positions"].items())
+    lines.extend(
+        f"    {txid:<10} {_record_text(record)}" for txid, record in shown["records"].items()
+    )
+    lines.append(
+        "  positions of the source, by partition" + ("" if shown["positions"] else "  none")
+    )
+    lines.extend(
+        f"    {partition:<10} {plain(position)}"
+        for partition, position in shown["positions"].items()
+    )
     return "\n".join(lines)
 
 
 def _made_of_lines(made_of: dict[str, Any] | None) -> list[str]:
     if made_of is None:
         return []
-    return [f"  components    {plain(made_of)}"] if "unreadable" in made_of else [f"  {line}" for line in acceptance.shown(made_of)]
+    return (
+        [f"  components    {plain(made_of)}"]
+        if "unreadable" in made_of
+        else [f"  {line}" for line in acceptance.shown(made_of)]
+    )
 
 
 def _record_text(record: dict[str, Any]) -> str:
@@ -110,12 +135,17 @@ def _stores_text(shown: dict[str, Any]) -> str:
     transactions that made (R34)."""
     if not isinstance(shown["stores"], list):
         return plain(shown["stores"])
-    each = (f"{name} (at {shown['recorded'][name]}, {_count_text(shown['counts'][name])})" for name in shown["stores"])
+    each = (
+        f"{name} (at {shown['recorded'][name]}, {_count_text(shown['counts'][name])})"
+        for name in shown["stores"]
+    )
     return ", ".join(each) or "none"
 
 
 def _count_text(count: int | None) -> str:
-    return "not counted" if count is None else f"{count} store transaction{'' if count == 1 else 's'}"
+    return (
+        "not counted" if count is None else f"{count} store transaction{'' if count == 1 else 's'}"
+    )
 
 
 __all__ = [

@@ -69,7 +69,12 @@ class StopSignals:
         self._install()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         for signum, handler in self._found.items():
             # None stands for a handler that was not installed by Python and cannot be put back by
             # it.

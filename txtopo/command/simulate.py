@@ -57,24 +57,54 @@ exit codes:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be typed after ``txtopo test TARGET``."""
-    parser.add_argument("--seeds", type=options.at_least_one, metavar="N", help=f"how many schedules (default: {SEEDS})")
     parser.add_argument(
-        "--seed", type=_not_negative, default=0, metavar="S", help="seed of the first of them (default: %(default)s); a violation names its own"
+        "--seeds",
+        type=options.at_least_one,
+        metavar="N",
+        help=f"how many schedules (default: {SEEDS})",
     )
     parser.add_argument(
-        "--transactions", type=options.at_least_one, default=TRANSACTIONS, metavar="N",
+        "--seed",
+        type=_not_negative,
+        default=0,
+        metavar="S",
+        help="seed of the first of them (default: %(default)s); a violation names its own",
+    )
+    parser.add_argument(
+        "--transactions",
+        type=options.at_least_one,
+        default=TRANSACTIONS,
+        metavar="N",
         help="how many transactions a schedule has at most, where the source does not end before (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--vary-parallelism", action="store_true",
-        help="also restart with other task counts; for topologies whose results do not depend on how many tasks there are",
-    )  # fmt: skip
-    parser.add_argument("--time", type=_seconds, metavar="60s", help="play schedules for so long, such as 60s, 5m or 1h")
-    parser.add_argument(
-        "-j", type=options.at_least_one, default=1, metavar="N", dest="processes", help="play schedules in N processes (default: %(default)s)"
     )
-    parser.add_argument("--json", action="store_true", help="print the verdict as one JSON document")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show all that happens in a violating schedule; and tracebacks of errors")
+    parser.add_argument(
+        "--vary-parallelism",
+        action="store_true",
+        help="also restart with other task counts; for topologies whose results do not depend on how many tasks there are",
+    )
+    parser.add_argument(
+        "--time",
+        type=_seconds,
+        metavar="60s",
+        help="play schedules for so long, such as 60s, 5m or 1h",
+    )
+    parser.add_argument(
+        "-j",
+        type=options.at_least_one,
+        default=1,
+        metavar="N",
+        dest="processes",
+        help="play schedules in N processes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the verdict as one JSON document"
+    )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="show all that happens in a violating schedule; and tracebacks of errors",
+    )
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -84,27 +114,49 @@ def run(parsed: argparse.Namespace) -> int:
         return _run(parsed)
     except errors.TxtopoError as error:
         if parsed.json:
-            print(json.dumps({"verdict": "error", "exit_code": error.exit_code, "error": str(error)}, indent=2, ensure_ascii=False))
+            print(
+                json.dumps(
+                    {"verdict": "error", "exit_code": error.exit_code, "error": str(error)},
+                    indent=2,
+                    ensure_ascii=False,
+                )
+            )
         raise
 
 
 def _run(parsed: argparse.Namespace) -> int:
     loaded = target.resolve(parsed.target)
     module = _module_of(parsed.target)
-    more: dict[str, Any] = {"transactions": parsed.transactions, "vary_parallelism": parsed.vary_parallelism}
+    more: dict[str, Any] = {
+        "transactions": parsed.transactions,
+        "vary_parallelism": parsed.vary_parallelism,
+    }
     more |= {"effects": _function(module, "effects"), "reset": _function(module, "reset")}
     seeds = parsed.seeds or (SEEDS if parsed.time is None else UNBOUNDED)
     warned = telling.warning(loaded.topology) if more["effects"] is None else None
     if warned is not None:
         print(warned, file=sys.stderr, flush=True)
     with telling.interruptible() as is_interrupted:
-        trial = Trial(loaded.topology, loaded.conf, more, seeds, parsed.seed, parsed.time, parsed.processes, is_interrupted)
+        trial = Trial(
+            loaded.topology,
+            loaded.conf,
+            more,
+            seeds,
+            parsed.seed,
+            parsed.time,
+            parsed.processes,
+            is_interrupted,
+        )
         with telling.shown(trial.progress):
             report = trial.run()
         code = telling.exit_code(report, is_interrupted())
     again = telling.again(report, _typed(parsed))
     if parsed.json:
-        print(json.dumps(telling.document(report, code, parsed.seed, again), indent=2, ensure_ascii=False))
+        print(
+            json.dumps(
+                telling.document(report, code, parsed.seed, again), indent=2, ensure_ascii=False
+            )
+        )
     else:
         _print(report, parsed.verbose, again)
     return code
@@ -124,8 +176,12 @@ def _print(report: SimulationReport, verbose: bool, again: str | None) -> None:
 
 def _typed(parsed: argparse.Namespace) -> str:
     """Target and options that the schedules depend on."""
-    transactions = "" if parsed.transactions == TRANSACTIONS else f" --transactions {parsed.transactions}"
-    return f"{parsed.target}{transactions}{' --vary-parallelism' if parsed.vary_parallelism else ''}"
+    transactions = (
+        "" if parsed.transactions == TRANSACTIONS else f" --transactions {parsed.transactions}"
+    )
+    return (
+        f"{parsed.target}{transactions}{' --vary-parallelism' if parsed.vary_parallelism else ''}"
+    )
 
 
 def _module_of(text: str) -> ModuleType:

@@ -28,16 +28,27 @@ Do = Callable[[argparse.Namespace], int]
 def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None:
     """Add ``store`` and its commands; ``help_of(parser)`` is the action that shows the help."""
     text = "Stores: where topologies keep their results."
-    store = commands.add_parser("store", help="look at results, or make a store and a state fit again", description=text)
+    store = commands.add_parser(
+        "store", help="look at results, or make a store and a state fit again", description=text
+    )
     store.set_defaults(do=help_of(store))
     actions = store.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
 
-    get = actions.add_parser("get", help="show the value of a key", description="Show the value of a key, as JSON; exit code 1 if it has none.")
+    get = actions.add_parser(
+        "get",
+        help="show the value of a key",
+        description="Show the value of a key, as JSON; exit code 1 if it has none.",
+    )
     _add_reading(get)
-    get.add_argument("key", metavar="KEY", help="the key: a text as it is, a number, or JSON as '[\"dog\",7]'")
+    get.add_argument(
+        "key", metavar="KEY", help="the key: a text as it is, a number, or JSON as '[\"dog\",7]'"
+    )
     get.set_defaults(do=_get)
 
-    for name, do, text in (("scan", _scan, "show keys and values, in order, one in a line"), ("count", _count, "count the keys")):
+    for name, do, text in (
+        ("scan", _scan, "show keys and values, in order, one in a line"),
+        ("count", _count, "count the keys"),
+    ):
         reading = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         _add_reading(reading)
         prefix_help = "only keys that begin so: a text, or as a JSON list the first elements of tuples (default: all)"
@@ -47,47 +58,74 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
             reading.add_argument("--limit", type=int, metavar="N", help="at most N of them")
 
     show = actions.add_parser(
-        "show", help="show which transactions it holds",
+        "show",
+        help="show which transactions it holds",
         description="Show the newest transaction of each component that has written to a store; of a Kafka sink that of each task, and the\n"
         "partitions whose readers wait for an open transaction: JSON, one in a line.",
-    )  # fmt: skip
+    )
     _add_kept(show)
-    show.add_argument("--topology", metavar="ID", help="id of the topology, or of the query; a sink's records are looked for by it")
+    show.add_argument(
+        "--topology",
+        metavar="ID",
+        help="id of the topology, or of the query; a sink's records are looked for by it",
+    )
     options.add_verbose(show)
     show.set_defaults(do=_show)
 
     clear = actions.add_parser(
-        "clear", help="remove a topology's results", epilog=where.DRY_RUN,
+        "clear",
+        help="remove a topology's results",
+        epilog=where.DRY_RUN,
         description="Remove what a topology has written to a store. Of a sink the records of its transactions are removed, and your rows stay.",
-    )  # fmt: skip
+    )
     _add_changing(clear)
     clear.set_defaults(do=_clear)
 
     adopt = actions.add_parser(
-        "adopt", help="go on from what a store holds", epilog=where.DRY_RUN,
+        "adopt",
+        help="go on from what a store holds",
+        epilog=where.DRY_RUN,
         description="Take what a store holds as the result of all transactions a topology has committed, whoever wrote it:\n"
         "after the store was emptied on purpose or restored from a copy, or after the state was reset or lost.",
-    )  # fmt: skip
+    )
     _add_changing(adopt)
-    adopt.add_argument("--from-topology", metavar="ID", help="the results were written by the topology of this id, and become the other's")
+    adopt.add_argument(
+        "--from-topology",
+        metavar="ID",
+        help="the results were written by the topology of this id, and become the other's",
+    )
     adopt.set_defaults(do=_adopt)
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
     place = f"the store: {', '.join(stores.EXAMPLES[:-1])}, or {stores.EXAMPLES[-1]}"
     parser.add_argument("store", metavar="URL_OR_PATH", help=place)
-    parser.add_argument("table", metavar="TABLE", help="its table or name: SqlStore(url, table), RedisStore(url, name), SqliteStore(path, table)")
+    parser.add_argument(
+        "table",
+        metavar="TABLE",
+        help="its table or name: SqlStore(url, table), RedisStore(url, name), SqliteStore(path, table)",
+    )
 
 
 def _add_kept(parser: argparse.ArgumentParser) -> None:
-    place = f"the store or sink: {', '.join(by_address.EXAMPLES[:-1])}, or {by_address.EXAMPLES[-1]}"
+    place = (
+        f"the store or sink: {', '.join(by_address.EXAMPLES[:-1])}, or {by_address.EXAMPLES[-1]}"
+    )
     parser.add_argument("store", metavar="ADDRESS", help=place)
-    parser.add_argument("table", metavar="NAME", help="its table or name: SqlStore(url, table), RedisStore(url, name), KafkaSink(…, name=name)")
+    parser.add_argument(
+        "table",
+        metavar="NAME",
+        help="its table or name: SqlStore(url, table), RedisStore(url, name), KafkaSink(…, name=name)",
+    )
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
     _add_place(parser)
-    parser.add_argument("--as-of", metavar="ID", help="only what transactions of the topology of this id have written that are committed as a whole")
+    parser.add_argument(
+        "--as-of",
+        metavar="ID",
+        help="only what transactions of the topology of this id have written that are committed as a whole",
+    )
     where.add_options(parser)
 
 
@@ -95,7 +133,11 @@ def _add_changing(parser: argparse.ArgumentParser) -> None:
     _add_kept(parser)
     parser.add_argument("--topology", metavar="ID", required=True, help="id of the topology")
     parser.add_argument(
-        "--component", metavar="ID", action="append", default=[], help="only what this component writes; may be repeated (default: all that do)"
+        "--component",
+        metavar="ID",
+        action="append",
+        default=[],
+        help="only what this component writes; may be repeated (default: all that do)",
     )
     where.add_execute(parser)
     where.add_options(parser)
@@ -104,7 +146,9 @@ def _add_changing(parser: argparse.ArgumentParser) -> None:
 def _visibility(parsed: argparse.Namespace) -> contextlib.AbstractContextManager[Visibility | None]:
     if parsed.as_of is None:
         return contextlib.nullcontext()
-    return Visibility(parsed.as_of, zookeeper=parsed.zookeeper, data_dir=parsed.data_dir, conf=where.where(parsed))
+    return Visibility(
+        parsed.as_of, zookeeper=parsed.zookeeper, data_dir=parsed.data_dir, conf=where.where(parsed)
+    )
 
 
 def _get(parsed: argparse.Namespace) -> int:
@@ -113,7 +157,11 @@ def _get(parsed: argparse.Namespace) -> int:
     with _visibility(parsed) as visibility:
         line = read_store.value_line(store, key, visibility)
     if line is None:
-        shown = f"the number {key}; for the text, type '\"{key}\"'" if isinstance(key, int) else parsed.key
+        shown = (
+            f"the number {key}; for the text, type '\"{key}\"'"
+            if isinstance(key, int)
+            else parsed.key
+        )
         print(f"txtopo: {store.address} has no value of {shown}", file=sys.stderr)
         return 1
     print(line)
@@ -125,20 +173,32 @@ def _scan(parsed: argparse.Namespace) -> int:
         raise errors.UsageError(f"--limit is {parsed.limit}\n  Give how many lines there may be.")
     store = stores.open_store(parsed.store, parsed.table)
     with _visibility(parsed) as visibility:
-        for line in read_store.lines(store, read_store.prefix_of(parsed.prefix), visibility, parsed.limit):
+        for line in read_store.lines(
+            store, read_store.prefix_of(parsed.prefix), visibility, parsed.limit
+        ):
             print(line)
     return 0
 
 
 def _count(parsed: argparse.Namespace) -> int:
     with _visibility(parsed) as visibility:
-        print(read_store.count(stores.open_store(parsed.store, parsed.table), read_store.prefix_of(parsed.prefix), visibility))
+        print(
+            read_store.count(
+                stores.open_store(parsed.store, parsed.table),
+                read_store.prefix_of(parsed.prefix),
+                visibility,
+            )
+        )
     return 0
 
 
 def _show(parsed: argparse.Namespace) -> int:
     kept = by_address.open_kept(parsed.store, parsed.table, parsed.topology)
-    lines = [json.dumps(line) for line in kept.shown() if parsed.topology in (None, line.get("topology_id", parsed.topology))]
+    lines = [
+        json.dumps(line)
+        for line in kept.shown()
+        if parsed.topology in (None, line.get("topology_id", parsed.topology))
+    ]
     print("\n".join(lines) or f"there are no records of a topology in {kept.address}")
     return 0
 
@@ -146,8 +206,16 @@ def _show(parsed: argparse.Namespace) -> int:
 def _clear(parsed: argparse.Namespace) -> int:
     store = by_address.open_kept(parsed.store, parsed.table, parsed.topology)
     # The store alone does not know whether its topology runs; where somebody can tell, ask.
-    if where.where(parsed).zookeeper is not None or directory.running(where.data_dir(parsed)) is not None:
-        where.look(parsed, lambda opened: None if opened is None else maintain.require_stopped(opened, parsed.topology))
+    if (
+        where.where(parsed).zookeeper is not None
+        or directory.running(where.data_dir(parsed)) is not None
+    ):
+        where.look(
+            parsed,
+            lambda opened: (
+                None if opened is None else maintain.require_stopped(opened, parsed.topology)
+            ),
+        )
     print(maintain.clear_store(store, parsed.topology, parsed.component, parsed.execute))
     return where.say_how_to_execute(parsed)
 
@@ -156,7 +224,9 @@ def _adopt(parsed: argparse.Namespace) -> int:
     store = by_address.open_kept(parsed.store, parsed.table, parsed.topology, must_exist=False)
 
     def adopt(opened: opening.Opened) -> str:
-        return maintain.adopt_store(store, opened, parsed.topology, parsed.component, parsed.from_topology, parsed.execute)
+        return maintain.adopt_store(
+            store, opened, parsed.topology, parsed.component, parsed.from_topology, parsed.execute
+        )
 
     print(where.changed(parsed, adopt))
     return where.say_how_to_execute(parsed)

@@ -40,7 +40,9 @@ The exit code is that of the run, unless the driver runs on the cluster (--deplo
 
 PROGRAM = str(Path(txtopo.__file__).parent / "__main__.py")
 """What spark-submit runs."""
-_PATH_OF_A_SECRET = re.compile(r"(file|path|enabled)$|^spark\.kubernetes\.(driver|executor)\.secret", re.IGNORECASE)
+_PATH_OF_A_SECRET = re.compile(
+    r"(file|path|enabled)$|^spark\.kubernetes\.(driver|executor)\.secret", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,23 @@ class Line:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that ``txtopo run`` does not have."""
     submit = parser.add_argument_group("how to submit")
-    submit.add_argument("--print", action="store_true", dest="only_print", help="print the line that would run spark-submit, and run nothing")
-    submit.add_argument("--python", metavar="PATH", help="the interpreter on the hosts of the executors (default: PYSPARK_PYTHON, or python3 there)")
-    submit.add_argument("--build-dir", type=Path, metavar="DIR", help="where the zips of code are made (default: submit in the data directory)")
+    submit.add_argument(
+        "--print",
+        action="store_true",
+        dest="only_print",
+        help="print the line that would run spark-submit, and run nothing",
+    )
+    submit.add_argument(
+        "--python",
+        metavar="PATH",
+        help="the interpreter on the hosts of the executors (default: PYSPARK_PYTHON, or python3 there)",
+    )
+    submit.add_argument(
+        "--build-dir",
+        type=Path,
+        metavar="DIR",
+        help="where the zips of code are made (default: submit in the data directory)",
+    )
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -74,19 +90,25 @@ def line_of(parsed: argparse.Namespace, arguments: Sequence[str], theirs: Sequen
     """The line for the command ``txtopo submit`` with ``arguments``, which were ``parsed``, and
     ``theirs`` after ``--``."""
     if parsed.master is None:
-        raise errors.UsageError("it is not said where to run\n  Give --master spark://HOST:7077, yarn, k8s://… or local[2].")
+        raise errors.UsageError(
+            "it is not said where to run\n  Give --master spark://HOST:7077, yarn, k8s://… or local[2]."
+        )
     _refuse_secrets([*arguments, *theirs])
     spark = dict(_pairs(theirs))
     _refuse_options(spark)
     conf = _confs(theirs)
     # Settings of spark-submit itself, from spark-defaults.conf or the file named after --.
-    found_by_spark = spark_settings.all_before_start({**os.environ, "PYSPARK_SUBMIT_ARGS": shlex.join(theirs)})
+    found_by_spark = spark_settings.all_before_start(
+        {**os.environ, "PYSPARK_SUBMIT_ARGS": shlex.join(theirs)}
+    )
     connect.refuse(parsed.master, found_by_spark)
     session.refuse_unsafe(conf, "what comes after --")
     is_local = session.local_cores(parsed.master) is not None
     on_cluster = spark.get("--deploy-mode", conf.get("spark.submit.deployMode")) == "cluster"
     loaded = target.resolve(parsed.target)
-    resolved = options.config_of(parsed, loaded.conf, loaded.topology, spark_settings.before_start(os.environ))
+    resolved = options.config_of(
+        parsed, loaded.conf, loaded.topology, spark_settings.before_start(os.environ)
+    )
     run.refuse_local_only(loaded.topology, parsed.master)
     if on_cluster:
         _refuse_on_cluster(parsed, resolved.zookeeper is None)
@@ -94,15 +116,33 @@ def line_of(parsed: argparse.Namespace, arguments: Sequence[str], theirs: Sequen
     build = parsed.build_dir or Path(resolved.data_dir or cluster.DEFAULT_DATA_DIR) / "submit"
     if set(str(build.absolute())) & set("[]{}*?,#\\"):
         cure = "Have the zips of code made where the path has none of [ ] { } * ? , # \\: --build-dir DIR"
-        raise errors.UsageError(f"spark-submit would take the directory {build.absolute()} for a pattern or a list\n  {cure}")
+        raise errors.UsageError(
+            f"spark-submit would take the directory {build.absolute()} for a pattern or a list\n  {cure}"
+        )
     code = packages.of_code(build)
-    zips = [str(package.path) for package in (packages.of_txtopo(build), code) if package is not None]
-    ours = {key: value for key, (value, _) in session.REQUIRED.items()} | _of_driver(is_local, on_cluster, found_by_spark, spark, parsed.python)
-    line = [spark_submit(), "--master", parsed.master, *([] if "--name" in spark else ["--name", parsed.name or loaded.topology.id])]
+    zips = [
+        str(package.path) for package in (packages.of_txtopo(build), code) if package is not None
+    ]
+    ours = {key: value for key, (value, _) in session.REQUIRED.items()} | _of_driver(
+        is_local, on_cluster, found_by_spark, spark, parsed.python
+    )
+    line = [
+        spark_submit(),
+        "--master",
+        parsed.master,
+        *([] if "--name" in spark else ["--name", parsed.name or loaded.topology.id]),
+    ]
     for key in sorted(ours.keys() - conf.keys()):
         line += ["--conf", f"{key}={ours[key]}"]
     files, rest = _without_py_files(theirs)
-    line += ["--py-files", ",".join([*zips, *files]), *rest, PROGRAM, "run", *_arguments_of_run(arguments)]
+    line += [
+        "--py-files",
+        ",".join([*zips, *files]),
+        *rest,
+        PROGRAM,
+        "run",
+        *_arguments_of_run(arguments),
+    ]
     return Line(tuple(line), (*_notes(code), *session.replaced(found_by_spark)))
 
 
@@ -111,7 +151,9 @@ def spark_submit() -> str:
     installed here."""
     script = spark_settings.spark_home(os.environ) / "bin" / "spark-submit"
     if not script.is_file():
-        raise errors.SetupError(f"there is no {script}\n  Correct SPARK_HOME, or unset it: pyspark brings a spark-submit.")
+        raise errors.SetupError(
+            f"there is no {script}\n  Correct SPARK_HOME, or unset it: pyspark brings a spark-submit."
+        )
     return str(script)
 
 
@@ -123,12 +165,22 @@ def _arguments_of_run(arguments: Sequence[str]) -> list[str]:
     return parser.parse_known_args(list(arguments))[1]
 
 
-def _of_driver(is_local: bool, on_cluster: bool, settings: dict[str, str], spark: dict[str, str], python: str | None) -> dict[str, str]:
+def _of_driver(
+    is_local: bool,
+    on_cluster: bool,
+    settings: dict[str, str],
+    spark: dict[str, str],
+    python: str | None,
+) -> dict[str, str]:
     """Settings that come too late once there is a driver."""
     defaults: dict[str, str] = {}
     if python is not None or (is_local and "PYSPARK_PYTHON" not in os.environ):
         defaults["spark.pyspark.python"] = python or sys.executable
-        if python is None and "spark.pyspark.python" not in settings and "spark.python.daemon.module" not in settings:
+        if (
+            python is None
+            and "spark.pyspark.python" not in settings
+            and "spark.python.daemon.module" not in settings
+        ):
             # Workers of this interpreter have txtopo, and end without a traceback when Spark closes
             # their sockets.
             defaults["spark.python.daemon.module"] = session.DAEMON
@@ -137,8 +189,14 @@ def _of_driver(is_local: bool, on_cluster: bool, settings: dict[str, str], spark
     defaults["spark.pyspark.driver.python"] = sys.executable
     places = [os.environ.get("SPARK_CONF_DIR"), str(Path(spark_submit()).parents[1] / "conf")]
     has_logging = any(Path(place, "log4j2.properties").is_file() for place in places if place)
-    if not has_logging and "--driver-java-options" not in spark and "spark.driver.extraJavaOptions" not in settings:
-        defaults["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={session.LOGGING.as_uri()}"
+    if (
+        not has_logging
+        and "--driver-java-options" not in spark
+        and "spark.driver.extraJavaOptions" not in settings
+    ):
+        defaults["spark.driver.extraJavaOptions"] = (
+            f"-Dlog4j2.configurationFile={session.LOGGING.as_uri()}"
+        )
     return defaults
 
 
@@ -151,7 +209,11 @@ def _pairs(theirs: Sequence[str]) -> Iterator[tuple[str, str]]:
     for index, argument in enumerate(theirs):
         name, separator, value = argument.partition("=")
         if argument.startswith("-"):
-            yield (name, value) if separator else (argument, theirs[index + 1] if index + 1 < len(theirs) else "")
+            yield (
+                (name, value)
+                if separator
+                else (argument, theirs[index + 1] if index + 1 < len(theirs) else "")
+            )
 
 
 def _confs(theirs: Sequence[str]) -> dict[str, str]:
@@ -180,7 +242,11 @@ def _without_py_files(theirs: Sequence[str]) -> tuple[list[str], list[str]]:
 def _refuse_options(spark: dict[str, str]) -> None:
     for name in ("--master", "--class"):
         if name in spark:
-            cure = "Give it before the --." if name == "--master" else "Leave it out: a topology is a Python program."
+            cure = (
+                "Give it before the --."
+                if name == "--master"
+                else "Leave it out: a topology is a Python program."
+            )
             raise errors.UsageError(f"{name} comes after --\n  {cure}")
 
 
@@ -202,13 +268,20 @@ def _refuse_secrets(arguments: Sequence[str]) -> None:
     """Refuse secrets, which every reader of the line would see."""
     for argument in arguments:
         key, _, value = argument.rpartition("--conf=")[2].rpartition("--set=")[2].partition("=")
-        if "=" in argument and not key.startswith("-") and redaction.is_secret(key) and not _PATH_OF_A_SECRET.search(key):
+        if (
+            "=" in argument
+            and not key.startswith("-")
+            and redaction.is_secret(key)
+            and not _PATH_OF_A_SECRET.search(key)
+        ):
             cure = (
                 "Put it into a file, and give that after --: --properties-file FILE."
                 if key.startswith("spark.")
                 else f"Put it into the environment, as {sources.ENVIRONMENT_PREFIX}…, or into a file of settings."
             )
-            raise errors.UsageError(f"{key} is a secret, and Spark shows to everybody what spark-submit is given\n  {cure}")
+            raise errors.UsageError(
+                f"{key} is a secret, and Spark shows to everybody what spark-submit is given\n  {cure}"
+            )
         if redaction.redacted(value or key) != (value or key):
             raise errors.UsageError(
                 f"{redaction.redacted(argument)}: there is a password in this address, and Spark shows to everybody what spark-submit is given\n"
@@ -219,5 +292,9 @@ def _refuse_secrets(arguments: Sequence[str]) -> None:
 def _notes(code: packages.Package | None) -> tuple[str, ...]:
     if code is None:
         return ()
-    native = f"; but {', '.join(code.native)} cannot be imported from a zip: ship it with --archives" if code.native else ""
+    native = (
+        f"; but {', '.join(code.native)} cannot be imported from a zip: ship it with --archives"
+        if code.native
+        else ""
+    )
     return (f"ships {', '.join(code.names)}{native}",)

@@ -58,13 +58,17 @@ def run(arguments: Sequence[str], program: str) -> int:
     try:
         output = jvm_output.PassedOn()
         with output as stderr:
-            process = subprocess.Popen(list(arguments), start_new_session=True, preexec_fn=end_with_parent, stderr=stderr)
+            process = subprocess.Popen(
+                list(arguments), start_new_session=True, preexec_fn=end_with_parent, stderr=stderr
+            )
         for signum in early:
             pass_on(signum)
         code = process.wait()
         output.finish()
     except OSError as error:
-        raise errors.SetupError(f"{arguments[0]} cannot be run: {error.strerror or error}") from None
+        raise errors.SetupError(
+            f"{arguments[0]} cannot be run: {error.strerror or error}"
+        ) from None
     finally:
         for signum, handler in earlier.items():
             signal.signal(signum, handler)
@@ -75,4 +79,11 @@ def driver_of(pid: int, program: str) -> int | None:
     """The pid of the child of ``pid`` that runs ``program``; ``None`` while there is none."""
     # Only in one place of the arguments: scripts that become the JVM have the file as an argument.
     named = os.fsencode(program)
-    return next((child for child, arguments in children.children_of(pid).items() if arguments[1:2] == (named,)), None)
+    return next(
+        (
+            child
+            for child, arguments in children.children_of(pid).items()
+            if arguments[1:2] == (named,)
+        ),
+        None,
+    )

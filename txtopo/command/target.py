@@ -77,7 +77,11 @@ def as_topology(value: Any, label: str) -> TopologyGraph:
     if isinstance(value, TransactionalTopologyBuilder):
         value = value.build_topology()
     if not isinstance(value, TopologyGraph):
-        kind = f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
+        kind = (
+            f"the class {value.__name__}"
+            if isinstance(value, type)
+            else f"of type {type(value).__name__}"
+        )
         raise errors.UsageError(
             f"{label} is {kind}, not a topology\n"
             "  Name what builder.build_topology() returns, a builder, or a function without arguments that makes one."
@@ -104,7 +108,9 @@ def _split(text: str) -> tuple[str, str]:
         return text, DEFAULT_ATTRIBUTE
     place, _, attribute = text.partition(":")
     if not place:
-        raise errors.UsageError(f"{text!r} names no module and no file\n  Give package.module, file.py, or either with :attribute.")
+        raise errors.UsageError(
+            f"{text!r} names no module and no file\n  Give package.module, file.py, or either with :attribute."
+        )
     return place, attribute or DEFAULT_ATTRIBUTE
 
 
@@ -138,7 +144,11 @@ def _near_files(path: Path) -> str:
     if not path.parent.is_dir():
         return f", nor a directory {path.parent}{from_here}"
     near = get_close_matches(path.name, [other.name for other in path.parent.glob("*.py")], n=3)
-    return "\n  Did you mean " + " or ".join(str(path.with_name(name)) for name in near) + "?" if near else from_here
+    return (
+        "\n  Did you mean " + " or ".join(str(path.with_name(name)) for name in near) + "?"
+        if near
+        else from_here
+    )
 
 
 def _load_module(place: str) -> ModuleType:
@@ -148,10 +158,14 @@ def _load_module(place: str) -> ModuleType:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{place}.".startswith(f"{error.name}."):
                 raise
-            raise errors.UsageError(f"there is no module {place!r}: Python finds no {error.name!r} from here{_near_modules(place)}") from error
+            raise errors.UsageError(
+                f"there is no module {place!r}: Python finds no {error.name!r} from here{_near_modules(place)}"
+            ) from error
 
     if not all(part.isidentifier() for part in place.split(".")):
-        raise errors.UsageError(f"{place!r} is neither a module nor a file\n  A file's name ends in .py; a module's parts are separated by dots.")
+        raise errors.UsageError(
+            f"{place!r} is neither a module nor a file\n  A file's name ends in .py; a module's parts are separated by dots."
+        )
     return _guarded(place, load)
 
 
@@ -160,7 +174,11 @@ def _near_modules(place: str) -> str:
     folder = Path(*packages)
     if packages and folder.with_suffix(".py").is_file():
         return f"\n  Did you mean {'.'.join(packages)}:{last}?"
-    near = get_close_matches(last, [file.stem for file in folder.glob("*.py")], n=3) if folder.is_dir() else []
+    near = (
+        get_close_matches(last, [file.stem for file in folder.glob("*.py")], n=3)
+        if folder.is_dir()
+        else []
+    )
     if not near:
         return f"\n  The current directory is {Path.cwd()}."
     return "\n  Did you mean " + " or ".join(".".join([*packages, name]) for name in near) + "?"
@@ -178,14 +196,20 @@ def _evaluate(module: ModuleType, attribute: str, place: str) -> Any:
         if not isinstance(expression, ast.Call):
             return value
         arguments = [ast.literal_eval(argument) for argument in expression.args]
-        keywords = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in expression.keywords if keyword.arg is not None}
+        keywords = {
+            str(keyword.arg): ast.literal_eval(keyword.value)
+            for keyword in expression.keywords
+            if keyword.arg is not None
+        }
     except (SyntaxError, ValueError):
         raise errors.UsageError(
             f"{attribute!r} is not the name of an attribute, nor a call of one with literal arguments\n"
             "  Give `topology` or `make('words.txt', 3)`, for example."
         ) from None
     if not callable(value):
-        raise errors.UsageError(f"{place}:{ast.unparse(name)} is of type {type(value).__name__} and cannot be called\n  Leave out the parentheses.")
+        raise errors.UsageError(
+            f"{place}:{ast.unparse(name)} is of type {type(value).__name__} and cannot be called\n  Leave out the parentheses."
+        )
     return _guarded(f"{place}:{attribute}", lambda: value(*arguments, **keywords))
 
 
@@ -207,9 +231,19 @@ def _look_up(module: ModuleType, names: list[str], place: str) -> Any:
 
 
 def _missing(module: ModuleType, name: str, place: str) -> str:
-    topologies = [other for other, value in vars(module).items() if isinstance(value, TopologyGraph | TransactionalTopologyBuilder)]
-    near = topologies or get_close_matches(name, [other for other in vars(module) if not other.startswith("_")], n=3)
-    cure = f"Did you mean {' or '.join(f'{place}:{other}' for other in near)}?" if near else "Bind it: topology = builder.build_topology()"
+    topologies = [
+        other
+        for other, value in vars(module).items()
+        if isinstance(value, TopologyGraph | TransactionalTopologyBuilder)
+    ]
+    near = topologies or get_close_matches(
+        name, [other for other in vars(module) if not other.startswith("_")], n=3
+    )
+    cure = (
+        f"Did you mean {' or '.join(f'{place}:{other}' for other in near)}?"
+        if near
+        else "Bind it: topology = builder.build_topology()"
+    )
     return f"{place} has no attribute {name!r}\n  {cure}"
 
 
@@ -239,7 +273,9 @@ def _guarded(label: str, action: Callable[[], T]) -> T:
     except errors.TxtopoError:
         raise
     except (Exception, SystemExit) as error:
-        raise errors.UsageError(f"{label} raised {type(error).__name__} while it was loaded:\n{_users_traceback(error)}") from error
+        raise errors.UsageError(
+            f"{label} raised {type(error).__name__} while it was loaded:\n{_users_traceback(error)}"
+        ) from error
     finally:
         _loading = before
 
@@ -247,6 +283,8 @@ def _guarded(label: str, action: Callable[[], T]) -> T:
 def _users_traceback(error: BaseException) -> str:
     """The traceback from the first frame of the user's on."""
     frame: TracebackType | None = error.__traceback__
-    while frame is not None and frame.tb_frame.f_code.co_filename.startswith((__file__, "<frozen importlib", importlib.__file__)):
+    while frame is not None and frame.tb_frame.f_code.co_filename.startswith(
+        (__file__, "<frozen importlib", importlib.__file__)
+    ):
         frame = frame.tb_next
     return "".join(traceback.format_exception(type(error), error, frame)).rstrip()

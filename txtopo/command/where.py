@@ -28,9 +28,22 @@ DRY_RUN = "Without --execute nothing is changed: what would be is printed.\n"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that say where the state is."""
     group = parser.add_argument_group("where the state is")
-    group.add_argument("--data-dir", type=Path, metavar="DIR", help=f"data directory of the runs (default: as set, or {directory.DEFAULT})")
-    group.add_argument("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="the ensemble the runs were given (default: as set)")
-    group.add_argument("--zookeeper-root", metavar="PATH", help="the setting zookeeper_root of the runs (default: as set, or /txtopo)")
+    group.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help=f"data directory of the runs (default: as set, or {directory.DEFAULT})",
+    )
+    group.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT[/CHROOT]",
+        help="the ensemble the runs were given (default: as set)",
+    )
+    group.add_argument(
+        "--zookeeper-root",
+        metavar="PATH",
+        help="the setting zookeeper_root of the runs (default: as set, or /txtopo)",
+    )
     options.add_verbose(parser)
 
 
@@ -69,7 +82,11 @@ def changed(parsed: argparse.Namespace, change: Callable[[opening.Opened], T]) -
         return change(opening.require(opened, data_dir(parsed)))
 
 
-def changed_as(parsed: argparse.Namespace, settings: config.Config, change: Callable[[opening.Opened | None, str], T]) -> T:
+def changed_as(
+    parsed: argparse.Namespace,
+    settings: config.Config,
+    change: Callable[[opening.Opened | None, str], T],
+) -> T:
     """``change`` of the state that a run with ``settings`` has, if there is any, and of the place
     it is looked for."""
     place = _place(parsed, settings)
@@ -80,13 +97,24 @@ def changed_as(parsed: argparse.Namespace, settings: config.Config, change: Call
         return change(opened, where)
 
 
-def _place(parsed: argparse.Namespace, settings: config.Config | None = None) -> tuple[Path, str | None, str, credentials.Credentials | None]:
+def _place(
+    parsed: argparse.Namespace, settings: config.Config | None = None
+) -> tuple[Path, str | None, str, credentials.Credentials | None]:
     if parsed.data_dir is not None and parsed.zookeeper is not None:
-        raise errors.UsageError("the state is either in --data-dir or in --zookeeper\n  Give one of them.")
+        raise errors.UsageError(
+            "the state is either in --data-dir or in --zookeeper\n  Give one of them."
+        )
     if parsed.data_dir is not None and not parsed.data_dir.is_dir():
-        raise errors.UsageError(f"there is no directory {parsed.data_dir}\n  Give the data directory that the runs were given.")
+        raise errors.UsageError(
+            f"there is no directory {parsed.data_dir}\n  Give the data directory that the runs were given."
+        )
     settings = settings or where(parsed)
-    return settings.data_dir or Path(directory.DEFAULT), settings.zookeeper, settings.zookeeper_root, credentials.of(settings)
+    return (
+        settings.data_dir or Path(directory.DEFAULT),
+        settings.zookeeper,
+        settings.zookeeper_root,
+        credentials.of(settings),
+    )
 
 
 def say_how_to_execute(parsed: argparse.Namespace) -> int:

@@ -13,15 +13,28 @@ def as_data(resolved: sources.Resolved) -> dict[str, dict[str, Any]]:
     """Value and origin of every setting, in the order of the documentation; those of the user's
     own, by ``user.NAME``, come last."""
     values = resolved.config.as_mapping()
-    flattened = {**values, **{f"{names.USER}.{key}": value for key, value in values[names.USER].items()}}
-    return {key: {"value": redaction.redacted(flattened[key], key), "origin": origin} for key, origin in resolved.origins.items()}
+    flattened = {
+        **values,
+        **{f"{names.USER}.{key}": value for key, value in values[names.USER].items()},
+    }
+    return {
+        key: {"value": redaction.redacted(flattened[key], key), "origin": origin}
+        for key, origin in resolved.origins.items()
+    }
 
 
 def as_text(resolved: sources.Resolved, with_origins: bool) -> str:
     """One line for each setting: its name, its value as ``--set`` takes the value and, if asked
     for, its origin."""
     rows = [
-        (key, json.dumps(shown["value"], ensure_ascii=False), shown["origin"] if with_origins else "") for key, shown in as_data(resolved).items()
+        (
+            key,
+            json.dumps(shown["value"], ensure_ascii=False),
+            shown["origin"] if with_origins else "",
+        )
+        for key, shown in as_data(resolved).items()
     ]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    return "\n".join(f"{key:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip() for key, value, origin in rows)
+    return "\n".join(
+        f"{key:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip() for key, value, origin in rows
+    )

@@ -51,11 +51,17 @@ def flat(settings: Mapping[str, Any], fields: Collection[str]) -> dict[str, Give
                     _add(entries, f"{_PREFIX}{key}", Given(own, name))
             else:
                 entries[USER] = Given(values, name)
-        elif name in fields or (isinstance(name, str) and name.startswith(_PREFIX) and name != _PREFIX):
+        elif name in fields or (
+            isinstance(name, str) and name.startswith(_PREFIX) and name != _PREFIX
+        ):
             _add(entries, name, Given(value, name))
         else:
             raise errors.ConfigError(unknown(name, fields))
-    parts = {name: _server_part(name, settings[name]) for name in _SERVER_PARTS if settings.get(name) is not None}
+    parts = {
+        name: _server_part(name, settings[name])
+        for name in _SERVER_PARTS
+        if settings.get(name) is not None
+    }
     if parts:
         _add(entries, "zookeeper", _servers(parts))
     return entries
@@ -64,8 +70,14 @@ def flat(settings: Mapping[str, Any], fields: Collection[str]) -> dict[str, Give
 def folded(flattened: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with those of the user's own together again, as the constructor of ``Config``
     takes them."""
-    together: dict[str, Any] = {key: value for key, value in flattened.items() if not key.startswith(_PREFIX)}
-    own = {key.removeprefix(_PREFIX): value for key, value in flattened.items() if key.startswith(_PREFIX)}
+    together: dict[str, Any] = {
+        key: value for key, value in flattened.items() if not key.startswith(_PREFIX)
+    }
+    own = {
+        key.removeprefix(_PREFIX): value
+        for key, value in flattened.items()
+        if key.startswith(_PREFIX)
+    }
     return {**together, USER: own} if own else together
 
 
@@ -80,7 +92,12 @@ def unknown(name: Any, fields: Collection[str], prefix: str = "") -> str:
     if (cure := storm.instead_of(name)) is not None:
         return f"the setting {prefix + name!r} of Storm has no meaning here\n  {cure}"
     # Names of Storm share long prefixes, so that unrelated names look alike.
-    close = get_close_matches(name, [*fields, *conf.STORM_KEYS], n=1, cutoff=0.85 if storm.without_counterpart(name) else 0.5)
+    close = get_close_matches(
+        name,
+        [*fields, *conf.STORM_KEYS],
+        n=1,
+        cutoff=0.85 if storm.without_counterpart(name) else 0.5,
+    )
     if close:
         return f"{said}; did you mean {prefix + close[0]!r}?"
     if (cure := storm.without_counterpart(name)) is not None:
@@ -94,7 +111,9 @@ def _is_password_of_zookeeper(name: str) -> bool:
 
 def _add(entries: dict[str, Given], key: str, entry: Given) -> None:
     if key in entries and entries[key].value != entry.value:
-        raise errors.ConfigError(f"setting {key!r} is given twice, as {entries[key].name!r} and as {entry.name!r}\n  Keep one of them.")
+        raise errors.ConfigError(
+            f"setting {key!r} is given twice, as {entries[key].name!r} and as {entry.name!r}\n  Keep one of them."
+        )
     entries[key] = entry
 
 
@@ -110,7 +129,9 @@ def _servers(parts: Mapping[str, Any]) -> Given:
     name = next(iter(parts))
     hosts = conf.in_our_spelling(parts).get("zookeeper")
     if hosts is None:
-        raise errors.ConfigError(f"setting {name!r} is given without {conf.SERVERS[0]!r}\n  Give both, or zookeeper='host:port'.")
+        raise errors.ConfigError(
+            f"setting {name!r} is given without {conf.SERVERS[0]!r}\n  Give both, or zookeeper='host:port'."
+        )
     return Given(hosts, name)
 
 
@@ -122,6 +143,10 @@ def _server_part(name: str, value: Any) -> Any:
         return int(value)
     if isinstance(value, str):
         value = text.json_or_text(value) if value.lstrip().startswith("[") else value.split(",")
-    if not isinstance(value, list | tuple) or not value or not all(isinstance(server, str) and server.strip() for server in value):
+    if (
+        not isinstance(value, list | tuple)
+        or not value
+        or not all(isinstance(server, str) and server.strip() for server in value)
+    ):
         raise text.impossible(name, value, "not a list of hosts; give ['host', …], or 'host,…'")
     return list(value)

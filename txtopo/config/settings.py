@@ -23,7 +23,9 @@ class Config(pydantic.BaseModel):
     in code; :func:`txtopo.config.resolve` adds the weaker and the stronger sources.
     """
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    model_config = pydantic.ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
 
     max_spout_pending: int = pydantic.Field(1, ge=1, le=1000)
     """Transactions in flight at once: the window (R2)."""
@@ -108,7 +110,12 @@ class Config(pydantic.BaseModel):
     def replaced(self, **values: Any) -> Config:
         """A copy in which ``values`` win."""
         entries = names.flat(values, type(self).model_fields)
-        return Config({**self.model_dump(exclude_unset=True), **names.folded({key: value for key, (value, _) in entries.items()})})
+        return Config(
+            {
+                **self.model_dump(exclude_unset=True),
+                **names.folded({key: value for key, (value, _) in entries.items()}),
+            }
+        )
 
     def as_mapping(self) -> dict[str, Any]:
         """The settings as plain data, as bolts and spouts see them."""
@@ -116,7 +123,9 @@ class Config(pydantic.BaseModel):
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         """What ``repr`` shows: no secrets."""
-        return [(name, redaction.redacted(value, name or "")) for name, value in super().__repr_args__()]
+        return [
+            (name, redaction.redacted(value, name or "")) for name, value in super().__repr_args__()
+        ]
 
 
 def _parsed(key: str, value: Any) -> Any:
@@ -127,16 +136,29 @@ def _parsed(key: str, value: Any) -> Any:
     if isinstance(value, bool):
         # Python's True is the number 1, hardly the intention of a person who writes True.
         raise text.impossible(key, value, "no setting is true or false")
-    return text.parsed(key, value, type(None) in get_args(field.annotation)) if isinstance(value, str) else value
+    return (
+        text.parsed(key, value, type(None) in get_args(field.annotation))
+        if isinstance(value, str)
+        else value
+    )
 
 
 def _as_json(values: dict[str, Any]) -> Any:
     try:
         return plain_json.plain(values)
     except plain_json.NotJsonError as error:
-        raise errors.ConfigError(f"setting {names.USER + error.path[1:]!r}: {error.why}; settings of your own are JSON") from None
+        raise errors.ConfigError(
+            f"setting {names.USER + error.path[1:]!r}: {error.why}; settings of your own are JSON"
+        ) from None
 
 
 def _explained(error: pydantic.ValidationError) -> errors.ConfigError:
-    lines = [str(text.impossible(".".join(map(str, problem["loc"])), problem["input"], problem["msg"].lower())) for problem in error.errors()]
+    lines = [
+        str(
+            text.impossible(
+                ".".join(map(str, problem["loc"])), problem["input"], problem["msg"].lower()
+            )
+        )
+        for problem in error.errors()
+    ]
     return errors.ConfigError("\n".join(lines))

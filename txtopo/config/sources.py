@@ -21,7 +21,12 @@ from txtopo import errors, faults
 from txtopo.config import names, settings, text
 from txtopo.topology import conf
 
-COMMAND_LINE, CODE, SPOUT, DEFAULT = "command line", "code", "code (the spout's configuration)", "default"
+COMMAND_LINE, CODE, SPOUT, DEFAULT = (
+    "command line",
+    "code",
+    "code (the spout's configuration)",
+    "default",
+)
 """Origins that have no name to add."""
 
 SPARK_PREFIX = "spark.txtopo."
@@ -31,7 +36,16 @@ FILE_VARIABLE = "TXTOPO_CONFIG_FILE"
 PASSWORD_VARIABLE = "TXTOPO_ZOOKEEPER_PASSWORD"
 """The password for ZooKeeper is no setting: ``txtopo.state.credentials`` reads the password when a
 client needs it."""
-RESERVED = frozenset({FILE_VARIABLE, PASSWORD_VARIABLE, faults.VARIABLE, faults.DIRECTORY_VARIABLE, "TXTOPO_NO_SKIPS", "TXTOPO_STARTER_STORE"})
+RESERVED = frozenset(
+    {
+        FILE_VARIABLE,
+        PASSWORD_VARIABLE,
+        faults.VARIABLE,
+        faults.DIRECTORY_VARIABLE,
+        "TXTOPO_NO_SKIPS",
+        "TXTOPO_STARTER_STORE",
+    }
+)
 """Variables of the environment that begin like settings and are none."""
 
 _PROJECT_FILE = "pyproject.toml"
@@ -79,14 +93,18 @@ def resolve(
         _of_spark(spark or {}),
         _of_code(code),
         _of_spout(spout or {}),
-        _checked(command_line or {}, lambda name: COMMAND_LINE, "on the command line", is_text=True),
+        _checked(
+            command_line or {}, lambda name: COMMAND_LINE, "on the command line", is_text=True
+        ),
     ]
     laid: _Layer = {}
     for layer in layers:
         laid |= layer
     _choose_state(laid, layers)
     config = settings.Config(names.folded({key: said.value for key, said in laid.items()}))
-    origins = {key: laid[key].origin if key in laid else DEFAULT for key in _FIELDS if key != names.USER}
+    origins = {
+        key: laid[key].origin if key in laid else DEFAULT for key in _FIELDS if key != names.USER
+    }
     own = {key: said.origin for key, said in laid.items() if key not in _FIELDS}
     return Resolved(config, {**origins, **(own or {names.USER: DEFAULT})})
 
@@ -95,7 +113,10 @@ def _choose_state(laid: _Layer, layers: list[_Layer]) -> None:
     """The state is in ``zookeeper`` or, if that is not set, in ``data_dir``: a stronger
     ``data_dir`` must not lose to a weaker ``zookeeper``."""
     if "zookeeper" in laid and "data_dir" in laid and laid["data_dir"].value is not None:
-        strengths = {key: max(index for index, layer in enumerate(layers) if key in layer) for key in ("zookeeper", "data_dir")}
+        strengths = {
+            key: max(index for index, layer in enumerate(layers) if key in layer)
+            for key in ("zookeeper", "data_dir")
+        }
         if strengths["data_dir"] > strengths["zookeeper"]:
             laid["zookeeper"] = _Said(None, f"{laid['data_dir'].origin}, by data_dir")
 
@@ -111,14 +132,29 @@ def _of_code(code: settings.Config | Mapping[str, Any] | None) -> _Layer:
 
 def _of_spout(configuration: Mapping[str, Any]) -> _Layer:
     pending = conf.in_our_spelling(configuration).get("max_spout_pending")
-    return {} if pending is None else _checked({"max_spout_pending": pending}, lambda name: SPOUT, "in the configuration of the spout")
+    return (
+        {}
+        if pending is None
+        else _checked(
+            {"max_spout_pending": pending}, lambda name: SPOUT, "in the configuration of the spout"
+        )
+    )
 
 
 def _of_spark(spark: Mapping[str, str]) -> _Layer:
-    values = {key.removeprefix(SPARK_PREFIX): value for key, value in spark.items() if key.startswith(SPARK_PREFIX)}
+    values = {
+        key.removeprefix(SPARK_PREFIX): value
+        for key, value in spark.items()
+        if key.startswith(SPARK_PREFIX)
+    }
     for name in values:
         _require_known(name, SPARK_PREFIX)
-    return _checked(values, lambda name: SPARK_PREFIX + name, f"as {SPARK_PREFIX}* in Spark's configuration", is_text=True)
+    return _checked(
+        values,
+        lambda name: SPARK_PREFIX + name,
+        f"as {SPARK_PREFIX}* in Spark's configuration",
+        is_text=True,
+    )
 
 
 def _of_environment(environment: Mapping[str, str]) -> _Layer:
@@ -128,16 +164,28 @@ def _of_environment(environment: Mapping[str, str]) -> _Layer:
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in RESERVED:
             continue
         if variable not in by_variable:
-            raise errors.ConfigError(f"unknown environment variable {variable!r}{_nearest(variable, [*by_variable, *RESERVED])}")
+            raise errors.ConfigError(
+                f"unknown environment variable {variable!r}{_nearest(variable, [*by_variable, *RESERVED])}"
+            )
         if value.strip():
             origin = f"environment {variable}"
-            layer |= _checked({by_variable[variable]: value}, lambda name, origin=origin: origin, f"by the {origin}", is_text=True)
+            layer |= _checked(
+                {by_variable[variable]: value},
+                lambda name, origin=origin: origin,
+                f"by the {origin}",
+                is_text=True,
+            )
     return layer
 
 
 def _nearest(variable: str, known: list[str]) -> str:
     # The common prefixes are left out, or every key would be near every other.
-    close = get_close_matches(variable[len(ENVIRONMENT_PREFIX) :], [name[len(ENVIRONMENT_PREFIX) :] for name in known], n=1, cutoff=0.5)
+    close = get_close_matches(
+        variable[len(ENVIRONMENT_PREFIX) :],
+        [name[len(ENVIRONMENT_PREFIX) :] for name in known],
+        n=1,
+        cutoff=0.5,
+    )
     return f"; did you mean {ENVIRONMENT_PREFIX + close[0]!r}?" if close else "\n  Unset it."
 
 
@@ -154,11 +202,17 @@ def _of_file(environment: Mapping[str, str], directory: Path) -> _Layer:
     return _checked(values, lambda name: f"file {shown}", f"in the file {shown}")
 
 
-def _checked(values: Mapping[str, Any], origin_of: Any, where: str, is_text: bool = False) -> _Layer:
+def _checked(
+    values: Mapping[str, Any], origin_of: Any, where: str, is_text: bool = False
+) -> _Layer:
     """``given`` as a layer, if it could be a configuration by itself. ``is_text`` says that JSON in
     it is yet to be read."""
     if is_text:
-        own = {key: text.json_or_text(value) for key, value in values.items() if isinstance(value, str) and key.startswith(f"{names.USER}.")}
+        own = {
+            key: text.json_or_text(value)
+            for key, value in values.items()
+            if isinstance(value, str) and key.startswith(f"{names.USER}.")
+        }
         values = {**values, **own}
     try:
         config = settings.Config(values)
@@ -170,14 +224,20 @@ def _checked(values: Mapping[str, Any], origin_of: Any, where: str, is_text: boo
 
 
 def _require_known(name: str, prefix: str) -> None:
-    if name not in _FIELDS and name not in conf.STORM_KEYS and not (name.startswith(f"{names.USER}.") and name != f"{names.USER}."):
+    if (
+        name not in _FIELDS
+        and name not in conf.STORM_KEYS
+        and not (name.startswith(f"{names.USER}.") and name != f"{names.USER}.")
+    ):
         raise errors.ConfigError(names.unknown(name, _FIELDS, prefix))
 
 
 # -- the file ------------------------------------------------------------------------------------
 
 
-def _find_file(environment: Mapping[str, str], directory: Path) -> tuple[Path, Mapping[str, Any]] | None:
+def _find_file(
+    environment: Mapping[str, str], directory: Path
+) -> tuple[Path, Mapping[str, Any]] | None:
     """The file with settings and its table of them."""
     if FILE_VARIABLE in environment:
         named = environment[FILE_VARIABLE]
@@ -185,13 +245,17 @@ def _find_file(environment: Mapping[str, str], directory: Path) -> tuple[Path, M
             return None
         path = directory / named
         if not path.is_file():
-            raise errors.ConfigError(f"{FILE_VARIABLE} names {named}, and there is no such file\n  Unset it, or set it to nothing to read no file.")
+            raise errors.ConfigError(
+                f"{FILE_VARIABLE} names {named}, and there is no such file\n  Unset it, or set it to nothing to read no file."
+            )
         return path, _table(path) or {}
     own, project = directory / _OWN_FILE, directory / _PROJECT_FILE
     in_own = _table(own) if own.is_file() else None
     in_project = _table(project) if project.is_file() else None
     if in_own is not None and in_project is not None:
-        raise errors.ConfigError(f"there are settings both in {own} and in [tool.txtopo] of {project}\n  Keep them in one of the two.")
+        raise errors.ConfigError(
+            f"there are settings both in {own} and in [tool.txtopo] of {project}\n  Keep them in one of the two."
+        )
     if in_own is not None:
         return own, in_own
     return None if in_project is None else (project, in_project)
@@ -209,7 +273,9 @@ def _table(path: Path) -> Mapping[str, Any] | None:
     tools = content.get("tool", {})
     section = tools.get("txtopo") if isinstance(tools, dict) else None
     if section is not None and not isinstance(section, dict):
-        raise errors.ConfigError(f"tool.txtopo in {path} is no table\n  Write [tool.txtopo], and the settings below it.")
+        raise errors.ConfigError(
+            f"tool.txtopo in {path} is no table\n  Write [tool.txtopo], and the settings below it."
+        )
     return section
 
 

@@ -14,8 +14,28 @@ from typing import Any
 from txtopo import errors
 from txtopo.topology import redaction
 
-_SECONDS = {"us": "0.000001", "ms": "0.001", "s": "1", "m": "60", "min": "60", "h": "3600", "d": "86400"}
-_BYTES = {"b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30, "t": 40, "tb": 40, "p": 50, "pb": 50}
+_SECONDS = {
+    "us": "0.000001",
+    "ms": "0.001",
+    "s": "1",
+    "m": "60",
+    "min": "60",
+    "h": "3600",
+    "d": "86400",
+}
+_BYTES = {
+    "b": 0,
+    "k": 10,
+    "kb": 10,
+    "m": 20,
+    "mb": 20,
+    "g": 30,
+    "gb": 30,
+    "t": 40,
+    "tb": 40,
+    "p": 50,
+    "pb": 50,
+}
 _NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
@@ -54,7 +74,9 @@ def _object(key: str, text: str) -> Any:
     value = json_or_text(text)
     if not isinstance(value, dict):
         # The text itself may hold a password, and is not shown.
-        raise errors.ConfigError(f'setting {key!r} is no JSON object\n  Give {{"name": value}}, or a single one as {key}.name=value.')
+        raise errors.ConfigError(
+            f'setting {key!r} is no JSON object\n  Give {{"name": value}}, or a single one as {key}.name=value.'
+        )
     return value
 
 
@@ -63,14 +85,26 @@ def duration_s(key: str, text: str, unit: str = "s") -> float:
     match = _NUMBER.fullmatch(text)
     factor = _SECONDS.get((match[2] or unit).lower()) if match is not None else None
     if match is None or factor is None:
-        raise impossible(key, text, "not a duration; give a number, with us, ms, s, m, h or d behind it if it is not seconds, such as 500ms")
+        raise impossible(
+            key,
+            text,
+            "not a duration; give a number, with us, ms, s, m, h or d behind it if it is not seconds, such as 500ms",
+        )
     return float(decimal.Decimal(match[1]) * decimal.Decimal(factor))
 
 
 def _size_bytes(key: str, text: str) -> int:
     match = _NUMBER.fullmatch(text)
     shift = _BYTES.get((match[2] or "b").lower()) if match is not None else None
-    size = decimal.Decimal(match[1]) * (1 << shift) if match is not None and shift is not None else decimal.Decimal("0.5")
+    size = (
+        decimal.Decimal(match[1]) * (1 << shift)
+        if match is not None and shift is not None
+        else decimal.Decimal("0.5")
+    )
     if size != size.to_integral_value():
-        raise impossible(key, text, "not a size; give bytes, or a number with k, m, g or t behind it, such as 64m (1k is 1024)")
+        raise impossible(
+            key,
+            text,
+            "not a size; give bytes, or a number with k, m, g or t behind it, such as 64m (1k is 1024)",
+        )
     return int(size)

@@ -33,8 +33,7 @@ multiples of four up to four times, and so on."""
 
 
 def value_type(type: pa.DataType) -> pa.DataType:
-    """The type of the values of a dictionary-encoded column; ``type`` itself if the column is none.
-    """
+    """The type of the values of a dictionary-encoded column; ``type`` itself if the column is none."""
     return type.value_type if pa.types.is_dictionary(type) else type
 
 
@@ -43,7 +42,12 @@ def value_type(type: pa.DataType) -> pa.DataType:
 
 def as_texts(schema: pa.Schema) -> pa.Schema:
     """``schema`` with text in the place of decimals."""
-    return pa.schema([field.with_type(pa.string()) if pa.types.is_decimal(value_type(field.type)) else field for field in schema])
+    return pa.schema(
+        [
+            field.with_type(pa.string()) if pa.types.is_decimal(value_type(field.type)) else field
+            for field in schema
+        ]
+    )
 
 
 def from_texts(table: pa.Table, schema: pa.Schema, null_values: Sequence[str]) -> pa.Table:
@@ -54,7 +58,11 @@ def from_texts(table: pa.Table, schema: pa.Schema, null_values: Sequence[str]) -
             texts = table.column(i)
             texts = pc.if_else(pc.is_in(texts, pa.array(null_values, pa.string())), None, texts)
             numbers = _numbers(field.name, pc.ascii_trim(texts, " \t"), value_type(field.type))
-            table = table.set_column(i, field.name, numbers.dictionary_encode() if pa.types.is_dictionary(field.type) else numbers)
+            table = table.set_column(
+                i,
+                field.name,
+                numbers.dictionary_encode() if pa.types.is_dictionary(field.type) else numbers,
+            )
     return table
 
 
@@ -63,7 +71,9 @@ def _numbers(name: str, texts: pa.ChunkedArray, type: pa.DataType) -> pa.Chunked
     quicker."""
     whole = type.precision - type.scale
     if whole > 0 <= type.scale:
-        is_short = pc.match_substring_regex(texts, rf"^[+-]?[0-9]{{1,{whole}}}(\.[0-9]{{0,{type.scale}}})?$")
+        is_short = pc.match_substring_regex(
+            texts, rf"^[+-]?[0-9]{{1,{whole}}}(\.[0-9]{{0,{type.scale}}})?$"
+        )
         if pc.all(is_short, min_count=0).as_py():
             return texts.cast(type)
     numbers: list[Any] = []
@@ -80,7 +90,10 @@ def _numbers(name: str, texts: pa.ChunkedArray, type: pa.DataType) -> pa.Chunked
 def digits_sure(schema: pa.Schema) -> int | None:
     """How many digits in a row are sure to fit every decimal of ``schema``; ``None`` without
     decimals."""
-    digits = [min(_digits_max(type) // 2, _digits_max(type) - abs(type.scale)) for type in _decimal_types(schema.types)]
+    digits = [
+        min(_digits_max(type) // 2, _digits_max(type) - abs(type.scale))
+        for type in _decimal_types(schema.types)
+    ]
     return max(0, min(digits)) if digits else None
 
 
@@ -157,4 +170,6 @@ def _is_number(value: int | decimal.Decimal | str, type: pa.DataType) -> bool:
 
 
 def _changed(value: Any, noun: str, name: str, type: pa.DataType) -> ChangedNumberError:
-    return ChangedNumberError(f"has {value} in {noun} {name!r}, which is no number of the type {type}")
+    return ChangedNumberError(
+        f"has {value} in {noun} {name!r}, which is no number of the type {type}"
+    )

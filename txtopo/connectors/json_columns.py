@@ -22,17 +22,26 @@ from txtopo.topology import exact_columns
 Piece = TypeVar("Piece")
 
 
-CANNOT_BE_READ = (pa.ArrowException, UnicodeDecodeError, decimals.ChangedNumberError, json_lines.LineError)
+CANNOT_BE_READ = (
+    pa.ArrowException,
+    UnicodeDecodeError,
+    decimals.ChangedNumberError,
+    json_lines.LineError,
+)
 """The exceptions for lines of which no columns can be made."""
 
 
 def mistake(error: Exception) -> str:
     """``error``, one of :data:`CANNOT_BE_READ`, as a sentence whose subject is the line."""
     is_sentence = isinstance(error, decimals.ChangedNumberError | json_lines.LineError)
-    return str(error) if is_sentence else f"cannot be read: {exact_columns.first_line(error).strip()}"
+    return (
+        str(error) if is_sentence else f"cannot be read: {exact_columns.first_line(error).strip()}"
+    )
 
 
-def first_refused(lines: list[Piece], parse: Callable[[list[Piece]], Any], error: Exception) -> tuple[int, Exception]:
+def first_refused(
+    lines: list[Piece], parse: Callable[[list[Piece]], Any], error: Exception
+) -> tuple[int, Exception]:
     """The number of the first line that ``parse`` refuses, and the reason: ``error`` if no line is
     refused alone."""
 
@@ -55,7 +64,9 @@ def conforming(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
     selected = table.select(schema.names)
     if selected.schema.types != schema.types:
         selected = selected.cast(pa.schema([pa.field(field.name, field.type) for field in schema]))
-    return [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in selected.to_batches()]
+    return [
+        pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in selected.to_batches()
+    ]
 
 
 class Parser:
@@ -66,7 +77,9 @@ class Parser:
         # Arrow's cast refuses a zone where the column has none, the other way round, and numbers
         # for dates; its reader of JSON does not.
         parsed = pa.schema([field.with_type(_times_as_text(field.type)) for field in schema])
-        self._parse_options = pa.json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior="ignore")
+        self._parse_options = pa.json.ParseOptions(
+            explicit_schema=parsed, unexpected_field_behavior="ignore"
+        )
         self._digits_sure = decimals.digits_sure(schema)
 
     def records(self, lines: bytes) -> list[pa.RecordBatch]:
@@ -97,7 +110,9 @@ class Parser:
             value = json.loads(line) if line.strip() else {}
             for field in self.schema:
                 for number in _changed_in(value.get(field.name), field.type):
-                    raise decimals.ChangedNumberError(f"has {number} in field {field.name!r}, which is no number of the type {field.type}")
+                    raise decimals.ChangedNumberError(
+                        f"has {number} in field {field.name!r}, which is no number of the type {field.type}"
+                    )
 
 
 def check_schema(owner: str, schema: pa.Schema) -> None:
@@ -120,7 +135,12 @@ def _times_as_text(type: pa.DataType) -> pa.DataType:
     if pa.types.is_list(type):
         return pa.list_(type.value_field.with_type(_times_as_text(type.value_type)))
     if pa.types.is_struct(type):
-        return pa.struct([type.field(i).with_type(_times_as_text(type.field(i).type)) for i in range(type.num_fields)])
+        return pa.struct(
+            [
+                type.field(i).with_type(_times_as_text(type.field(i).type))
+                for i in range(type.num_fields)
+            ]
+        )
     return type
 
 
@@ -131,7 +151,9 @@ def _is_large(column: pa.Array) -> bool:
     if pa.types.is_struct(column.type):
         return any(map(_is_large, column.flatten()))
     bound = decimals.EXACT_BELOW.get(column.type)
-    return bound is not None and bool(pc.any(pc.greater_equal(pc.abs(column), bound), min_count=0).as_py())
+    return bound is not None and bool(
+        pc.any(pc.greater_equal(pc.abs(column), bound), min_count=0).as_py()
+    )
 
 
 def _changed_in(value: Any, type: pa.DataType) -> Iterator[Any]:

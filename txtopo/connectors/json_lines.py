@@ -61,11 +61,19 @@ class Decoder:
     def __init__(self, fields: Sequence[str], defaults: Mapping[str, Any] | None = None) -> None:
         self._fields, self._defaults = fields, defaults or {}
         self._has_doubled = False
-        self._decode = json.JSONDecoder(parse_constant=_no_number, parse_float=_number, object_pairs_hook=self._object).decode
+        self._decode = json.JSONDecoder(
+            parse_constant=_no_number, parse_float=_number, object_pairs_hook=self._object
+        ).decode
         self._plain = json.JSONDecoder(parse_constant=_no_number).raw_decode
-        self._counting = json.JSONDecoder(parse_constant=_no_number, object_hook=self._counted).raw_decode
+        self._counting = json.JSONDecoder(
+            parse_constant=_no_number, object_hook=self._counted
+        ).raw_decode
         self._names = 0
-        self._all_of = operator.itemgetter(*fields) if len(fields) > 1 else lambda value: [value[field] for field in fields]
+        self._all_of = (
+            operator.itemgetter(*fields)
+            if len(fields) > 1
+            else lambda value: [value[field] for field in fields]
+        )
 
     def object(self, line: str) -> dict[str, Any]:
         """The object in ``line``; :class:`LineError` if it is none, or gives a value of ``fields``
@@ -113,7 +121,11 @@ class Decoder:
             value, end = self._plain(line) if is_flat else self._counting(line)
         except (ValueError, RecursionError):
             return None
-        if end != len(line) or type(value) is not dict or line.count('":') != (len(value) if is_flat else self._names):
+        if (
+            end != len(line)
+            or type(value) is not dict
+            or line.count('":') != (len(value) if is_flat else self._names)
+        ):
             return None
         return value
 
@@ -184,7 +196,12 @@ def objects_in(block: bytes, fields: Sequence[str]) -> int:
     lines = [line for line in (line.strip(BLANK) for line in block.split(b"\n")) if line]
     decoder = Decoder(fields)
     for line in lines:
-        if not line.startswith(b"{") or not line.endswith(b"}") or _is_doubtful(line) or _is_deep(line):
+        if (
+            not line.startswith(b"{")
+            or not line.endswith(b"}")
+            or _is_doubtful(line)
+            or _is_deep(line)
+        ):
             decoder.object(line.decode())
     return len(lines)
 
@@ -192,7 +209,9 @@ def objects_in(block: bytes, fields: Sequence[str]) -> int:
 def _is_plain(block: bytes, ends: int) -> bool:
     """Whether every line begins and ends with a brace: told by counting, since a block has ten
     thousand lines."""
-    return block.startswith(b"{") and block.endswith((b"}\n", b"}")) and block.count(b"}\n{") == ends
+    return (
+        block.startswith(b"{") and block.endswith((b"}\n", b"}")) and block.count(b"}\n{") == ends
+    )
 
 
 def _has_long_line(block: bytes) -> bool:
@@ -210,4 +229,6 @@ def _is_doubtful(text: bytes) -> bool:
 
 
 def _is_deep(line: bytes) -> bool:
-    return len(line) > _LONG and (line.count(b"[") + line.count(b"{") > _BRACKETS or _DIGITS.search(line) is not None)
+    return len(line) > _LONG and (
+        line.count(b"[") + line.count(b"{") > _BRACKETS or _DIGITS.search(line) is not None
+    )

@@ -54,7 +54,9 @@ class TransactionCoordinator:
     """The state machine of one run. ``current`` is the next txid to commit; ``known`` are the txids
     whose metadata survived a restart."""
 
-    def __init__(self, policy: Policy, epoch: int, current: int, known: Collection[int] = ()) -> None:
+    def __init__(
+        self, policy: Policy, epoch: int, current: int, known: Collection[int] = ()
+    ) -> None:
         self.policy, self.epoch, self.current = policy, epoch, current
         self._known = {txid for txid in known if txid >= current}
         self._newest = max(self._known, default=current - 1)
@@ -80,7 +82,12 @@ class TransactionCoordinator:
     @property
     def idle(self) -> bool:
         """Nothing is in flight and the spout had nothing when it was last asked."""
-        return not self._active and self._opening is None and self._spout_said_no and self._backing_off is None
+        return (
+            not self._active
+            and self._opening is None
+            and self._spout_said_no
+            and self._backing_off is None
+        )
 
     @property
     def stopping(self) -> bool:
@@ -165,7 +172,9 @@ class TransactionCoordinator:
         before, nor a txid whose metadata comes from an emission job."""
         return self._defers and not self.policy.emits_metadata and self._tries.get(txid) == 1
 
-    def _on_failed(self, attempt: TransactionAttempt, kind: messages.FailureKind, commands: list[Command]) -> None:
+    def _on_failed(
+        self, attempt: TransactionAttempt, kind: messages.FailureKind, commands: list[Command]
+    ) -> None:
         if not self._step(attempt, Step.FAILED):
             return
         txid = attempt.txid
@@ -176,8 +185,13 @@ class TransactionCoordinator:
         failures = self._failures.get(txid, 0) + self._crashes.get(txid, 0)
         if kind == "fatal":
             self._stop_before(txid, messages.Stop(attempt, "fatal"), commands)
-        elif self.policy.max_crashes is not None and self._crashes.get(txid, 0) >= self.policy.max_crashes:
-            self._stop_before(txid, messages.Stop(attempt, "crashes", self._crashes[txid]), commands)
+        elif (
+            self.policy.max_crashes is not None
+            and self._crashes.get(txid, 0) >= self.policy.max_crashes
+        ):
+            self._stop_before(
+                txid, messages.Stop(attempt, "crashes", self._crashes[txid]), commands
+            )
         elif self.policy.max_attempts is not None and failures >= self.policy.max_attempts:
             self._stop_before(txid, messages.Stop(attempt, "poison", failures), commands)
         elif self._stopping is None:
@@ -205,7 +219,9 @@ class TransactionCoordinator:
         following = self._active.get(attempt.txid + 1)
         seal_next = None
         if following is not None and following.status in TURN_MAY_COME and self._stopping is None:
-            following.status = transitions.next_status(str(following.attempt), following.status, Step.TURN)
+            following.status = transitions.next_status(
+                str(following.attempt), following.status, Step.TURN
+            )
             following.sealed_with_record = True
             seal_next = following.attempt
         commands.append(messages.Record(attempt, seal_next))
@@ -221,7 +237,9 @@ class TransactionCoordinator:
         commands.append(messages.Forget(attempt))
         following = self._active.get(self.current)
         if following is not None and following.sealed_with_record:
-            following.status = transitions.next_status(str(following.attempt), following.status, Step.SEALED)
+            following.status = transitions.next_status(
+                str(following.attempt), following.status, Step.SEALED
+            )
             commands.append(messages.Apply(following.attempt))
 
     def _stop_before(self, txid: int, stop: messages.Stop, commands: list[Command]) -> None:
@@ -245,7 +263,11 @@ class TransactionCoordinator:
         self._take_turn(commands)
         if self._stopping is None and self._doomed == self.current:
             self._stopping = self._doom
-        if self._stopping is None and self.policy.last_txid is not None and self.current > self.policy.last_txid:
+        if (
+            self._stopping is None
+            and self.policy.last_txid is not None
+            and self.current > self.policy.last_txid
+        ):
             self._stopping = messages.Stop(None, "done")
         if self._stopping is not None:
             if not self._active:
@@ -267,7 +289,9 @@ class TransactionCoordinator:
         """Process the deferred transactions that have not had their turn, in txid order."""
         for _, entry in sorted(self._active.items()):
             if entry.status is Status.WAITING:
-                entry.status = transitions.next_status(str(entry.attempt), entry.status, Step.STARTED)
+                entry.status = transitions.next_status(
+                    str(entry.attempt), entry.status, Step.STARTED
+                )
                 commands.append(messages.Process(entry.attempt))
 
     def _fill_window(self, commands: list[Command]) -> None:

@@ -63,7 +63,7 @@ class Processed:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """"Effects may exist" is durable."""
+    """ "Effects may exist" is durable."""
 
     attempt: TransactionAttempt
 
@@ -103,7 +103,21 @@ class Drain:
     """Stop: finish commits in flight, abandon the rest."""
 
 
-Event = Opened | NotReady | Unopenable | Poll | Resume | Emitted | Processed | Sealed | Applied | Recorded | Failed | Defer | Drain
+Event = (
+    Opened
+    | NotReady
+    | Unopenable
+    | Poll
+    | Resume
+    | Emitted
+    | Processed
+    | Sealed
+    | Applied
+    | Recorded
+    | Failed
+    | Defer
+    | Drain
+)
 
 
 @dataclass(frozen=True, slots=True)

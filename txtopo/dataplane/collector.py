@@ -16,15 +16,32 @@ from txtopo.topology.bolt import BasicOutputCollector
 from txtopo.topology.stream import DEFAULT_STREAM, StreamSpec
 from txtopo.topology.transaction import TransactionAttempt
 
-_IMMUTABLE = frozenset({
-    TransactionAttempt, type(None), bool, int, float, complex, str, bytes,
-    datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
-})  # fmt: skip
+_IMMUTABLE = frozenset(
+    {
+        TransactionAttempt,
+        type(None),
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        datetime.date,
+        datetime.datetime,
+        datetime.time,
+        datetime.timedelta,
+        decimal.Decimal,
+        fractions.Fraction,
+        uuid.UUID,
+    }
+)
 
 
 def is_immutable(value: Any) -> bool:
     """Whether ``value`` can be shared between sender and receivers as it is."""
-    return type(value) in _IMMUTABLE or (type(value) is tuple and all(is_immutable(item) for item in value))
+    return type(value) in _IMMUTABLE or (
+        type(value) is tuple and all(is_immutable(item) for item in value)
+    )
 
 
 _MANY = 1024
@@ -95,12 +112,22 @@ class Collector(BasicOutputCollector):
     attempt has failed (R7).
     """
 
-    def __init__(self, component: str, attempt: TransactionAttempt, outputs: Mapping[str, StreamSpec], run: str) -> None:
+    def __init__(
+        self,
+        component: str,
+        attempt: TransactionAttempt,
+        outputs: Mapping[str, StreamSpec],
+        run: str,
+    ) -> None:
         self._component, self._attempt, self._run = component, attempt, run
         self._arity = {stream: len(spec.fields) for stream, spec in outputs.items()}
         self._outputs = outputs
-        self._ports = {stream: _Port(len(spec.fields)) for stream, spec in outputs.items() if not spec.direct}
-        self._direct_ports: dict[str, list[tuple[str, Sequence[Send]]]] = {stream: [] for stream, spec in outputs.items() if spec.direct}
+        self._ports = {
+            stream: _Port(len(spec.fields)) for stream, spec in outputs.items() if not spec.direct
+        }
+        self._direct_ports: dict[str, list[tuple[str, Sequence[Send]]]] = {
+            stream: [] for stream, spec in outputs.items() if spec.direct
+        }
         self._pairs: Send | None = None
         """Where rows of two values go on the default stream; ``None`` if its rows have more or
         fewer."""
@@ -146,10 +173,17 @@ class Collector(BasicOutputCollector):
             # Most rows are an attempt and one value. For these rows the work of ``_emit`` is
             # written out here: it takes half the time.
             send = self._pairs
-            if type(values) is list and len(values) == 2 and stream is DEFAULT_STREAM and send is not None:
+            if (
+                type(values) is list
+                and len(values) == 2
+                and stream is DEFAULT_STREAM
+                and send is not None
+            ):
                 first, value = values
                 kind = type(value)
-                if first is self._attempt and (len(value) <= _HEAVY if kind is str else kind in _LIGHT):
+                if first is self._attempt and (
+                    len(value) <= _HEAVY if kind is str else kind in _LIGHT
+                ):
                     self._left -= 1
                     send((first, value))
                     if not self._left:
@@ -166,10 +200,17 @@ class Collector(BasicOutputCollector):
         attempt, send = self._attempt, self._pairs
         for row in rows:  # what the caller's own iterator raises is the caller's affair
             try:
-                if type(row) is tuple and len(row) == 2 and stream is DEFAULT_STREAM and send is not None:
+                if (
+                    type(row) is tuple
+                    and len(row) == 2
+                    and stream is DEFAULT_STREAM
+                    and send is not None
+                ):
                     first, value = row
                     kind = type(value)
-                    if first is attempt and (len(value) <= _HEAVY if kind is str else kind in _LIGHT):
+                    if first is attempt and (
+                        len(value) <= _HEAVY if kind is str else kind in _LIGHT
+                    ):
                         self._left -= 1
                         send(row)
                         if not self._left:
@@ -190,7 +231,11 @@ class Collector(BasicOutputCollector):
             self._refuse(values, stream)
             raise
         port = self._ports.get(stream)
-        if port is None or len(row) != port.arity or (row[0] is not self._attempt and row[0] != self._attempt):
+        if (
+            port is None
+            or len(row) != port.arity
+            or (row[0] is not self._attempt and row[0] != self._attempt)
+        ):
             raise EmitMistakeError(self._mistake(row, stream))
         length = 0
         for value in row:
@@ -231,14 +276,20 @@ class Collector(BasicOutputCollector):
         self.on_heavy(len(data) * count)
         return copies
 
-    def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+    def emit_direct(
+        self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM
+    ) -> None:
         try:
             try:
                 row = tuple(values)
             except TypeError:
                 self._refuse(values, stream)
                 raise
-            if len(row) != self._arity.get(stream, -1) or row[0] != self._attempt or stream not in self._direct_ports:
+            if (
+                len(row) != self._arity.get(stream, -1)
+                or row[0] != self._attempt
+                or stream not in self._direct_ports
+            ):
                 raise EmitMistakeError(self._mistake(row, stream, directly=True))
             for receiver, lanes in self._direct_ports[stream]:
                 if not isinstance(task_index, int) or not 0 <= task_index < len(lanes):
@@ -285,7 +336,11 @@ class Collector(BasicOutputCollector):
         """Emit a row that was checked and frozen when it was recorded."""
         self._count()
         stream, _, task = stream.partition(_DIRECT)
-        sends = [lanes[int(task)] for _, lanes in self._direct_ports[stream]] if task else self._ports[stream].sends
+        sends = (
+            [lanes[int(task)] for _, lanes in self._direct_ports[stream]]
+            if task
+            else self._ports[stream].sends
+        )
         if len(sends) < 2:
             for send in sends:
                 send(row)
@@ -307,7 +362,11 @@ class Collector(BasicOutputCollector):
         if stream not in self._outputs:
             return f"{where}, which it does not declare; it declares {', '.join(map(repr, self._outputs)) or 'none: define declare_output_fields'}"
         if directly != self._outputs[stream].direct:
-            cure = "declare it with direct=True, or use emit(values)" if directly else "use emit_direct(task_index, values)"
+            cure = (
+                "declare it with direct=True, or use emit(values)"
+                if directly
+                else "use emit_direct(task_index, values)"
+            )
             return f"{where}, which is {'not ' if directly else ''}a direct stream; {cure}"
         fields = ", ".join(self._outputs[stream].fields)
         if len(row) != self._arity[stream]:

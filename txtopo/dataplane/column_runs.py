@@ -49,7 +49,9 @@ def is_arrow(value: Any) -> bool:
     """Whether ``value`` holds columns of Arrow's: of these, a slice would be pickled together with
     all that it was cut from."""
     pyarrow: Any = sys.modules.get("pyarrow")
-    return pyarrow is not None and isinstance(value, (pyarrow.RecordBatch, pyarrow.Table, pyarrow.Array, pyarrow.ChunkedArray))
+    return pyarrow is not None and isinstance(
+        value, (pyarrow.RecordBatch, pyarrow.Table, pyarrow.Array, pyarrow.ChunkedArray)
+    )
 
 
 def load_batches() -> Any:
@@ -74,16 +76,25 @@ def told_apart(runs: Runs) -> Runs:
 def packed(runs: Runs, bound: int | None = None) -> Runs:
     """Mixed ``runs`` told apart, where runs of columns hold bytes: streams of at most ``bound``
     bytes, unless a single row has more."""
-    return [(name, load_batches().dumped(items, bound) if is_run(name) else items) for name, items in told_apart(runs)]
+    return [
+        (name, load_batches().dumped(items, bound) if is_run(name) else items)
+        for name, items in told_apart(runs)
+    ]
 
 
-def in_rows(runs: Iterable[tuple[str, Iterable[Any]]], attempt: Any) -> list[tuple[str, Iterable[Any]]]:
+def in_rows(
+    runs: Iterable[tuple[str, Iterable[Any]]], attempt: Any
+) -> list[tuple[str, Iterable[Any]]]:
     """``runs`` with rows in the place of columns; ``attempt`` is the first value of each."""
     return [
-        (stream_of(name), [row for batch in unpacked(items) for row in load_batches().rows(batch, attempt)])
-        if is_run(name) else (name, items)
+        (
+            stream_of(name),
+            [row for batch in unpacked(items) for row in load_batches().rows(batch, attempt)],
+        )
+        if is_run(name)
+        else (name, items)
         for name, items in runs
-    ]  # fmt: skip
+    ]
 
 
 def unpacked(items: Iterable[Any]) -> Iterator[Any]:

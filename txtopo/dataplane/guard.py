@@ -54,7 +54,9 @@ class Guard:
         """Functions that stop parts of the slot at once."""
         self._noted: tuple[str, int, BaseException] | None = None
 
-    def call(self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any) -> Any:
+    def call(
+        self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any
+    ) -> Any:
         """``function(*args)``; :class:`AbortedError` if the function fails, or if a call inside it
         has failed."""
         try:
@@ -106,8 +108,20 @@ class Guard:
             cause = _pickled(error)
         elif type(error) in _MISTAKES:
             cause = pickle.dumps(_MISTAKES[type(error)])
-        described = out_of_resources.of(error) or (str(error) if type(error) in _MISTAKES else describe(error))
-        self.failure = Failure(kind, component, task, self._job.attempt, self._phase, hook, described, user_traceback(error), cause)
+        described = out_of_resources.of(error) or (
+            str(error) if type(error) in _MISTAKES else describe(error)
+        )
+        self.failure = Failure(
+            kind,
+            component,
+            task,
+            self._job.attempt,
+            self._phase,
+            hook,
+            described,
+            user_traceback(error),
+            cause,
+        )
 
 
 def _pickled(error: errors.TxtopoError) -> bytes | None:

@@ -75,11 +75,17 @@ class Inbox:
     def sender(self, key: LaneKey, stream: str) -> Send:
         """The function by which a fused neighbour delivers rows of ``stream``."""
         lane = self._lanes[key]
-        return self._bolt.sender(self._source(key, stream), lane, functools.partial(self._wait, lane, stream))
+        return self._bolt.sender(
+            self._source(key, stream), lane, functools.partial(self._wait, lane, stream)
+        )
 
     def batch_sender(self, key: LaneKey, stream: str) -> Callable[[Any], None]:
         """The function by which a fused neighbour delivers RecordBatches of ``stream``."""
-        lane, source, execute = self._lanes[key], self._source(key, stream), self._bolt.execute_columns
+        lane, source, execute = (
+            self._lanes[key],
+            self._source(key, stream),
+            self._bolt.execute_columns,
+        )
         lane.has_columns = True
 
         def send(batch: Any) -> None:

@@ -28,7 +28,9 @@ class StraightRun:
     """As :class:`~txtopo.dataplane.slot.SlotRun`, for a ``straight`` job; ``parts`` are the slot
     runs it has made so far."""
 
-    def __init__(self, worker: WorkerRun, job: Job, task_attempt: int, slot_run: SlotFactory = SlotRun) -> None:
+    def __init__(
+        self, worker: WorkerRun, job: Job, task_attempt: int, slot_run: SlotFactory = SlotRun
+    ) -> None:
         self.worker, self.job, self.task_attempt = worker, job, task_attempt
         self.report = Report(job.name, 0, task_attempt)
         self.parts: list[SlotRun] = []
@@ -45,10 +47,18 @@ class StraightRun:
                 self._part("commit", map(buffer.read, handles), buffer)
         yield 0, wire.pack_report(self.report)
 
-    def _part(self, part: Part, incoming: Iterator[bytes], buffer: SpillBuffer) -> list[Handle] | None:
+    def _part(
+        self, part: Part, incoming: Iterator[bytes], buffer: SpillBuffer
+    ) -> list[Handle] | None:
         """The results of the part, or ``None`` if the part failed."""
         expected = (self.task_attempt,) if self.parts else None
-        job = dataclasses.replace(self.job, part=part, batch=None if self.parts else self.job.batch, pinned=part != "commit", expected=expected)
+        job = dataclasses.replace(
+            self.job,
+            part=part,
+            batch=None if self.parts else self.job.batch,
+            pinned=part != "commit",
+            expected=expected,
+        )
         slot = self._slot_run(self.worker, job, 0, 0, self.task_attempt)
         self.parts.append(slot)
         handles = [buffer.append(data) for _, data in slot.run(incoming)]
@@ -59,7 +69,12 @@ class StraightRun:
 
 
 def computation(
-    worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int, slot_run: SlotFactory = SlotRun
+    worker: WorkerRun,
+    job: Job,
+    level: int,
+    slot: int,
+    task_attempt: int,
+    slot_run: SlotFactory = SlotRun,
 ) -> SlotRun | StraightRun:
     """What computes ``slot`` of ``level`` of ``job``."""
     if job.part == "straight":

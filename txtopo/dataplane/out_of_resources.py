@@ -25,7 +25,11 @@ RAN_OUT = (MemoryError, errors.LocalDiskError)
 def of_memory(error: MemoryError) -> str:
     """The message for a ``MemoryError`` in this process."""
     bound = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
-    whose = f"its bound is {bound} MiB, from spark.executor.pyspark.memory" if bound else "the machine gives it no more"
+    whose = (
+        f"its bound is {bound} MiB, from spark.executor.pyspark.memory"
+        if bound
+        else "the machine gives it no more"
+    )
     text = f"MemoryError: {error}" if str(error) else "MemoryError"
     return f"{text}: the Python worker has no memory left; {whose}\n  Cure: {_SMALLER}; or {_WORKER}. Nothing of this transaction is committed."
 
@@ -56,7 +60,11 @@ def of_disk(error: OSError) -> str:
         place = f"in {_existing(Path(os.fsdecode(error.filename)))}"
     else:
         # The error of a write to an open file names no file.
-        full = [f"in {os.path.abspath(directory)}" for directory in dict.fromkeys((temporary, os.curdir)) if _is_full(directory)]
+        full = [
+            f"in {os.path.abspath(directory)}"
+            for directory in dict.fromkeys((temporary, os.curdir))
+            if _is_full(directory)
+        ]
         place = " and ".join([*full, *(["for standard output"] if _is_full(_STDOUT) else [])])
     find = f"Find it with `df -h` and `df -i` (temporary files are in {temporary}; the output may go to a file), make room there"
     return (
@@ -83,7 +91,10 @@ def _is_full(place: str | int) -> bool:
     """Whether the file system of a directory, or of an open file, is."""
     with contextlib.suppress(OSError):
         usage = os.statvfs(place)
-        return usage.f_blocks > 0 and (usage.f_bavail * usage.f_frsize < _FREE_BYTES_MIN or (usage.f_files > 0 and usage.f_favail == 0))
+        return usage.f_blocks > 0 and (
+            usage.f_bavail * usage.f_frsize < _FREE_BYTES_MIN
+            or (usage.f_files > 0 and usage.f_favail == 0)
+        )
     return False
 
 
@@ -95,17 +106,32 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
         " spark.driver.maxResultSize.",
     ),
     (
-        ("No space left on device", "Disk quota exceeded", "a batch larger than memory cannot be spilled"),
+        (
+            "No space left on device",
+            "Disk quota exceeded",
+            "a batch larger than memory cannot be spilled",
+        ),
         "A disk is full: make room where Spark's local directories are, or put them on a larger disk (spark.local.dir).",
     ),
     (
-        ("java.lang.OutOfMemoryError", "GC overhead limit exceeded", "Cannot allocate a page", "SparkOutOfMemoryError", "JVM_OUT_OF_MEMORY"),
+        (
+            "java.lang.OutOfMemoryError",
+            "GC overhead limit exceeded",
+            "Cannot allocate a page",
+            "SparkOutOfMemoryError",
+            "JVM_OUT_OF_MEMORY",
+        ),
         "A Java heap is full: raise spark.executor.memory (with a local master spark.driver.memory), lower blob_bytes_max, or use fewer cores per"
         " executor.",
     ),
     (("MemoryError",), f"A Python worker has no memory left: {_SMALLER}; or {_WORKER}."),
     (
-        ("OOMKilled", "exceeding memory limits", "exceeding physical memory limits", "exceeding virtual memory limits"),
+        (
+            "OOMKilled",
+            "exceeding memory limits",
+            "exceeding physical memory limits",
+            "exceeding virtual memory limits",
+        ),
         f"An executor was killed for its memory: raise spark.executor.memoryOverhead or spark.executor.pyspark.memory; or {_SMALLER}.",
     ),
     (
@@ -118,12 +144,22 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
         "An executor's Java heap was full: raise spark.executor.memory, lower blob_bytes_max, or use fewer cores per executor.",
     ),
     (
-        ("Python worker exited unexpectedly", "Python worker process terminated", "PYTHON_WORKER_EXITED", "Python worker has exited"),
+        (
+            "Python worker exited unexpectedly",
+            "Python worker process terminated",
+            "PYTHON_WORKER_EXITED",
+            "Python worker has exited",
+        ),
         f"A Python worker died. If the system killed it for its memory (dmesg says so): {_SMALLER}; or give executors more of it"
         " (spark.executor.memoryOverhead), or bound the workers themselves (spark.executor.pyspark.memory).",
     ),
     (
-        ("Answer from Java side is empty", "Error while sending or receiving", "connect to the Java server", "Connection refused"),
+        (
+            "Answer from Java side is empty",
+            "Error while sending or receiving",
+            "connect to the Java server",
+            "Connection refused",
+        ),
         "The driver's JVM is gone. If its heap was full: raise spark.driver.memory, or lower inline_bytes_max or max_spout_pending.",
     ),
 )
@@ -132,4 +168,6 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
 def cure_of(text: str) -> str | None:
     """The cure for a job that Spark lost with these words, if memory or disk ran out; ``None`` if
     no word says so."""
-    return next((cure for words, cure in _SPARKS_WORDS if any(word in text for word in words)), None)
+    return next(
+        (cure for words, cure in _SPARKS_WORDS if any(word in text for word in words)), None
+    )

@@ -25,10 +25,26 @@ class OutLane:
     says which stream the rows from an index on are of.
     """
 
-    __slots__ = ("_begins", "_has_columns", "_only", "receiver", "rows", "source", "source_task", "task")
+    __slots__ = (
+        "_begins",
+        "_has_columns",
+        "_only",
+        "receiver",
+        "rows",
+        "source",
+        "source_task",
+        "task",
+    )
 
-    def __init__(self, receiver: str, task: int, source: str, source_task: int, only: str | None) -> None:
-        self.receiver, self.task, self.source, self.source_task = receiver, task, source, source_task
+    def __init__(
+        self, receiver: str, task: int, source: str, source_task: int, only: str | None
+    ) -> None:
+        self.receiver, self.task, self.source, self.source_task = (
+            receiver,
+            task,
+            source,
+            source_task,
+        )
         self.rows: list[Any] = []
         self._only = only
         self._begins: list[tuple[int, str]] = []
@@ -53,11 +69,13 @@ class OutLane:
         return send
 
     def take(self, bound: int) -> Runs:
-        """The rows, which wait no longer; columns among them as streams of at most ``bound`` bytes.
-        """
+        """The rows, which wait no longer; columns among them as streams of at most ``bound`` bytes."""
         begins = [(0, self._only)] if self._only is not None else self._begins
         ends = [*(begin for begin, _ in begins[1:]), len(self.rows)]
-        runs = [(stream, self.rows[begin:end]) for (begin, stream), end in zip(begins, ends, strict=True)]
+        runs = [
+            (stream, self.rows[begin:end])
+            for (begin, stream), end in zip(begins, ends, strict=True)
+        ]
         self.rows.clear()
         self._begins.clear()
         return column_runs.packed(runs, bound) if self._has_columns else runs
@@ -78,7 +96,15 @@ class Outbox:
     _ROWS_PER_LANE = 64
 
     def __init__(
-        self, job: str, level: int, slot: int, task_attempt: int, receiving_slots: int, run: str, blob_bytes_max: int, spill_bytes: int
+        self,
+        job: str,
+        level: int,
+        slot: int,
+        task_attempt: int,
+        receiving_slots: int,
+        run: str,
+        blob_bytes_max: int,
+        spill_bytes: int,
     ) -> None:
         self._identity = (job, level, slot, task_attempt)
         self._receiving_slots = receiving_slots
@@ -91,7 +117,9 @@ class Outbox:
         self._waiting: list[list[Row]] = []
         self.rows_max = self._ROWS_START
 
-    def lane(self, receiver: str, task: int, source: str, source_task: int, only: str | None = None) -> OutLane:
+    def lane(
+        self, receiver: str, task: int, source: str, source_task: int, only: str | None = None
+    ) -> OutLane:
         """A new lane; its rows go to the slot of ``task``. A lane of ``only`` one stream need not
         keep account of streams, and is faster."""
         lane = OutLane(receiver, task, source, source_task, only)
@@ -102,7 +130,10 @@ class Outbox:
     def add(self, frame: Frame) -> None:
         """Send ``frame`` to the slot of its task."""
         slot = frame.task % self._receiving_slots
-        if self._frames[slot] and self._frame_bytes[slot] + len(frame.payload) > self._blob_bytes_max:
+        if (
+            self._frames[slot]
+            and self._frame_bytes[slot] + len(frame.payload) > self._blob_bytes_max
+        ):
             self._close_chunk(slot)
         self._frames[slot].append(frame)
         self._frame_bytes[slot] += len(frame.payload)
@@ -115,15 +146,23 @@ class Outbox:
             self.pack()
 
     def pack(self) -> None:
-        """Turn the waiting rows into frames, and frames into chunks where there is enough for one.
-        """
+        """Turn the waiting rows into frames, and frames into chunks where there is enough for one."""
         size = 0
         waiting = sum(map(len, self._waiting))
         for lane in self._lanes:
             if lane.rows:
-                for payload in wire.dump_runs(lane.take(self._blob_bytes_max), self._run, self._blob_bytes_max, f"component {lane.source!r}"):
+                for payload in wire.dump_runs(
+                    lane.take(self._blob_bytes_max),
+                    self._run,
+                    self._blob_bytes_max,
+                    f"component {lane.source!r}",
+                ):
                     size += len(payload)
-                    self.add(Frame("rows", lane.receiver, lane.task, lane.source, lane.source_task, payload))
+                    self.add(
+                        Frame(
+                            "rows", lane.receiver, lane.task, lane.source, lane.source_task, payload
+                        )
+                    )
         if waiting:
             fitting = int(self.PACK_BYTES / max(1.0, size / waiting))
             # More than these would no longer be in the processor's caches when they are packed; but
@@ -146,7 +185,12 @@ class Outbox:
             handles, frames = (self._chunks[slot], self._frames[slot]) if is_of_use else ([], [])
             for handle in handles:
                 yield slot, self._buffer.read(handle)
-            last = wire.pack_chunk(ChunkHeader(*self._identity, number=len(handles), total=len(handles) + 1, report=report), frames)
+            last = wire.pack_chunk(
+                ChunkHeader(
+                    *self._identity, number=len(handles), total=len(handles) + 1, report=report
+                ),
+                frames,
+            )
             yield slot, last
         self.close()
 

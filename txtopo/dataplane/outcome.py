@@ -46,7 +46,15 @@ class Failure:
 
     def to_error(self) -> errors.TxtopoError:
         """The error that ends a run because of this failure."""
-        where = (self.component, self.task, str(self.attempt), self.phase, self.hook, self.error, _with_source(self.traceback))
+        where = (
+            self.component,
+            self.task,
+            str(self.attempt),
+            self.phase,
+            self.hook,
+            self.error,
+            _with_source(self.traceback),
+        )
         if self.cause is not None:
             cause = pickle.loads(self.cause)
             if type(cause) is errors.UsageError:
@@ -107,7 +115,11 @@ def describe(error: BaseException) -> str:
         text = "(its message cannot be shown)"
     name = type(error).__qualname__
     module = type(error).__module__
-    qualified = name if module in ("builtins", "__main__", "__mp_main__", pickling.FILE_MODULE) else f"{module}.{name}"
+    qualified = (
+        name
+        if module in ("builtins", "__main__", "__mp_main__", pickling.FILE_MODULE)
+        else f"{module}.{name}"
+    )
     return (f"{qualified}: {text}" if text else qualified)[:_TEXT_MAX]
 
 
@@ -121,11 +133,21 @@ def user_traceback(error: BaseException) -> str:
     """
     shown = traceback.TracebackException.from_exception(error, limit=-_FRAMES_MAX)
     if type(error).__module__.startswith("txtopo.") and len(_chain(shown)) == 1:
-        users = [i for i, frame in enumerate(shown.stack) if not frame.filename.startswith(_INTERNAL)]
-        stack = traceback.StackSummary.from_list(shown.stack[users[0] : users[-1] + 1] if users else [])
-        return _bounded("Traceback (most recent call last):\n" + "".join(stack.format())) if stack else ""
+        users = [
+            i for i, frame in enumerate(shown.stack) if not frame.filename.startswith(_INTERNAL)
+        ]
+        stack = traceback.StackSummary.from_list(
+            shown.stack[users[0] : users[-1] + 1] if users else []
+        )
+        return (
+            _bounded("Traceback (most recent call last):\n" + "".join(stack.format()))
+            if stack
+            else ""
+        )
     for part in _chain(shown):
-        own = [i for i, frame in enumerate(part.stack) if "/txtopo/dataplane/" not in frame.filename]
+        own = [
+            i for i, frame in enumerate(part.stack) if "/txtopo/dataplane/" not in frame.filename
+        ]
         if own:
             part.stack = traceback.StackSummary.from_list(part.stack[own[0] : own[-1] + 1])
     try:
@@ -147,7 +169,11 @@ def _with_source(text: str) -> str:
 
 
 def _bounded(text: str) -> str:
-    return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX // 2] + "\n  ...\n" + text[-_TEXT_MAX // 2 :]
+    return (
+        text
+        if len(text) <= _TEXT_MAX
+        else text[: _TEXT_MAX // 2] + "\n  ...\n" + text[-_TEXT_MAX // 2 :]
+    )
 
 
 def _chain(shown: traceback.TracebackException | None) -> list[traceback.TracebackException]:
@@ -176,7 +202,11 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         """Add the counts and the metadata of other tasks."""
-        for own, theirs in ((self.executed, other.executed), (self.emitted, other.emitted), (self.stores, other.stores)):
+        for own, theirs in (
+            (self.executed, other.executed),
+            (self.emitted, other.emitted),
+            (self.stores, other.stores),
+        ):
             for name, count in theirs.items():
                 own[name] = own.get(name, 0) + count
         for phase, busy_s in other.busy_s.items():

@@ -55,21 +55,29 @@ class Received:
     def store(self, frames: list[Frame]) -> list[Stored]:
         """Keep the payloads, in memory or on disk, before it is known where in the order they
         belong."""
-        return [(frame._replace(payload=b""), self.buffer.append(frame.payload)) for frame in frames]
+        return [
+            (frame._replace(payload=b""), self.buffer.append(frame.payload)) for frame in frames
+        ]
 
     def add(self, stored: Stored) -> None:
         """Append a stored frame to its lane."""
         frame, handle = stored
         address = (frame.receiver, frame.task)
         if frame.kind == "rows":
-            self.lanes.setdefault(address, {}).setdefault((frame.source, frame.source_task), []).append(handle)
+            self.lanes.setdefault(address, {}).setdefault(
+                (frame.source, frame.source_task), []
+            ).append(handle)
         else:
             self.held.setdefault(address, []).append(handle)
 
     def held_file(self, component: str, task: int) -> IO[bytes] | None:
         """The held instance of a task, or ``None`` if it has none."""
         handles = self.held.get((component, task))
-        return None if handles is None else io.BufferedReader(wire.PieceReader(map(self.buffer.read, handles)), _READ_BYTES)
+        return (
+            None
+            if handles is None
+            else io.BufferedReader(wire.PieceReader(map(self.buffer.read, handles)), _READ_BYTES)
+        )
 
     def frames_not_for(self, receivers: frozenset[str]) -> Iterator[Frame]:
         """Frames for components of other levels, to be sent onward; each lane stays in order."""
@@ -77,7 +85,9 @@ class Received:
             if receiver not in receivers:
                 for (source, source_task), handles in lanes.items():
                     for handle in handles:
-                        yield Frame("rows", receiver, task, source, source_task, self.buffer.read(handle))
+                        yield Frame(
+                            "rows", receiver, task, source, source_task, self.buffer.read(handle)
+                        )
         for (receiver, task), handles in self.held.items():
             if receiver not in receivers:
                 for handle in handles:
@@ -108,10 +118,19 @@ class _Sender:
         totals = [header.total for header in self.headers if header.total]
         numbers = sorted(header.number for header in self.headers)
         if len(totals) != 1 or numbers != list(range(totals[0])):
-            raise MixedEmissionsError(f"{where} sent chunks {numbers} of {totals[0] if totals else 'an unknown number'}")
+            raise MixedEmissionsError(
+                f"{where} sent chunks {numbers} of {totals[0] if totals else 'an unknown number'}"
+            )
 
 
-def receive(job: Job, level: int, sending_slots: int, expected_task_attempt: int | None, incoming: Iterator[bytes], spill_bytes: int) -> Received:
+def receive(
+    job: Job,
+    level: int,
+    sending_slots: int,
+    expected_task_attempt: int | None,
+    incoming: Iterator[bytes],
+    spill_bytes: int,
+) -> Received:
     """Drain ``incoming`` and check it. ``sending_slots`` is 0 for a first level, which takes seeds
     or pinned results instead of chunks."""
     received = Received(SpillBuffer(spill_bytes))
@@ -123,7 +142,14 @@ def receive(job: Job, level: int, sending_slots: int, expected_task_attempt: int
     return received
 
 
-def _take(received: Received, job: Job, level: int, sending_slots: int, expected_task_attempt: int | None, incoming: Iterator[bytes]) -> None:
+def _take(
+    received: Received,
+    job: Job,
+    level: int,
+    sending_slots: int,
+    expected_task_attempt: int | None,
+    incoming: Iterator[bytes],
+) -> None:
     senders: dict[int, _Sender] = {}
     reports = seeds = 0
     for data in incoming:
@@ -131,14 +157,18 @@ def _take(received: Received, job: Job, level: int, sending_slots: int, expected
         if tag == wire.CHUNK:
             header, frames = wire.unpack_chunk(data)
             if header.job != job.name or header.level != level - 1:
-                raise MixedEmissionsError(f"{job.name}, level {level}: a chunk of {header.job}, level {header.level}, arrived")
+                raise MixedEmissionsError(
+                    f"{job.name}, level {level}: a chunk of {header.job}, level {header.level}, arrived"
+                )
             ready = senders.setdefault(header.slot, _Sender()).take(header, received.store(frames))
         elif tag == wire.REPORT:
             reports += 1
             ready = []
             task_attempt = wire.unpack_report(data).task_attempt
             if task_attempt != expected_task_attempt:
-                raise MixedEmissionsError(f"{job.name}: a pinned result was made by task attempt {task_attempt}, not by {expected_task_attempt}")
+                raise MixedEmissionsError(
+                    f"{job.name}: a pinned result was made by task attempt {task_attempt}, not by {expected_task_attempt}"
+                )
         else:
             seeds += 1
             ready = received.store(wire.unpack_frames(data)) if data else []
@@ -149,7 +179,9 @@ def _take(received: Received, job: Job, level: int, sending_slots: int, expected
     if expected_task_attempt is None and not sending_slots and not senders and seeds != 1:
         raise MixedEmissionsError(f"{job.name}: {seeds} records came from the driver, not 1")
     if set(senders) != set(range(sending_slots)):
-        raise MixedEmissionsError(f"{job.name}: level {level - 1} has {sending_slots} slots; chunks came from {sorted(senders)}")
+        raise MixedEmissionsError(
+            f"{job.name}: level {level - 1} has {sending_slots} slots; chunks came from {sorted(senders)}"
+        )
     for slot in range(sending_slots):
         senders[slot].check_complete(f"{job.name}: slot {slot} of level {level - 1}")
     _merge(received, [header for slot in range(sending_slots) for header in senders[slot].headers])
@@ -172,4 +204,6 @@ def merge_lineage(into: dict[tuple[int, int], int], lineage: Mapping[tuple[int, 
     of one slot."""
     for place, task_attempt in lineage.items():
         if into.setdefault(place, task_attempt) != task_attempt:
-            raise MixedEmissionsError(f"level {place[0]}, slot {place[1]} was computed twice: as task attempts {into[place]} and {task_attempt}")
+            raise MixedEmissionsError(
+                f"level {place[0]}, slot {place[1]} was computed twice: as task attempts {into[place]} and {task_attempt}"
+            )

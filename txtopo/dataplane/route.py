@@ -30,7 +30,11 @@ def fixed_task(grouping: Grouping, sending_task: int, receiving_tasks: int) -> i
     """The one task that receives everything from this sender, or ``None`` where the row decides."""
     if grouping.traits.stays_local:
         return levels.local_task(sending_task, receiving_tasks)
-    return 0 if grouping.traits.one_task or (receiving_tasks == 1 and not grouping.traits.sender_chooses) else None
+    return (
+        0
+        if grouping.traits.one_task or (receiving_tasks == 1 and not grouping.traits.sender_chooses)
+        else None
+    )
 
 
 class Edge(NamedTuple):
@@ -45,7 +49,9 @@ class Edge(NamedTuple):
 class SenderMemory:
     """The memory of one sender for one receiver between emits: rows and columns share it."""
 
-    def __init__(self, grouping: Grouping, sending_task: int, txid: int, tasks: int, edge: Edge | None = None) -> None:
+    def __init__(
+        self, grouping: Grouping, sending_task: int, txid: int, tasks: int, edge: Edge | None = None
+    ) -> None:
         self.edge = edge or Edge("sender", "default", "receiver")
         start = (sending_task + txid) % tasks
         self.turns = itertools.cycle([*range(start, tasks), *range(start)])
@@ -56,7 +62,12 @@ class SenderMemory:
 
 
 def make_send(
-    grouping: Grouping, fields: Fields, sending_task: int, txid: int, lanes: Sequence[Send], memory: SenderMemory | None = None
+    grouping: Grouping,
+    fields: Fields,
+    sending_task: int,
+    txid: int,
+    lanes: Sequence[Send],
+    memory: SenderMemory | None = None,
 ) -> Send:
     """A function that sends a row to the right ones of ``lanes`` (one per receiving task)."""
     memory = memory or SenderMemory(grouping, sending_task, txid, len(lanes))
@@ -86,7 +97,9 @@ class Ways(Protocol[S_co]):
         """To the lanes that the custom grouping chooses."""
 
 
-def send_by(grouping: Grouping, fields: Fields, sending_task: int, lanes: Sequence[S], ways: Ways[S]) -> S:
+def send_by(
+    grouping: Grouping, fields: Fields, sending_task: int, lanes: Sequence[S], ways: Ways[S]
+) -> S:
     """The lane of ``lanes`` that receives everything, or the way of ``grouping``; for rows and for
     columns."""
     only = fixed_task(grouping, sending_task, len(lanes))
@@ -184,7 +197,9 @@ def _by_two_tasks(lanes: Sequence[Send], positions: Sequence[int], sent: list[in
     first if they are equal."""
 
     def send(row: Row) -> None:
-        first, second = groupings.two_tasks_for_key([row[position] for position in positions], len(lanes))
+        first, second = groupings.two_tasks_for_key(
+            [row[position] for position in positions], len(lanes)
+        )
         task = first if sent[first] <= sent[second] else second
         sent[task] += 1
         lanes[task](row)
@@ -192,7 +207,9 @@ def _by_two_tasks(lanes: Sequence[Send], positions: Sequence[int], sent: list[in
     return send
 
 
-def _by_choice(lanes: Sequence[Send], grouping: CustomGrouping, sending_task: int, edge: Edge) -> Send:
+def _by_choice(
+    lanes: Sequence[Send], grouping: CustomGrouping, sending_task: int, edge: Edge
+) -> Send:
     def send(row: Row) -> None:
         for task in grouping.choose_tasks(sending_task, row):
             check_choice(grouping, task, len(lanes), edge)

@@ -50,5 +50,7 @@ def _values(count: int, column: Column) -> Iterable[Any]:
     kind, data = column
     if kind == "same":
         return itertools.repeat(data, count)
-    values: list[Any] = str(data, "utf-8", _SURROGATES).split(_SEPARATOR) if kind == "text" else data
+    values: list[Any] = (
+        str(data, "utf-8", _SURROGATES).split(_SEPARATOR) if kind == "text" else data
+    )
     return values

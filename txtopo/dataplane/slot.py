@@ -32,8 +32,16 @@ class SlotRun:
     """``task_attempt`` is the identity Spark gives to this computation of the slot, unique among
     all (R33)."""
 
-    def __init__(self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> None:
-        self.worker, self.job, self.level, self.slot, self.task_attempt = worker, job, level, slot, task_attempt
+    def __init__(
+        self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int
+    ) -> None:
+        self.worker, self.job, self.level, self.slot, self.task_attempt = (
+            worker,
+            job,
+            level,
+            slot,
+            task_attempt,
+        )
         self.plan = worker.plan(job.task_counts, job.cores)
         self.levels = self.plan.levels_of(job.part)
         self.here = self.levels.levels[level]
@@ -55,18 +63,32 @@ class SlotRun:
         """Take what was sent here; yield (receiving slot, bytes), or for the last level (own slot,
         report and frames)."""
         limits, began = self.worker.run.limits, self.worker.clock()
-        sending = self.levels.levels[self.level - 1].slots if self.level else self.job.forwarding_slots
-        expected = self.job.expected[self.slot] if self.level == 0 and self.job.expected is not None and not sending else None
+        sending = (
+            self.levels.levels[self.level - 1].slots if self.level else self.job.forwarding_slots
+        )
+        expected = (
+            self.job.expected[self.slot]
+            if self.level == 0 and self.job.expected is not None and not sending
+            else None
+        )
         receiving = self.here.slots if self.is_last else self.levels.levels[self.level + 1].slots
         identity = (self.job.name, self.level, self.slot, self.task_attempt)
-        self.outbox = outbox.Outbox(*identity, receiving, self.worker.run.token, limits.blob_bytes_max, limits.spill_bytes)
+        self.outbox = outbox.Outbox(
+            *identity, receiving, self.worker.run.token, limits.blob_bytes_max, limits.spill_bytes
+        )
         try:
             try:
-                received = receive.receive(self.job, self.level, sending, expected, incoming, limits.spill_bytes)
+                received = receive.receive(
+                    self.job, self.level, sending, expected, incoming, limits.spill_bytes
+                )
             except out_of_resources.RAN_OUT as error:
                 self.fail("taking what was sent", error)
             else:
-                self.report.before, self.report.lineage, self.report.failure = received.before, received.lineage, received.failure
+                self.report.before, self.report.lineage, self.report.failure = (
+                    received.before,
+                    received.lineage,
+                    received.failure,
+                )
                 with contextlib.closing(received.buffer):
                     if self.report.failure is None:
                         self.execute(received)
@@ -87,14 +109,22 @@ class SlotRun:
             for component in self.components:
                 for index in self.tasks_here(component):
                     self.complete(component, index, received)
-            self.guard.call(self.components[-1].id, self.slot, "sending what was emitted", self.outbox.pack)
+            self.guard.call(
+                self.components[-1].id, self.slot, "sending what was emitted", self.outbox.pack
+            )
         except AbortedError:
             self.fail()
         except out_of_resources.RAN_OUT as error:
             self.fail("handing over tuples and held bolts", error)
         for task in self.all_tasks():
             id = task.component.id
-            self.report.own.add(Tally({id: task.executed}, {id: task.collector.emitted}, stores=task.context.touched_stores))
+            self.report.own.add(
+                Tally(
+                    {id: task.executed},
+                    {id: task.collector.emitted},
+                    stores=task.context.touched_stores,
+                )
+            )
 
     def fail(self, doing: str = "", error: BaseException | None = None) -> None:
         """Put the failure into the report: the failure that the guard has recorded, or ``error``,
@@ -102,7 +132,9 @@ class SlotRun:
         if error is not None:
             self.guard.record(self.components[0].id, self.slot, doing, error)
         self.report.failure = self.guard.failure
-        self.worker.resources.discard({name for task in self.all_tasks() for name in task.used_resources})
+        self.worker.resources.discard(
+            {name for task in self.all_tasks() for name in task.used_resources}
+        )
         if self.phase == "processing" and self.here.slots > 1 and self.report.failure is not None:
             raise FailureInTaskError(self.report.failure.to_text(self.worker.run.secret)) from None
 
@@ -125,7 +157,10 @@ class SlotRun:
         groups: list[bytes] = []
         for frames in self.outbox.frames():
             groups.append(self.result(frames))
-            if self.report.result_bytes > self.worker.run.limits.inline_bytes_max // self.here.slots:
+            if (
+                self.report.result_bytes
+                > self.worker.run.limits.inline_bytes_max // self.here.slots
+            ):
                 self.report.outgrown = True
                 return
         for group in groups:
@@ -135,7 +170,9 @@ class SlotRun:
         """A group of frames as bytes, noted in the report."""
         group = wire.pack_frames(frames)
         self.report.result_bytes += len(group)
-        self.report.late_rows = self.report.late_rows or any(frame.kind == "rows" for frame in frames)
+        self.report.late_rows = self.report.late_rows or any(
+            frame.kind == "rows" for frame in frames
+        )
         return group
 
     # -- tasks and their wiring -------------------------------------------------------------------
@@ -154,11 +191,15 @@ class SlotRun:
         for component in reversed(self.components):
             for index in self.tasks_here(component):
                 if component.kind == "spout":
-                    spout = SpoutTask(self.worker, self.job, self.guard, component, index, self.phase)
+                    spout = SpoutTask(
+                        self.worker, self.job, self.guard, component, index, self.phase
+                    )
                     self.spouts[index] = spout
                     self.connect(spout)
                     continue
-                bolt = (ArrowBoltTask if component.takes_columns else BoltTask)(self.worker, self.job, self.guard, component, index, self.phase)
+                bolt = (ArrowBoltTask if component.takes_columns else BoltTask)(
+                    self.worker, self.job, self.guard, component, index, self.phase
+                )
                 self.bolts[component.id, index] = bolt
                 arrived = received.lanes.get((component.id, index), {})
                 live = {
@@ -167,7 +208,15 @@ class SlotRun:
                     if self.is_fused(s, component)
                     for task in self.tasks_here(self.plan.graph.components[s.source])
                 }
-                inbox = Inbox(arrived, live, self.order, received.buffer, self.source, bolt, self.worker.run.token)
+                inbox = Inbox(
+                    arrived,
+                    live,
+                    self.order,
+                    received.buffer,
+                    self.source,
+                    bolt,
+                    self.worker.run.token,
+                )
                 self.inboxes[component.id, index] = inbox
                 self.connect(bolt)
                 bolt.begin(received.held_file(component.id, index))
@@ -185,7 +234,12 @@ class SlotRun:
     def advance(self, component: str, index: int) -> None:
         """Execute the lanes of a task that are next in order. Guarded, because a value may change
         on its way to another machine."""
-        self.guard.call(component, index, "taking the tuples that were sent", self.inboxes[component, index].advance)
+        self.guard.call(
+            component,
+            index,
+            "taking the tuples that were sent",
+            self.inboxes[component, index].advance,
+        )
 
     def is_fused(self, subscription: Subscription, receiver: Component) -> bool:
         """Whether tuples of ``subscription`` go to ``receiver`` without leaving this process."""
@@ -205,7 +259,9 @@ class SlotRun:
         task.collector.on_many = self.outbox.pack_if_many
         out_lanes: dict[tuple[str, int], outbox.OutLane] = {}
         memories: dict[tuple[str, str], route.SenderMemory] = {}
-        task.collector.connect_columns = lambda: column_runs.load_ports().ports(self, task, out_lanes, memories)
+        task.collector.connect_columns = lambda: column_runs.load_ports().ports(
+            self, task, out_lanes, memories
+        )
         if self.job.part == "emission":
             self.connect_recorder(task)
             return
@@ -215,33 +271,47 @@ class SlotRun:
                 if (component.id, stream, receiver.id) in self.levels.fused:
                     only = route.fixed_task(grouping, index, receiver.parallelism)
                     lanes = [
-                        self.inboxes[receiver.id, t].sender((component.id, index), stream) if only in (None, t) else _unreachable
+                        self.inboxes[receiver.id, t].sender((component.id, index), stream)
+                        if only in (None, t)
+                        else _unreachable
                         for t in range(receiver.parallelism)
                     ]
                     if grouping.traits.many_tasks and receiver.parallelism > 1:
-                        lanes = [collector.with_own_copies(lane, self.worker.run.token) for lane in lanes]
+                        lanes = [
+                            collector.with_own_copies(lane, self.worker.run.token) for lane in lanes
+                        ]
                 else:
                     lanes = []
                     for t in range(receiver.parallelism):
                         if (receiver.id, t) not in out_lanes:
-                            out_lanes[receiver.id, t] = self.outbox.lane(receiver.id, t, component.id, index, only_streams.get(receiver.id))
+                            out_lanes[receiver.id, t] = self.outbox.lane(
+                                receiver.id, t, component.id, index, only_streams.get(receiver.id)
+                            )
                         lanes.append(out_lanes[receiver.id, t].sender(stream))
                 if spec.direct:
                     task.collector.connect_direct(stream, receiver.id, lanes)
                 else:
                     txid = self.job.attempt.txid
                     edge = route.Edge(component.id, stream, receiver.id)
-                    memory = memories[stream, receiver.id] = route.SenderMemory(grouping, index, txid, receiver.parallelism, edge)
-                    task.collector.connect(stream, route.make_send(grouping, spec.fields, index, txid, lanes, memory))
+                    memory = memories[stream, receiver.id] = route.SenderMemory(
+                        grouping, index, txid, receiver.parallelism, edge
+                    )
+                    task.collector.connect(
+                        stream, route.make_send(grouping, spec.fields, index, txid, lanes, memory)
+                    )
 
     def connect_recorder(self, task: BoltTask | SpoutTask) -> None:
         """Connect every stream of a spout's task to one lane, which records the emitted rows for
         the processing job."""
         component = task.component
         streams = list(component.outputs)
-        only = streams[0] if len(streams) == 1 and not component.outputs[streams[0]].direct else None
+        only = (
+            streams[0] if len(streams) == 1 and not component.outputs[streams[0]].direct else None
+        )
         lane = self.outbox.lane(component.id, task.index, component.id, task.index, only)
-        task.collector.connect_columns = lambda: column_runs.load_ports().recording_ports(self, task, lane)
+        task.collector.connect_columns = lambda: column_runs.load_ports().recording_ports(
+            self, task, lane
+        )
         for stream, spec in component.outputs.items():
             if not spec.direct:
                 task.collector.connect(stream, lane.sender(stream))
@@ -249,7 +319,10 @@ class SlotRun:
             for number, (receiver, _) in enumerate(self.plan.graph.receivers(component.id, stream)):
                 # One receiver is enough to record the emit; the other receivers only check the task
                 # index.
-                senders = [lane.sender(collector.direct_stream(stream, t)) if number == 0 else _ignore for t in range(receiver.parallelism)]
+                senders = [
+                    lane.sender(collector.direct_stream(stream, t)) if number == 0 else _ignore
+                    for t in range(receiver.parallelism)
+                ]
                 task.collector.connect_direct(stream, receiver.id, senders)
 
     def complete(self, component: Component, index: int, received: Received) -> None:
@@ -259,22 +332,34 @@ class SlotRun:
         else:
             bolt = self.bolts[component.id, index]
             self.advance(component.id, index)
-            assert self.inboxes[component.id, index].complete, f"{component.id}/{index} is not complete at its turn"
+            assert self.inboxes[component.id, index].complete, (
+                f"{component.id}/{index} is not complete at its turn"
+            )
             if component.id in self.plan.held and self.phase == "processing":
                 bolt.hold(self.held_pieces(component.id, index))
             else:
                 bolt.finish()
         for receiver in self.components:
-            if any(s.source == component.id and self.is_fused(s, receiver) for s in receiver.inputs):
+            if any(
+                s.source == component.id and self.is_fused(s, receiver) for s in receiver.inputs
+            ):
                 for task in self.tasks_here(receiver):
                     inbox = self.inboxes[receiver.id, task]
-                    self.guard.call(receiver.id, task, "taking the tuples that were sent", inbox.close, (component.id, index))
+                    self.guard.call(
+                        receiver.id,
+                        task,
+                        "taking the tuples that were sent",
+                        inbox.close,
+                        (component.id, index),
+                    )
 
     def held_pieces(self, component: str, task: int) -> wire.PieceWriter:
         """The writer that sends a held instance to the commit phase, in pieces that fit the
         wire."""
         bound = min(self.worker.run.limits.blob_bytes_max, outbox.Outbox.PACK_BYTES)
-        return wire.PieceWriter(bound, lambda piece: self.outbox.add(Frame("held", component, task, "", -1, piece)))
+        return wire.PieceWriter(
+            bound, lambda piece: self.outbox.add(Frame("held", component, task, "", -1, piece))
+        )
 
     def complete_spout(self, spout: SpoutTask, received: Received) -> None:
         """Have a spout emit, send its recorded tuples, or commit its batch."""
@@ -297,13 +382,27 @@ class SlotRun:
 
 
 def forward(
-    worker: WorkerRun, job: Job, slot: int, task_attempt: int, receiving_slots: int, incoming: Iterator[bytes]
+    worker: WorkerRun,
+    job: Job,
+    slot: int,
+    task_attempt: int,
+    receiving_slots: int,
+    incoming: Iterator[bytes],
 ) -> Iterator[tuple[int, bytes]]:
     """Send pinned results on to the slots of ``job``'s first level: level -1 of that job."""
     assert job.expected is not None
     limits = worker.run.limits
     received = receive.receive(job, -1, 0, job.expected[slot], incoming, limits.spill_bytes)
-    onward = outbox.Outbox(job.name, -1, slot, task_attempt, receiving_slots, worker.run.token, limits.blob_bytes_max, limits.spill_bytes)
+    onward = outbox.Outbox(
+        job.name,
+        -1,
+        slot,
+        task_attempt,
+        receiving_slots,
+        worker.run.token,
+        limits.blob_bytes_max,
+        limits.spill_bytes,
+    )
     for frame in received.frames_not_for(frozenset()):
         onward.add(frame)
     received.buffer.close()

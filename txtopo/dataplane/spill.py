@@ -48,10 +48,14 @@ class SpillBuffer:
             return data
         with _on_disk():
             if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="txtopo-spill-", dir=directory(), buffering=0)  # noqa: SIM115 - closed by close()
+                self._file = tempfile.TemporaryFile(  # noqa: SIM115
+                    prefix="txtopo-spill-", dir=directory(), buffering=0
+                )
             left = memoryview(data)
             while left:
-                left = left[os.pwrite(self._file.fileno(), left, self._end + len(data) - len(left)) :]
+                left = left[
+                    os.pwrite(self._file.fileno(), left, self._end + len(data) - len(left)) :
+                ]
         handle = (self._end, len(data))
         self._end += len(data)
         return handle

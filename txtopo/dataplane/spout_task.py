@@ -27,13 +27,21 @@ class SpoutTask(Task):
         """Emit this task's part of the batch; the emitter, if it is to be held, goes into
         ``pieces``."""
         assert self.job.batch is not None
-        spout = self.call("making a copy of the spout", self.worker.fresh, self.component.id, self.bindings)
+        spout = self.call(
+            "making a copy of the spout", self.worker.fresh, self.component.id, self.bindings
+        )
         emitter = self.call("get_emitter", spout.get_emitter, self.conf, self.context)
         is_held = False
         try:
             self.metadata = _emit_batch(self, spout, emitter, self.job.batch)
             if self.component.committer:
-                self.call("holding the emitter between the phases", hold.dump_held, emitter, self.worker.run.token, pieces)
+                self.call(
+                    "holding the emitter between the phases",
+                    hold.dump_held,
+                    emitter,
+                    self.worker.run.token,
+                    pieces,
+                )
                 is_held = True
         finally:
             if not is_held:
@@ -72,21 +80,51 @@ def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict
     """Have ``emitter`` emit; returns metadata by partition where the batch is new."""
     attempt, collector = task.job.attempt, task.collector
     if batch.mode == "whole":
-        task.call("emit_batch", emitter.emit_batch, attempt, _given(task, spout, batch.metadata), collector)
+        task.call(
+            "emit_batch",
+            emitter.emit_batch,
+            attempt,
+            _given(task, spout, batch.metadata),
+            collector,
+        )
         if task.job.committed > 0:
             task.call("cleanup_before", emitter.cleanup_before, task.job.committed)
         return {}
     if batch.mode in ("new", "opaque"):
-        partitions = batch.num_partitions if batch.mode == "new" else task.call("num_partitions", _asked, emitter)
+        partitions = (
+            batch.num_partitions
+            if batch.mode == "new"
+            else task.call("num_partitions", _asked, emitter)
+        )
         task.num_partitions = partitions
         hook = "emit_partition_batch_new" if batch.mode == "new" else "emit_partition_batch"
         own = range(task.index, partitions, task.context.num_tasks)
-        return {partition: _emit_new(task, spout, getattr(emitter, hook), hook, partition, batch.partitions.get(partition)) for partition in own}
+        return {
+            partition: _emit_new(
+                task,
+                spout,
+                getattr(emitter, hook),
+                hook,
+                partition,
+                batch.partitions.get(partition),
+            )
+            for partition in own
+        }
     hook = "emit_planned_partition_batch" if batch.mode == "planned" else "emit_partition_batch"
     for partition in sorted(batch.partitions):
-        if partition % task.context.num_tasks == task.index and batch.partitions[partition] is not None:
+        if (
+            partition % task.context.num_tasks == task.index
+            and batch.partitions[partition] is not None
+        ):
             data = _given(task, spout, batch.partitions[partition])
-            task.call(f"{hook}, partition {partition}", getattr(emitter, hook), attempt, collector, partition, data)
+            task.call(
+                f"{hook}, partition {partition}",
+                getattr(emitter, hook),
+                attempt,
+                collector,
+                partition,
+                data,
+            )
     return {}
 
 
@@ -99,11 +137,15 @@ def _given(task: SpoutTask, spout: Any, stored: Any) -> Any:
 def _asked(emitter: Any) -> int:
     partitions = emitter.num_partitions()
     if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 0:
-        raise EmissionMistakeError(f"num_partitions returned {partitions!r}; it returns a number of partitions")
+        raise EmissionMistakeError(
+            f"num_partitions returned {partitions!r}; it returns a number of partitions"
+        )
     return partitions
 
 
-def _emit_new(task: SpoutTask, spout: Any, emit: Callable[..., Any], hook: str, partition: int, last: Any) -> Any:
+def _emit_new(
+    task: SpoutTask, spout: Any, emit: Callable[..., Any], hook: str, partition: int, last: Any
+) -> Any:
     hook = f"{hook}, partition {partition}"
     before = task.collector.emitted
     last_metadata = _given(task, spout, last)
@@ -117,7 +159,9 @@ def _refuse_late_emits(tuples: int) -> None:
     """Raise if a committer spout's emitter emitted in ``commit``: tuples of a spout are executed in
     the processing phase, which is over."""
     if tuples:
-        raise EmissionMistakeError(f"emitted {tuples} tuple{'s'[: tuples > 1]} in commit, when nobody listens any more\n  Emit in emit_batch.")
+        raise EmissionMistakeError(
+            f"emitted {tuples} tuple{'s'[: tuples > 1]} in commit, when nobody listens any more\n  Emit in emit_batch."
+        )
 
 
 def _raise_tuples_without_metadata(partition: int, tuples: int) -> None:

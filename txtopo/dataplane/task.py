@@ -26,18 +26,46 @@ from txtopo.topology.stream import Fields, Tuple, TupleSource
 class Task:
     """The shared part of spout and bolt tasks: identity, context, collector."""
 
-    def __init__(self, worker: WorkerRun, job: Job, guard: Guard, component: Component, index: int, phase: Phase) -> None:
-        self.worker, self.job, self.guard, self.component, self.index = worker, job, guard, component, index
+    def __init__(
+        self,
+        worker: WorkerRun,
+        job: Job,
+        guard: Guard,
+        component: Component,
+        index: int,
+        phase: Phase,
+    ) -> None:
+        self.worker, self.job, self.guard, self.component, self.index = (
+            worker,
+            job,
+            guard,
+            component,
+            index,
+        )
         self.used_resources: set[str] = set()
         self.executed = 0
         self.context = TopologyContext(
-            worker.run.graph.id, worker.run.generation, component.id, index, job.task_counts, phase, self._resource,
-            worker.run.local_master, job.known_stores, job.first_attempt, job.opened_at,
-            job.expected_stores.get(component.id), worker.run.limits.stores_max,
-        )  # fmt: skip
+            worker.run.graph.id,
+            worker.run.generation,
+            component.id,
+            index,
+            job.task_counts,
+            phase,
+            self._resource,
+            worker.run.local_master,
+            job.known_stores,
+            job.first_attempt,
+            job.opened_at,
+            job.expected_stores.get(component.id),
+            worker.run.limits.stores_max,
+        )
         self.conf = worker.confs[component.id]
-        self.collector = emit.Collector(component.id, job.attempt, component.outputs, worker.run.token)
-        self.collector.on_failure = self.context.on_failure = functools.partial(guard.note, component.id, index)
+        self.collector = emit.Collector(
+            component.id, job.attempt, component.outputs, worker.run.token
+        )
+        self.collector.on_failure = self.context.on_failure = functools.partial(
+            guard.note, component.id, index
+        )
 
     def _resource(self, name: str, factory: Callable[[], Any]) -> Any:
         self.used_resources.add(name)
@@ -61,7 +89,9 @@ class BoltTask(Task):
         if held is not None:
             self.instance = self.call("restoring the held bolt", hold.load, held, self.bindings)
         else:
-            self.instance = self.call("making a copy of the bolt", self.worker.fresh, self.component.id, self.bindings)
+            self.instance = self.call(
+                "making a copy of the bolt", self.worker.fresh, self.component.id, self.bindings
+            )
             extra = () if self.component.kind == "basic" else (self.collector, self.job.attempt)
             self.call("prepare", self.instance.prepare, self.conf, self.context, *extra)
         self._execute = self.entry()
@@ -76,7 +106,9 @@ class BoltTask(Task):
         """Give the rows of a RecordBatch to the bolt, tuple by tuple."""
         arrow = column_runs.load_batches()
         for part in arrow.slices(batch):
-            self.execute_all(self.call("turning columns into tuples", arrow.rows, part, self.job.attempt), source)
+            self.execute_all(
+                self.call("turning columns into tuples", arrow.rows, part, self.job.attempt), source
+            )
 
     def stop(self) -> None:
         """Execute nothing more: something in this slot has failed, though a bolt upstream may go on
@@ -152,7 +184,13 @@ class BoltTask(Task):
 
     def hold(self, pieces: wire.PieceWriter) -> None:
         """The instance into ``pieces``, for the commit phase."""
-        self.call("holding the bolt between the phases", hold.dump_held, self.instance, self.worker.run.token, pieces)
+        self.call(
+            "holding the bolt between the phases",
+            hold.dump_held,
+            self.instance,
+            self.worker.run.token,
+            pieces,
+        )
 
 
 def _references() -> tuple[int, int]:

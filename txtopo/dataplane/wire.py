@@ -112,14 +112,21 @@ def load_values(data: bytes) -> Any:
 
 def pack_runs(runs: Runs, run: str) -> bytes:
     """``runs`` as bytes."""
-    return dump_values([(name, len(rows), rows if column_runs.is_run(name) else row_encoding.columns_of(rows)) for name, rows in runs], run)
+    return dump_values(
+        [
+            (name, len(rows), rows if column_runs.is_run(name) else row_encoding.columns_of(rows))
+            for name, rows in runs
+        ],
+        run,
+    )
 
 
 def unpack_runs(data: bytes) -> list[tuple[str, Iterator[Row]]]:
     """The inverse of :func:`pack_runs`; rows are made when they are asked for."""
     return [
-        (name, iter(packed) if column_runs.is_run(name) else row_encoding.rows_of(count, packed)) for name, count, packed in load_values(data)
-    ]  # fmt: skip
+        (name, iter(packed) if column_runs.is_run(name) else row_encoding.rows_of(count, packed))
+        for name, count, packed in load_values(data)
+    ]
 
 
 def split_runs(runs: Runs) -> tuple[Runs, Runs]:
@@ -144,7 +151,9 @@ def dump_runs(runs: Runs, run: str, bound: int, sender: str) -> list[bytes]:
         return [payload]
     if sum(len(rows) for _, rows in runs) == 1:
         cure = "Emit smaller tuples, or raise blob_bytes_max."
-        raise errors.BatchTooLargeError(f"one tuple from {sender}", len(payload), bound, "blob_bytes_max", cure)
+        raise errors.BatchTooLargeError(
+            f"one tuple from {sender}", len(payload), bound, "blob_bytes_max", cure
+        )
     first, second = split_runs(runs)
     return dump_runs(first, run, bound, sender) + dump_runs(second, run, bound, sender)
 

@@ -75,7 +75,10 @@ class WorkerRun:
         self._plans = compiler.Plans(run.graph)
         self._templates: dict[str, bytes] = {}
         self._only_streams: dict[str, dict[str, str]] = {}
-        self.confs = {id: TopologyConf(run.conf).overlaid(component.config) for id, component in run.graph.components.items()}
+        self.confs = {
+            id: TopologyConf(run.conf).overlaid(component.config)
+            for id, component in run.graph.components.items()
+        }
 
     def plan(self, task_counts: Mapping[str, int], cores: int | None = None) -> Plan:
         """The plan under ``task_counts`` for ``cores``, or for as many as the run has."""
@@ -85,15 +88,23 @@ class WorkerRun:
         """By receiver, the one stream of ``component`` it listens to, where there is just one."""
         if component not in self._only_streams:
             graph = self.run.graph
-            listened = [(receiver.id, stream) for stream in graph.components[component].outputs for receiver, _ in graph.receivers(component, stream)]
+            listened = [
+                (receiver.id, stream)
+                for stream in graph.components[component].outputs
+                for receiver, _ in graph.receivers(component, stream)
+            ]
             receivers = [receiver for receiver, _ in listened]
-            self._only_streams[component] = {receiver: stream for receiver, stream in listened if receivers.count(receiver) == 1}
+            self._only_streams[component] = {
+                receiver: stream for receiver, stream in listened if receivers.count(receiver) == 1
+            }
         return self._only_streams[component]
 
     def fresh(self, component: str, bindings: dict[hold.Reference, Any]) -> Any:
         """A fresh copy of ``component``'s template."""
         if component not in self._templates:
-            self._templates[component] = hold.dump(pickling.loads(self.run.graph.components[component].template), self.run.token)
+            self._templates[component] = hold.dump(
+                pickling.loads(self.run.graph.components[component].template), self.run.token
+            )
         return hold.load(io.BytesIO(self._templates[component]), bindings)
 
 
@@ -117,7 +128,9 @@ _runs: OrderedDict[str, WorkerRun] = OrderedDict()
 _warm = False
 
 
-def worker_run(token: str, load: Callable[[], bytes], clock: Callable[[], float] = _no_clock) -> WorkerRun:
+def worker_run(
+    token: str, load: Callable[[], bytes], clock: Callable[[], float] = _no_clock
+) -> WorkerRun:
     """The run ``token``; ``load`` gets the run's pickle, if this process does not know the run
     yet."""
     global _warm

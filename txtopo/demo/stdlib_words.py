@@ -67,7 +67,13 @@ def stdlib_files() -> list[str]:
 class SplitWords(BaseBatchBolt):
     """Counts the words in its part of the batch; emits each once, with its number."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.collector, self.attempt = collector, attempt
         self.counts: Counter[str] = Counter()
 
@@ -115,12 +121,16 @@ def make_topology(store_path: str | Path | None = None, spout: Any = None) -> An
     """The topology, over ``spout`` (default: the standard library), counting into the stores at
     ``store_path``."""
     counts, buckets = open_stores(store_path)
-    spout = spout or FileTransactionalSpout(stdlib_files(), bytes_per_batch=BYTES_PER_BATCH, partitions=PARTITIONS, errors="replace")
+    spout = spout or FileTransactionalSpout(
+        stdlib_files(), bytes_per_batch=BYTES_PER_BATCH, partitions=PARTITIONS, errors="replace"
+    )
     builder = TransactionalTopologyBuilder("stdlib-words", "lines", spout, 2)
     builder.set_bolt("split", SplitWords(), 2).none_grouping("lines")
     builder.set_aggregate("count", Sum("count"), counts, 2).group_by("split", Fields("word"))
     builder.set_bolt("bucketize", Bucketize()).none_grouping("count")
-    builder.set_aggregate("buckets", Sum("delta"), buckets, 2).group_by("bucketize", Fields("bucket"))
+    builder.set_aggregate("buckets", Sum("delta"), buckets, 2).group_by(
+        "bucketize", Fields("bucket")
+    )
     return builder.build_topology()
 
 
@@ -132,34 +142,51 @@ def independent_count() -> dict[str, int]:
     return dict(counts)
 
 
-def report(counts: Mapping[str, int], buckets: Mapping[int, int], expected: Mapping[str, int]) -> tuple[str, bool]:
+def report(
+    counts: Mapping[str, int], buckets: Mapping[int, int], expected: Mapping[str, int]
+) -> tuple[str, bool]:
     """The contents of the stores as text, and whether every word and every bucket has its
     ``expected`` count."""
     lines = [f"{len(counts)} words, {sum(counts.values())} occurrences", "", "the 20 most frequent"]
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    lines.extend(f"{rank:>4}  {word:<24} {count:>9}" for rank, (word, count) in enumerate(ranked[:20], 1))
+    lines.extend(
+        f"{rank:>4}  {word:<24} {count:>9}" for rank, (word, count) in enumerate(ranked[:20], 1)
+    )
     lines.extend(["", "words by how often they occur"])
     most = max(buckets.values(), default=0)
     for bucket in sorted(bucket for bucket, words in buckets.items() if words):
         span = f"{2**bucket} – {2 ** (bucket + 1) - 1}" if bucket else "1"
         lines.append(f"{span:>19} {buckets[bucket]:>9}  {'█' * -(-buckets[bucket] * 50 // most)}")
-    different = sorted(word for word in counts.keys() | expected.keys() if counts.get(word) != expected.get(word))
-    misplaced = Counter(map(bucket_of, expected.values())) != Counter({bucket: words for bucket, words in buckets.items() if words})
+    different = sorted(
+        word for word in counts.keys() | expected.keys() if counts.get(word) != expected.get(word)
+    )
+    misplaced = Counter(map(bucket_of, expected.values())) != Counter(
+        {bucket: words for bucket, words in buckets.items() if words}
+    )
     lines.append("")
     if different:
-        lines.append(f"NOT EQUAL: {len(different)} of {len(expected)} words differ from a plain count (stored, counted):")
-        lines.extend(f"      {word:<24} {counts.get(word)!s:>9} {expected.get(word)!s:>9}" for word in different[:20])
+        lines.append(
+            f"NOT EQUAL: {len(different)} of {len(expected)} words differ from a plain count (stored, counted):"
+        )
+        lines.extend(
+            f"      {word:<24} {counts.get(word)!s:>9} {expected.get(word)!s:>9}"
+            for word in different[:20]
+        )
     if misplaced:
         lines.append("NOT EQUAL: the buckets differ from those of a plain count")
     if not different and not misplaced:
-        lines.append(f"equal: a plain count gives the same number for each of the {len(expected)} words, and the same buckets")
+        lines.append(
+            f"equal: a plain count gives the same number for each of the {len(expected)} words, and the same buckets"
+        )
     return "\n".join(lines), not different and not misplaced
 
 
 def main_report() -> int:
     """Print the report on the stores; 0 if all is equal, otherwise 1."""
     counts, buckets = open_stores()
-    text, is_equal = report(dict[Any, int](counts.items()), dict[Any, int](buckets.items()), independent_count())
+    text, is_equal = report(
+        dict[Any, int](counts.items()), dict[Any, int](buckets.items()), independent_count()
+    )
     print(text)
     return 0 if is_equal else 1
 

@@ -39,7 +39,9 @@ KnownStores = Mapping[str, TransactionAttempt]
 class AttemptFailedError(Exception):
     """The attempt cannot go on. ``error`` ends the run if ``kind`` is fatal."""
 
-    def __init__(self, kind: FailureKind, text: str, error: errors.TxtopoError | None = None) -> None:
+    def __init__(
+        self, kind: FailureKind, text: str, error: errors.TxtopoError | None = None
+    ) -> None:
         super().__init__(kind, text)
         self.kind, self.text, self.error = kind, text, error
 
@@ -98,7 +100,9 @@ class _Pinning:
         if result.outgrown:
             self.on, self.small_in_a_row = True, 0
         elif self.on:
-            self.small_in_a_row = self.small_in_a_row + 1 if result.result_bytes <= bound // 2 else 0
+            self.small_in_a_row = (
+                self.small_in_a_row + 1 if result.result_bytes <= bound // 2 else 0
+            )
             self.on = self.small_in_a_row < _SMALL_AGAIN
 
 
@@ -117,7 +121,13 @@ class AttemptRunner:
         expected_stores: ExpectedStores | None = None,
     ) -> None:
         self._expected_stores = expected_stores or {}
-        self._run, self._jobs, self._batches, self._on_error, self._submitted = run, jobs, batches, on_error, submitted
+        self._run, self._jobs, self._batches, self._on_error, self._submitted = (
+            run,
+            jobs,
+            batches,
+            on_error,
+            submitted,
+        )
         self._surroundings = surroundings
         self._pinning = {"emission": _Pinning(), "processing": _Pinning()}
         self._plans = compiler.Plans(run.graph)
@@ -126,9 +136,13 @@ class AttemptRunner:
         """The transaction that was sealed when this run began: an attempt of an earlier run may
         have effects, as of no other."""
 
-    def begin(self, attempt: TransactionAttempt, task_counts: Mapping[str, int], cores: int) -> Attempt:
+    def begin(
+        self, attempt: TransactionAttempt, task_counts: Mapping[str, int], cores: int
+    ) -> Attempt:
         """A new attempt, with nothing done, that will use so many ``cores`` at once."""
-        return Attempt(attempt, task_counts, self._plans.under(task_counts, cores), self._surroundings.now())
+        return Attempt(
+            attempt, task_counts, self._plans.under(task_counts, cores), self._surroundings.now()
+        )
 
     def use_cores(self, work: Attempt, cores: int) -> None:
         """Plan attempts without a begun job for so many ``cores``."""
@@ -142,7 +156,8 @@ class AttemptRunner:
         counts = tally.partition_counts or {batch.num_partitions}
         if len(counts) > 1:
             raise AttemptFailedError(
-                "failed", f"the tasks of spout {self._run.graph.spout.id!r} saw different numbers of partitions: {sorted(counts)}"
+                "failed",
+                f"the tasks of spout {self._run.graph.spout.id!r} saw different numbers of partitions: {sorted(counts)}",
             )
         work.metadata = moved(counts.pop(), tally.metadata)
 
@@ -164,7 +179,9 @@ class AttemptRunner:
         # The result of the emission is taken by now, and this reference would hold it as long.
         work.emission = None
 
-    def apply(self, work: Attempt, known_stores: KnownStores, committed: int, zombie_wait_s: float) -> None:
+    def apply(
+        self, work: Attempt, known_stores: KnownStores, committed: int, zombie_wait_s: float
+    ) -> None:
         """The commit job; if the attempt has not been processed, that too. First waits until no
         task of an earlier, broken one runs (R33)."""
         if work.result is not None and not work.plan.commit:
@@ -174,7 +191,14 @@ class AttemptRunner:
             result = self._job(work, "commit", None, work.result.source, known_stores, committed)
         else:
             self.use_cores(work, 1)
-            result = self._job(work, "straight", self._batches.batch(work.attempt.txid, work.metadata), (), known_stores, committed)
+            result = self._job(
+                work,
+                "straight",
+                self._batches.batch(work.attempt.txid, work.metadata),
+                (),
+                known_stores,
+                committed,
+            )
             work.tuples = result.tally.emitted.get(self._run.graph.spout.id, 0)
         work.stores = dict(result.tally.stores)
 
@@ -201,9 +225,19 @@ class AttemptRunner:
         pinned = part not in COMMITTING and pinning.on
         first = 0 if work.attempt.txid == self.resumed_txid else first_attempt_id(work.attempt)
         job = Job(
-            self._run.token, part, work.attempt, work.task_counts, known_stores, committed, batch, work.plan.cores, pinned,
-            first_attempt=first, opened_at=self._batches.opened_at(work.attempt.txid), expected_stores=self._expected_stores,
-        )  # fmt: skip
+            self._run.token,
+            part,
+            work.attempt,
+            work.task_counts,
+            known_stores,
+            committed,
+            batch,
+            work.plan.cores,
+            pinned,
+            first_attempt=first,
+            opened_at=self._batches.opened_at(work.attempt.txid),
+            expected_stores=self._expected_stores,
+        )
         group = self._jobs.group(job)
         work.groups[group] = part
         if work.discarded:
@@ -211,7 +245,12 @@ class AttemptRunner:
         self._submitted(work.attempt)
         try:
             result = work.keep(
-                self._jobs.run(job, work.plan, source, f"{self._run.graph.id} txid {work.attempt.txid} attempt {work.attempt.attempt_id} {part}")
+                self._jobs.run(
+                    job,
+                    work.plan,
+                    source,
+                    f"{self._run.graph.id} txid {work.attempt.txid} attempt {work.attempt.attempt_id} {part}",
+                )
             )
         except JobLostError as error:
             if part in COMMITTING:
@@ -225,7 +264,8 @@ class AttemptRunner:
             pinning.observe(result, self._run.limits.inline_bytes_max)
         if result.outgrown:
             raise AttemptFailedError(
-                "outgrown", f"the {part} results outgrew inline_bytes_max = {self._run.limits.inline_bytes_max} and will stay on the executors"
+                "outgrown",
+                f"the {part} results outgrew inline_bytes_max = {self._run.limits.inline_bytes_max} and will stay on the executors",
             )
         return result
 
@@ -239,7 +279,11 @@ class AttemptRunner:
             )
             return AttemptFailedError("fatal", text, errors.StateMismatchError(text))
         error = failure.to_error()
-        if self._on_error == "replay" and isinstance(error, errors.UserCodeError) and not isinstance(error, errors.HeldStateError):
+        if (
+            self._on_error == "replay"
+            and isinstance(error, errors.UserCodeError)
+            and not isinstance(error, errors.HeldStateError)
+        ):
             return AttemptFailedError("failed", str(failure))
         return AttemptFailedError("fatal", str(failure), error)
 

@@ -31,14 +31,23 @@ class Batches:
     """Tells, in one run, the next batch, the metadata of the batch and the moved partitions."""
 
     def __init__(
-        self, graph: TopologyGraph, conf: Mapping[str, Any], state: TopologyState, time_of_opening: Callable[[int], datetime.datetime]
+        self,
+        graph: TopologyGraph,
+        conf: Mapping[str, Any],
+        state: TopologyState,
+        time_of_opening: Callable[[int], datetime.datetime],
     ) -> None:
         """``time_of_opening(txid)`` is the clock (see ``surroundings``)."""
         self._state, self._time_of_opening = state, time_of_opening
         self._opened_at: dict[int, datetime.datetime] = {}
-        self._is_partitioned, self._is_opaque = graph.spout_traits.is_partitioned, graph.spout_traits.is_opaque
+        self._is_partitioned, self._is_opaque = (
+            graph.spout_traits.is_partitioned,
+            graph.spout_traits.is_opaque,
+        )
         self._in_use: dict[int, tuple[TransactionAttempt, Any]] = {}
-        context = CoordinatorContext(graph.id, state.generation, graph.spout.id, self._last_metadata)
+        context = CoordinatorContext(
+            graph.id, state.generation, graph.spout.id, self._last_metadata
+        )
         self._hooks = SpoutHooks(graph)
         self._hooks.begin(conf, context, state.current)
         self.fraction_done: float | None = None
@@ -58,8 +67,7 @@ class Batches:
 
     @property
     def emits_metadata(self) -> bool:
-        """Whether metadata is learnt by emitting, so that an attempt needs an emission job first.
-        """
+        """Whether metadata is learnt by emitting, so that an attempt needs an emission job first."""
         return self._is_partitioned and not self._hooks.plans
 
     def known_txids(self) -> list[int]:
@@ -72,7 +80,10 @@ class Batches:
         hooks, committed = self._hooks, self._committed
         self.fraction_done = hooks.fraction_done(txid, committed)
         is_ready = hooks.is_ready(txid)
-        self.lag, self.lost = hooks.counts(txid, "lag", committed), hooks.counts(txid, "lost", committed)
+        self.lag, self.lost = (
+            hooks.counts(txid, "lag", committed),
+            hooks.counts(txid, "lost", committed),
+        )
         if not is_ready:
             return False
         self.opened_at(txid)
@@ -97,7 +108,11 @@ class Batches:
         if not self._is_partitioned:
             return Batch("whole", stored)
         partitions = _by_number(stored["partitions"])
-        return Batch("planned" if self._hooks.plans else "known", partitions=partitions, num_partitions=stored["num_partitions"])
+        return Batch(
+            "planned" if self._hooks.plans else "known",
+            partitions=partitions,
+            num_partitions=stored["num_partitions"],
+        )
 
     def new_batch(self, txid: int) -> Batch:
         """The start of an emission job, for a ``txid`` whose metadata comes from emitting."""
@@ -105,7 +120,9 @@ class Batches:
         if self._is_opaque:
             return Batch("opaque", partitions=last)
         n = self._hooks.num_partitions(txid)
-        return Batch("new", partitions={p: last[p] for p in range(n) if p in last}, num_partitions=n)
+        return Batch(
+            "new", partitions={p: last[p] for p in range(n) if p in last}, num_partitions=n
+        )
 
     def plan(self, txid: int) -> dict[str, Any]:
         """A plan for one attempt of an opaque batch; :meth:`learnt` puts it to use."""
@@ -117,7 +134,9 @@ class Batches:
         if self._is_opaque:
             self._in_use[attempt.txid] = (attempt, metadata)
         else:
-            self._state.txids.get_state(attempt.txid, lambda txid, last: self._record(txid, metadata))
+            self._state.txids.get_state(
+                attempt.txid, lambda txid, last: self._record(txid, metadata)
+            )
 
     def discard(self, attempt: TransactionAttempt) -> None:
         """``attempt`` is over: discarded, or recorded."""
@@ -146,7 +165,9 @@ class Batches:
     def _make(self, txid: int, last: TxidRecord | None) -> TxidRecord:
         if self._is_partitioned:
             return self._record(txid, self.plan(txid))
-        return self._record(txid, self._hooks.initialize(txid, None if last is None else last.metadata))
+        return self._record(
+            txid, self._hooks.initialize(txid, None if last is None else last.metadata)
+        )
 
     def _record(self, txid: int, metadata: Any) -> TxidRecord:
         return TxidRecord(txid=txid, metadata=metadata, opened_at=self.opened_at(txid).isoformat())
@@ -175,7 +196,11 @@ class Batches:
         # The order matters: a transaction that other threads record and forget meanwhile is missing
         # among the open ones, and is then in the positions.
         open_txids = list(self._in_use) if self._is_opaque else self._state.txids.txids()
-        in_use = {earlier: self._metadata_in_use(earlier) for earlier in sorted(open_txids) if earlier < txid}
+        in_use = {
+            earlier: self._metadata_in_use(earlier)
+            for earlier in sorted(open_txids)
+            if earlier < txid
+        }
         committed, positions = self._state.committed_positions()
         for earlier, metadata in in_use.items():
             if earlier > committed and metadata is not None:
@@ -199,7 +224,10 @@ class Batches:
 
 def moved(num_partitions: int, metadata: Mapping[int, Any]) -> dict[str, Any]:
     """A partitioned batch's metadata, as it is stored: only the partitions that moved (R21)."""
-    return {"num_partitions": num_partitions, "partitions": {str(p): m for p, m in sorted(metadata.items()) if m is not None}}
+    return {
+        "num_partitions": num_partitions,
+        "partitions": {str(p): m for p, m in sorted(metadata.items()) if m is not None},
+    }
 
 
 def _by_number(partitions: Mapping[str, Any]) -> dict[int, Any]:

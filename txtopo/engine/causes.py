@@ -27,9 +27,13 @@ class Causes:
 
     def forget(self, txid: int) -> None:
         """``txid``, and all before it, have committed."""
-        self._failures = {attempt: failure for attempt, failure in self._failures.items() if attempt.txid > txid}
+        self._failures = {
+            attempt: failure for attempt, failure in self._failures.items() if attempt.txid > txid
+        }
 
-    def error(self, cause: TransactionAttempt | None, reason: str, count: int) -> BaseException | None:
+    def error(
+        self, cause: TransactionAttempt | None, reason: str, count: int
+    ) -> BaseException | None:
         """The error that ends a run which the coordinator stops because of ``cause``; None for a
         regular end. Arguments as in ``messages.Stop``."""
         if reason == "unopenable":
@@ -42,4 +46,8 @@ class Causes:
             return errors.PoisonBatchError(cause.txid, count, text)
         if reason == "crashes":
             return errors.WorkerCrashError(cause.txid, count, text)
-        return failure.error if failure is not None and failure.error is not None else errors.TxtopoError(text)
+        return (
+            failure.error
+            if failure is not None and failure.error is not None
+            else errors.TxtopoError(text)
+        )

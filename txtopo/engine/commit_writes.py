@@ -28,18 +28,25 @@ class CommitWrites:
         self._state, self._batches, self._surroundings = state, batches, surroundings
 
     def seal(self, work: Attempt) -> Event:
-        """"Effects may exist" becomes durable, unless the attempt could never be recorded."""
+        """ "Effects may exist" becomes durable, unless the attempt could never be recorded."""
         txid = work.attempt.txid
         self._surroundings.reach("seal.before", txid)
         try:
             self._state.require_recordable(txid, self._batches.moved(txid))
-            self._state.seal(work.attempt, work.task_counts, self._batches.metadata(txid), self._batches.opened_at(txid))
+            self._state.seal(
+                work.attempt,
+                work.task_counts,
+                self._batches.metadata(txid),
+                self._batches.opened_at(txid),
+            )
         except errors.BatchTooLargeError as error:
             return refused(work, error)
         self._surroundings.reach("seal.after", txid)
         return messages.Sealed(work.attempt)
 
-    def record(self, work: Attempt, following: Attempt | None, tell: Callable[[Event], None]) -> Event:
+    def record(
+        self, work: Attempt, following: Attempt | None, tell: Callable[[Event], None]
+    ) -> Event:
         """The commit becomes durable, and with it the seal of ``following``; ``tell`` hears if that
         is refused."""
         txid = work.attempt.txid
@@ -56,7 +63,12 @@ class CommitWrites:
         fails before effects of it can exist."""
         txid = following.attempt.txid
         self._surroundings.reach("seal.before", txid)
-        seal = Seal(following.attempt, following.task_counts, self._batches.metadata(txid), self._batches.opened_at(txid))
+        seal = Seal(
+            following.attempt,
+            following.task_counts,
+            self._batches.metadata(txid),
+            self._batches.opened_at(txid),
+        )
         try:
             self._state.require_recordable(txid, self._batches.moved(txid))
         except errors.BatchTooLargeError as error:

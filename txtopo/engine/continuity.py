@@ -45,7 +45,9 @@ def resume(graph: graphs.TopologyGraph, state: TopologyState) -> ExpectedStores:
     before = state.made_of
     if state.txids.txids():
         if before is None:
-            raise errors.UnreadableStateError(Layout(graph.id).components, "it is missing, although transactions were written")
+            raise errors.UnreadableStateError(
+                Layout(graph.id).components, "it is missing, although transactions were written"
+            )
         if before.spout != spout:
             raise _other_spout(graph.id, before.spout, spout, state.sealed())
         _require_sealed_components(graph, state, before)
@@ -57,37 +59,64 @@ def resume(graph: graphs.TopologyGraph, state: TopologyState) -> ExpectedStores:
     return {id: now.components[id].expected for id in graph.components if id in writers}
 
 
-def _remembered(graph: graphs.TopologyGraph, before: Components | None, spout: Spout, writers: Iterable[str], current: int) -> Components:
+def _remembered(
+    graph: graphs.TopologyGraph,
+    before: Components | None,
+    spout: Spout,
+    writers: Iterable[str],
+    current: int,
+) -> Components:
     old = {} if before is None else before.components
-    components = {id: component.model_copy(update={"is_former": True}) for id, component in old.items()}
+    components = {
+        id: component.model_copy(update={"is_former": True}) for id, component in old.items()
+    }
     for id, component in graph.components.items():
         known = old.get(id)
-        declared = sorted({written.known_as for written in component.writes.destinations if written.known_as})
+        declared = sorted(
+            {written.known_as for written in component.writes.destinations if written.known_as}
+        )
         if known is not None and id in writers:
             components[id] = known.model_copy(update={"is_former": False})
         else:
-            components[id] = Component(stores=declared, accepted=[] if known is None else known.accepted)
+            components[id] = Component(
+                stores=declared, accepted=[] if known is None else known.accepted
+            )
     seal = None if before is None or before.accepted_seal != current else current
     return Components(spout=spout, components=components, accepted_seal=seal)
 
 
-def _tell(topology_id: str, before: Components, now: Components, current: int, known_stores: Iterable[str]) -> None:
+def _tell(
+    topology_id: str, before: Components, now: Components, current: int, known_stores: Iterable[str]
+) -> None:
     def present(components: Components) -> set[str]:
         return {id for id, component in components.components.items() if not component.is_former}
 
     for id in sorted(present(now) - present(before)):
-        _LOGGER.warning("topology %r: component %r is new: it begins with transaction %d", topology_id, id, current)
+        _LOGGER.warning(
+            "topology %r: component %r is new: it begins with transaction %d",
+            topology_id,
+            id,
+            current,
+        )
     for id in sorted(present(before) - present(now)):
         begun = {name.rpartition("/")[2] for name in known_stores if name.rpartition("/")[0] == id}
         stores = sorted(begun.union(before.components[id].stores))
-        _LOGGER.warning("topology %r: component %r is gone since transaction %d%s", topology_id, id, current, _remains(topology_id, id, stores))
+        _LOGGER.warning(
+            "topology %r: component %r is gone since transaction %d%s",
+            topology_id,
+            id,
+            current,
+            _remains(topology_id, id, stores),
+        )
 
 
 def _remains(topology_id: str, id: str, stores: Sequence[str]) -> str:
     """The leftovers of a component in ``stores``, and the command that removes them."""
     if not stores:
         return ""
-    names = ", ".join(map(repr, stores[:SHOWN_MAX])) + (f" and {len(stores) - SHOWN_MAX} more" if len(stores) > SHOWN_MAX else "")
+    names = ", ".join(map(repr, stores[:SHOWN_MAX])) + (
+        f" and {len(stores) - SHOWN_MAX} more" if len(stores) > SHOWN_MAX else ""
+    )
     table = shlex.quote(stores[0]) if len(stores) == 1 else "NAME"
     return (
         f"; its results in {names} stay, also what a failed attempt left of it, if one did, which readers without as_of see\n"
@@ -96,14 +125,21 @@ def _remains(topology_id: str, id: str, stores: Sequence[str]) -> str:
     )
 
 
-def _require_sealed_components(graph: graphs.TopologyGraph, state: TopologyState, before: Components) -> None:
+def _require_sealed_components(
+    graph: graphs.TopologyGraph, state: TopologyState, before: Components
+) -> None:
     sealed = state.sealed()
     if sealed is None or sealed.tasks is None or before.accepted_seal == sealed.txid:
         return
-    missing, new = sorted(sealed.tasks.keys() - graph.components.keys()), sorted(graph.components.keys() - sealed.tasks.keys())
+    missing, new = (
+        sorted(sealed.tasks.keys() - graph.components.keys()),
+        sorted(graph.components.keys() - sealed.tasks.keys()),
+    )
     if missing or new:
         differs = " and ".join(
-            f"{verb} {', '.join(map(repr, ids))}" for verb, ids in (("lacks", missing), ("has in addition", new)) if ids
+            f"{verb} {', '.join(map(repr, ids))}"
+            for verb, ids in (("lacks", missing), ("has in addition", new))
+            if ids
         )
         raise errors.StateMismatchError(
             f"topology {graph.id!r}: transaction {sealed.txid} was begun with other components: the topology now {differs}\n"
@@ -114,14 +150,22 @@ def _require_sealed_components(graph: graphs.TopologyGraph, state: TopologyState
         )
 
 
-def _other_spout(topology_id: str, before: Spout, now: Spout, sealed: TxidRecord | None) -> errors.StateMismatchError:
+def _other_spout(
+    topology_id: str, before: Spout, now: Spout, sealed: TxidRecord | None
+) -> errors.StateMismatchError:
     id = shlex.quote(topology_id)
     reset = f"    `txtopo state reset {id}`: begin with the first batch; the stores must then be cleared or adopted"
     fact = f"topology {topology_id!r} has come as far as it has with the spout {before}; it now has {now}"
     if not can_keep_positions(before.kind, now.kind):
         why = "The positions of the one mean nothing to the other, which would read its source from the beginning, so that everything counted twice."
-        return errors.StateMismatchError(f"{fact}\n  {why}\n  Nothing was changed. Run it with the spout it had, or type\n{reset}")
-    first = "" if sealed is None else f" until transaction {sealed.txid}, which was begun, has committed"
+        return errors.StateMismatchError(
+            f"{fact}\n  {why}\n  Nothing was changed. Run it with the spout it had, or type\n{reset}"
+        )
+    first = (
+        ""
+        if sealed is None
+        else f" until transaction {sealed.txid}, which was begun, has committed"
+    )
     accept = f"txtopo state accept {id} --spout {shlex.quote(now.id)} --kind {now.kind}"
     return errors.StateMismatchError(
         f"{fact}\n  Nothing was changed. Run it with the spout it had{first}; or choose{', after that' if first else ''}:\n"

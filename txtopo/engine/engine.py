@@ -59,18 +59,46 @@ class Engine:
     ) -> None:
         """``revive`` is called about once a second, on a thread of its own: the call may restart a
         server of the run."""
-        self._run, self._conf, self._state, self._rng, self._revive, self._surroundings = run, conf, state, rng, revive, surroundings
+        self._run, self._conf, self._state, self._rng, self._revive, self._surroundings = (
+            run,
+            conf,
+            state,
+            rng,
+            revive,
+            surroundings,
+        )
         self._tell = functools.partial(tell, observers)
         expected_stores = continuity.resume(run.graph, state)
         self._batches = Batches(run.graph, run.conf, state, self._surroundings.time_of_opening)
-        self._runner = AttemptRunner(run, jobs, self._batches, conf.on_error, self._job_submitted, self._surroundings, expected_stores)
+        self._runner = AttemptRunner(
+            run,
+            jobs,
+            self._batches,
+            conf.on_error,
+            self._job_submitted,
+            self._surroundings,
+            expected_stores,
+        )
         self._writes = commit_writes.CommitWrites(state, self._batches, self._surroundings)
         last = None if conf.max_transactions is None else state.current + conf.max_transactions - 1
-        policy = Policy(conf.max_spout_pending, conf.max_attempts, conf.max_crashes, last, self._batches.emits_metadata, self._batches.is_opaque)
-        self._coordinator = TransactionCoordinator(policy, state.epoch, state.current, self._batches.known_txids())
+        policy = Policy(
+            conf.max_spout_pending,
+            conf.max_attempts,
+            conf.max_crashes,
+            last,
+            self._batches.emits_metadata,
+            self._batches.is_opaque,
+        )
+        self._coordinator = TransactionCoordinator(
+            policy, state.epoch, state.current, self._batches.known_txids()
+        )
         sealed = state.sealed()
         self._runner.resumed_txid = None if sealed is None else sealed.txid
-        self._sealed_tasks = {} if sealed is None or sealed.tasks is None else {sealed.txid: {**run.graph.task_counts, **sealed.tasks}}
+        self._sealed_tasks = (
+            {}
+            if sealed is None or sealed.tasks is None
+            else {sealed.txid: {**run.graph.task_counts, **sealed.tasks}}
+        )
         self._attempts: dict[TransactionAttempt, Attempt] = {}
         plan = self._runner.begin(TransactionAttempt(0, 0), run.graph.task_counts, run.cores).plan
         self._pace = Pace(conf.small_transaction_s, conf.max_spout_pending > 1)
@@ -90,7 +118,12 @@ class Engine:
         self._spout_thread = threads("spout", 1)
         self._commit_thread = threads("commit", 1)
         self._process_threads = threads("process", min(conf.max_spout_pending, run.cores + 1))
-        self._admission = Admission(self._process_threads, self._pace, run.cores, max(level.slots for level in plan.processing.levels))
+        self._admission = Admission(
+            self._process_threads,
+            self._pace,
+            run.cores,
+            max(level.slots for level in plan.processing.levels),
+        )
 
     # -- from other threads -----------------------------------------------------------------------
 
@@ -131,7 +164,9 @@ class Engine:
         """The first commands; afterwards the loop takes events from its surroundings until
         :attr:`ended`, and then calls :meth:`close`."""
         state, is_resumed = self._state, self._runner.resumed_txid is not None
-        self._tell(lambda each: each.began(state.generation, state.epoch, state.current, is_resumed))
+        self._tell(
+            lambda each: each.began(state.generation, state.epoch, state.current, is_resumed)
+        )
         self._surroundings.after(_RENEW_INTERVAL_S, self._renew)
         self._do(self._coordinator.start())
 
@@ -142,7 +177,10 @@ class Engine:
         for command in commands:
             self._execute(command)
         coordinator = self._coordinator
-        active = tuple((attempt.txid, attempt.attempt_id, status.value) for attempt, status in coordinator.active.values())
+        active = tuple(
+            (attempt.txid, attempt.attempt_id, status.value)
+            for attempt, status in coordinator.active.values()
+        )
         self._tell(lambda each: each.moved(coordinator.current, active, coordinator.idle))
 
     def _execute(self, command: Command) -> None:
@@ -164,19 +202,32 @@ class Engine:
                     self._runner.use_cores(work, self._cores_for(attempt))
                 self._admit_later(attempt, functools.partial(self._process, work))
             case messages.Seal(attempt):
-                self._commit_thread.submit(functools.partial(self._seal, self._attempts.get(attempt) or self._begin(attempt)))
+                self._commit_thread.submit(
+                    functools.partial(
+                        self._seal, self._attempts.get(attempt) or self._begin(attempt)
+                    )
+                )
             case messages.Apply(attempt):
                 self._admission.commit_begins()
                 self._commit_thread.submit(functools.partial(self._apply, self._attempts[attempt]))
             case messages.Record(attempt, seal_next):
-                following = None if seal_next is None else self._attempts.get(seal_next) or self._begin(seal_next)
-                self._commit_thread.submit(functools.partial(self._record, self._attempts[attempt], following))
+                following = (
+                    None
+                    if seal_next is None
+                    else self._attempts.get(seal_next) or self._begin(seal_next)
+                )
+                self._commit_thread.submit(
+                    functools.partial(self._record, self._attempts[attempt], following)
+                )
             case messages.Forget(attempt):
                 self._forget(self._attempts.pop(attempt))
             case messages.Cancel(attempt):
                 self._cancel(attempt)
             case messages.BackOff(txid, failures):
-                self._surroundings.after(self._backoff_s(failures), functools.partial(self._handle, messages.Resume(txid)))
+                self._surroundings.after(
+                    self._backoff_s(failures),
+                    functools.partial(self._handle, messages.Resume(txid)),
+                )
             case messages.Stop(cause, reason, count):
                 self._end(self.error or self._causes.error(cause, reason, count))
 
@@ -190,7 +241,9 @@ class Engine:
             self._surroundings.post(functools.partial(self._open_failed, txid, error))
         except (errors.UserCodeError, errors.InputError) as error:
             replays = self._conf.on_error == "replay" and isinstance(error, errors.UserCodeError)
-            self._surroundings.post(functools.partial(self._open_failed if replays else self._unopenable, txid, error))
+            self._surroundings.post(
+                functools.partial(self._open_failed if replays else self._unopenable, txid, error)
+            )
         except BaseException as error:
             self._surroundings.post(functools.partial(self._stop_with, error))
         else:
@@ -208,13 +261,17 @@ class Engine:
             self._tell(lambda each: each.idle(number))
             if self._conf.until == "exhausted":
                 self._drain()
-        self._surroundings.after(self._conf.poll_interval_s, functools.partial(self._handle, messages.Poll()))
+        self._surroundings.after(
+            self._conf.poll_interval_s, functools.partial(self._handle, messages.Poll())
+        )
 
     def _open_failed(self, txid: int, error: BaseException) -> None:
         self._open_failures += 1
         self._tell(lambda each: each.open_failed(txid, error))
         self._handle(messages.NotReady(txid))
-        self._surroundings.after(self._backoff_s(self._open_failures), functools.partial(self._handle, messages.Poll()))
+        self._surroundings.after(
+            self._backoff_s(self._open_failures), functools.partial(self._handle, messages.Poll())
+        )
 
     def _unopenable(self, txid: int, error: BaseException) -> None:
         self._causes.unopenable = error
@@ -223,7 +280,11 @@ class Engine:
     # -- processing -------------------------------------------------------------------------------
 
     def _begin(self, attempt: TransactionAttempt) -> Attempt:
-        work = self._runner.begin(attempt, self._sealed_tasks.get(attempt.txid, self._run.graph.task_counts), self._cores_for(attempt))
+        work = self._runner.begin(
+            attempt,
+            self._sealed_tasks.get(attempt.txid, self._run.graph.task_counts),
+            self._cores_for(attempt),
+        )
         self._attempts[attempt] = work
         return work
 
@@ -260,7 +321,9 @@ class Engine:
 
     def _learn(self, event: Event) -> None:
         """Only the live attempt learns metadata: a late answer must not decide the batch."""
-        if isinstance(event, messages.Emitted) and self._coordinator.active.get(event.attempt.txid) == (event.attempt, Status.EMITTING):
+        if isinstance(event, messages.Emitted) and self._coordinator.active.get(
+            event.attempt.txid
+        ) == (event.attempt, Status.EMITTING):
             self._batches.learnt(event.attempt, self._attempts[event.attempt].metadata)
 
     def _event_of(self, attempt: TransactionAttempt, job: Callable[[], Event]) -> Event:
@@ -312,7 +375,10 @@ class Engine:
             if self._pace.is_small:
                 # Other transactions need not wait for the delayed transaction.
                 self._surroundings.after(_LATE_S, functools.partial(self._late, attempt, live[1]))
-            self._surroundings.after(deadline - self._surroundings.now(), functools.partial(self._time_out, attempt, live[1]))
+            self._surroundings.after(
+                deadline - self._surroundings.now(),
+                functools.partial(self._time_out, attempt, live[1]),
+            )
 
     def _late(self, attempt: TransactionAttempt, status: object) -> None:
         """A job takes longer than that of a small transaction could: deferred jobs begin now."""
@@ -346,7 +412,9 @@ class Engine:
 
         def job() -> Event:
             self._surroundings.reach("apply.before", txid)
-            self._runner.apply(work, self._state.known_stores, self._state.current - 1, self._conf.zombie_wait_s)
+            self._runner.apply(
+                work, self._state.known_stores, self._state.current - 1, self._conf.zombie_wait_s
+            )
             self._surroundings.reach("apply.after", txid)
             return messages.Applied(work.attempt)
 
@@ -412,21 +480,33 @@ class Engine:
         work. After an error the run ends: it no longer looks after its lease."""
         self._revive()
         self._state.renew()
-        self._surroundings.post(functools.partial(self._surroundings.after, _RENEW_INTERVAL_S, self._renew))
+        self._surroundings.post(
+            functools.partial(self._surroundings.after, _RENEW_INTERVAL_S, self._renew)
+        )
 
     def _backoff_s(self, failures: int) -> float:
         """0 for the first try; then doubling from ``backoff_min_s`` to ``backoff_max_s``, between
         half of it and all of it."""
         if failures == 0:
             return 0.0
-        bound = min(self._conf.backoff_max_s, self._conf.backoff_min_s * 2.0 ** min(failures - 1, 30))
+        bound = min(
+            self._conf.backoff_max_s, self._conf.backoff_min_s * 2.0 ** min(failures - 1, 30)
+        )
         return bound * (0.5 + self._rng.random() / 2)
 
     def close(self) -> None:
         """Cancel jobs that still run in Spark and may end a little later, and end the threads. An
         error of one step keeps no other from being done, and is told if no other error is."""
-        steps: list[Callable[[], object]] = [functools.partial(self._runner.cancel, work) for work in self._attempts.values()]
-        for step in (*steps, self._attempts.clear, self._state.abandon, self._end_threads, self._batches.close):
+        steps: list[Callable[[], object]] = [
+            functools.partial(self._runner.cancel, work) for work in self._attempts.values()
+        ]
+        for step in (
+            *steps,
+            self._attempts.clear,
+            self._state.abandon,
+            self._end_threads,
+            self._batches.close,
+        ):
             try:
                 step()
             except Exception as error:
@@ -434,5 +514,10 @@ class Engine:
 
     def _end_threads(self) -> None:
         deadline = self._surroundings.now() + _THREADS_END_S
-        for threads in (self._process_threads, self._commit_thread, self._spout_thread, self._renew_thread):
+        for threads in (
+            self._process_threads,
+            self._commit_thread,
+            self._spout_thread,
+            self._renew_thread,
+        ):
             threads.close(max(0.0, deadline - self._surroundings.now()))

@@ -82,10 +82,19 @@ def reading(job: Job, levels: Levels, source: Source) -> Job:
     if not isinstance(source, Pinned):
         return job
     slots = len(source.task_attempts)
-    return dataclasses.replace(job, expected=source.task_attempts, forwarding_slots=slots if slots != levels.levels[0].slots else 0)
+    return dataclasses.replace(
+        job,
+        expected=source.task_attempts,
+        forwarding_slots=slots if slots != levels.levels[0].slots else 0,
+    )
 
 
-def result_of(job: Job, records: Iterable[bytes], slots: int, pinned: Callable[[tuple[int, ...]], Pinned] | None = None) -> JobResult:
+def result_of(
+    job: Job,
+    records: Iterable[bytes],
+    slots: int,
+    pinned: Callable[[tuple[int, ...]], Pinned] | None = None,
+) -> JobResult:
     """Put the records of the last level together, and check that all records are of one computation
     (R33). ``pinned`` makes a stand-in for results that stayed on the executors, from the task
     attempts that made them."""
@@ -96,8 +105,12 @@ def result_of(job: Job, records: Iterable[bytes], slots: int, pinned: Callable[[
             reports.append(wire.unpack_report(record))
         else:
             frames.extend(wire.unpack_frames(record))
-    if sorted(report.slot for report in reports) != list(range(slots)) or any(report.job != job.name for report in reports):
-        raise receive.MixedEmissionsError(f"{job.name}: {len(reports)} reports came from {slots} slots")
+    if sorted(report.slot for report in reports) != list(range(slots)) or any(
+        report.job != job.name for report in reports
+    ):
+        raise receive.MixedEmissionsError(
+            f"{job.name}: {len(reports)} reports came from {slots} slots"
+        )
     reports.sort(key=lambda report: report.slot)
     lineage: dict[tuple[int, int], int] = {}
     tally = Tally()
@@ -110,4 +123,6 @@ def result_of(job: Job, records: Iterable[bytes], slots: int, pinned: Callable[[
     size = sum(report.result_bytes for report in reports)
     late_rows = any(report.late_rows for report in reports)
     kept = None if pinned is None else pinned(tuple(report.task_attempt for report in reports))
-    return JobResult(tally, failure, () if outgrown else tuple(frames), kept, outgrown, size, late_rows)
+    return JobResult(
+        tally, failure, () if outgrown else tuple(frames), kept, outgrown, size, late_rows
+    )

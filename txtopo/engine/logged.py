@@ -27,17 +27,36 @@ class LogLines(Observer):
         LOGGER.info("topology %r begins at txid %d (epoch %d)", self._id, current, epoch)
 
     def open_failed(self, txid: int, error: BaseException) -> None:
-        LOGGER.info("topology %r replays txid %d: opening txid %d: %s", self._id, txid, txid, first_line(str(error)))
+        LOGGER.info(
+            "topology %r replays txid %d: opening txid %d: %s",
+            self._id,
+            txid,
+            txid,
+            first_line(str(error)),
+        )
 
-    def attempt_ended(self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool) -> None:
+    def attempt_ended(
+        self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool
+    ) -> None:
         if failure is not None:
             # Without user code: a worker died, or it took too long.
             level = logging.WARNING if failure.kind in ("crash", "timeout") else logging.INFO
-            LOGGER.log(level, "topology %r replays txid %d: %s", self._id, attempt.txid, first_line(failure.text))
+            LOGGER.log(
+                level,
+                "topology %r replays txid %d: %s",
+                self._id,
+                attempt.txid,
+                first_line(failure.text),
+            )
 
     def committed(self, attempt: TransactionAttempt, tuples: int, latency_s: float) -> None:
         self._committed += 1
-        LOGGER.debug("topology %r: %d transactions committed, the last with %d tuples", self._id, self._committed, tuples)
+        LOGGER.debug(
+            "topology %r: %d transactions committed, the last with %d tuples",
+            self._id,
+            self._committed,
+            tuples,
+        )
 
     def away(self, error: BaseException) -> None:
         """Its ZooKeeper cannot be started now."""
@@ -45,7 +64,11 @@ class LogLines(Observer):
 
     def ended(self, error: BaseException | None) -> None:
         if error is not None:
-            LOGGER.error("topology %r ended with an error, which wait_* and join raise: %s", self._id, first_line(str(error)))
+            LOGGER.error(
+                "topology %r ended with an error, which wait_* and join raise: %s",
+                self._id,
+                first_line(str(error)),
+            )
 
 
 __all__ = ["LOGGER", "LogLines", "first_line"]

@@ -49,10 +49,11 @@ class Observer:
         """Nothing is in flight, and the spout had nothing at its ``number``-th question."""
 
     def moved(self, current: int, active: Sequence[tuple[int, int, str]], is_idle: bool) -> None:
-        """Transactions in flight: (txid, attempt id, status), ascending; ``current`` commits next.
-        """
+        """Transactions in flight: (txid, attempt id, status), ascending; ``current`` commits next."""
 
-    def attempt_ended(self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool) -> None:
+    def attempt_ended(
+        self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool
+    ) -> None:
         """An attempt ended without a commit; without a ``failure`` because one before it did."""
 
     def committed(self, attempt: TransactionAttempt, tuples: int, latency_s: float) -> None:

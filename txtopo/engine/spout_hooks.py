@@ -28,7 +28,11 @@ class SpoutHooks:
     gets it as the spout's ``metadata_type``."""
 
     def __init__(self, graph: TopologyGraph) -> None:
-        self._id, self._config, self._is_partitioned = graph.spout.id, graph.spout.config, graph.spout_traits.is_partitioned
+        self._id, self._config, self._is_partitioned = (
+            graph.spout.id,
+            graph.spout.config,
+            graph.spout_traits.is_partitioned,
+        )
         self._spout = pickling.loads(graph.spout.template)
         self._metadata_type = self._spout.metadata_type
         self._coordinator: Any = None
@@ -38,7 +42,9 @@ class SpoutHooks:
     def begin(self, conf: Mapping[str, Any], context: CoordinatorContext, txid: int) -> None:
         """Get the coordinator, which may ask for the last metadata."""
         overlaid = TopologyConf(conf).overlaid(self._config)
-        self._coordinator = self._call(txid, "get_coordinator", self._spout.get_coordinator, overlaid, context)
+        self._coordinator = self._call(
+            txid, "get_coordinator", self._spout.get_coordinator, overlaid, context
+        )
         self.plans = self._is_partitioned and spout.plans(self._coordinator)
 
     def of_user(self, metadata: Any) -> Any:
@@ -56,26 +62,47 @@ class SpoutHooks:
     def initialize(self, txid: int, previous: Any) -> Any:
         """The metadata of a batch that is decided as a whole."""
         hook = "initialize_transaction"
-        return self._to_json(txid, hook, self._call(txid, hook, self._coordinator.initialize_transaction, txid, self.of_user(previous)))
+        return self._to_json(
+            txid,
+            hook,
+            self._call(
+                txid, hook, self._coordinator.initialize_transaction, txid, self.of_user(previous)
+            ),
+        )
 
     def plan(self, txid: int, positions: Callable[[], Positions]) -> tuple[int, dict[int, Any]]:
         """The number of partitions, and the metadata of those that move from ``positions``."""
         n = self.num_partitions(txid)
-        last = self.by_partition({partition: metadata for partition, metadata in positions().items() if partition < n})
+        last = self.by_partition(
+            {partition: metadata for partition, metadata in positions().items() if partition < n}
+        )
         if hasattr(self._coordinator, "plan_batch"):
             planned = self._call(txid, "plan_batch", self._coordinator.plan_batch, txid, last)
-            if not isinstance(planned, Mapping) or any(not isinstance(p, int) or not 0 <= p < n for p in planned):
-                self._refuse(txid, "plan_batch", f"it returned {planned!r}; it returns a dict from partition, 0 … {n - 1}, to metadata or None")
+            if not isinstance(planned, Mapping) or any(
+                not isinstance(p, int) or not 0 <= p < n for p in planned
+            ):
+                self._refuse(
+                    txid,
+                    "plan_batch",
+                    f"it returned {planned!r}; it returns a dict from partition, 0 … {n - 1}, to metadata or None",
+                )
         else:
             plan = self._coordinator.plan_partition_batch
-            planned = {p: self._call(txid, "plan_partition_batch", plan, txid, p, last.get(p)) for p in range(n)}
-        return n, {p: self._to_json(txid, f"planning partition {p}", m) for p, m in sorted(planned.items())}
+            planned = {
+                p: self._call(txid, "plan_partition_batch", plan, txid, p, last.get(p))
+                for p in range(n)
+            }
+        return n, {
+            p: self._to_json(txid, f"planning partition {p}", m) for p, m in sorted(planned.items())
+        }
 
     def num_partitions(self, txid: int) -> int:
         """How many there are for ``txid``."""
         n = self._call(txid, "num_partitions", self._coordinator.num_partitions)
         if not isinstance(n, int) or n < 0:
-            self._refuse(txid, "num_partitions", f"it returned {n!r}; it returns a number of partitions")
+            self._refuse(
+                txid, "num_partitions", f"it returned {n!r}; it returns a number of partitions"
+            )
         return int(n)
 
     def fraction_done(self, txid: int, committed: Callable[[], Any]) -> float | None:
@@ -87,7 +114,11 @@ class SpoutHooks:
         try:
             number = math.nan if fraction is None else float(fraction)
         except (TypeError, ValueError):
-            self._refuse(txid, "fraction_done", f"it returned {fraction!r}; it returns a number from 0 to 1, or None")
+            self._refuse(
+                txid,
+                "fraction_done",
+                f"it returned {fraction!r}; it returns a number from 0 to 1, or None",
+            )
         return None if math.isnan(number) else min(max(number, 0.0), 1.0)
 
     def counts(self, txid: int, hook: str, committed: Callable[[], Any]) -> dict[str, Any]:
@@ -96,8 +127,14 @@ class SpoutHooks:
         if not callable(getattr(self._coordinator, hook, None)):
             return {}
         counts = self._call(txid, hook, getattr(self._coordinator, hook), committed())
-        if not isinstance(counts, Mapping) or not all(isinstance(count, int | None) for count in counts.values()):
-            self._refuse(txid, hook, f"it returned {counts!r}; it returns a dict from the name of a partition to a number")
+        if not isinstance(counts, Mapping) or not all(
+            isinstance(count, int | None) for count in counts.values()
+        ):
+            self._refuse(
+                txid,
+                hook,
+                f"it returned {counts!r}; it returns a dict from the name of a partition to a number",
+            )
         return {str(name): count for name, count in counts.items()}
 
     def close(self, txid: int) -> None:
@@ -116,8 +153,15 @@ class SpoutHooks:
         except (errors.FailedException, errors.TxtopoError):
             raise
         except BaseException as error:
-            described, trace = out_of_resources.of(error) or outcome.describe(error), outcome.user_traceback(error)
-            raise errors.UserCodeError(self._id, -1, str(txid), "opening", hook, described, trace) from None
+            described, trace = (
+                out_of_resources.of(error) or outcome.describe(error),
+                outcome.user_traceback(error),
+            )
+            raise errors.UserCodeError(
+                self._id, -1, str(txid), "opening", hook, described, trace
+            ) from None
 
     def _refuse(self, txid: int, hook: str, why: str) -> NoReturn:
-        raise errors.MetadataError(self._id, -1, str(txid), "opening", hook, f"spout {self._id!r}, {hook}: {why}", "")
+        raise errors.MetadataError(
+            self._id, -1, str(txid), "opening", hook, f"spout {self._id!r}, {hook}: {why}", ""
+        )

@@ -100,7 +100,11 @@ class StatusBoard(Observer):
         with self._changed:
             self._status = replace(self._status, **changes)
             status = self._status
-            if status.last_error_txid is not None and status.current > status.last_error_txid and not status.is_error_over:
+            if (
+                status.last_error_txid is not None
+                and status.current > status.last_error_txid
+                and not status.is_error_over
+            ):
                 self._status = replace(status, is_error_over=True)
             self._changed.notify_all()
 
@@ -109,7 +113,13 @@ class StatusBoard(Observer):
         run has, or its ZooKeeper cannot be brought back now, which the run waits for. Change
         fields, too."""
         now = datetime.datetime.now(datetime.UTC)
-        self.update(last_error=error, last_error_txid=txid, last_error_at=now, is_error_over=False, **changes)
+        self.update(
+            last_error=error,
+            last_error_txid=txid,
+            last_error_at=now,
+            is_error_over=False,
+            **changes,
+        )
 
     # -- from the run -----------------------------------------------------------------------------
 
@@ -118,15 +128,30 @@ class StatusBoard(Observer):
         with self._changed:
             self._recent = deque([(self._clock(), 0)])
             self._recent_tuples = 0
-        self.update(state="running", generation=generation, epoch=epoch, current=current, replays=int(is_resumed))
+        self.update(
+            state="running",
+            generation=generation,
+            epoch=epoch,
+            current=current,
+            replays=int(is_resumed),
+        )
 
     def asked(self, number: int) -> None:
         self.update(asked=number)
 
     def answered(self, txid: int, progress: Progress) -> None:
         with self._changed:
-            is_over = {"is_error_over": True} if self._unanswered == self._status.last_error_txid == txid else {}
-            self.update(fraction_done=progress.fraction_done, lag=progress.lag, lost=progress.lost, **is_over)
+            is_over = (
+                {"is_error_over": True}
+                if self._unanswered == self._status.last_error_txid == txid
+                else {}
+            )
+            self.update(
+                fraction_done=progress.fraction_done,
+                lag=progress.lag,
+                lost=progress.lost,
+                **is_over,
+            )
 
     def open_failed(self, txid: int, error: BaseException) -> None:
         self._unanswered = txid
@@ -139,12 +164,17 @@ class StatusBoard(Observer):
         waiting = sum(status == "processed" for _, _, status in active)
         self.update(current=current, active=tuple(active), waiting_to_commit=waiting, idle=is_idle)
 
-    def attempt_ended(self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool) -> None:
+    def attempt_ended(
+        self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool
+    ) -> None:
         if failure is not None:
             self.failed(failure.text, attempt.txid)
         if is_replayed:
             outgrew = failure is not None and failure.kind == "outgrown"
-            self.update(replays=self._status.replays + 1, pinned_replays=self._status.pinned_replays + outgrew)
+            self.update(
+                replays=self._status.replays + 1,
+                pinned_replays=self._status.pinned_replays + outgrew,
+            )
 
     def committed(self, attempt: TransactionAttempt, tuples: int, latency_s: float) -> None:
         now = self._clock()
@@ -153,7 +183,12 @@ class StatusBoard(Observer):
             self._recent_tuples += tuples
             self._forget_old(now)
             status = self._status
-            self._status = replace(status, committed=status.committed + 1, tuples=status.tuples + tuples, last_commit_latency_s=latency_s)
+            self._status = replace(
+                status,
+                committed=status.committed + 1,
+                tuples=status.tuples + tuples,
+                last_commit_latency_s=latency_s,
+            )
             self._changed.notify_all()
 
     def draining(self) -> None:

@@ -28,8 +28,7 @@ class Threads(Protocol):
         """Do ``work`` as soon as a thread is free."""
 
     def close(self, timeout_s: float) -> bool:
-        """Let the threads end after their queued calls; whether they did within ``timeout_s``.
-        """
+        """Let the threads end after their queued calls; whether they did within ``timeout_s``."""
 
 
 class Surroundings(Protocol):
@@ -56,8 +55,7 @@ class Surroundings(Protocol):
         """For the loop: what to do next; waits for it."""
 
     def threads(self, name: str, count: int, failed: Callable[[BaseException], None]) -> Threads:
-        """New threads, ``count`` of them. ``failed`` gets each error of their calls, on the thread.
-        """
+        """New threads, ``count`` of them. ``failed`` gets each error of their calls, on the thread."""
 
     def collect_garbage(self) -> None:
         """From the loop, after a commit, every few seconds: free what is in cycles."""

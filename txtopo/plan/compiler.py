@@ -51,7 +51,10 @@ def held_components(graph: TopologyGraph) -> frozenset[str]:
     """The committers, and all components downstream of one; also a spout that takes part in the
     commit, but not the components downstream of the spout: all it emits, it emits in the processing
     phase."""
-    sources = {id: [subscription.source for subscription in component.inputs] for id, component in graph.components.items()}
+    sources = {
+        id: [subscription.source for subscription in component.inputs]
+        for id, component in graph.components.items()
+    }
     committers = [id for id, component in graph.components.items() if component.committer]
     return frozenset(soundness.held(sources, committers, graph.spout.id))
 
@@ -61,8 +64,14 @@ def _late_components(graph: TopologyGraph, held: frozenset[str]) -> frozenset[st
     late: set[str] = set()
     for id in reversed(list(graph.components)):
         component = graph.components[id]
-        fed_by_held = id in held and all(subscription.source in held - {graph.spout.id} for subscription in component.inputs)
-        receivers = [other.id for other in graph.components.values() if any(s.source == id for s in other.inputs)]
+        fed_by_held = id in held and all(
+            subscription.source in held - {graph.spout.id} for subscription in component.inputs
+        )
+        receivers = [
+            other.id
+            for other in graph.components.values()
+            if any(s.source == id for s in other.inputs)
+        ]
         if fed_by_held and component.inputs and all(receiver in late for receiver in receivers):
             late.add(id)
     return frozenset(late)
@@ -72,7 +81,9 @@ def compile_plan(graph: TopologyGraph, cores: int) -> Plan:
     """The plan of ``graph`` for ``cores`` (≥ 1) parallel Python tasks."""
     held = held_components(graph)
     late = _late_components(graph, held)
-    processing = levels.assign_levels(graph, [id for id in graph.components if id not in late], cores)
+    processing = levels.assign_levels(
+        graph, [id for id in graph.components if id not in late], cores
+    )
     return Plan(
         graph=graph,
         cores=cores,

@@ -58,17 +58,27 @@ class _Explanation:
 
     def component(self, component: Component, levels: Levels, part: str) -> None:
         role = self.role(component, part)
-        self.lines.append(f"    {component.id:<{self.width}}  {component.type_name} x {component.parallelism}: {role}")
+        self.lines.append(
+            f"    {component.id:<{self.width}}  {component.type_name} x {component.parallelism}: {role}"
+        )
         for subscription in component.inputs:
             if part == "processing" and subscription.source in self.late_sources():
                 continue
-            if part != "processing" and levels.level_of(subscription.source) is None and part == "commit":
+            if (
+                part != "processing"
+                and levels.level_of(subscription.source) is None
+                and part == "commit"
+            ):
                 continue
-            stream = "" if subscription.stream == DEFAULT_STREAM else f" stream {subscription.stream}"
+            stream = (
+                "" if subscription.stream == DEFAULT_STREAM else f" stream {subscription.stream}"
+            )
             edge = (subscription.source, subscription.stream, component.id)
             way = "stays in the process" if edge in levels.fused else "crosses the shuffle"
             form = _form(self.plan.graph.components[subscription.source], component)
-            self.lines.append(f"    {'':<{self.width}}    <- {subscription.source}{stream}, {subscription.grouping}: {way}{form and f', {form}'}")
+            self.lines.append(
+                f"    {'':<{self.width}}    <- {subscription.source}{stream}, {subscription.grouping}: {way}{form and f', {form}'}"
+            )
 
     def late_sources(self) -> frozenset[str]:
         return frozenset(id for level in self.plan.late.levels for id in level.components)
@@ -77,12 +87,24 @@ class _Explanation:
         if component.kind == "spout":
             if part == "commit":
                 return "commits what it emitted (committer)"
-            return "emits the batch, then is held (committer)" if component.committer else "emits the batch"
+            return (
+                "emits the batch, then is held (committer)"
+                if component.committer
+                else "emits the batch"
+            )
         ends = "finishes" if component.kind == "batch" else "cleans up"
         if part != "commit":
-            return f"executes, then is held{' (committer)' if component.committer else ''}" if component.id in self.plan.held else f"executes, {ends}"
+            return (
+                f"executes, then is held{' (committer)' if component.committer else ''}"
+                if component.id in self.plan.held
+                else f"executes, {ends}"
+            )
         why = "committer" if component.committer else "downstream of a committer"
-        return f"executes what is emitted in this phase, {ends} ({why})" if self.fed_in_commit(component) else f"{ends} ({why})"
+        return (
+            f"executes what is emitted in this phase, {ends} ({why})"
+            if self.fed_in_commit(component)
+            else f"{ends} ({why})"
+        )
 
     def fed_in_commit(self, component: Component) -> bool:
         return any(subscription.source in self.plan.held for subscription in component.inputs)
@@ -95,7 +117,9 @@ def explain(plan: Plan) -> str:
 
 
 def _node(id: str) -> str:
-    return "c_" + "".join(character if character.isalnum() else f"_{ord(character):x}_" for character in id)
+    return "c_" + "".join(
+        character if character.isalnum() else f"_{ord(character):x}_" for character in id
+    )
 
 
 def _label(text: str) -> str:
@@ -108,16 +132,24 @@ def mermaid(plan: Plan) -> str:
     lines = ["flowchart LR"]
     for i, level in enumerate([*plan.processing.levels, *plan.late.levels]):
         late = i >= len(plan.processing.levels)
-        lines.append(f'  subgraph level_{i}["level {i}{" (commit phase, mostly)" if late else ""}, {_counted(level.slots, "slot")}"]')
+        lines.append(
+            f'  subgraph level_{i}["level {i}{" (commit phase, mostly)" if late else ""}, {_counted(level.slots, "slot")}"]'
+        )
         for id in level.components:
             component = plan.graph.components[id]
             text = f'"{_label(id)}<br/>{_label(component.type_name)} x {component.parallelism}"'
-            lines.append(f"    {_node(id)}" + (f"{{{{{text}}}}}" if id in plan.held else f"[{text}]"))
+            lines.append(
+                f"    {_node(id)}" + (f"{{{{{text}}}}}" if id in plan.held else f"[{text}]")
+            )
         lines.append("  end")
     fused = plan.processing.fused | plan.late.fused
     for component in plan.graph.components.values():
         for subscription in component.inputs:
-            arrow = "-->" if (subscription.source, subscription.stream, component.id) in fused else "==>"
+            arrow = (
+                "-->"
+                if (subscription.source, subscription.stream, component.id) in fused
+                else "==>"
+            )
             stream = "" if subscription.stream == DEFAULT_STREAM else f"{subscription.stream}: "
             form = _form(plan.graph.components[subscription.source], component)
             label = _label(stream + str(subscription.grouping)) + (form and f"<br/>{form}")

@@ -18,11 +18,18 @@ def lines(graph: TopologyGraph) -> list[str]:
     held."""
     held = compiler.held_components(graph)
     width = max(len(id) for id in graph.components)
-    promises = [f"  {id:<{width}}  {text}" for id, component in graph.components.items() if id in held for text in _of(graph, component)]
+    promises = [
+        f"  {id:<{width}}  {text}"
+        for id, component in graph.components.items()
+        if id in held
+        for text in _of(graph, component)
+    ]
     reasons: dict[str, list[str]] = {}
     for id, reason in graph.local_only:
         reasons.setdefault(reason, []).append(id)
-    local = [f"  needs a local master: {reason} ({', '.join(ids)})" for reason, ids in reasons.items()]
+    local = [
+        f"  needs a local master: {reason} ({', '.join(ids)})" for reason, ids in reasons.items()
+    ]
     return [f"guarantees, for {_batches(graph)}:", *promises, *local] if promises or local else []
 
 
@@ -34,9 +41,14 @@ def _batches(graph: TopologyGraph) -> str:
 
 def _of(graph: TopologyGraph, component: Component) -> list[str]:
     if component.writes.destinations:
-        return [f"{written.name}, {written.holds}: {_promise(graph, component, written)}" for written in component.writes.destinations]
+        return [
+            f"{written.name}, {written.holds}: {_promise(graph, component, written)}"
+            for written in component.writes.destinations
+        ]
     if writes_elsewhere(component):
-        return ["no store or sink is known in it: it is called again on a replay, and must write once by itself"]
+        return [
+            "no store or sink is known in it: it is called again on a replay, and must write once by itself"
+        ]
     return []
 
 

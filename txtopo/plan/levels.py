@@ -41,7 +41,9 @@ class Levels:
 
     def level_of(self, component: str) -> int | None:
         """The level ``component`` runs in, or ``None`` if it has no part in this job."""
-        return next((i for i, level in enumerate(self.levels) if component in level.components), None)
+        return next(
+            (i for i, level in enumerate(self.levels) if component in level.components), None
+        )
 
     def __bool__(self) -> bool:
         return bool(self.levels)
@@ -53,12 +55,17 @@ def local_task(sending_task: int, receiving_tasks: int) -> int:
     return sending_task % receiving_tasks
 
 
-def _stays_local(source: Component, subscription: Subscription, receiver: Component, slots: int) -> bool:
+def _stays_local(
+    source: Component, subscription: Subscription, receiver: Component, slots: int
+) -> bool:
     if slots == 1:
         return True
     if not subscription.grouping.traits.stays_local:
         return False
-    return all(local_task(task, receiver.parallelism) % slots == task % slots for task in range(source.parallelism))
+    return all(
+        local_task(task, receiver.parallelism) % slots == task % slots
+        for task in range(source.parallelism)
+    )
 
 
 def _slots(components: Collection[Component], cores: int) -> int:
@@ -69,21 +76,32 @@ def _fused_edges(
     graph: TopologyGraph, members: Collection[str], silent: frozenset[str]
 ) -> dict[FusedEdge, tuple[Component, Subscription, Component]]:
     return {
-        (subscription.source, subscription.stream, id): (graph.components[subscription.source], subscription, graph.components[id])
+        (subscription.source, subscription.stream, id): (
+            graph.components[subscription.source],
+            subscription,
+            graph.components[id],
+        )
         for id in members
         for subscription in graph.components[id].inputs
         if subscription.source in members and subscription.source not in silent
     }
 
 
-def _can_hold(graph: TopologyGraph, members: Collection[str], cores: int, silent: frozenset[str]) -> bool:
+def _can_hold(
+    graph: TopologyGraph, members: Collection[str], cores: int, silent: frozenset[str]
+) -> bool:
     """Whether ``members`` may share one level: with the slots they would have, every edge among
     them stays local."""
     slots = _slots([graph.components[id] for id in members], cores)
     return all(_stays_local(*edge, slots) for edge in _fused_edges(graph, members, silent).values())
 
 
-def assign_levels(graph: TopologyGraph, components: Collection[str], cores: int, silent: frozenset[str] = frozenset()) -> Levels:
+def assign_levels(
+    graph: TopologyGraph,
+    components: Collection[str],
+    cores: int,
+    silent: frozenset[str] = frozenset(),
+) -> Levels:
     """Level ``components`` of ``graph``, given that only tuples among them move, and none from
     ``silent`` ones; greedy, in topological order.
 
@@ -95,23 +113,36 @@ def assign_levels(graph: TopologyGraph, components: Collection[str], cores: int,
     for id, component in graph.components.items():
         if id not in components:
             continue
-        furthest = max((level_of[s.source] for s in component.inputs if s.source in level_of and s.source not in silent), default=None)
+        furthest = max(
+            (
+                level_of[s.source]
+                for s in component.inputs
+                if s.source in level_of and s.source not in silent
+            ),
+            default=None,
+        )
         if furthest is None:
             level = 0
         else:
-            level = furthest if _can_hold(graph, [*levels[furthest], id], cores, silent) else furthest + 1
+            level = (
+                furthest
+                if _can_hold(graph, [*levels[furthest], id], cores, silent)
+                else furthest + 1
+            )
         while level < len(levels) and not _can_hold(graph, [*levels[level], id], cores, silent):
             level += 1
         if level == len(levels):
             levels.append([])
         levels[level].append(id)
         level_of[id] = level
-    stages = tuple(Level(tuple(members), _slots([graph.components[id] for id in members], cores)) for members in levels)
+    stages = tuple(
+        Level(tuple(members), _slots([graph.components[id] for id in members], cores))
+        for members in levels
+    )
     fused = frozenset(edge for members in levels for edge in _fused_edges(graph, members, silent))
     return Levels(stages, fused)
 
 
 def order_of(graph: TopologyGraph) -> Mapping[str, int]:
-    """The rank of every component in topological order: the first key tuples are sorted by (R17).
-    """
+    """The rank of every component in topological order: the first key tuples are sorted by (R17)."""
     return {id: rank for rank, id in enumerate(graph.components)}

@@ -58,7 +58,9 @@ class LocalCluster:
         progress: bool | None = None,
     ) -> None:
         progress_line.open_closed_streams()
-        self._progress = progress_line.Progress(sys.stderr) if progress_line.wanted(progress) else None
+        self._progress = (
+            progress_line.Progress(sys.stderr) if progress_line.wanted(progress) else None
+        )
         self.runs: dict[str, TopologyRun] = {}
         """The runs of this cluster, by name."""
         self._pid = os.getpid()
@@ -77,14 +79,18 @@ class LocalCluster:
             self._data_dir = data_dir
             self.context = session.spark_context(master, spark_conf)
             """The Spark context in use."""
-            self.zookeeper = zookeeper if self._embedded is None else self._embedded.wait_until_served().hosts
+            self.zookeeper = (
+                zookeeper if self._embedded is None else self._embedded.wait_until_served().hosts
+            )
             """``host:port[/chroot]`` of the ZooKeeper in use."""
         except BaseException:
             self.shutdown()
             raise
         self._end_with_the_process()
 
-    def submit_topology(self, name: str, conf: config.Config | Mapping[str, Any], topology: TopologyGraph) -> TopologyRun:
+    def submit_topology(
+        self, name: str, conf: config.Config | Mapping[str, Any], topology: TopologyGraph
+    ) -> TopologyRun:
         """Start ``topology`` and return at once. ``name`` is the run's; the state is kept under the
         topology's id.
 
@@ -93,17 +99,38 @@ class LocalCluster:
         """
         running = self.runs.get(name)
         if running is not None and running.is_alive:
-            raise errors.UsageError(f"a topology named {name!r} is running in this cluster; stop it first, or choose another name")
+            raise errors.UsageError(
+                f"a topology named {name!r} is running in this cluster; stop it first, or choose another name"
+            )
         typed = _configured(conf, topology, settings.of_context(self.context))
         assert self.zookeeper is not None
         self._revive()
         is_temporary = self._temporary is not None
-        run = TopologyRun(name, typed, topology, self.context, self.zookeeper, self._displaces(topology.id), self._revive, is_temporary)
+        run = TopologyRun(
+            name,
+            typed,
+            topology,
+            self.context,
+            self.zookeeper,
+            self._displaces(topology.id),
+            self._revive,
+            is_temporary,
+        )
         self.runs[name] = run
         self._end_with_the_process()
         if self._progress is not None:
-            ours = "" if self._embedded is None else " (our own, temporary)" if self._temporary else f" (our own, in {self._data_dir})"
-            run.show(progress_line.ShownRun(self._progress, self.zookeeper + ours, str(self.context.master)))
+            ours = (
+                ""
+                if self._embedded is None
+                else " (our own, temporary)"
+                if self._temporary
+                else f" (our own, in {self._data_dir})"
+            )
+            run.show(
+                progress_line.ShownRun(
+                    self._progress, self.zookeeper + ours, str(self.context.master)
+                )
+            )
         return run
 
     @property
@@ -118,13 +145,16 @@ class LocalCluster:
     def _displaces(self, topology_id: str) -> bool:
         """A lease found in a server of our own is a dead coordinator's, unless one of our own runs
         holds it."""
-        return self._embedded is not None and not any(run.topology_id == topology_id and run.is_alive for run in self.runs.values())
+        return self._embedded is not None and not any(
+            run.topology_id == topology_id and run.is_alive for run in self.runs.values()
+        )
 
     def kill_topology(self, name: str) -> None:
-        """End a topology now. Its state stays, and the next run replays uncommitted transactions.
-        """
+        """End a topology now. Its state stays, and the next run replays uncommitted transactions."""
         if name not in self.runs:
-            raise errors.UsageError(f"no topology named {name!r} was submitted here; there are {', '.join(map(repr, self.runs)) or 'none'}")
+            raise errors.UsageError(
+                f"no topology named {name!r} was submitted here; there are {', '.join(map(repr, self.runs)) or 'none'}"
+            )
         self.runs.pop(name).kill()
 
     def shutdown(self) -> None:
@@ -166,14 +196,23 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.shutdown()
 
 
-def _configured(conf: config.Config | Mapping[str, Any], topology: TopologyGraph, spark: Mapping[str, str]) -> config.Config:
+def _configured(
+    conf: config.Config | Mapping[str, Any], topology: TopologyGraph, spark: Mapping[str, str]
+) -> config.Config:
     """The settings of a run of ``topology``."""
     if not isinstance(topology, TopologyGraph):
-        raise errors.UsageError(f"submit_topology takes what builder.build_topology() returns, not a {type(topology).__name__}")
+        raise errors.UsageError(
+            f"submit_topology takes what builder.build_topology() returns, not a {type(topology).__name__}"
+        )
     return config.resolve(conf, spout=topology.spout.config, spark=spark).config
 
 
@@ -181,7 +220,9 @@ def _temporary_directory() -> str:
     try:
         return tempfile.mkdtemp(prefix="txtopo-")
     except OSError as error:
-        raise directory.unusable(Path(error.filename).parent if error.filename else Path("/tmp"), error) from error
+        raise directory.unusable(
+            Path(error.filename).parent if error.filename else Path("/tmp"), error
+        ) from error
 
 
 def _revive(embedded: EmbeddedZooKeeper | None) -> None:
@@ -213,18 +254,32 @@ class Submission:
         connect.refuse(master, spark_conf)
         if conf.zookeeper is None:
             # The JVM of ZooKeeper starts beside the JVM of Spark.
-            self._embedded = _own_zookeeper(Path(conf.data_dir or DEFAULT_DATA_DIR), conf.on_held, waiting)
+            self._embedded = _own_zookeeper(
+                Path(conf.data_dir or DEFAULT_DATA_DIR), conf.on_held, waiting
+            )
         try:
             context = session.submitted_context()
             if context is None:
                 context = session.spark_context(master, spark_conf)
             self.master = str(context.master)
             """The Spark master in use."""
-            zookeeper = conf.zookeeper if self._embedded is None else self._embedded.wait_until_served().hosts
+            zookeeper = (
+                conf.zookeeper
+                if self._embedded is None
+                else self._embedded.wait_until_served().hosts
+            )
             assert zookeeper is not None
             self.zookeeper = zookeeper
             """``host:port[/chroot]`` of the ZooKeeper in use."""
-            self.run = TopologyRun(name, conf, topology, context, zookeeper, self._embedded is not None, functools.partial(_revive, self._embedded))
+            self.run = TopologyRun(
+                name,
+                conf,
+                topology,
+                context,
+                zookeeper,
+                self._embedded is not None,
+                functools.partial(_revive, self._embedded),
+            )
         except BaseException:
             self.close()
             raise
@@ -242,11 +297,18 @@ class Submission:
     def __enter__(self) -> TopologyRun:
         return self.run
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.close()
 
 
-def _own_zookeeper(data_dir: Path, on_held: str, waiting: Callable[[errors.HeldError], None]) -> EmbeddedZooKeeper:
+def _own_zookeeper(
+    data_dir: Path, on_held: str, waiting: Callable[[errors.HeldError], None]
+) -> EmbeddedZooKeeper:
     """Our own ZooKeeper in ``data_dir``, launched when the directory is free."""
     embedded = EmbeddedZooKeeper(data_dir)
     while True:
@@ -264,7 +326,9 @@ def _own_zookeeper(data_dir: Path, on_held: str, waiting: Callable[[errors.HeldE
             time.sleep(_DIRECTORY_POLL_S)
 
 
-def submit_topology(name: str, conf: config.Config | Mapping[str, Any], topology: TopologyGraph) -> RunStatus:
+def submit_topology(
+    name: str, conf: config.Config | Mapping[str, Any], topology: TopologyGraph
+) -> RunStatus:
     """Run ``topology`` on this program's Spark context and return when it has stopped: on an error,
     which is raised, or when ``conf.until`` or ``conf.max_transactions`` says so.
 

@@ -42,7 +42,10 @@ def open_closed_streams() -> None:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
     streams = (sys.stdout, sys.stderr)
-    sys.stdout, sys.stderr = (open(os.devnull, "w") if getattr(stream, "closed", stream is None) else stream for stream in streams)  # noqa: SIM115
+    sys.stdout, sys.stderr = (
+        open(os.devnull, "w") if getattr(stream, "closed", stream is None) else stream  # noqa: SIM115
+        for stream in streams
+    )
 
 
 def _counted(n: int, noun: str) -> str:
@@ -51,7 +54,9 @@ def _counted(n: int, noun: str) -> str:
 
 def describe(status: RunStatus) -> str:
     """The progress of a run, in one line."""
-    parts = [f"txid {status.current - 1} committed" if status.current > 1 else "nothing committed yet"]
+    parts = [
+        f"txid {status.current - 1} committed" if status.current > 1 else "nothing committed yet"
+    ]
     if status.fraction_done is not None:
         # Rounded down: 100 % is all of it.
         parts.append(f"{math.floor(status.fraction_done * 100)} % of the input")
@@ -79,9 +84,18 @@ class Progress:
     """Writes to ``stream``: on a terminal a line that is rewritten, else at most a line every
     ``INTERVAL_S``, and no line twice in a row."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic, is_terminal: bool | None = None) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+        is_terminal: bool | None = None,
+    ) -> None:
         self._stream, self._clock = stream, clock
-        self._rewrites = stream.isatty() and os.environ.get("TERM") != "dumb" if is_terminal is None else is_terminal
+        self._rewrites = (
+            stream.isatty() and os.environ.get("TERM") != "dumb"
+            if is_terminal is None
+            else is_terminal
+        )
         self._shown = ""
         self._shown_at = clock()
         self._state = "running"
@@ -90,7 +104,11 @@ class Progress:
         """The run has its topology. ``began`` is the status before the first attempt."""
         begins = "begins" if began.epoch == 1 else "resumes"
         generation = f"generation {began.generation[:_SHORT_GENERATION]}, epoch {began.epoch}"
-        self._say_parts(f"{began.topology_id} {begins} at txid {began.current} ({generation})", f"ZooKeeper {zookeeper}", f"Spark {master}")
+        self._say_parts(
+            f"{began.topology_id} {begins} at txid {began.current} ({generation})",
+            f"ZooKeeper {zookeeper}",
+            f"Spark {master}",
+        )
 
     def standing_by(self, why: str) -> None:
         """The run waits for the topology or the directory that another process holds."""
@@ -119,8 +137,12 @@ class Progress:
         counts = f"{_counted(status.committed, 'transaction')} committed, {_counted(status.tuples, 'tuple')}, {_counted(status.replays, 'replay')}"
         if status.is_error_over and status.last_error and status.last_error_at:
             when = status.last_error_at.astimezone().strftime("%H:%M:%S")
-            self.say(f"the last attempt that failed was of txid {status.last_error_txid}, at {when}: {logged.first_line(status.last_error)}")
-        self.say(f"{status.topology_id} {how}: {counts}; the next run begins at txid {status.current}")
+            self.say(
+                f"the last attempt that failed was of txid {status.last_error_txid}, at {when}: {logged.first_line(status.last_error)}"
+            )
+        self.say(
+            f"{status.topology_id} {how}: {counts}; the next run begins at txid {status.current}"
+        )
 
     def _say_parts(self, *parts: str) -> None:
         """Lines that stay, of at most ``COLUMNS_MAX`` where the parts allow it; none of them is
@@ -173,15 +195,25 @@ class ShownRun:
     and ends once. A terminal that has gone ends the showing, and nothing else.
     """
 
-    def __init__(self, progress: Progress, zookeeper: str, master: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._progress, self._zookeeper, self._master, self._clock = progress, zookeeper, master, clock
+    def __init__(
+        self,
+        progress: Progress,
+        zookeeper: str,
+        master: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._progress, self._zookeeper, self._master, self._clock = (
+            progress,
+            zookeeper,
+            master,
+            clock,
+        )
         self._lock = threading.Lock()
         self._announced = self._ended = False
         self._updated_at: float | None = None
 
     def update(self, status: RunStatus, began: RunStatus | None) -> None:
-        """Show ``status``. ``began`` is that before anything ran, ``None`` while the run stands by.
-        """
+        """Show ``status``. ``began`` is that before anything ran, ``None`` while the run stands by."""
         with self._showing():
             now = self._clock()
             if self._ended or (self._updated_at is not None and now - self._updated_at < REWRITE_S):

@@ -43,7 +43,11 @@ class Revival:
     def explained(self, error: BaseException) -> BaseException:
         """``error``, or why our ZooKeeper was away, if it ends the run that ZooKeeper was away for
         too long."""
-        if self._why is None or not isinstance(error, errors.ZooKeeperUnavailableError) or isinstance(error, retry.AbandonedError):
+        if (
+            self._why is None
+            or not isinstance(error, errors.ZooKeeperUnavailableError)
+            or isinstance(error, retry.AbandonedError)
+        ):
             return error
         self._why.__cause__ = error
         return self._why

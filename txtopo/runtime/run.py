@@ -44,7 +44,10 @@ def refuse_local_only(graph: TopologyGraph, master: str) -> None:
     """Refuse a topology with a part that works on one machine only, where ``master`` has others."""
     if graph.local_only and session.local_cores(master) is None:
         cure = "Results that every host reaches are in a txtopo.stores.SqlStore; rows, in files (FileTransactionalSpout) or behind a spout of yours."
-        problems = tuple(f"component {id!r}: {reason}, but the master is {redaction.redacted(master)}\n    {cure}" for id, reason in graph.local_only)
+        problems = tuple(
+            f"component {id!r}: {reason}, but the master is {redaction.redacted(master)}\n    {cure}"
+            for id, reason in graph.local_only
+        )
         raise errors.InvalidTopologyError(graph.id, problems)
 
 
@@ -84,12 +87,19 @@ class TopologyRun:
         """Set when the run is stopped before it has an engine: the wait for ZooKeeper then ends."""
         self._engine: Engine | None = None
         self._began: RunStatus | None = None
-        self._board, log_lines = StatusBoard(RunStatus(graph.id, name, state="standby")), LogLines(graph.id)
+        self._board, log_lines = (
+            StatusBoard(RunStatus(graph.id, name, state="standby")),
+            LogLines(graph.id),
+        )
         self._observers = (self._board, log_lines)
         self._shown: progress.ShownRun | None = None
         self._revive = Revival(revive, self._board, log_lines)
         self._store = ZooKeeperStateStore(
-            zookeeper, conf.zookeeper_root, conf.zookeeper_connect_timeout_s, conf.zookeeper_session_timeout_s, credentials.of(conf)
+            zookeeper,
+            conf.zookeeper_root,
+            conf.zookeeper_connect_timeout_s,
+            conf.zookeeper_session_timeout_s,
+            credentials.of(conf),
         )
         try:
             self._take()
@@ -122,26 +132,61 @@ class TopologyRun:
         waits = retry.Patience(self._store, conf.zookeeper_wait_s, abandoned=self._not_taken)
         waits.insist(lambda: self._store.require_protected(layout.Layout(graph.id).top))
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        holder = Holder(socket.gethostname(), os.getpid(), started, self.name, liveness.process_identity())
+        holder = Holder(
+            socket.gethostname(), os.getpid(), started, self.name, liveness.process_identity()
+        )
         state = TopologyState.open(
-            self._store, graph.id, holder, self._displaces, conf.metadata_bytes_max, conf.zookeeper_wait_s, abandoned=self._not_taken
+            self._store,
+            graph.id,
+            holder,
+            self._displaces,
+            conf.metadata_bytes_max,
+            conf.zookeeper_wait_s,
+            abandoned=self._not_taken,
         )
         jobs: SparkJobs | None = None
         try:
-            began = RunStatus(graph.id, self.name, generation=state.generation, epoch=state.epoch, current=state.current)
-            limits = Limits(conf.blob_bytes_max, conf.spill_bytes, conf.inline_bytes_max, conf.stores_max)
-            mapping = {**conf.as_mapping(), "topology.name": self.name, "topology.transactional.id": graph.id}
+            began = RunStatus(
+                graph.id,
+                self.name,
+                generation=state.generation,
+                epoch=state.epoch,
+                current=state.current,
+            )
+            limits = Limits(
+                conf.blob_bytes_max, conf.spill_bytes, conf.inline_bytes_max, conf.stores_max
+            )
+            mapping = {
+                **conf.as_mapping(),
+                "topology.name": self.name,
+                "topology.transactional.id": graph.id,
+            }
             is_local = session.local_cores(str(self._context.master)) is not None
             run = Run(uuid.uuid4().hex, graph, cores, mapping, state.generation, is_local, limits)
             jobs = SparkJobs(self._context, run)
-            engine = Engine(run, conf, jobs, state, self._observers, random.Random(), self._revive, Machine(graph.id))
+            engine = Engine(
+                run,
+                conf,
+                jobs,
+                state,
+                self._observers,
+                random.Random(),
+                self._revive,
+                Machine(graph.id),
+            )
         except BaseException:
             state.close()
             if jobs is not None:
                 jobs.close()
             raise
         self._state, self._jobs = state, jobs
-        self._board.update(state="starting", generation=state.generation, epoch=state.epoch, current=state.current, last_error=None)
+        self._board.update(
+            state="starting",
+            generation=state.generation,
+            epoch=state.epoch,
+            current=state.current,
+            last_error=None,
+        )
         self._began, self._engine = began, engine
         if self._killed:
             engine.kill()
@@ -155,7 +200,9 @@ class TopologyRun:
                 self._engine.run()
         except BaseException as error:
             self._error = error
-            self._error = self._state_is_gone(self._revive.explained(out_of_resources.explained(error)))
+            self._error = self._state_is_gone(
+                self._revive.explained(out_of_resources.explained(error))
+            )
         finally:
             observer.tell(self._observers, lambda each: each.ended(self._error))
             try:
@@ -172,7 +219,11 @@ class TopologyRun:
     def _state_is_gone(self, error: BaseException) -> BaseException:
         """``error``; or, if a store remains of a run whose state went with its cluster, an error
         with the cure."""
-        if not self._is_state_temporary or not isinstance(error, errors.StateMismatchError) or not error.without_state:
+        if (
+            not self._is_state_temporary
+            or not isinstance(error, errors.StateMismatchError)
+            or not error.without_state
+        ):
             return error
         return errors.StateMismatchError(
             f"{str(error).splitlines()[0]}\n"
@@ -216,7 +267,10 @@ class TopologyRun:
             self._end_shown(shown)
 
     def _end_shown(self, shown: progress.ShownRun) -> None:
-        shown.ended(self.status(), "failed" if self._error else "stopped" if self._given_up.is_set() else "done")
+        shown.ended(
+            self.status(),
+            "failed" if self._error else "stopped" if self._given_up.is_set() else "done",
+        )
 
     # -- looking ----------------------------------------------------------------------------------
 
@@ -233,26 +287,34 @@ class TopologyRun:
 
     def wait_for_txid(self, txid: int, timeout_s: float = 60.0) -> RunStatus:
         """Until ``txid`` is committed."""
-        return self._wait(lambda status: status.current > txid, timeout_s, f"txid {txid} to be committed")
+        return self._wait(
+            lambda status: status.current > txid, timeout_s, f"txid {txid} to be committed"
+        )
 
     def wait_until_idle(self, timeout_s: float = 60.0) -> RunStatus:
         """Wait until the spout is not ready and no transaction is in flight. All data that the
         source held at the call is then committed."""
         asked = self.status().asked
-        return self._wait(lambda status: status.idle_at > asked, timeout_s, "the topology to be idle")
+        return self._wait(
+            lambda status: status.idle_at > asked, timeout_s, "the topology to be idle"
+        )
 
     def join(self, timeout_s: float | None = None) -> RunStatus:
         """Until it ends."""
         return self._wait(lambda status: False, timeout_s, "the topology to end")
 
-    def _wait(self, is_met: Callable[[RunStatus], bool], timeout_s: float | None, awaited: str) -> RunStatus:
+    def _wait(
+        self, is_met: Callable[[RunStatus], bool], timeout_s: float | None, awaited: str
+    ) -> RunStatus:
         try:
             return self._wait_until(is_met, timeout_s, awaited)
         finally:
             if self._shown is not None:
                 self._shown.pause()
 
-    def _wait_until(self, is_met: Callable[[RunStatus], bool], timeout_s: float | None, awaited: str) -> RunStatus:
+    def _wait_until(
+        self, is_met: Callable[[RunStatus], bool], timeout_s: float | None, awaited: str
+    ) -> RunStatus:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             ended = not self._thread.is_alive()
@@ -266,7 +328,9 @@ class TopologyRun:
                     raise self._error
                 if awaited == "the topology to end":
                     return status
-                raise errors.TxtopoError(f"topology {self.topology_id!r} has stopped while waiting for {awaited}")
+                raise errors.TxtopoError(
+                    f"topology {self.topology_id!r} has stopped while waiting for {awaited}"
+                )
             left = _WAIT_S if deadline is None else min(_WAIT_S, deadline - time.monotonic())
             if left <= 0:
                 raise TimeoutError(f"waited {timeout_s} s for {awaited}; now: {status}")

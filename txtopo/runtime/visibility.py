@@ -54,11 +54,15 @@ class Visibility:
         conf: config.Config | Mapping[str, Any] | None = None,
     ) -> None:
         if zookeeper is not None and data_dir is not None:
-            raise errors.UsageError("the state is either in a data_dir or in a zookeeper\n  Give one of them.")
+            raise errors.UsageError(
+                "the state is either in a data_dir or in a zookeeper\n  Give one of them."
+            )
         self._conf = config.resolve(conf).config
         self._paths = layout.Layout(topology_id)
         self._data_dir = Path(data_dir or self._conf.data_dir or directory.DEFAULT)
-        self._zookeeper = zookeeper if zookeeper is not None or data_dir is not None else self._conf.zookeeper
+        self._zookeeper = (
+            zookeeper if zookeeper is not None or data_dir is not None else self._conf.zookeeper
+        )
         self._files = recorded.files_of(self._data_dir)
         self._live = contextlib.ExitStack()
         self._store: base.StateStore | None = None
@@ -90,7 +94,9 @@ class Visibility:
             except (errors.UsageError, errors.ZooKeeperUnavailableError) as error:
                 came = str(error).partition("\n")[0]
             if time.monotonic() >= deadline:
-                raise TimeoutError(f"transaction {txid} of topology {self._paths.topology_id!r} is not visible after {timeout_s:g} s: {came}")
+                raise TimeoutError(
+                    f"transaction {txid} of topology {self._paths.topology_id!r} is not visible after {timeout_s:g} s: {came}"
+                )
             time.sleep(POLL_S)
 
     def read(self, reading: Callable[[visible.VisibleTxid], T], timeout_s: float = 60.0) -> T:
@@ -118,7 +124,12 @@ class Visibility:
     def __enter__(self) -> Visibility:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _look(self) -> visible.VisibleTxid:
@@ -139,7 +150,13 @@ class Visibility:
             yield self._store
             return
         with contextlib.ExitStack() as connections:
-            where = opening.opened(self._data_dir, self._zookeeper, self._conf.zookeeper_root, credentials.of(self._conf), self._files)
+            where = opening.opened(
+                self._data_dir,
+                self._zookeeper,
+                self._conf.zookeeper_root,
+                credentials.of(self._conf),
+                self._files,
+            )
             opened = connections.enter_context(where)
             if opened is not None and not isinstance(opened.store, recorded.RecordedStateStore):
                 self._store = opened.store
@@ -153,14 +170,20 @@ class Visibility:
         for _ in range(READ_TRIES_MAX):
             before = _record(store, paths.current, records.CurrentRecord)
             if before is None:
-                raise errors.UsageError(f"there is no state of a topology {paths.topology_id!r} in {store.address}\n  Look with `txtopo status`.")
+                raise errors.UsageError(
+                    f"there is no state of a topology {paths.topology_id!r} in {store.address}\n  Look with `txtopo status`."
+                )
             generation = _record(store, paths.generation, records.GenerationRecord)
             stores = _record(store, paths.stores, records.StoresRecord)
             if _record(store, paths.current, records.CurrentRecord) == before:
                 if generation is None or stores is None:
                     missing = paths.generation if generation is None else paths.stores
-                    raise errors.UnreadableStateError(missing, "it is missing, although the topology has a current txid")
-                return visible.VisibleTxid(before.current - 1, paths.topology_id, generation.generation, stores.attempts)
+                    raise errors.UnreadableStateError(
+                        missing, "it is missing, although the topology has a current txid"
+                    )
+                return visible.VisibleTxid(
+                    before.current - 1, paths.topology_id, generation.generation, stores.attempts
+                )
         raise errors.ZooKeeperUnavailableError(
             f"the state of topology {paths.topology_id!r} changed {READ_TRIES_MAX} times while it was read\n  Try again."
         )

@@ -1,5 +1,4 @@
-"""The parts that all sinks share, whichever system they write to; also for sinks of users.
-"""
+"""The parts that all sinks share, whichever system they write to; also for sinks of users."""
 
 from __future__ import annotations
 

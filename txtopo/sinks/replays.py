@@ -28,7 +28,9 @@ class OtherRowsError(errors.TxtopoError):
     """A transaction that was written has another number of rows when it comes again."""
 
 
-def other_rows(sink: str, component: str, task: int, txid: int, before: int, now: int, cure: str = "") -> OtherRowsError:
+def other_rows(
+    sink: str, component: str, task: int, txid: int, before: int, now: int, cure: str = ""
+) -> OtherRowsError:
     """The error for a task that wrote ``before`` rows and now has ``now``; ``cure`` is another one
     than to mend the topology."""
     return OtherRowsError(

@@ -20,7 +20,9 @@ class Written:
     mark: str
 
     def __str__(self) -> str:
-        return ", ".join(f"{column}={value!r}" for column, value in zip(self.columns, self.values, strict=True))
+        return ", ".join(
+            f"{column}={value!r}" for column, value in zip(self.columns, self.values, strict=True)
+        )
 
 
 class SimulatedSink(abc.ABC):

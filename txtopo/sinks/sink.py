@@ -40,7 +40,9 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
     """What to do before a micro-batch that was written otherwise can be written again, up to a
     command that follows."""
 
-    def taker(self, context: TopologyContext, fields: Sequence[str]) -> Callable[[Sequence[Any]], Any]:
+    def taker(
+        self, context: TopologyContext, fields: Sequence[str]
+    ) -> Callable[[Sequence[Any]], Any]:
         """A function that makes a row of the values of a tuple with ``fields``, the first of which
         is the attempt.
 
@@ -52,7 +54,13 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         """The component that it is, or the query, for messages."""
         return self.query_id or context.component_id
 
-    def write(self, context: TopologyContext, attempt: TransactionAttempt, fields: Sequence[str], rows: Sequence[Any]) -> bool:
+    def write(
+        self,
+        context: TopologyContext,
+        attempt: TransactionAttempt,
+        fields: Sequence[str],
+        rows: Sequence[Any],
+    ) -> bool:
         """Write the rows of one task, all of them or none, once; False if they were there already.
 
         :param fields: as for :meth:`taker`; empty if there are no rows.
@@ -60,7 +68,9 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         applied: bool = self.ledger.apply(context, attempt, rows)
         return applied
 
-    def write_batch(self, context: TopologyContext, txid: int, fields: Sequence[str], rows: Sequence[Any]) -> bool:
+    def write_batch(
+        self, context: TopologyContext, txid: int, fields: Sequence[str], rows: Sequence[Any]
+    ) -> bool:
         """:meth:`write`, for a part of a micro-batch, which has one attempt.
 
         :raises replays.DividedOtherwiseError: it was begun with another number of tasks.
@@ -73,7 +83,13 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(Fields("tx", "rows"))
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.rows: list[Any] = []
         self._fields: tuple[str, ...] = ()
@@ -103,7 +119,9 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         """
         return streaming.ForeachBatch(self, query_id, begin_at)
 
-    def foreach_writer(self, query_id: str, *, partitions: int, begin_at: int = 0) -> streaming.ForeachWriter:
+    def foreach_writer(
+        self, query_id: str, *, partitions: int, begin_at: int = 0
+    ) -> streaming.ForeachWriter:
         """What ``writeStream.foreach(…)`` takes: each partition of a micro-batch is one transaction
         of the destination, written by the executor that has it.
 

@@ -67,9 +67,17 @@ class Writes(Protocol):
     kept_in: str
     begin_again: str
 
-    def taker(self, context: contexts.TopologyContext, fields: Sequence[str]) -> Callable[[Sequence[Any]], Any]: ...
+    def taker(
+        self, context: contexts.TopologyContext, fields: Sequence[str]
+    ) -> Callable[[Sequence[Any]], Any]: ...
 
-    def write_batch(self, context: contexts.TopologyContext, txid: int, fields: Sequence[str], rows: Sequence[Any]) -> bool: ...
+    def write_batch(
+        self,
+        context: contexts.TopologyContext,
+        txid: int,
+        fields: Sequence[str],
+        rows: Sequence[Any],
+    ) -> bool: ...
 
 
 class _Query:
@@ -88,21 +96,38 @@ class _Query:
                 f"the id of a query is a text, not {query_id!r}\n  Give the same one for as long as the query keeps its checkpoint."
             )
         if query_id != query_id.strip():
-            raise errors.UsageError(f"a query's id neither begins nor ends with white space: {query_id!r}\n  Remove it: not all databases see.")
+            raise errors.UsageError(
+                f"a query's id neither begins nor ends with white space: {query_id!r}\n  Remove it: not all databases see."
+            )
         # Apart from the sink in a topology, and from that of another query.
         self.sink, self.query_id, self.begin_at = copy.copy(sink), query_id, begin_at
         self.sink.query_id = query_id
 
-    def _context(self, batch_id: int, task: int, tasks: int, generation: str) -> contexts.TopologyContext:
+    def _context(
+        self, batch_id: int, task: int, tasks: int, generation: str
+    ) -> contexts.TopologyContext:
         # A query with a checkpoint at this batch has finished all earlier batches: that is the
         # record.
         name = f"{self.component}/{self.sink.ledger.name}"
         known = {name: attempts.TransactionAttempt(batch_id, 0)} if batch_id > self.begin_at else {}
         return contexts.TopologyContext(
-            self.query_id, generation, self.component, task, {self.component: tasks}, "commit", resource, known_stores=known
+            self.query_id,
+            generation,
+            self.component,
+            task,
+            {self.component: tasks},
+            "commit",
+            resource,
+            known_stores=known,
         )
 
-    def _write(self, context: contexts.TopologyContext, batch_id: int, fields: Sequence[str], rows: Sequence[Any]) -> bool:
+    def _write(
+        self,
+        context: contexts.TopologyContext,
+        batch_id: int,
+        fields: Sequence[str],
+        rows: Sequence[Any],
+    ) -> bool:
         with self._explaining(batch_id):
             return self.sink.write_batch(context, batch_id + 1, fields, rows)
 
@@ -110,7 +135,9 @@ class _Query:
     def _explaining(self, batch_id: int) -> Iterator[None]:
         kept_in = self.sink.kept_in
         mismatch = f"the sink {self.sink.ledger.sink} does not go with batch {batch_id} of query {self.query_id!r}"
-        command = self.sink.ledger.kept(self.query_id, self.component).command("clear", self.query_id)
+        command = self.sink.ledger.kept(self.query_id, self.component).command(
+            "clear", self.query_id
+        )
         clear = f"    `{command}`: forget the query; its batches are new then"
         hint = self.hint.format(batch_id=batch_id)
         begin_again = self.sink.begin_again.format(batch_id=batch_id, kept_in=kept_in)
@@ -156,7 +183,9 @@ class ForeachBatch(_Query):
         """
         generation = UNKNOWN_GENERATION
         with contextlib.suppress(Exception):
-            generation = frame.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or generation
+            generation = (
+                frame.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY) or generation
+            )
         context, fields = self._context(batch_id, 0, 1, generation), (BATCH, *frame.columns)
         take = self.sink.taker(context, fields)
         with contextlib.closing(spool.Spool()) as rows:
@@ -179,7 +208,9 @@ class ForeachWriter(_Query):
     def __init__(self, sink: Writes, query_id: str, partitions: int, begin_at: int) -> None:
         super().__init__(sink, query_id, begin_at)
         if not isinstance(partitions, int) or partitions < 1:
-            raise errors.UsageError(f"the partitions of a query are 1 or more, not {partitions!r}\n  Give the number you repartition by.")
+            raise errors.UsageError(
+                f"the partitions of a query are 1 or more, not {partitions!r}\n  Give the number you repartition by."
+            )
         self.partitions = partitions
 
     def open(self, partition_id: int, epoch_id: int) -> bool:

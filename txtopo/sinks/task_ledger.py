@@ -49,7 +49,9 @@ class Record:
     @property
     def fence(self) -> stamps.Fence:
         """As the rules of stores take it."""
-        return stamps.Fence(self.topology_id, self.component, self.generation, self.txid, self.attempt, count=None)
+        return stamps.Fence(
+            self.topology_id, self.component, self.generation, self.txid, self.attempt, count=None
+        )
 
     @property
     def position(self) -> tuple[int, int]:
@@ -84,7 +86,9 @@ class TaskLedger(destination.Destination):
         self.name, self.sink = name, sink
 
     @abc.abstractmethod
-    def turn(self, context: contexts.TopologyContext, own: Record, rows: Sequence[Any]) -> contextlib.AbstractContextManager[Turn]:
+    def turn(
+        self, context: contexts.TopologyContext, own: Record, rows: Sequence[Any]
+    ) -> contextlib.AbstractContextManager[Turn]:
         """The turn of the task that wants to write ``rows`` and the record ``own``."""
 
     @property
@@ -94,19 +98,44 @@ class TaskLedger(destination.Destination):
 
     def guarantee(self) -> destination.Guarantee:
         """What was written cannot be taken back, as one task commits before another."""
-        cure = "use a transactional spout; or a sink that takes back, such as SqlSink with opaque=True"
+        cure = (
+            "use a transactional spout; or a sink that takes back, such as SqlSink with opaque=True"
+        )
         return destination.Guarantee(
-            f"{type(self).__name__} {self.sink}", "rows, appended", takes_back=False, is_keyed=False, cure=cure, place=self.sink, known_as=self.name
+            f"{type(self).__name__} {self.sink}",
+            "rows, appended",
+            takes_back=False,
+            is_keyed=False,
+            cure=cure,
+            place=self.sink,
+            known_as=self.name,
         )
 
-    def record_of(self, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt, rows: Sequence[Any]) -> Record:
+    def record_of(
+        self,
+        context: contexts.TopologyContext,
+        attempt: transaction.TransactionAttempt,
+        rows: Sequence[Any],
+    ) -> Record:
         """The record that a task would write with ``rows``."""
         return Record(
-            context.topology_id, context.component_id, context.task_index, context.generation, attempt.txid, attempt.attempt_id,
-            context.num_tasks, 0, len(rows),
-        )  # fmt: skip
+            context.topology_id,
+            context.component_id,
+            context.task_index,
+            context.generation,
+            attempt.txid,
+            attempt.attempt_id,
+            context.num_tasks,
+            0,
+            len(rows),
+        )
 
-    def apply(self, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt, rows: Sequence[Any]) -> bool:
+    def apply(
+        self,
+        context: contexts.TopologyContext,
+        attempt: transaction.TransactionAttempt,
+        rows: Sequence[Any],
+    ) -> bool:
         """Write the rows of one task, all of them or none, once; False if they were there already.
 
         :raises errors.StaleAttemptError: a newer attempt has written (R29).
@@ -133,14 +162,19 @@ class TaskLedger(destination.Destination):
         context.touched_stores[known_name] = 1
         return not is_written
 
-    def _apply(self, context: contexts.TopologyContext, own: Record, rows: Sequence[Any], turn: Turn) -> bool:
+    def _apply(
+        self, context: contexts.TopologyContext, own: Record, rows: Sequence[Any], turn: Turn
+    ) -> bool:
         """Whether the rows were there already."""
         judge = Judge(self, context, own, turn.record, turn.others)
         is_written = judge.is_written()
         for task in judge.leftover[own.task :: own.tasks]:
             turn.end(task)
         if turn.record is None or turn.record.position != own.position:
-            turn.write(dataclasses.replace(own, tasks_before=judge.tasks_before or 0), [] if is_written else rows)
+            turn.write(
+                dataclasses.replace(own, tasks_before=judge.tasks_before or 0),
+                [] if is_written else rows,
+            )
         return is_written
 
     def shared(self, record: Record, own: Record) -> errors.SetupError:
@@ -160,12 +194,21 @@ class Judge:
     """
 
     def __init__(
-        self, ledger: TaskLedger, context: contexts.TopologyContext, own: Record, record: Record | None, others: Mapping[int, Record] | None
+        self,
+        ledger: TaskLedger,
+        context: contexts.TopologyContext,
+        own: Record,
+        record: Record | None,
+        others: Mapping[int, Record] | None,
     ) -> None:
         self._ledger, self._place, self._context, self._own = ledger, ledger.place, context, own
         self._record, self._others = record, others or {}
         self._all = [*self._others.values(), *([] if record is None else [record])]
-        self._recorded = None if context.known_stores is None else visible.recorded(context.known_stores, ledger.name)
+        self._recorded = (
+            None
+            if context.known_stores is None
+            else visible.recorded(context.known_stores, ledger.name)
+        )
         self.tasks_before = self._tasks_before()
         """How many tasks the transaction before had; ``None`` if there was none."""
         self.leftover = range(own.tasks, self.tasks_before or 0) if others is not None else range(0)
@@ -180,19 +223,30 @@ class Judge:
         for record in self._all:
             if (record.topology_id, record.component) != (own.topology_id, own.component):
                 raise self._ledger.shared(record, own)
-        above = stamps.overtaking((record.fence for record in self._others.values()), self._stamp(own.task))
+        above = stamps.overtaking(
+            (record.fence for record in self._others.values()), self._stamp(own.task)
+        )
         if above is not None:
-            raise errors.StaleAttemptError(self._place.address, own.component, above.position, self._stamp(own.task).position)
-        strangers = [task for task, record in self._others.items() if record.generation != own.generation]
+            raise errors.StaleAttemptError(
+                self._place.address, own.component, above.position, self._stamp(own.task).position
+            )
+        strangers = [
+            task for task, record in self._others.items() if record.generation != own.generation
+        ]
         # Tasks that are no more cannot notice that their records are gone.
         for task in (*strangers, *self.leftover):
             self._is_written(task, self._others.get(task))
         for record in self._all:
-            if (record.generation, record.txid) == (own.generation, own.txid) and record.tasks != own.tasks:
+            if (record.generation, record.txid) == (
+                own.generation,
+                own.txid,
+            ) and record.tasks != own.tasks:
                 raise replays.DividedOtherwiseError(record.tasks, own.tasks)
         is_written = self._is_written(own.task, self._record)
         if is_written and self._record is not None and self._record.rows != own.rows:
-            raise replays.other_rows(self._place.address, own.component, own.task, own.txid, self._record.rows, own.rows)
+            raise replays.other_rows(
+                self._place.address, own.component, own.task, own.txid, self._record.rows, own.rows
+            )
         return is_written
 
     def _tasks_before(self) -> int | None:
@@ -205,19 +259,27 @@ class Judge:
     def _is_written(self, task: int, record: Record | None) -> bool:
         fence, recorded = None if record is None else record.fence, self._recorded
         last = None if recorded is None else recorded.get(self._own.component)
-        if self.tasks_before is not None and task >= self.tasks_before and (fence is None or last is None or fence.txid < last.txid):
+        if (
+            self.tasks_before is not None
+            and task >= self.tasks_before
+            and (fence is None or last is None or fence.txid < last.txid)
+        ):
             # A new task, or one that is back: it had no part in the transaction before.
             if fence is None:
                 return False
             recorded = None
-        decision = fencing.decide(self._place, "transactional", self._context, self._stamp(task), fence, recorded)
+        decision = fencing.decide(
+            self._place, "transactional", self._context, self._stamp(task), fence, recorded
+        )
         if fence is not None and decision == "take back":
             raise _void(self._place, fence)
         return fence is not None and fence.txid == self._own.txid
 
     def _stamp(self, task: int) -> stamps.Stamp:
         own = self._own
-        return stamps.Stamp(own.topology_id, own.generation, own.component, task, own.txid, own.attempt)
+        return stamps.Stamp(
+            own.topology_id, own.generation, own.component, task, own.txid, own.attempt
+        )
 
 
 def _void(store: places.Place, fence: stamps.Fence) -> errors.StateMismatchError:
@@ -255,8 +317,14 @@ class SimpleLedger(TaskLedger):
         """Forget the records of a component; rows stay."""
 
     @contextlib.contextmanager
-    def turn(self, context: contexts.TopologyContext, own: Record, rows: Sequence[Any]) -> Iterator[Turn]:
-        of_task = {record.task: record for record in self.records(own.topology_id) if record.component == own.component}
+    def turn(
+        self, context: contexts.TopologyContext, own: Record, rows: Sequence[Any]
+    ) -> Iterator[Turn]:
+        of_task = {
+            record.task: record
+            for record in self.records(own.topology_id)
+            if record.component == own.component
+        }
         yield Turn(of_task.pop(own.task, None), of_task, self.write)
 
     @property
@@ -287,20 +355,49 @@ class _KeptRecords:
         return self._ledger.place.command(action, topology_id)
 
     def adopt(
-        self, topology_id: str, generation: str, txid: int, components: Iterable[str], *, from_topology: str | None = None, dry_run: bool = False
+        self,
+        topology_id: str,
+        generation: str,
+        txid: int,
+        components: Iterable[str],
+        *,
+        from_topology: str | None = None,
+        dry_run: bool = False,
     ) -> kept.StoreChange:
         kept.refuse_from_topology(from_topology)
-        chosen, tasks = sorted(set(components)), {record.component: record.tasks for record in self._ledger.records(topology_id)}
+        chosen, tasks = (
+            sorted(set(components)),
+            {record.component: record.tasks for record in self._ledger.records(topology_id)},
+        )
         rows = sum(tasks.get(component, 1) for component in chosen)
         for component in [] if dry_run else chosen:
             self._ledger.remove(topology_id, component)
             for task in range(count := tasks.get(component, 1)):
-                self._ledger.write(Record(topology_id, component, task, generation, txid, kept.CLOSED_ATTEMPT, count, 0, 0), [])
+                self._ledger.write(
+                    Record(
+                        topology_id,
+                        component,
+                        task,
+                        generation,
+                        txid,
+                        kept.CLOSED_ATTEMPT,
+                        count,
+                        0,
+                        0,
+                    ),
+                    [],
+                )
         return kept.StoreChange(rows, len(chosen))
 
-    def clear(self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False) -> kept.StoreChange:
+    def clear(
+        self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
+    ) -> kept.StoreChange:
         wanted = None if components is None else set(components)
-        records = [record for record in self._ledger.records(topology_id) if wanted is None or record.component in wanted]
+        records = [
+            record
+            for record in self._ledger.records(topology_id)
+            if wanted is None or record.component in wanted
+        ]
         chosen = sorted({record.component for record in records})
         for component in [] if dry_run else chosen:
             self._ledger.remove(topology_id, component)

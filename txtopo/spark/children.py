@@ -14,5 +14,7 @@ def children_of(pid: int) -> dict[int, tuple[bytes, ...]]:
             # The parent is the second field after the name, which is in parentheses and may contain
             # any.
             if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                children[int(stat.parent.name)] = tuple(stat.with_name("cmdline").read_bytes().split(b"\0"))
+                children[int(stat.parent.name)] = tuple(
+                    stat.with_name("cmdline").read_bytes().split(b"\0")
+                )
     return children

@@ -32,7 +32,9 @@ def ended_if_interrupted() -> Iterator[None]:
         raise
     except BaseException:
         for pid, arguments in children.children_of(os.getpid()).items():
-            if pid not in before and any(word in argument for word in _SPARKS for argument in arguments):
+            if pid not in before and any(
+                word in argument for word in _SPARKS for argument in arguments
+            ):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         raise

@@ -63,13 +63,21 @@ class SparkJobs:
 
     def __init__(self, context: Any, run: Run) -> None:
         self._context, self._run = context, run
-        self._broadcast = context.broadcast((imports.shared_with(context) if run.local_master else None, pickling.dumps(run)))
+        self._broadcast = context.broadcast(
+            (imports.shared_with(context) if run.local_master else None, pickling.dumps(run))
+        )
         self._partitioners: dict[int, Any] = {}
         self._seeds: dict[int, Any] = {}
         self._thread = threading.local()
         self._resident: ResidentTasks | None = None
         if run.local_master:
-            self._resident = ResidentTasks(run.token, run.cores, self._launch, self._cancel, slot_is_wanted=self._others_have_jobs)
+            self._resident = ResidentTasks(
+                run.token,
+                run.cores,
+                self._launch,
+                self._cancel,
+                slot_is_wanted=self._others_have_jobs,
+            )
 
     def close(self) -> None:
         """Release the broadcasts of the run, which its jobs shared."""
@@ -83,7 +91,11 @@ class SparkJobs:
         of user code is in the result."""
         result = self._result(job, plan, source, description)
         failure = result.failure
-        if failure is not None and failure.kind == "error" and (error := imports.missed_by(failure.error, self._run.local_master)) is not None:
+        if (
+            failure is not None
+            and failure.kind == "error"
+            and (error := imports.missed_by(failure.error, self._run.local_master)) is not None
+        ):
             raise errors.SetupError(f"{error}\n{failure}")
         return result
 
@@ -96,11 +108,17 @@ class SparkJobs:
                 answer = self._resident.ask(self.group(job), pickling.dumps(job))
                 if answer is not None:
                     return result_of(job, pickle.loads(answer), 1)
-            with contextlib.nullcontext() if self._resident is None else self._resident.making_room():
-                self._begin(self.group(job), "commit" if job.part in COMMITTING else "process", description)
+            with (
+                contextlib.nullcontext() if self._resident is None else self._resident.making_room()
+            ):
+                self._begin(
+                    self.group(job), "commit" if job.part in COMMITTING else "process", description
+                )
                 rdd = self._chain(job, plan, source)
                 levels = plan.levels_of(job.part).levels
-                return self._collect(job, rdd, levels[-1].slots, shuffles=len(levels) > 1 or job.forwarding_slots > 0)
+                return self._collect(
+                    job, rdd, levels[-1].slots, shuffles=len(levels) > 1 or job.forwarding_slots > 0
+                )
         except receive.MixedEmissionsError as error:
             raise JobLostError(str(error)) from None
         except _GONE as error:
@@ -111,10 +129,14 @@ class SparkJobs:
                 raise errors.SparkLostError(text) from None
             failure = outcome.from_text(text, self._run.secret)
             if failure is None:
-                if (unloaded := imports.error_of(_readable(text), self._run.local_master)) is not None:
+                if (
+                    unloaded := imports.error_of(_readable(text), self._run.local_master)
+                ) is not None:
                     raise unloaded from None
                 cure = out_of_resources.cure_of(text)
-                raise JobLostError(_readable(text) if cure is None else f"{cure}\nSpark says:\n{_readable(text)}") from None
+                raise JobLostError(
+                    _readable(text) if cure is None else f"{cure}\nSpark says:\n{_readable(text)}"
+                ) from None
             return JobResult(Tally(), failure)
 
     def group(self, job: Job) -> str:
@@ -136,12 +158,24 @@ class SparkJobs:
         if isinstance(source, Pinned):
             rdd = source.blocks
             if job.forwarding_slots:
-                rdd = self._shuffled(rdd, task.ForwardFunction(self._broadcast, job, levels[0].slots), levels[0].slots)
+                rdd = self._shuffled(
+                    rdd,
+                    task.ForwardFunction(self._broadcast, job, levels[0].slots),
+                    levels[0].slots,
+                )
         else:
             rdd = self._seed(source, levels[0].slots)
         for index in range(len(levels) - 1):
-            rdd = self._shuffled(rdd, task.LevelFunction(self._broadcast, job, index, is_last=False), levels[index + 1].slots)
-        return _raw(rdd.mapPartitionsWithIndex(task.LevelFunction(self._broadcast, job, len(levels) - 1, is_last=True)))
+            rdd = self._shuffled(
+                rdd,
+                task.LevelFunction(self._broadcast, job, index, is_last=False),
+                levels[index + 1].slots,
+            )
+        return _raw(
+            rdd.mapPartitionsWithIndex(
+                task.LevelFunction(self._broadcast, job, len(levels) - 1, is_last=True)
+            )
+        )
 
     def _shuffled(self, rdd: Any, function: Any, slots: int) -> Any:
         sent = _raw(rdd.mapPartitionsWithIndex(function))
@@ -149,7 +183,11 @@ class SparkJobs:
         pairs = jvm.PairwiseRDD(sent._jrdd.rdd()).asJavaPairRDD()
         if slots not in self._partitioners:
             self._partitioners[slots] = jvm.PythonPartitioner(slots, id(_one_to_one))
-        return RDD(jvm.PythonRDD.valueOfPair(pairs.partitionBy(self._partitioners[slots])), self._context, NoOpSerializer())
+        return RDD(
+            jvm.PythonRDD.valueOfPair(pairs.partitionBy(self._partitioners[slots])),
+            self._context,
+            NoOpSerializer(),
+        )
 
     def _seed(self, frames: Sequence[Frame], slots: int) -> Any:
         """One record per slot: the frames for its tasks. Without frames, one RDD per number of
@@ -158,7 +196,9 @@ class SparkJobs:
             return self._seeds[slots]
         records = [bytearray(b"")] * slots
         if frames:
-            by_slot = [[frame for frame in frames if frame.task % slots == slot] for slot in range(slots)]
+            by_slot = [
+                [frame for frame in frames if frame.task % slots == slot] for slot in range(slots)
+            ]
             records = [bytearray(wire.pack_frames(frames, wire.SEED)) for frames in by_slot]
         values = self._context._jvm.java.util.ArrayList(slots)
         for record in records:
@@ -171,11 +211,14 @@ class SparkJobs:
     def _launch(self, group: str, address: str) -> None:
         """A job whose one task serves the listener at ``address``, until the listener hangs up."""
         self._begin(group, "commit", f"{self._run.graph.id} small transactions")
-        _raw(self._seed((), 1).mapPartitionsWithIndex(task.ResidentFunction(self._broadcast, self._run.token, group, address))).collect()
+        _raw(
+            self._seed((), 1).mapPartitionsWithIndex(
+                task.ResidentFunction(self._broadcast, self._run.token, group, address)
+            )
+        ).collect()
 
     def _others_have_jobs(self) -> bool:
-        """Whether Spark has a job besides our resident task, a job of the session's user included.
-        """
+        """Whether Spark has a job besides our resident task, a job of the session's user included."""
         with contextlib.suppress(*_GONE):
             return len(self._context.statusTracker().getActiveJobsIds()) > 1
         return False
@@ -239,5 +282,9 @@ def _raw(rdd: Any) -> Any:
 
 def _readable(text: str) -> str:
     """Spark's message without the Java stack trace below it."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.strip() and not line.lstrip().startswith(("at ", "... "))
+    ]
     return "\n".join(lines[:40])

@@ -44,7 +44,11 @@ class LineFilter:
     def passed(self, chunk: bytes) -> bytes:
         """The bytes that may be shown after ``chunk``."""
         shown: list[bytes] = []
-        for line in (self._kept + chunk).splitlines(keepends=True) if b"\n" in chunk else [self._kept + chunk]:
+        for line in (
+            (self._kept + chunk).splitlines(keepends=True)
+            if b"\n" in chunk
+            else [self._kept + chunk]
+        ):
             self._kept = b""
             if self._in_line or not any(_may_be(line, unwanted) for unwanted in UNWANTED):
                 shown.append(line)
@@ -78,13 +82,20 @@ class PassedOn:
         reads = io.FileIO(descriptor, "r")
         for file in (shown, reads):
             directory.keep_from_forks(file)
-        self._reader = threading.Thread(target=_pass_on, args=(reads, shown), name="txtopo-jvm-output", daemon=True)
+        self._reader = threading.Thread(
+            target=_pass_on, args=(reads, shown), name="txtopo-jvm-output", daemon=True
+        )
         self._reader.start()
 
     def __enter__(self) -> int:
         return self._writes
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         os.close(self._writes)
         if isinstance(error, Exception):
             # The last lines of the process are the reason.

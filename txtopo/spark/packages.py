@@ -49,7 +49,9 @@ class Package:
 def of_txtopo(directory: Path) -> Package:
     """This package, in ``directory``."""
     package = Path(errors.__file__).parent
-    return _zipped(directory, f"txtopo-{version.VERSION}", ("txtopo",), _files_of_package("txtopo", [package]))
+    return _zipped(
+        directory, f"txtopo-{version.VERSION}", ("txtopo",), _files_of_package("txtopo", [package])
+    )
 
 
 def of_code(directory: Path, modules: Mapping[str, ModuleType] | None = None) -> Package | None:
@@ -61,23 +63,39 @@ def of_code(directory: Path, modules: Mapping[str, ModuleType] | None = None) ->
     """
     loaded = dict(sys.modules if modules is None else modules)
     files: dict[str, Path] = {}
-    names = sorted({name.partition(".")[0] for name, module in loaded.items() if _is_users(name, module)})
+    names = sorted(
+        {name.partition(".")[0] for name, module in loaded.items() if _is_users(name, module)}
+    )
     for name in names:
         top = loaded.get(name)
         if top is None:
             continue
         paths = [Path(path) for path in getattr(top, "__path__", [])]
-        files |= _files_of_package(name, paths) if paths else {f"{name}.py": Path(str(top.__file__))}
+        files |= (
+            _files_of_package(name, paths) if paths else {f"{name}.py": Path(str(top.__file__))}
+        )
     return _zipped(directory, "code", tuple(names), files) if files else None
 
 
 def _is_users(name: str, module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
-    if name in ("__main__", "__mp_main__", pickling.FILE_MODULE) or name.partition(".")[0] == "txtopo" or file is None or not file.endswith(".py"):
+    if (
+        name in ("__main__", "__mp_main__", pickling.FILE_MODULE)
+        or name.partition(".")[0] == "txtopo"
+        or file is None
+        or not file.endswith(".py")
+    ):
         return False
-    places = {os.path.realpath(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+    places = {
+        os.path.realpath(sysconfig.get_path(kind))
+        for kind in ("stdlib", "platstdlib", "purelib", "platlib")
+    }
     path = os.path.realpath(file)
-    return not any(path.startswith(place + os.sep) for place in places) and "site-packages" not in path and "dist-packages" not in path
+    return (
+        not any(path.startswith(place + os.sep) for place in places)
+        and "site-packages" not in path
+        and "dist-packages" not in path
+    )
 
 
 def _files_of_package(name: str, directories: Iterable[Path]) -> dict[str, Path]:
@@ -85,13 +103,17 @@ def _files_of_package(name: str, directories: Iterable[Path]) -> dict[str, Path]
     for directory in directories:
         for file in directory.rglob("*"):
             inside = file.relative_to(directory)
-            is_passed_by = any(part in _NOT_SHIPPED or part.startswith(".") for part in inside.parts)
+            is_passed_by = any(
+                part in _NOT_SHIPPED or part.startswith(".") for part in inside.parts
+            )
             if file.is_file() and not is_passed_by and not file.name.endswith(_COMPILED):
                 files.setdefault(f"{name}/{inside.as_posix()}", file)
     return files
 
 
-def _zipped(directory: Path, stem: str, names: tuple[str, ...], files: Mapping[str, Path]) -> Package:
+def _zipped(
+    directory: Path, stem: str, names: tuple[str, ...], files: Mapping[str, Path]
+) -> Package:
     contents = {name: files[name].read_bytes() for name in sorted(files)}
     digest = hashlib.sha256()
     for name, content in contents.items():
@@ -119,7 +141,11 @@ def _with_compiled(contents: Mapping[str, bytes]) -> dict[str, bytes]:
                 continue
             # PEP 552, by hash and unchecked: the zip's name changes with its content. Version 2 of
             # marshal makes equal bytes of equal code.
-            header = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source)
+            header = (
+                importlib.util.MAGIC_NUMBER
+                + (1).to_bytes(4, "little")
+                + importlib.util.source_hash(source)
+            )
             both[f"{name}c"] = header + marshal.dumps(code, 2)
     return both
 
@@ -140,4 +166,6 @@ def _write(path: Path, contents: Mapping[str, bytes]) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()
-        raise errors.UsageError(f"{path} cannot be written: {error.strerror or error}\n  Give a directory that can: --build-dir DIR") from None
+        raise errors.UsageError(
+            f"{path} cannot be written: {error.strerror or error}\n  Give a directory that can: --build-dir DIR"
+        ) from None

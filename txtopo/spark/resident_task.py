@@ -121,7 +121,11 @@ class _Task:
             self.close()
             # Spark says why, a moment later than the socket.
             self.ended.wait()
-            said = f"the Spark job {self.group} ended before it had answered" if self.error is None else str(self.error)
+            said = (
+                f"the Spark job {self.group} ended before it had answered"
+                if self.error is None
+                else str(self.error)
+            )
             raise TaskLostError(said) from self.error
 
     def hold(self, launch: Launch) -> None:
@@ -186,7 +190,13 @@ class ResidentTasks:
     ) -> None:
         """``cancel`` cancels the Spark jobs of a group, also later ones. ``slot_is_wanted``: the
         session has a job besides our task."""
-        self._run, self._cores, self._launch, self._cancel, self._seats = run, cores, launch, cancel, seats
+        self._run, self._cores, self._launch, self._cancel, self._seats = (
+            run,
+            cores,
+            launch,
+            cancel,
+            seats,
+        )
         self._slot_is_wanted = slot_is_wanted
         self._lock = threading.Lock()
         self._threads: WorkThreads | None = None
@@ -326,7 +336,9 @@ class ResidentTasks:
         with self._lock:
             if task is not self._task:
                 return
-            if idle_s is not None and (task.serving is not None or time.monotonic() - task.used < idle_s):
+            if idle_s is not None and (
+                task.serving is not None or time.monotonic() - task.used < idle_s
+            ):
                 return
             self._task = None
             if task.serving is not None:

@@ -44,9 +44,18 @@ DAEMON = "txtopo.spark.daemon"
 
 REQUIRED: dict[str, tuple[str, str]] = {
     "spark.speculation": ("false", "a second copy of a task would emit the batch twice"),
-    "spark.stage.maxAttempts": ("1", "a stage that Spark computes again would mix two emissions of a batch"),
-    "spark.stage.maxConsecutiveAttempts": ("1", "a stage that Spark computes again would mix two emissions of a batch"),
-    "spark.task.maxFailures": ("1", "a task that Spark retries would run a bolt twice in one attempt"),
+    "spark.stage.maxAttempts": (
+        "1",
+        "a stage that Spark computes again would mix two emissions of a batch",
+    ),
+    "spark.stage.maxConsecutiveAttempts": (
+        "1",
+        "a stage that Spark computes again would mix two emissions of a batch",
+    ),
+    "spark.task.maxFailures": (
+        "1",
+        "a task that Spark retries would run a bolt twice in one attempt",
+    ),
 }
 """Without these an attempt could mix two computations (R33); txtopo itself answers every failure,
 with a new attempt."""
@@ -92,7 +101,11 @@ QUICK_LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xsh
 """Options for a JVM that lives a fraction of a second: it compiles little, and has one thread for
 the garbage it hardly makes."""
 
-_ADVISED = ("spark.python.unix.domain.socket.enabled", "spark.python.task.killTimeout", "spark.locality.wait")
+_ADVISED = (
+    "spark.python.unix.domain.socket.enabled",
+    "spark.python.task.killTimeout",
+    "spark.locality.wait",
+)
 
 _EXECUTORS_WAIT_S = 30.0
 """How long to wait for the first executor of a cluster; Spark's own
@@ -119,7 +132,9 @@ def local_cores(master: str) -> int | None:
         return os.cpu_count() or 1 if inside == "*" else int(inside)
     except ValueError:
         cure = "Give local[N] or local[*]."
-        raise errors.UsageError(f"--master {master!r} is no Spark master: it does not say how many cores there are\n  {cure}") from None
+        raise errors.UsageError(
+            f"--master {master!r} is no Spark master: it does not say how many cores there are\n  {cure}"
+        ) from None
 
 
 def our_settings(master: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -144,7 +159,11 @@ def our_settings(master: str, extra: Mapping[str, str] | None = None) -> dict[st
 def refuse_unsafe(settings: Mapping[str, str], where: str) -> None:
     """Refuse ``settings`` that could break R33; those that are missing are taken to be right.
     ``where`` they come from is said."""
-    wrong = [key for key, (value, _) in REQUIRED.items() if settings.get(key, value).strip().lower() != value]
+    wrong = [
+        key
+        for key, (value, _) in REQUIRED.items()
+        if settings.get(key, value).strip().lower() != value
+    ]
     if wrong:
         refused = "; ".join(f"{key}={settings[key]}, but {REQUIRED[key][1]}" for key in wrong)
         needed = [f"{key}={REQUIRED[key][0]}" for key in wrong]
@@ -153,7 +172,11 @@ def refuse_unsafe(settings: Mapping[str, str], where: str) -> None:
 
 
 def _refuse_local_retries(master: str) -> None:
-    if master.startswith("local[") and "," in master and master[len("local[") : -1].split(",")[1].strip() != "1":
+    if (
+        master.startswith("local[")
+        and "," in master
+        and master[len("local[") : -1].split(",")[1].strip() != "1"
+    ):
         raise errors.SetupError(
             f"the master {master} retries tasks, but {REQUIRED['spark.task.maxFailures'][1]}\n  Give --master {master.split(',')[0]}]."
         )
@@ -197,7 +220,11 @@ def spark_context(master: str, extra: Mapping[str, str] | None = None) -> Any:
             warnings.simplefilter("ignore")
             context = pyspark.SparkContext(conf=conf, gateway=_gateway(conf))
     except Exception as error:
-        said = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+        said = [
+            line
+            for line in str(error).splitlines()
+            if line.strip() and not line.lstrip().startswith("at ")
+        ]
         raise errors.SetupError("Spark did not start:\n  " + "\n  ".join(said[:5])) from error
     _ours = (settings, context)
     atexit.register(stop_ours)
@@ -239,14 +266,19 @@ def stop_ours() -> None:
         _, context = _ours
         _ours = None
         if pyspark.SparkContext._active_spark_context is context:
-            with contextlib.suppress(ConnectionError, Py4JNetworkError):  # the JVM may have ended before
+            with contextlib.suppress(
+                ConnectionError, Py4JNetworkError
+            ):  # the JVM may have ended before
                 context.stop()
 
 
 def submitted_context() -> Any | None:
     """The context of ``spark-submit``, made with the settings of the data plane where the user set
     nothing; ``None`` outside of ``spark-submit``."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ and pyspark.SparkContext._active_spark_context is None:
+    if (
+        "PYSPARK_GATEWAY_PORT" not in os.environ
+        and pyspark.SparkContext._active_spark_context is None
+    ):
         return None
     active = pyspark.SparkContext._active_spark_context
     if active is None:
@@ -263,7 +295,9 @@ def submitted_context() -> Any | None:
         if (_HERE / "fairscheduler.xml").is_file():
             # It is the driver's to read. Where the package was imported from a zip, Spark makes
             # pools of equal weight.
-            conf.setIfMissing("spark.scheduler.allocation.file", (_HERE / "fairscheduler.xml").as_uri())
+            conf.setIfMissing(
+                "spark.scheduler.allocation.file", (_HERE / "fairscheduler.xml").as_uri()
+            )
         if local_cores(conf.get("spark.master", "local[*]") or "") is None:
             # A container's own temporary directory may have a longer path than a socket can have
             # (108 bytes).
@@ -289,7 +323,10 @@ def check_context(context: Any) -> None:
     _refuse_local_retries(str(context.master))
     slow = [f"{key}={WANTED[key]}" for key in _ADVISED if conf.get(key, "").lower() != WANTED[key]]
     if slow:
-        warnings.warn(f"the Spark session given works, but transactions are faster with {', '.join(slow)}", stacklevel=2)
+        warnings.warn(
+            f"the Spark session given works, but transactions are faster with {', '.join(slow)}",
+            stacklevel=2,
+        )
 
 
 def cores_of(context: Any) -> int:
@@ -299,7 +336,9 @@ def cores_of(context: Any) -> int:
     if local is not None:
         return local
     _wait_for_executors(context)
-    return max(1, int(context.defaultParallelism) // int(context.getConf().get("spark.task.cpus", "1")))
+    return max(
+        1, int(context.defaultParallelism) // int(context.getConf().get("spark.task.cpus", "1"))
+    )
 
 
 def _wait_for_executors(context: Any) -> None:
@@ -307,7 +346,9 @@ def _wait_for_executors(context: Any) -> None:
     many there will be."""
     began = changed = time.monotonic()
     count = 0
-    while time.monotonic() - began < _EXECUTORS_WAIT_S and (count == 0 or time.monotonic() - changed < _EXECUTORS_SETTLED_S):
+    while time.monotonic() - began < _EXECUTORS_WAIT_S and (
+        count == 0 or time.monotonic() - changed < _EXECUTORS_SETTLED_S
+    ):
         # The driver counts as one.
         now = int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
         if now != count:

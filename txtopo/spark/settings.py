@@ -64,9 +64,15 @@ def before_start(environment: Mapping[str, str]) -> dict[str, str]:
 def all_before_start(environment: Mapping[str, str]) -> dict[str, str]:
     """Everything that a Spark started under ``environment`` would be told, ours or not."""
     arguments = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
-    defaults = Path(environment.get("SPARK_CONF_DIR") or spark_home(environment) / "conf") / "spark-defaults.conf"
+    defaults = (
+        Path(environment.get("SPARK_CONF_DIR") or spark_home(environment) / "conf")
+        / "spark-defaults.conf"
+    )
     settings: dict[str, str] = {}
-    file = next((Path(value) for name, value in _options(arguments) if name == "--properties-file"), defaults)
+    file = next(
+        (Path(value) for name, value in _options(arguments) if name == "--properties-file"),
+        defaults,
+    )
     if file.is_file():
         settings |= _properties(file)
     for name, value in _options(arguments):

@@ -59,15 +59,23 @@ class LevelFunction:
         self._run, self._job, self._level, self._is_last = run, job, level, is_last
 
     def __call__(self, slot: int, incoming: Iterator[bytes]) -> Iterator[bytes]:
-        context = _context_of(f"{self._job.run}/{self._job.name}", f"level {self._level}", self._job.part in COMMITTING)
-        known = worker.worker_run(self._job.run, lambda: imports.data_of(self._run), time.perf_counter)
+        context = _context_of(
+            f"{self._job.run}/{self._job.name}",
+            f"level {self._level}",
+            self._job.part in COMMITTING,
+        )
+        known = worker.worker_run(
+            self._job.run, lambda: imports.data_of(self._run), time.perf_counter
+        )
         with worker.seldom_collected():
             for receiver, data in self.send(known, slot, context.taskAttemptId(), incoming):
                 if not self._is_last:
                     yield struct.pack("!q", receiver)
                 yield data
 
-    def send(self, known: worker.WorkerRun, slot: int, task_attempt: int, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    def send(
+        self, known: worker.WorkerRun, slot: int, task_attempt: int, incoming: Iterator[bytes]
+    ) -> Iterator[tuple[int, bytes]]:
         """Compute the slot."""
         return one_task.computation(known, self._job, self._level, slot, task_attempt).run(incoming)
 
@@ -84,12 +92,19 @@ class ResidentFunction:
         context = _context_of(self._group, "a resident task", has_effects=True)
         for _ in incoming:
             pass  # A worker that leaves input behind dies.
-        known = worker.worker_run(self._token, lambda: imports.data_of(self._run), time.perf_counter)
+        known = worker.worker_run(
+            self._token, lambda: imports.data_of(self._run), time.perf_counter
+        )
         with worker.seldom_collected(), Client(self._address, "AF_UNIX") as channel:
             # An end in the middle of a transaction is an error: whoever asked has given up.
             while (request := _received(channel)) is not None:
                 job = pickling.loads(request)
-                records = [data for _, data in one_task.computation(known, job, 0, slot, context.taskAttemptId()).run(iter([b""]))]
+                records = [
+                    data
+                    for _, data in one_task.computation(
+                        known, job, 0, slot, context.taskAttemptId()
+                    ).run(iter([b""]))
+                ]
                 channel.send_bytes(pickle.dumps(records))
         return iter(())
 
@@ -117,5 +132,9 @@ class ForwardFunction(LevelFunction):
         super().__init__(run, job, -1, is_last=False)
         self._receiving_slots = receiving_slots
 
-    def send(self, known: worker.WorkerRun, slot: int, task_attempt: int, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-        return execute.forward(known, self._job, slot, task_attempt, self._receiving_slots, incoming)
+    def send(
+        self, known: worker.WorkerRun, slot: int, task_attempt: int, incoming: Iterator[bytes]
+    ) -> Iterator[tuple[int, bytes]]:
+        return execute.forward(
+            known, self._job, slot, task_attempt, self._receiving_slots, incoming
+        )

@@ -25,7 +25,9 @@ def start(work: Callable[[], None], name: str) -> threading.Thread:
     thread.began.wait()
     if thread.failure is not None:
         thread.join()
-        raise OSError(f"the thread {name} has no connection to Spark: {thread.failure}") from thread.failure
+        raise OSError(
+            f"the thread {name} has no connection to Spark: {thread.failure}"
+        ) from thread.failure
     return thread
 
 

@@ -31,7 +31,9 @@ class Accepted:
     sealed: bool = False
 
 
-def accept(store: base.StateStore, topology_id: str, accepted: Accepted, execute: bool) -> list[str]:
+def accept(
+    store: base.StateStore, topology_id: str, accepted: Accepted, execute: bool
+) -> list[str]:
     """Write down the ``accepted`` changes, if ``execute``; their meaning, line by line.
 
     :raises errors.UsageError: it cannot be accepted, or there is nothing to accept.
@@ -60,12 +62,18 @@ def accept(store: base.StateStore, topology_id: str, accepted: Accepted, execute
         now = now.model_copy(update={"spout": accepted.spout})
     for name in accepted.stores:
         now = _with_store(topology_id, now, name)
-        lines.append(f"component {name.rpartition('/')[0]!r} may begin {name.rpartition('/')[2]} with nothing in it")
+        lines.append(
+            f"component {name.rpartition('/')[0]!r} may begin {name.rpartition('/')[2]} with nothing in it"
+        )
     if accepted.sealed:
         if sealed is None:
-            raise errors.UsageError(f"topology {topology_id!r} has no sealed transaction\n  Its components may change; leave out --sealed.")
+            raise errors.UsageError(
+                f"topology {topology_id!r} has no sealed transaction\n  Its components may change; leave out --sealed."
+            )
         now = now.model_copy(update={"accepted_seal": sealed.txid})
-        lines.append(f"transaction {sealed.txid} is completed with the components of the next run, whichever they are")
+        lines.append(
+            f"transaction {sealed.txid} is completed with the components of the next run, whichever they are"
+        )
     if not lines:
         raise errors.UsageError(
             f"nothing is to be accepted of topology {topology_id!r}, whose spout is {now.spout}\n"
@@ -74,7 +82,13 @@ def accept(store: base.StateStore, topology_id: str, accepted: Accepted, execute
     if execute:
         try:
             # A coordinator that takes the topology raises the epoch.
-            store.multi([base.Check(paths.epoch, epoch.version), base.Set(paths.components, now.encode(), version=node.version), *operations])
+            store.multi(
+                [
+                    base.Check(paths.epoch, epoch.version),
+                    base.Set(paths.components, now.encode(), version=node.version),
+                    *operations,
+                ]
+            )
         except base.StateConflictError as conflict:
             raise errors.FencedError(
                 f"topology {topology_id!r} was taken by a coordinator meanwhile; nothing was accepted\n  Stop it, and type the same again."
@@ -82,7 +96,9 @@ def accept(store: base.StateStore, topology_id: str, accepted: Accepted, execute
     return lines
 
 
-def _open(store: base.StateStore, paths: layout.Layout) -> tuple[list[base.Delete], records.TxidRecord | None]:
+def _open(
+    store: base.StateStore, paths: layout.Layout
+) -> tuple[list[base.Delete], records.TxidRecord | None]:
     """Operations that remove the planned records, unless one of them is sealed meanwhile; and the
     record of a sealed transaction that is not committed."""
     node = store.get(paths.current)
@@ -104,7 +120,9 @@ def _open(store: base.StateStore, paths: layout.Layout) -> tuple[list[base.Delet
     return plans, sealed
 
 
-def _require_keeps(topology_id: str, before: Spout, now: Spout, sealed: records.TxidRecord | None) -> None:
+def _require_keeps(
+    topology_id: str, before: Spout, now: Spout, sealed: records.TxidRecord | None
+) -> None:
     if not can_keep_positions(before.kind, now.kind):
         decides = [SPOUT_TRAITS[spout.kind].decides for spout in (before, now)]
         raise errors.UsageError(
@@ -142,7 +160,9 @@ def shown(made_of: dict[str, Any]) -> Sequence[str]:
     lines = [f"spout         {record.spout.id}: {SPOUT_TRAITS[record.spout.kind].decides}"]
     for id, component in record.components.items():
         former = " (not in it any more)" if component.is_former else ""
-        names = ", ".join((*component.stores, *(f"{name} (accepted)" for name in component.accepted)))
+        names = ", ".join(
+            (*component.stores, *(f"{name} (accepted)" for name in component.accepted))
+        )
         lines.append(f"component     {id}{former}" + (f": may begin {names}" if names else ""))
     return lines
 

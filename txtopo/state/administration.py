@@ -47,24 +47,41 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
         "generation": _field(store, paths.generation, records.GenerationRecord, "generation"),
         "epoch": _field(store, paths.epoch, records.EpochRecord, "epoch"),
         "current": _field(store, paths.current, records.CurrentRecord, "current"),
-        "lease": None if lease_node is None else _decoded(paths.lease, lease_node, records.LeaseRecord),
+        "lease": None
+        if lease_node is None
+        else _decoded(paths.lease, lease_node, records.LeaseRecord),
         "records": {},
         "positions": {},
-        "components": None if made_of is None else _decoded(paths.components, made_of, components.Components),
+        "components": None
+        if made_of is None
+        else _decoded(paths.components, made_of, components.Components),
         "stores": sorted(stores["stores"]) if is_readable else stores,
-        "recorded": {name: f"{at['txid']}:{at['attempt_id']}" for name, at in stores["stores"].items()} if is_readable else stores,
-        "counts": {name: at["count"] for name, at in stores["stores"].items()} if is_readable else stores,
+        "recorded": {
+            name: f"{at['txid']}:{at['attempt_id']}" for name, at in stores["stores"].items()
+        }
+        if is_readable
+        else stores,
+        "counts": {name: at["count"] for name, at in stores["stores"].items()}
+        if is_readable
+        else stores,
     }
     for name in store.children(paths.txids):
         path = f"{paths.txids}/{name}"
         node = store.get(path)
         # A run that commits meanwhile removes the records of its committed transactions.
         if node is not None:
-            shown["records"][str(int(name)) if name.isdecimal() else name] = _decoded(path, node, records.TxidRecord)
+            shown["records"][str(int(name)) if name.isdecimal() else name] = _decoded(
+                path, node, records.TxidRecord
+            )
     for name in store.children(paths.positions):
         shard = _field(store, f"{paths.positions}/{name}", records.PositionsRecord, "positions")
         shown["positions"].update({f"shard {name}": shard} if "unreadable" in shard else shard)
-    shown["positions"] = dict(sorted(shown["positions"].items(), key=lambda item: (not item[0].isdecimal(), len(item[0]), item[0])))
+    shown["positions"] = dict(
+        sorted(
+            shown["positions"].items(),
+            key=lambda item: (not item[0].isdecimal(), len(item[0]), item[0]),
+        )
+    )
     return shown
 
 
@@ -88,7 +105,9 @@ def reset(store: base.StateStore, topology_id: str) -> None:
             return
         except base.StateConflictError:
             continue
-    raise errors.FencedError(f"the state of topology {topology_id!r} changes all the time\n  Stop its coordinator first.")
+    raise errors.FencedError(
+        f"the state of topology {topology_id!r} changes all the time\n  Stop its coordinator first."
+    )
 
 
 def restored(store: base.StateStore, topology_id: str) -> int:
@@ -119,20 +138,29 @@ def restored(store: base.StateStore, topology_id: str) -> int:
 
 def _held(paths: layout.Layout, lease_node: base.Node) -> errors.FencedError:
     try:
-        return lease.held_by(paths.topology_id, records.LeaseRecord.decode(paths.lease, lease_node.data))
+        return lease.held_by(
+            paths.topology_id, records.LeaseRecord.decode(paths.lease, lease_node.data)
+        )
     except errors.UnreadableStateError as error:
-        return errors.FencedError(f"topology {paths.topology_id!r} is held by a coordinator whose lease cannot be read: {error}")
+        return errors.FencedError(
+            f"topology {paths.topology_id!r} is held by a coordinator whose lease cannot be read: {error}"
+        )
 
 
 def _require_topology(store: base.StateStore, paths: layout.Layout) -> None:
     if store.get(paths.top) is None:
         known = ", ".join(map(repr, topologies(store))) or "none"
-        raise errors.UsageError(f"there is no state of a topology {paths.topology_id!r} in {store.address}\n  There is state of: {known}.")
+        raise errors.UsageError(
+            f"there is no state of a topology {paths.topology_id!r} in {store.address}\n  There is state of: {known}."
+        )
 
 
 def _tree(store: base.StateStore, path: str) -> list[str]:
     """``path`` and everything below, children before parents."""
-    return [*(below for name in store.children(path) for below in _tree(store, f"{path}/{name}")), path]
+    return [
+        *(below for name in store.children(path) for below in _tree(store, f"{path}/{name}")),
+        path,
+    ]
 
 
 def _field(store: base.StateStore, path: str, type: type[records.Record], field: str) -> Any:

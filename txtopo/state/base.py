@@ -156,8 +156,7 @@ class StateStore(abc.ABC):
 
     @abc.abstractmethod
     def wait_until_connected(self, timeout_s: float) -> bool:
-        """Wait until the store can be asked again, at most ``timeout_s``; False if it still cannot.
-        """
+        """Wait until the store can be asked again, at most ``timeout_s``; False if it still cannot."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -166,7 +165,11 @@ class StateStore(abc.ABC):
     def ensure(self, path: str) -> None:
         """Make ``path`` and its parents where they are missing, without data."""
         parts = check_path(path).strip("/").split("/")
-        paths = ["/" + "/".join(parts[: depth + 1]) for depth in range(len(parts))] if path != "/" else []
+        paths = (
+            ["/" + "/".join(parts[: depth + 1]) for depth in range(len(parts))]
+            if path != "/"
+            else []
+        )
         for _ in range(ENSURE_TRIES_MAX):
             missing = [ancestor for ancestor in paths if self.get(ancestor) is None]
             if not missing:
@@ -177,13 +180,19 @@ class StateStore(abc.ABC):
             except StateConflictError as conflict:
                 if conflict.reason not in ("exists", "missing"):
                     raise
-        raise errors.FencedError(f"another coordinator makes and removes {path} in {self.address} all the time\n  Stop the other coordinator.")
+        raise errors.FencedError(
+            f"another coordinator makes and removes {path} in {self.address} all the time\n  Stop the other coordinator."
+        )
 
 
 def check_path(path: str) -> str:
     """``path`` itself if ZooKeeper accepts it: absolute, no empty or dotted component, no slash at
     the end."""
-    if path != "/" and (not path.startswith("/") or any(part in ("", ".", "..") for part in path[1:].split("/")) or "\0" in path):
+    if path != "/" and (
+        not path.startswith("/")
+        or any(part in ("", ".", "..") for part in path[1:].split("/"))
+        or "\0" in path
+    ):
         raise ValueError(f"{path!r} is not a path of a znode: it must look like /topology/epoch")
     return path
 
@@ -195,7 +204,12 @@ def parent_of(path: str) -> str:
 
 def size_of(operations: Sequence[Operation]) -> int:
     """Bytes that ``operations`` take in a request; a little more than they really do."""
-    return sum(OPERATION_OVERHEAD_BYTES + len(operation.path.encode()) + len(getattr(operation, "data", b"")) for operation in operations)
+    return sum(
+        OPERATION_OVERHEAD_BYTES
+        + len(operation.path.encode())
+        + len(getattr(operation, "data", b""))
+        for operation in operations
+    )
 
 
 __all__ = [

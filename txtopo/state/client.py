@@ -47,7 +47,8 @@ def _is_harmless(record: logging.LogRecord) -> bool:
     the session's key among them."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     return "session_passwd" not in str(record.msg) and not any(
-        isinstance(argument, serialization.Auth | serialization.SASL | serialization.Connect) for argument in arguments
+        isinstance(argument, serialization.Auth | serialization.SASL | serialization.Connect)
+        for argument in arguments
     )
 
 
@@ -67,7 +68,11 @@ class Client:
     """
 
     def __init__(
-        self, servers: str, session_timeout_s: float, who: credentials.Credentials | None, owner: credentials.Credentials | None = None
+        self,
+        servers: str,
+        session_timeout_s: float,
+        who: credentials.Credentials | None,
+        owner: credentials.Credentials | None = None,
     ) -> None:
         digests = [each for each in (owner, who) if each is not None and each.scheme == "digest"]
         self._servers = servers
@@ -85,17 +90,28 @@ class Client:
             timeout=session_timeout_s,
             logger=_LOGGER,
             default_acl=self.acl,
-            connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": RECONNECT_DELAY_MAX_S},
+            connection_retry={
+                "max_tries": -1,
+                "delay": 0.05,
+                "backoff": 2,
+                "max_delay": RECONNECT_DELAY_MAX_S,
+            },
             auth_data=[("digest", f"{each.user}:{each.reveal()}") for each in digests] or None,
             sasl_options=None if who is None or who.scheme != "sasl" else _sasl_options(who),
         )
         if who is not None and who.scheme == "sasl":
             self._authenticate = self.kazoo._connection._authenticate_with_sasl
             self.kazoo._connection._authenticate_with_sasl = self._authenticate_or_reconnect
-        self._handshake_s, self._invoke = max(HANDSHAKE_MIN_S, session_timeout_s * HANDSHAKE_SHARE), self.kazoo._connection._invoke
+        self._handshake_s, self._invoke = (
+            max(HANDSHAKE_MIN_S, session_timeout_s * HANDSHAKE_SHARE),
+            self.kazoo._connection._invoke,
+        )
         self.kazoo._connection._invoke = self._invoke_in_time
         if owner is not None and owner.server_uid is not None:
-            self._uids, self._create_connection = {owner.server_uid, 0}, self.kazoo.handler.create_connection
+            self._uids, self._create_connection = (
+                {owner.server_uid, 0},
+                self.kazoo.handler.create_connection,
+            )
             self.kazoo.handler.create_connection = self._connect_to_our_user
 
     @property
@@ -149,14 +165,25 @@ class Client:
         self.hang_ups = 0
 
 
-def _rights(who: credentials.Credentials | None, owner: credentials.Credentials | None) -> list[Any]:
+def _rights(
+    who: credentials.Credentials | None, owner: credentials.Credentials | None
+) -> list[Any]:
     if owner is None:
         return list(security.OPEN_ACL_UNSAFE if who is None else security.CREATOR_ALL_ACL)
-    return [OWNED_BY_NOBODY, *([] if who is None else [security.make_digest_acl(who.user, who.reveal(), all=True)])]
+    return [
+        OWNED_BY_NOBODY,
+        *([] if who is None else [security.make_digest_acl(who.user, who.reveal(), all=True)]),
+    ]
 
 
 def _sasl_options(who: credentials.Credentials) -> dict[str, Any]:
-    return {"mechanism": "DIGEST-MD5", "service": "zookeeper", "principal": "zk-sasl-md5", "username": who.user, "password": who.reveal()}
+    return {
+        "mechanism": "DIGEST-MD5",
+        "service": "zookeeper",
+        "principal": "zk-sasl-md5",
+        "username": who.user,
+        "password": who.reveal(),
+    }
 
 
 __all__ = ["OWNED_BY_NOBODY", "Client"]

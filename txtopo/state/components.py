@@ -66,7 +66,9 @@ def can_keep_positions(before: SpoutKind, now: SpoutKind) -> bool:
     Both kinds of partitioned spouts have metadata by partition, as of the last commit. A spout that
     decides batches as a whole has a chain of metadata instead, and no partitions.
     """
-    return before == now or (SPOUT_TRAITS[before].is_partitioned and SPOUT_TRAITS[now].is_partitioned)
+    return before == now or (
+        SPOUT_TRAITS[before].is_partitioned and SPOUT_TRAITS[now].is_partitioned
+    )
 
 
 __all__ = ["Component", "Components", "Spout", "can_keep_positions"]

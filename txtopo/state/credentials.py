@@ -39,7 +39,13 @@ class Credentials:
 
     __slots__ = ("_password", "scheme", "server_uid", "user")
 
-    def __init__(self, scheme: Literal["digest", "sasl"], user: str, password: str, server_uid: int | None = None) -> None:
+    def __init__(
+        self,
+        scheme: Literal["digest", "sasl"],
+        user: str,
+        password: str,
+        server_uid: int | None = None,
+    ) -> None:
         self.scheme, self.user, self._password, self.server_uid = scheme, user, password, server_uid
 
     def reveal(self) -> str:
@@ -84,10 +90,14 @@ def owner_of_directory(data_dir: Path) -> Credentials | None:
         return None
     try:
         fields = json.loads(text)
-        return Credentials("digest", str(fields["user"]), str(fields["password"]), path.stat().st_uid)
+        return Credentials(
+            "digest", str(fields["user"]), str(fields["password"]), path.stat().st_uid
+        )
     except (ValueError, TypeError, KeyError):
         # Not chained: the cause contains the text read, perhaps the password.
-        raise errors.ConfigError(f"{path} does not say whose the ZooKeeper of its directory is\n  Restore it from a copy of the directory.") from None
+        raise errors.ConfigError(
+            f"{path} does not say whose the ZooKeeper of its directory is\n  Restore it from a copy of the directory."
+        ) from None
 
 
 def owner_of_server(hosts: str) -> Credentials | None:
@@ -115,15 +125,31 @@ def of(conf: config.Config, environment: Mapping[str, str] | None = None) -> Cre
     """
     if conf.zookeeper_auth == "none":
         if conf.zookeeper_user is not None or conf.zookeeper_password_file is not None:
-            name = "zookeeper_user" if conf.zookeeper_user is not None else "zookeeper_password_file"
-            raise errors.ConfigError(f"{name} is set, but zookeeper_auth is 'none'\n  Set zookeeper_auth to digest or sasl, or leave {name} out.")
+            name = (
+                "zookeeper_user" if conf.zookeeper_user is not None else "zookeeper_password_file"
+            )
+            raise errors.ConfigError(
+                f"{name} is set, but zookeeper_auth is 'none'\n  Set zookeeper_auth to digest or sasl, or leave {name} out."
+            )
         return None
     if not conf.zookeeper_user or ":" in conf.zookeeper_user:
-        wrong = "there is no zookeeper_user" if not conf.zookeeper_user else "zookeeper_user has a colon in it"
-        raise errors.ConfigError(f"zookeeper_auth is {conf.zookeeper_auth!r}, but {wrong}\n  Set zookeeper_user to a name without colons.")
+        wrong = (
+            "there is no zookeeper_user"
+            if not conf.zookeeper_user
+            else "zookeeper_user has a colon in it"
+        )
+        raise errors.ConfigError(
+            f"zookeeper_auth is {conf.zookeeper_auth!r}, but {wrong}\n  Set zookeeper_user to a name without colons."
+        )
     if conf.zookeeper_auth == "sasl" and importlib.util.find_spec("puresasl") is None:
-        raise errors.SetupError("zookeeper_auth is 'sasl', which needs the package pure-sasl\n  Install it: pip install 'txtopo[sasl]'")
-    return Credentials(conf.zookeeper_auth, conf.zookeeper_user, _password(conf, os.environ if environment is None else environment))
+        raise errors.SetupError(
+            "zookeeper_auth is 'sasl', which needs the package pure-sasl\n  Install it: pip install 'txtopo[sasl]'"
+        )
+    return Credentials(
+        conf.zookeeper_auth,
+        conf.zookeeper_user,
+        _password(conf, os.environ if environment is None else environment),
+    )
 
 
 def _password(conf: config.Config, environment: Mapping[str, str]) -> str:
@@ -150,15 +176,32 @@ def _read(path: Path) -> str:
             password = file.read(FILE_BYTES_MAX + 1).decode()
     except OSError as error:
         cure = "Make it readable for the user of the driver, and for no other user."
-        raise errors.ConfigError(f"{described} cannot be read: {error.strerror}\n  {cure}") from None
+        raise errors.ConfigError(
+            f"{described} cannot be read: {error.strerror}\n  {cure}"
+        ) from None
     except UnicodeDecodeError:
         # Not chained: Python's error contains the decoded text, perhaps the password.
-        raise errors.ConfigError(f"{described} is not UTF-8\n  It must hold the password and nothing else.") from None
+        raise errors.ConfigError(
+            f"{described} is not UTF-8\n  It must hold the password and nothing else."
+        ) from None
     password = password.removesuffix("\n").removesuffix("\r")
     if not password or "\n" in password or len(password) > FILE_BYTES_MAX:
-        wrong = "is empty" if not password else "has more than one line, or is too long for a password"
-        raise errors.ConfigError(f"{described} {wrong}\n  It must hold the password and nothing else.")
+        wrong = (
+            "is empty" if not password else "has more than one line, or is too long for a password"
+        )
+        raise errors.ConfigError(
+            f"{described} {wrong}\n  It must hold the password and nothing else."
+        )
     return password
 
 
-__all__ = ["OWNER_FILE", "Credentials", "new_owner", "of", "owner_of_directory", "owner_of_server", "owner_text", "remember_owner"]
+__all__ = [
+    "OWNER_FILE",
+    "Credentials",
+    "new_owner",
+    "of",
+    "owner_of_directory",
+    "owner_of_server",
+    "owner_text",
+    "remember_owner",
+]

@@ -104,12 +104,16 @@ class DataDirectory:
         directory cannot be used.
         """
         if self._lock is not None:
-            raise errors.UsageError(f"the data directory {self.path} is owned already by this very object\n  Release it first.")
+            raise errors.UsageError(
+                f"the data directory {self.path} is owned already by this very object\n  Release it first."
+            )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, exist_ok=True)
             privacy.close_to_others(self.path)
-            lock = io.FileIO(os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+            lock = io.FileIO(
+                os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+"
+            )
         except OSError as error:
             raise unusable(self.path, error) from error
         try:
@@ -133,7 +137,11 @@ class DataDirectory:
             _mark(lock.fileno())
             self._endpoint_file.unlink(missing_ok=True)
             lock.truncate(0)
-            os.pwrite(lock.fileno(), json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+            os.pwrite(
+                lock.fileno(),
+                json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(),
+                0,
+            )
         except OSError as error:
             raise unusable(self.path, error) from error
 
@@ -209,8 +217,7 @@ _CAN_LOOK_AT_LOCKS = sys.platform.startswith("linux")
 
 
 def _mark(lock: int) -> None:
-    """Take the lock that readers look at. The kernel frees it together with the owner's other lock.
-    """
+    """Take the lock that readers look at. The kernel frees it together with the owner's other lock."""
     if _CAN_LOOK_AT_LOCKS:
         fcntl.fcntl(lock, fcntl.F_OFD_SETLK, _WHOLE_FILE)
 
@@ -238,7 +245,9 @@ def write_durably(path: Path, text: str) -> None:
     Only this process's user may read the file.
     """
     new = path.with_name(path.name + ".new")
-    with open(new, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+    with open(
+        new, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)
+    ) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -55,7 +55,13 @@ class EmbeddedZooKeeper:
     """A ZooKeeper server whose data is under ``data_dir``; it lives between :meth:`start` and
     :meth:`stop`, or inside a ``with``."""
 
-    def __init__(self, data_dir: str | Path, *, choose_port: Callable[[], int] = free_port, is_private: bool = True) -> None:
+    def __init__(
+        self,
+        data_dir: str | Path,
+        *,
+        choose_port: Callable[[], int] = free_port,
+        is_private: bool = True,
+    ) -> None:
         """``is_private``: only users who may read the directory can read the state. Otherwise
         everybody can, as in an ensemble."""
         self._directory = directory.DataDirectory(data_dir)
@@ -87,7 +93,11 @@ class EmbeddedZooKeeper:
     def is_alive(self) -> bool:
         """Whether the server is started and has not ended since; :meth:`restart` brings back a
         server that has ended."""
-        return self._server is not None and not self._server.is_gone() and not self._server.has_ended(0)
+        return (
+            self._server is not None
+            and not self._server.is_gone()
+            and not self._server.has_ended(0)
+        )
 
     def start(self) -> Self:
         """Own the data directory, start the server, and return when it serves: :meth:`launch` and
@@ -118,7 +128,12 @@ class EmbeddedZooKeeper:
         """
         launched = self._require_server()
         try:
-            self._serve(itertools.chain([self._port], (self._choose_port() for _ in range(PORT_ATTEMPTS - 1))), launched)
+            self._serve(
+                itertools.chain(
+                    [self._port], (self._choose_port() for _ in range(PORT_ATTEMPTS - 1))
+                ),
+                launched,
+            )
         except BaseException:
             self.stop()
             raise
@@ -142,7 +157,12 @@ class EmbeddedZooKeeper:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.stop()
 
     @property
@@ -155,10 +175,14 @@ class EmbeddedZooKeeper:
 
     def _require_server(self) -> server_process.ServerProcess:
         if self._server is None:
-            raise errors.UsageError(f"the embedded ZooKeeper of {self.data_dir} is not started\n  Call start(), or use it in a `with` statement.")
+            raise errors.UsageError(
+                f"the embedded ZooKeeper of {self.data_dir} is not started\n  Call start(), or use it in a `with` statement."
+            )
         return self._server
 
-    def _serve(self, ports: Iterable[int], launched: server_process.ServerProcess | None = None) -> None:
+    def _serve(
+        self, ports: Iterable[int], launched: server_process.ServerProcess | None = None
+    ) -> None:
         """Serve on the first of ``ports`` that no other process took since it was chosen.
         ``launched`` is the server on the first of them, if it is started already."""
         tail = ""
@@ -209,13 +233,17 @@ class EmbeddedZooKeeper:
 
     def _launch(self, port: int) -> server_process.ServerProcess:
         try:
-            lock = os.open(self.data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = os.open(
+                self.data_dir / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
         except OSError as error:
             raise directory.unusable(self.data_dir, error) from error
         try:
             self._wait_for_earlier_server(lock)
             self._configure(port)
-            return server_process.ServerProcess(self._command, self.data_dir / "zookeeper.log", lock)
+            return server_process.ServerProcess(
+                self._command, self.data_dir / "zookeeper.log", lock
+            )
         finally:
             os.close(lock)
 
@@ -227,9 +255,13 @@ class EmbeddedZooKeeper:
                 # A new password for every owner of the directory: an old one, which a reader may
                 # still have, opens nothing.
                 self._owner = credentials.new_owner()
-                directory.write_durably(self.data_dir / credentials.OWNER_FILE, credentials.owner_text(self._owner))
+                directory.write_durably(
+                    self.data_dir / credentials.OWNER_FILE, credentials.owner_text(self._owner)
+                )
             administrator = "" if self._owner is None else protection.digest_of(self._owner)
-            directory.write_durably(self._config, server_process.configuration(self._data, port, administrator))
+            directory.write_durably(
+                self._config, server_process.configuration(self._data, port, administrator)
+            )
         except OSError as error:
             raise directory.unusable(self.data_dir, error) from error
 

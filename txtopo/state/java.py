@@ -48,7 +48,9 @@ def require_java() -> Java:
     executable = _find()
     version = _version(executable)
     if version < OLDEST_VERSION:
-        raise errors.SetupError(f"{executable} is Java {version}; Java {OLDEST_VERSION} or newer is needed\n{_CURE}")
+        raise errors.SetupError(
+            f"{executable} is Java {version}; Java {OLDEST_VERSION} or newer is needed\n{_CURE}"
+        )
     return Java(executable, version)
 
 
@@ -59,7 +61,9 @@ def require_user() -> None:
         pwd.getpwuid(os.getuid())
     except KeyError:
         cure = f"Run as a user with a name; or name this user, in the image of a container with `RUN useradd --uid {os.getuid()} NAME`."
-        raise errors.SetupError(f"the user {os.getuid()} has no name on this machine, and Spark does not start without\n  {cure}") from None
+        raise errors.SetupError(
+            f"the user {os.getuid()} has no name on this machine, and Spark does not start without\n  {cure}"
+        ) from None
 
 
 def environment() -> dict[str, str]:
@@ -79,11 +83,15 @@ def _find() -> str:
         # Spark (bin/spark-class) does not look on the PATH when JAVA_HOME is set, so falling back
         # here would only postpone the failure.
         if not (os.path.isfile(executable) and os.access(executable, os.X_OK)):
-            raise errors.SetupError(f"JAVA_HOME is {home!r}, but there is no executable {executable}\n  Correct it, or `unset JAVA_HOME`.\n{_CURE}")
+            raise errors.SetupError(
+                f"JAVA_HOME is {home!r}, but there is no executable {executable}\n  Correct it, or `unset JAVA_HOME`.\n{_CURE}"
+            )
         return executable
     on_path = shutil.which("java")
     if on_path is None:
-        raise errors.SetupError(f"Java was not found: JAVA_HOME is not set and there is no java on the PATH\n{_CURE}")
+        raise errors.SetupError(
+            f"Java was not found: JAVA_HOME is not set and there is no java on the PATH\n{_CURE}"
+        )
     return on_path
 
 
@@ -106,5 +114,7 @@ def _version(executable: str) -> int:
     # Up to Java 8 the version began with "1.": "1.8.0_392". A line of warning may come first.
     version = re.search(r'version "(?:1\.)?(\d+)', answer.stdout)
     if answer.returncode != 0 or version is None:
-        raise errors.SetupError(f"`{executable} -version` failed with exit code {answer.returncode} and said:\n{answer.stdout.rstrip()}\n{_CURE}")
+        raise errors.SetupError(
+            f"`{executable} -version` failed with exit code {answer.returncode} and said:\n{answer.stdout.rstrip()}\n{_CURE}"
+        )
     return int(version.group(1))

@@ -33,7 +33,9 @@ class Layout:
 
     def __post_init__(self) -> None:
         if not self.topology_id:
-            raise errors.ConfigError("a topology id is empty\n  Give the topology an id: its state is kept under it.")
+            raise errors.ConfigError(
+                "a topology id is empty\n  Give the topology an id: its state is kept under it."
+            )
 
     @property
     def top(self) -> str:

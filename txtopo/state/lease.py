@@ -93,7 +93,11 @@ class Lease:
                 if generation is None:
                     if not self._take_new():
                         continue
-                elif self._take_existing(records.GenerationRecord.decode(self._paths.generation, generation.data).generation):
+                elif self._take_existing(
+                    records.GenerationRecord.decode(
+                        self._paths.generation, generation.data
+                    ).generation
+                ):
                     # An earlier try was applied after all; in which session is not known, so that
                     # the next renewal makes the lease anew.
                     session = 0
@@ -112,12 +116,17 @@ class Lease:
         if leftovers and self._store.get(paths.generation) is not None:
             return False
         if leftovers:
-            raise errors.UnreadableStateError(paths.generation, f"it is missing, although there are {', '.join(leftovers)}")
+            raise errors.UnreadableStateError(
+                paths.generation, f"it is missing, although there are {', '.join(leftovers)}"
+            )
         epoch = records.EpochRecord(epoch=1, holder_id=self._holder_id)
         self._store.multi(
             [
                 *([] if self._store.get(paths.top) else [base.Create(paths.top)]),
-                base.Create(paths.generation, records.GenerationRecord(generation=self._new_generation).encode()),
+                base.Create(
+                    paths.generation,
+                    records.GenerationRecord(generation=self._new_generation).encode(),
+                ),
                 base.Create(paths.marker(self._new_generation)),
                 base.Create(paths.epoch, epoch.encode()),
                 *self._first_nodes(epoch),
@@ -133,7 +142,9 @@ class Lease:
         paths = self._paths
         node = self._store.get(paths.epoch)
         if node is None:
-            raise errors.UnreadableStateError(paths.epoch, "it is missing, although the topology has a generation")
+            raise errors.UnreadableStateError(
+                paths.epoch, "it is missing, although the topology has a generation"
+            )
         last = records.EpochRecord.decode(paths.epoch, node.data)
         if last.holder_id == self._holder_id:
             self.generation, self.epoch, self._epoch_version = generation, last.epoch, node.version
@@ -159,7 +170,11 @@ class Lease:
         """What every multi begins with: it is refused unless generation, epoch and lease are as
         this holder left them."""
         paths = self._paths
-        return [base.Check(paths.marker(self.generation), 0), base.Check(paths.epoch, self._epoch_version), base.Check(paths.lease, 0)]
+        return [
+            base.Check(paths.marker(self.generation), 0),
+            base.Check(paths.epoch, self._epoch_version),
+            base.Check(paths.lease, 0),
+        ]
 
     @property
     def is_in_doubt(self) -> bool:
@@ -197,13 +212,20 @@ class Lease:
 
         :raises FencedError: it is another's.
         """
-        marker, node = self._store.get(self._paths.marker(self.generation)), self._store.get(self._paths.epoch)
+        marker, node = (
+            self._store.get(self._paths.marker(self.generation)),
+            self._store.get(self._paths.epoch),
+        )
         if marker is None or node is None:
             raise self._lost("its state was reset")
         stored = records.EpochRecord.decode(self._paths.epoch, node.data)
         if stored.holder_id != self._holder_id:
             lease = self._store.get(self._paths.lease)
-            by = f"; its holder now is {describe(records.LeaseRecord.decode(self._paths.lease, lease.data))}" if lease else ""
+            by = (
+                f"; its holder now is {describe(records.LeaseRecord.decode(self._paths.lease, lease.data))}"
+                if lease
+                else ""
+            )
             raise self._lost(f"another coordinator took it in epoch {stored.epoch}{by}")
         if node.version != self._epoch_version:
             raise self._lost("its epoch was written by hand")
@@ -244,7 +266,9 @@ class Lease:
 def describe(lease: records.LeaseRecord) -> str:
     """The holder of ``lease``, for a message."""
     name = f"{lease.name!r}, " if lease.name else ""
-    return f"{name}pid {lease.pid} on host {lease.host}, started {lease.started} (epoch {lease.epoch})"
+    return (
+        f"{name}pid {lease.pid} on host {lease.host}, started {lease.started} (epoch {lease.epoch})"
+    )
 
 
 def held_by(topology_id: str, lease: records.LeaseRecord) -> errors.HeldError:

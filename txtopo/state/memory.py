@@ -71,7 +71,9 @@ class MemoryServer:
     def end_session(self, session: int) -> None:
         """Remove the ephemeral znodes of ``session``."""
         with self._changed:
-            self._nodes = {path: node for path, node in self._nodes.items() if node.owner != session}
+            self._nodes = {
+                path: node for path, node in self._nodes.items() if node.owner != session
+            }
 
     def get(self, path: str) -> base.Node | None:
         """The znode at ``path``."""
@@ -93,7 +95,11 @@ class MemoryServer:
 
 def _children(nodes: dict[str, _Stored], path: str) -> list[str]:
     prefix = path.rstrip("/") + "/"
-    return sorted(other[len(prefix) :] for other in nodes if other != "/" and other.startswith(prefix) and "/" not in other[len(prefix) :])
+    return sorted(
+        other[len(prefix) :]
+        for other in nodes
+        if other != "/" and other.startswith(prefix) and "/" not in other[len(prefix) :]
+    )
 
 
 def _apply(nodes: dict[str, _Stored], operation: base.Operation, session: int) -> None:
@@ -165,7 +171,9 @@ class MemoryStateStore(base.StateStore):
             raise base.StateUnavailableError("memory: the request was lost, as a test asked")
         self.server.apply(operations, self._session)
         if fault == "after":
-            raise base.StateUnavailableError("memory: the acknowledgement was lost, as a test asked")
+            raise base.StateUnavailableError(
+                "memory: the acknowledgement was lost, as a test asked"
+            )
 
     def wait_until_connected(self, timeout_s: float) -> bool:
         return self.server.wait_until_running(timeout_s)
@@ -177,7 +185,9 @@ class MemoryStateStore(base.StateStore):
     def _request(self) -> None:
         self._count_round_trip()
         if self._closed:
-            raise errors.ZooKeeperUnavailableError("this session with the memory store is closed\n  Open another.")
+            raise errors.ZooKeeperUnavailableError(
+                "this session with the memory store is closed\n  Open another."
+            )
         if not self.server.running:
             raise base.StateUnavailableError("memory: the server is stopped")
 

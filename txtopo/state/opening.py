@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from txtopo import errors
-from txtopo.state import administration, base, credentials, directory, layout, liveness, recorded, znode_files
+from txtopo.state import (
+    administration,
+    base,
+    credentials,
+    directory,
+    layout,
+    liveness,
+    recorded,
+    znode_files,
+)
 from txtopo.state.embedded import EmbeddedZooKeeper
 from txtopo.state.zookeeper import ZooKeeperStateStore
 
@@ -71,7 +80,9 @@ def asked_again(ask: Callable[[], T], zookeeper: str | None) -> T:
             return ask()
         except base.StateUnavailableError as error:
             if zookeeper is not None or looks == LOOKS_MAX:
-                raise errors.ZooKeeperUnavailableError(f"ZooKeeper does not answer: {error}\n  Try again when it does.") from error
+                raise errors.ZooKeeperUnavailableError(
+                    f"ZooKeeper does not answer: {error}\n  Try again when it does."
+                ) from error
     raise AssertionError("unreachable")
 
 
@@ -104,7 +115,9 @@ def opened(
     yield None if still.is_empty else Opened(still, str(data_dir), is_live=is_owned)
 
 
-def _running_store(data_dir: Path, root: str, who: credentials.Credentials | None) -> ZooKeeperStateStore | None:
+def _running_store(
+    data_dir: Path, root: str, who: credentials.Credentials | None
+) -> ZooKeeperStateStore | None:
     running = directory.running(data_dir)
     if running is None:
         return None
@@ -119,7 +132,10 @@ def _running_store(data_dir: Path, root: str, who: credentials.Credentials | Non
 
 @contextlib.contextmanager
 def owned(
-    data_dir: Path, zookeeper: str | None = None, root: str = "/txtopo", who: credentials.Credentials | None = None
+    data_dir: Path,
+    zookeeper: str | None = None,
+    root: str = "/txtopo",
+    who: credentials.Credentials | None = None,
 ) -> Iterator[Opened | None]:
     """The state in ``zookeeper``, or else in ``data_dir``, for a command that changes it; ``None``
     if nothing was ever stored there.
@@ -140,7 +156,9 @@ def owned(
 
 
 @contextlib.contextmanager
-def _owned(data_dir: Path, zookeeper: str | None, root: str, who: credentials.Credentials | None) -> Iterator[Opened | None]:
+def _owned(
+    data_dir: Path, zookeeper: str | None, root: str, who: credentials.Credentials | None
+) -> Iterator[Opened | None]:
     if zookeeper is not None:
         with opened(data_dir, zookeeper, root, who) as state:
             yield state
@@ -150,7 +168,9 @@ def _owned(data_dir: Path, zookeeper: str | None, root: str, who: credentials.Cr
         yield None
         return
     try:
-        with contextlib.closing(ZooKeeperStateStore(endpoint, root, who=who, owner=_owner(data_dir))) as store:
+        with contextlib.closing(
+            ZooKeeperStateStore(endpoint, root, who=who, owner=_owner(data_dir))
+        ) as store:
             yield Opened(store, str(data_dir), is_live=embedded is None)
     finally:
         if embedded is not None:
@@ -208,4 +228,8 @@ def holder(state: Opened, topology_id: str) -> dict[str, Any] | None:
 def living(lease: dict[str, Any] | None) -> dict[str, Any] | None:
     """``lease``, unless its holder has certainly died: then ZooKeeper has not noticed the death
     yet."""
-    return None if lease is not None and liveness.has_certainly_died(lease.get("process", "")) else lease
+    return (
+        None
+        if lease is not None and liveness.has_certainly_died(lease.get("process", ""))
+        else lease
+    )

@@ -32,18 +32,21 @@ def user_of_peer(connection: socket.socket, wait_s: float) -> int:
     deadline = time.monotonic() + wait_s
     while (uid := _accepted_by(peer, ours)) is None:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"no process of this machine has accepted the connection to {peer[0]}:{peer[1]} within {wait_s:g} s")
+            raise TimeoutError(
+                f"no process of this machine has accepted the connection to {peer[0]}:{peer[1]} within {wait_s:g} s"
+            )
         time.sleep(_LOOK_EVERY_S)
     return uid
 
 
 def _accepted_by(local: tuple[str, int], remote: tuple[str, int]) -> int | None:
-    """The uid of the socket between these addresses; None if there is none, or no process has it.
-    """
+    """The uid of the socket between these addresses; None if there is none, or no process has it."""
     ends = f":{local[1]:04X}", f":{remote[1]:04X}"
     tables = list[str]()
     for table in TABLES:
-        with contextlib.suppress(FileNotFoundError, PermissionError):  # without IPv6 there is one table
+        with contextlib.suppress(
+            FileNotFoundError, PermissionError
+        ):  # without IPv6 there is one table
             tables.append(table.read_text())
     if not tables:
         raise errors.SetupError(
@@ -54,7 +57,11 @@ def _accepted_by(local: tuple[str, int], remote: tuple[str, int]) -> int | None:
     for text in tables:
         for line in text.splitlines()[1:]:
             fields = line.split()
-            if fields[1].endswith(ends[0]) and fields[2].endswith(ends[1]) and (_address(fields[1]), _address(fields[2])) == (local, remote):
+            if (
+                fields[1].endswith(ends[0])
+                and fields[2].endswith(ends[1])
+                and (_address(fields[1]), _address(fields[2])) == (local, remote)
+            ):
                 uid, inode = int(fields[7]), int(fields[9])
                 return uid if inode else None
     return None

@@ -35,7 +35,9 @@ class Positions:
         for name in store.children(path):
             shard_path = f"{path}/{name}"
             if name not in map(str, range(SHARDS)):
-                raise errors.UnreadableStateError(shard_path, f"its name is not a shard, 0 to {SHARDS - 1}")
+                raise errors.UnreadableStateError(
+                    shard_path, f"its name is not a shard, 0 to {SHARDS - 1}"
+                )
             node = store.get(shard_path)
             if node is None:
                 raise errors.UnreadableStateError(shard_path, "it was removed by hand")
@@ -43,8 +45,13 @@ class Positions:
 
     def all(self) -> dict[int, Any]:
         """Metadata by partition, ascending."""
-        encoded = {partition: data for shard in self._shards.values() for partition, data in shard.items()}
-        return {partition: records.decode_json(self._path, encoded[partition]) for partition in sorted(encoded)}
+        encoded = {
+            partition: data for shard in self._shards.values() for partition, data in shard.items()
+        }
+        return {
+            partition: records.decode_json(self._path, encoded[partition])
+            for partition in sorted(encoded)
+        }
 
     def operations(self, moved: Mapping[int, Any]) -> list[base.Operation]:
         """Operations that give the partitions in ``moved`` their new metadata.
@@ -55,7 +62,9 @@ class Positions:
         for shard, partitions in self._merged(moved).items():
             data = _encode(partitions)
             path = f"{self._path}/{shard}"
-            operations.append(base.Set(path, data) if shard in self._shards else base.Create(path, data))
+            operations.append(
+                base.Set(path, data) if shard in self._shards else base.Create(path, data)
+            )
         return operations
 
     def apply(self, moved: Mapping[int, Any]) -> None:
@@ -76,13 +85,20 @@ class Positions:
 
 def _encode(partitions: Mapping[int, bytes]) -> bytes:
     """A :class:`~txtopo.state.records.PositionsRecord`, put together from encoded parts."""
-    return b'{"version":1,"positions":{%s}}' % b",".join(b'"%d":%s' % (partition, partitions[partition]) for partition in sorted(partitions))
+    return b'{"version":1,"positions":{%s}}' % b",".join(
+        b'"%d":%s' % (partition, partitions[partition]) for partition in sorted(partitions)
+    )
 
 
 def _decode(path: str, shard: int, data: bytes) -> dict[int, bytes]:
     positions: dict[int, bytes] = {}
     for name, metadata in records.PositionsRecord.decode(path, data).positions.items():
-        if not (name.isascii() and name.isdigit() and str(int(name)) == name and int(name) % SHARDS == shard):
+        if not (
+            name.isascii()
+            and name.isdigit()
+            and str(int(name)) == name
+            and int(name) % SHARDS == shard
+        ):
             raise errors.UnreadableStateError(path, f"{name!r} is not a partition of shard {shard}")
         positions[int(name)] = plain_json.encode(metadata)
     return positions

@@ -71,7 +71,9 @@ def _rights(kazoo: KazooClient, path: str) -> list[Any]:
 
 def _is_open(rights: list[Any]) -> bool:
     return any(
-        right.id.scheme == "world" or (right.id.id.startswith("txtopo:") and right.id != client.OWNED_BY_NOBODY.id) for right in rights
+        right.id.scheme == "world"
+        or (right.id.id.startswith("txtopo:") and right.id != client.OWNED_BY_NOBODY.id)
+        for right in rights
     )
 
 

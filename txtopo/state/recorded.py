@@ -55,10 +55,16 @@ class RecordedStateStore(base.StateStore):
 
     def children(self, path: str) -> list[str]:
         prefix = self._full(path) + "/"
-        return sorted(other[len(prefix) :] for other in self._znodes if other.startswith(prefix) and "/" not in other[len(prefix) :])
+        return sorted(
+            other[len(prefix) :]
+            for other in self._znodes
+            if other.startswith(prefix) and "/" not in other[len(prefix) :]
+        )
 
     def multi(self, operations: Sequence[base.Operation]) -> NoReturn:
-        raise errors.UsageError(f"the files of {self._data_dir} are only read\n  What changes the state starts its ZooKeeper.")
+        raise errors.UsageError(
+            f"the files of {self._data_dir} are only read\n  What changes the state starts its ZooKeeper."
+        )
 
     def wait_until_connected(self, timeout_s: float) -> bool:
         return True

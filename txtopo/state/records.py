@@ -83,7 +83,11 @@ class Record(pydantic.BaseModel):
         :raises UnreadableStateError: the text is no such record, or of another version.
         """
         value = decode_json(path, data)
-        if isinstance(value, dict) and isinstance(version := value.get("version"), int) and version != cls.FORMAT:
+        if (
+            isinstance(value, dict)
+            and isinstance(version := value.get("version"), int)
+            and version != cls.FORMAT
+        ):
             reason = f"it has format version {version}, this txtopo reads {cls.FORMAT}; run the txtopo that wrote it"
             raise errors.UnreadableStateError(path, reason)
         try:
@@ -91,13 +95,19 @@ class Record(pydantic.BaseModel):
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
-            raise errors.UnreadableStateError(path, f"it is not a {cls.__name__}: {where + ': ' if where else ''}{first['msg']}") from None
+            raise errors.UnreadableStateError(
+                path, f"it is not a {cls.__name__}: {where + ': ' if where else ''}{first['msg']}"
+            ) from None
 
 
 def _plain(value: Any) -> Any:
     """``value`` with records as dicts. pydantic's own dump would quietly turn dataclasses and the
     like into dicts, too."""
-    return {name: _plain(getattr(value, name)) for name in type(value).model_fields} if isinstance(value, Record) else value
+    return (
+        {name: _plain(getattr(value, name)) for name in type(value).model_fields}
+        if isinstance(value, Record)
+        else value
+    )
 
 
 class RecordCodec(Codec[R]):
@@ -135,11 +145,18 @@ class TxidRecord(Record):
     @property
     def opened(self) -> datetime.datetime | None:
         """``opened_at`` in UTC; None if it is not known."""
-        return None if self.opened_at is None else datetime.datetime.fromisoformat(self.opened_at).astimezone(datetime.UTC)
+        return (
+            None
+            if self.opened_at is None
+            else datetime.datetime.fromisoformat(self.opened_at).astimezone(datetime.UTC)
+        )
 
     @pydantic.model_validator(mode="after")
     def _is_whole(self) -> TxidRecord:
-        if self.opened_at is not None and datetime.datetime.fromisoformat(self.opened_at).tzinfo is None:
+        if (
+            self.opened_at is not None
+            and datetime.datetime.fromisoformat(self.opened_at).tzinfo is None
+        ):
             raise ValueError(f"opened_at is {self.opened_at}, which has no time zone")
         if self.status == "sealed" and (self.attempt_id is None or self.tasks is None):
             raise ValueError("a sealed transaction names its attempt and its tasks")
@@ -202,7 +219,10 @@ class StoresRecord(Record):
     @pydantic.model_validator(mode="after")
     def _names_attempts(self) -> StoresRecord:
         for name, attempt in self.stores.items():
-            is_attempt = attempt.keys() == {"txid", "attempt_id", "count"} and attempt["txid"] >= transaction.INIT_TXID
+            is_attempt = (
+                attempt.keys() == {"txid", "attempt_id", "count"}
+                and attempt["txid"] >= transaction.INIT_TXID
+            )
             if not is_attempt or attempt["attempt_id"] < 0 or attempt["count"] < 0:
                 raise ValueError(f"store {name} has {attempt}, which is no attempt")
         return self
@@ -210,11 +230,13 @@ class StoresRecord(Record):
     @classmethod
     def of(cls, attempts: Mapping[str, transaction.RecordedAttempt]) -> StoresRecord:
         """The record of ``attempts`` by name."""
-        return cls(stores={name: dataclasses.asdict(attempt) for name, attempt in sorted(attempts.items())})
+        return cls(
+            stores={name: dataclasses.asdict(attempt) for name, attempt in sorted(attempts.items())}
+        )
 
     @property
     def attempts(self) -> dict[str, transaction.RecordedAttempt]:
         """The attempts by name."""
-        return {name: transaction.RecordedAttempt(**attempt) for name, attempt in self.stores.items()}
-
-
+        return {
+            name: transaction.RecordedAttempt(**attempt) for name, attempt in self.stores.items()
+        }

@@ -71,7 +71,9 @@ class Patience:
                 self._await_connection(deadline, pause_s, error)
                 pause_s = min(max(2 * pause_s, PAUSE_MIN_S), PAUSE_MAX_S)
 
-    def _await_connection(self, deadline: float, pause_s: float, error: base.StateUnavailableError) -> None:
+    def _await_connection(
+        self, deadline: float, pause_s: float, error: base.StateUnavailableError
+    ) -> None:
         if pause_s:
             self._abandoned.wait(pause_s)
         while True:

@@ -107,8 +107,15 @@ class RotatingTransactionalState(Generic[V]):
                     return self._decode(txid), False
                 # The txid before may have been cleaned away meanwhile, for it has committed. If it
                 # was removed, this value hangs in the air.
-                if self._strict and before is not None and before not in self._data and before >= self._cleaned_below:
-                    raise StrictOrderError(f"{self._path}: txid {before} was removed while the value of {txid} was made from it\n  Ask again.")
+                if (
+                    self._strict
+                    and before is not None
+                    and before not in self._data
+                    and before >= self._cleaned_below
+                ):
+                    raise StrictOrderError(
+                        f"{self._path}: txid {before} was removed while the value of {txid} was made from it\n  Ask again."
+                    )
                 self._put(txid, data)
                 return self._decode(txid), True
 
@@ -168,7 +175,9 @@ class RotatingTransactionalState(Generic[V]):
         with self._lock:
             return frozenset(self._changed)
 
-    def take_operations(self, bytes_max: int | None = None, required: Collection[int] = ()) -> list[base.Operation]:
+    def take_operations(
+        self, bytes_max: int | None = None, required: Collection[int] = ()
+    ) -> list[base.Operation]:
         """Hand over the changes since the last call, at most one operation per txid.
 
         Removals and the txids in ``required`` are always handed over; of the others, in ascending
@@ -178,7 +187,9 @@ class RotatingTransactionalState(Generic[V]):
         """
         with self._lock:
             removed = sorted(txid for txid in self._changed if txid not in self._data)
-            needed = sorted(txid for txid in self._changed if txid in self._data and txid in required)
+            needed = sorted(
+                txid for txid in self._changed if txid in self._data and txid in required
+            )
             taken = [*removed, *needed]
             size = base.size_of([self._operation(txid) for txid in taken])
             for txid in sorted(self._changed.difference(taken)):
@@ -197,15 +208,34 @@ class RotatingTransactionalState(Generic[V]):
         """Lower bound, in bytes, of the operations of :meth:`take_operations` once ``values`` have
         been set."""
         with self._lock:
-            removed = [self._operation(txid) for txid in self._changed if txid not in self._data and txid not in values]
-            return base.size_of([*removed, *(base.Set(self._path_of(txid), self._codec.encode(value)) for txid, value in values.items())])
+            removed = [
+                self._operation(txid)
+                for txid in self._changed
+                if txid not in self._data and txid not in values
+            ]
+            return base.size_of(
+                [
+                    *removed,
+                    *(
+                        base.Set(self._path_of(txid), self._codec.encode(value))
+                        for txid, value in values.items()
+                    ),
+                ]
+            )
 
     def _load(self) -> None:
         data: dict[int, bytes] = {}
         for name in self._store.children(self._path):
             path = f"{self._path}/{name}"
-            if not (name.isascii() and name.isdigit() and name == _name_of(int(name)) and int(name) >= transaction.INIT_TXID):
-                raise errors.UnreadableStateError(path, f"its name is not a txid of {TXID_DIGITS} digits")
+            if not (
+                name.isascii()
+                and name.isdigit()
+                and name == _name_of(int(name))
+                and int(name) >= transaction.INIT_TXID
+            ):
+                raise errors.UnreadableStateError(
+                    path, f"its name is not a txid of {TXID_DIGITS} digits"
+                )
             node = self._store.get(path)
             if node is not None:
                 self._decode_value(path, node.data)
@@ -221,10 +251,14 @@ class RotatingTransactionalState(Generic[V]):
         if not self._strict:
             return
         if any(other > txid for other in self._data):
-            raise StrictOrderError(f"{self._path}: txid {txid} has no value, but txid {max(self._data)} has\n  {IN_ORDER}")
+            raise StrictOrderError(
+                f"{self._path}: txid {txid} has no value, but txid {max(self._data)} has\n  {IN_ORDER}"
+            )
         if txid != transaction.INIT_TXID and txid - 1 not in self._data:
             newest = f"the newest is {max(self._data)}" if self._data else "there is none"
-            raise StrictOrderError(f"{self._path}: txid {txid} cannot follow, for {newest}\n  {IN_ORDER}")
+            raise StrictOrderError(
+                f"{self._path}: txid {txid} cannot follow, for {newest}\n  {IN_ORDER}"
+            )
 
     def _put(self, txid: int, data: bytes) -> None:
         self._data[txid] = data
@@ -233,7 +267,9 @@ class RotatingTransactionalState(Generic[V]):
     def _change(self, txids: set[int]) -> None:
         self._changed |= txids
         # A value that was made and forgotten between two hand-overs never reaches the store.
-        self._changed = {txid for txid in self._changed if txid in self._data or txid in self._stored}
+        self._changed = {
+            txid for txid in self._changed if txid in self._data or txid in self._stored
+        }
         if self._deferred:
             return
         try:
@@ -248,7 +284,11 @@ class RotatingTransactionalState(Generic[V]):
         path = self._path_of(txid)
         if txid not in self._data:
             return base.Delete(path)
-        return base.Set(path, self._data[txid]) if txid in self._stored else base.Create(path, self._data[txid])
+        return (
+            base.Set(path, self._data[txid])
+            if txid in self._stored
+            else base.Create(path, self._data[txid])
+        )
 
     def _path_of(self, txid: int) -> str:
         return f"{self._path}/{_name_of(txid)}"

@@ -23,11 +23,21 @@ from txtopo import errors
 from txtopo.state import directory, java, peer, watchdog
 
 END_TIMEOUT_S = 10.0
-TAIL_LINES = 40  # of the server's log in an error; a stack trace of the server's start has about fifteen
+TAIL_LINES = (
+    40  # of the server's log in an error; a stack trace of the server's start has about fifteen
+)
 POLL_EVERY_S = 0.01
 PROBE_TIMEOUT_S = 0.1  # a connection made while the server is still starting may never be answered, so do not wait for one
 
-JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "log4j-slf4j2-impl", "log4j-api", "metrics-core", "snappy-java")
+JARS = (
+    "zookeeper",
+    "zookeeper-jute",
+    "slf4j-api",
+    "log4j-slf4j2-impl",
+    "log4j-api",
+    "metrics-core",
+    "snappy-java",
+)
 
 SERVER_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"  # ZooKeeperServerMain would not purge old logs and snapshots
 
@@ -69,16 +79,31 @@ def command(config: Path) -> list[str]:
     classpath = os.pathsep.join(map(str, jars()))
     # One file, whose name does not change, however often the JVM crashes.
     crash_report = f"-XX:ErrorFile={config.with_name('zookeeper-crash.log')}"
-    return [java.require_java().executable, *JVM_FLAGS, crash_report, "-cp", classpath, SERVER_CLASS, str(config)]
+    return [
+        java.require_java().executable,
+        *JVM_FLAGS,
+        crash_report,
+        "-cp",
+        classpath,
+        SERVER_CLASS,
+        str(config),
+    ]
 
 
 def configuration(data: Path, port: int, administrator: str = "") -> str:
     """The text of a configuration file for a server on ``port`` of 127.0.0.1 that keeps its data in
     ``data``. ``administrator``: name and digest of a user whom no rights bind."""
-    lines = {"dataDir": str(data), "clientPort": str(port), "clientPortAddress": "127.0.0.1", **SETTINGS}
+    lines = {
+        "dataDir": str(data),
+        "clientPort": str(port),
+        "clientPortAddress": "127.0.0.1",
+        **SETTINGS,
+    }
     if administrator:
         lines["DigestAuthenticationProvider.superDigest"] = administrator
-    return "# Written by txtopo at every start.\n" + "".join(f"{name}={_property(value)}\n" for name, value in lines.items())
+    return "# Written by txtopo at every start.\n" + "".join(
+        f"{name}={_property(value)}\n" for name, value in lines.items()
+    )
 
 
 class ServerProcess:
@@ -100,7 +125,8 @@ class ServerProcess:
             start_new_session=True,  # Ctrl-C in the terminal must not reach the server: its owner may still have to write
             cwd=log.parent,
             umask=0o077,  # only the server's user may read its files
-            env=java.environment() | {"LC_ALL": "C.UTF-8"},  # or Java could not open a path that is not ASCII
+            env=java.environment()
+            | {"LC_ALL": "C.UTF-8"},  # or Java could not open a path that is not ASCII
         )
         self._reports = b""
         self._ended = False
@@ -115,8 +141,7 @@ class ServerProcess:
 
     @property
     def tail(self) -> str:
-        """The last lines the server wrote, or why it could not be started; known when it has ended.
-        """
+        """The last lines the server wrote, or why it could not be started; known when it has ended."""
         reported = self._reported()
         words = str(reported.get("failed") or reported.get("tail") or "")
         return "\n".join(words.splitlines()[-TAIL_LINES:])
@@ -124,7 +149,9 @@ class ServerProcess:
     def has_ended(self, wait_s: float) -> bool:
         """Whether the server has ended, waiting up to ``wait_s`` for news of it."""
         assert self._watchdog.stdout is not None
-        news = select.poll()  # not select.select, which refuses the descriptors of a program with many files open
+        news = (
+            select.poll()
+        )  # not select.select, which refuses the descriptors of a program with many files open
         if not self._ended:
             news.register(self._watchdog.stdout, select.POLLIN)
         while not self._ended and news.poll(wait_s * 1000):
@@ -194,11 +221,19 @@ def jars() -> list[Path]:
     """The jars the server needs, from the installed pyspark or, where pyspark came with a Spark
     distribution, from that."""
     package = importlib.util.find_spec("pyspark")
-    folders = [Path(place) / "jars" for place in (package.submodule_search_locations or ())] if package else []
+    folders = (
+        [Path(place) / "jars" for place in (package.submodule_search_locations or ())]
+        if package
+        else []
+    )
     if home := os.environ.get("SPARK_HOME"):
         folders.append(Path(home) / "jars")
     for folder in folders:
-        newest = [jar for name in JARS if (jar := max(folder.glob(f"{name}-[0-9]*.jar"), default=None)) is not None]
+        newest = [
+            jar
+            for name in JARS
+            if (jar := max(folder.glob(f"{name}-[0-9]*.jar"), default=None)) is not None
+        ]
         if len(newest) == len(JARS):
             return newest
     raise errors.SetupError(
@@ -212,4 +247,7 @@ def _property(value: str) -> str:
     """``value`` as java.util.Properties reads it: Latin-1, with escapes in UTF-16 for the rest."""
     units = value.encode("utf-16-be", "surrogatepass")
     codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
-    return "".join(chr(code) if 0x20 < code < 0x7F and code != ord("\\") else f"\\u{code:04x}" for code in codes)
+    return "".join(
+        chr(code) if 0x20 < code < 0x7F and code != ord("\\") else f"\\u{code:04x}"
+        for code in codes
+    )

@@ -30,7 +30,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from txtopo import errors
-from txtopo.state import base, components, layout, lease, positions, records, retry, rotating, writer
+from txtopo.state import (
+    base,
+    components,
+    layout,
+    lease,
+    positions,
+    records,
+    retry,
+    rotating,
+    writer,
+)
 from txtopo.topology import transaction
 
 SETTING = "metadata_bytes_max"
@@ -73,9 +83,22 @@ class TopologyState:
     """The record of every open txid and of the last committed txid: strict, deferred. Changes are
     written with the next multi."""
 
-    def __init__(self, store: base.StateStore, paths: layout.Layout, held: lease.Lease, waits: retry.Patience, metadata_bytes_max: int) -> None:
+    def __init__(
+        self,
+        store: base.StateStore,
+        paths: layout.Layout,
+        held: lease.Lease,
+        waits: retry.Patience,
+        metadata_bytes_max: int,
+    ) -> None:
         """Load everything; the lease is taken already. Use :meth:`open`."""
-        self._store, self._paths, self._lease, self._waits, self._bytes_max = store, paths, held, waits, metadata_bytes_max
+        self._store, self._paths, self._lease, self._waits, self._bytes_max = (
+            store,
+            paths,
+            held,
+            waits,
+            metadata_bytes_max,
+        )
         self._writing = threading.Lock()
         self._ended: errors.TxtopoError | None = None
         self._is_closed = False
@@ -86,18 +109,32 @@ class TopologyState:
         self._positions_of = self.current - 1
         stores = store.get(paths.stores)
         if stores is None:
-            raise errors.UnreadableStateError(paths.stores, "it is missing, although the topology has a generation")
-        self._known_stores: Mapping[str, transaction.RecordedAttempt] = records.StoresRecord.decode(paths.stores, stores.data).attempts
+            raise errors.UnreadableStateError(
+                paths.stores, "it is missing, although the topology has a generation"
+            )
+        self._known_stores: Mapping[str, transaction.RecordedAttempt] = records.StoresRecord.decode(
+            paths.stores, stores.data
+        ).attempts
         node = store.get(paths.components)
-        self._made_of = None if node is None else components.Components.decode(paths.components, node.data)
+        self._made_of = (
+            None if node is None else components.Components.decode(paths.components, node.data)
+        )
         self._unwritten: list[base.Operation] = []
         """Operations that go out with the next write, of whatever kind."""
         self._says_made_of = node is not None
         self.txids = rotating.RotatingTransactionalState(
-            store, paths.txids, strict_order=True, deferred=True, codec=_TxidCodec(), check=self._check_record
+            store,
+            paths.txids,
+            strict_order=True,
+            deferred=True,
+            codec=_TxidCodec(),
+            check=self._check_record,
         )
         if self.current > transaction.INIT_TXID and not self.txids.has_cache(self.current - 1):
-            raise errors.UnreadableStateError(paths.txids, f"the record of txid {self.current - 1}, the last committed one, is missing")
+            raise errors.UnreadableStateError(
+                paths.txids,
+                f"the record of txid {self.current - 1}, the last committed one, is missing",
+            )
 
     @classmethod
     def open(
@@ -125,7 +162,9 @@ class TopologyState:
         :raises ZooKeeperUnavailableError: no answer for ``wait_s``.
         """
         paths = layout.Layout(topology_id)
-        held = lease.Lease(store, paths, holder, displaces, new_id, lambda epoch: _first_nodes(paths, epoch))
+        held = lease.Lease(
+            store, paths, holder, displaces, new_id, lambda epoch: _first_nodes(paths, epoch)
+        )
         waits = retry.Patience(store, wait_s, clock, abandoned)
         waits.insist(held.take)
         try:
@@ -168,7 +207,9 @@ class TopologyState:
         if made_of != self._made_of:
             data = made_of.encode()
             path = self._paths.components
-            self._unwritten = [base.Set(path, data) if self._says_made_of else base.Create(path, data)]
+            self._unwritten = [
+                base.Set(path, data) if self._says_made_of else base.Create(path, data)
+            ]
             self._made_of = made_of
 
     def positions(self) -> dict[int, Any]:
@@ -188,7 +229,11 @@ class TopologyState:
         return record if record is not None and record.status == "sealed" else None
 
     def seal(
-        self, attempt: transaction.TransactionAttempt, tasks: Mapping[str, int], metadata: Any, opened_at: datetime.datetime | None = None
+        self,
+        attempt: transaction.TransactionAttempt,
+        tasks: Mapping[str, int],
+        metadata: Any,
+        opened_at: datetime.datetime | None = None,
     ) -> None:
         """Make durable that effects of ``attempt`` may exist; ``attempt.txid`` is ``current``. One
         multi.
@@ -208,8 +253,16 @@ class TopologyState:
         :raises BatchTooLargeError: recording that ``positions`` have moved would take more than
             ``metadata_bytes_max``.
         """
-        newest = transaction.RecordedAttempt(txid, transaction.attempt_id(self.epoch + 1, 0), records.COUNT_MAX)
-        size = self._required_bytes([*self._positions.operations(positions), self._set_stores(dict.fromkeys(self._known_stores, newest))], None)
+        newest = transaction.RecordedAttempt(
+            txid, transaction.attempt_id(self.epoch + 1, 0), records.COUNT_MAX
+        )
+        size = self._required_bytes(
+            [
+                *self._positions.operations(positions),
+                self._set_stores(dict.fromkeys(self._known_stores, newest)),
+            ],
+            None,
+        )
         if size > self._bytes_max:
             raise self._too_large(f"the record of txid {txid}", size, len(positions))
 
@@ -232,17 +285,35 @@ class TopologyState:
         """
         sealed = self.sealed()
         if sealed is None or (sealed.txid, sealed.attempt_id) != (attempt.txid, attempt.attempt_id):
-            raise ValueError(f"attempt {attempt} cannot be recorded: the sealed one is {sealed and f'{sealed.txid}:{sealed.attempt_id}'}")
+            raise ValueError(
+                f"attempt {attempt} cannot be recorded: the sealed one is {sealed and f'{sealed.txid}:{sealed.attempt_id}'}"
+            )
         if next_seal is not None and next_seal.attempt.txid != attempt.txid + 1:
-            raise ValueError(f"the seal of {next_seal.attempt} cannot follow the record of {attempt}")
-        opened = {name: transaction.RecordedAttempt(attempt.txid, attempt.attempt_id, count) for name, count in touched_stores.items()}
+            raise ValueError(
+                f"the seal of {next_seal.attempt} cannot follow the record of {attempt}"
+            )
+        opened = {
+            name: transaction.RecordedAttempt(attempt.txid, attempt.attempt_id, count)
+            for name, count in touched_stores.items()
+        }
         stores = {**self._known_stores, **opened}
         operations = self._positions.operations(positions)
         if stores != self._known_stores:
             operations.append(self._set_stores(stores))
         self.txids.cleanup_before(attempt.txid)
-        rides_along = next_seal if next_seal is not None and self._required_bytes(operations, next_seal) <= self._bytes_max else None
-        self._write(attempt.txid + 1, operations, rides_along, subject=f"the record of txid {attempt.txid}", partitions=len(positions))
+        rides_along = (
+            next_seal
+            if next_seal is not None
+            and self._required_bytes(operations, next_seal) <= self._bytes_max
+            else None
+        )
+        self._write(
+            attempt.txid + 1,
+            operations,
+            rides_along,
+            subject=f"the record of txid {attempt.txid}",
+            partitions=len(positions),
+        )
         with self._reading:
             self._positions.apply(positions)
             self._positions_of = attempt.txid
@@ -260,12 +331,16 @@ class TopologyState:
         :raises FencedError: another coordinator has taken the topology meanwhile.
         """
         written, self._written_at_renewal = self._written_at_renewal, self._writer.written
-        if (written != self._writer.written and not self._lease.is_in_doubt) or not self._writing.acquire(blocking=False):
+        if (
+            written != self._writer.written and not self._lease.is_in_doubt
+        ) or not self._writing.acquire(blocking=False):
             return
         try:
             self._raise_if_ended()
             with suppress(base.StateUnavailableError):
-                self._ending(self._lease.reclaim if self._lease.is_in_doubt else self._lease.require_epoch)
+                self._ending(
+                    self._lease.reclaim if self._lease.is_in_doubt else self._lease.require_epoch
+                )
         finally:
             self._writing.release()
 
@@ -281,8 +356,7 @@ class TopologyState:
             self._ending(lambda: self._waits.insist(self._lease.require_epoch))
 
     def abandon(self) -> None:
-        """From any thread: make a call that waits for ZooKeeper raise, and every later write, too.
-        """
+        """From any thread: make a call that waits for ZooKeeper raise, and every later write, too."""
         self._waits.abandon()
 
     def close(self) -> None:
@@ -298,16 +372,28 @@ class TopologyState:
                 with suppress(base.StateConflictError, errors.ZooKeeperUnavailableError):
                     self._lease.release()
 
-    def _write(self, current: int, operations: Sequence[base.Operation], seal: Seal | None, subject: str = "", partitions: int = 0) -> None:
+    def _write(
+        self,
+        current: int,
+        operations: Sequence[base.Operation],
+        seal: Seal | None,
+        subject: str = "",
+        partitions: int = 0,
+    ) -> None:
         with self._writing:
             self._raise_if_ended()
             sealed: dict[int, records.TxidRecord] = {}
             if seal is not None:
                 if seal.attempt.txid != current:
-                    raise ValueError(f"attempt {seal.attempt} cannot be sealed: the next txid to commit is {current}")
+                    raise ValueError(
+                        f"attempt {seal.attempt} cannot be sealed: the next txid to commit is {current}"
+                    )
                 sealed[seal.attempt.txid] = seal.to_record()
                 if not subject:
-                    subject, partitions = f"the seal of txid {seal.attempt.txid}", _entries(seal.metadata)
+                    subject, partitions = (
+                        f"the seal of txid {seal.attempt.txid}",
+                        _entries(seal.metadata),
+                    )
             size = self._required_bytes(operations, seal)
             if size > self._bytes_max:
                 raise self._too_large(subject, size, partitions)
@@ -315,8 +401,12 @@ class TopologyState:
                 self.txids.override_state(txid, record)
             operations = [*operations, *self._unwritten]
             fixed = [*self._writer.fixed_operations(current), *operations]
-            changes = self.txids.take_operations(self._bytes_max - base.size_of(fixed), required=sealed)
-            inside: list[writer.Inside] = [("record.inside", self.current)] if current != self.current else []
+            changes = self.txids.take_operations(
+                self._bytes_max - base.size_of(fixed), required=sealed
+            )
+            inside: list[writer.Inside] = (
+                [("record.inside", self.current)] if current != self.current else []
+            )
             inside.extend(("seal.inside", txid) for txid in sealed)
             self._ending(lambda: self._writer.write(current, [*operations, *changes], inside))
             self._says_made_of = self._says_made_of or bool(self._unwritten)
@@ -327,12 +417,16 @@ class TopologyState:
 
     def _required_bytes(self, operations: Sequence[base.Operation], seal: Seal | None) -> int:
         values = {} if seal is None else {seal.attempt.txid: seal.to_record()}
-        return base.size_of([*self._writer.fixed_operations(self.current), *operations, *self._unwritten]) + self.txids.required_bytes(values)
+        return base.size_of(
+            [*self._writer.fixed_operations(self.current), *operations, *self._unwritten]
+        ) + self.txids.required_bytes(values)
 
     def _check_record(self, txid: int, record: records.TxidRecord, data: bytes) -> None:
         if record.txid != txid:
             raise ValueError(f"the record of txid {record.txid} cannot be kept under txid {txid}")
-        size = base.size_of(self._writer.fixed_operations(self.current)) + base.size_of([base.Create(f"{self._paths.txids}/{txid:010d}", data)])
+        size = base.size_of(self._writer.fixed_operations(self.current)) + base.size_of(
+            [base.Create(f"{self._paths.txids}/{txid:010d}", data)]
+        )
         if size > self._bytes_max:
             raise self._too_large(f"the record of txid {txid}", size, _entries(record.metadata))
 
@@ -356,7 +450,9 @@ class TopologyState:
             self._ended = error
             raise
         except BaseException:
-            self._ended = errors.ZooKeeperUnavailableError("a write was interrupted, its outcome is unknown\n  Run the topology again: it resumes.")
+            self._ended = errors.ZooKeeperUnavailableError(
+                "a write was interrupted, its outcome is unknown\n  Run the topology again: it resumes."
+            )
             raise
 
     def _raise_if_ended(self) -> None:

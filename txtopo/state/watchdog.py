@@ -50,7 +50,10 @@ class BoundedLog:
         server. ``tail`` has the chunk regardless."""
         self.tail = (self.tail + chunk)[-TAIL_BYTES:]
         with contextlib.suppress(OSError):
-            if os.path.exists(self._path) and os.path.getsize(self._path) + len(chunk) > self._bytes_max:
+            if (
+                os.path.exists(self._path)
+                and os.path.getsize(self._path) + len(chunk) > self._bytes_max
+            ):
                 os.replace(self._path, self._path + ".1")
             # Opened every time, so that other processes may move or remove the file; the server
             # writes little.

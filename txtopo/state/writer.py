@@ -41,7 +41,9 @@ class _Write:
 class Writer:
     """Performs multis under ``lease``, waiting for ZooKeeper as ``waits`` allows."""
 
-    def __init__(self, store: base.StateStore, paths: layout.Layout, held: lease.Lease, waits: retry.Patience) -> None:
+    def __init__(
+        self, store: base.StateStore, paths: layout.Layout, held: lease.Lease, waits: retry.Patience
+    ) -> None:
         """Read ``current``.
 
         :raises UnreadableStateError: it is missing or cannot be understood.
@@ -49,7 +51,9 @@ class Writer:
         self._store, self._paths, self._lease, self._waits = store, paths, held, waits
         node = store.get(paths.current)
         if node is None:
-            raise errors.UnreadableStateError(paths.current, "it is missing, although the topology has a generation")
+            raise errors.UnreadableStateError(
+                paths.current, "it is missing, although the topology has a generation"
+            )
         self._version = node.version
         self._write = 0
         self.current = records.CurrentRecord.decode(paths.current, node.data).current
@@ -63,14 +67,29 @@ class Writer:
     @staticmethod
     def first_node(paths: layout.Layout, epoch: records.EpochRecord, current: int) -> base.Create:
         """The znode ``current`` of a new topology."""
-        return base.Create(paths.current, records.CurrentRecord(current=current, epoch=epoch.epoch, holder_id=epoch.holder_id, write=0).encode())
+        return base.Create(
+            paths.current,
+            records.CurrentRecord(
+                current=current, epoch=epoch.epoch, holder_id=epoch.holder_id, write=0
+            ).encode(),
+        )
 
     def fixed_operations(self, current: int) -> list[base.Operation]:
         """The operations that :meth:`write` puts before its arguments."""
-        record = records.CurrentRecord(current=current, epoch=self._lease.epoch, holder_id=self._lease.holder_id, write=self._write + 1)
-        return [*self._lease.checks(), base.Set(self._paths.current, record.encode(), version=self._version)]
+        record = records.CurrentRecord(
+            current=current,
+            epoch=self._lease.epoch,
+            holder_id=self._lease.holder_id,
+            write=self._write + 1,
+        )
+        return [
+            *self._lease.checks(),
+            base.Set(self._paths.current, record.encode(), version=self._version),
+        ]
 
-    def write(self, current: int, operations: Sequence[base.Operation], inside: Sequence[Inside] = ()) -> None:
+    def write(
+        self, current: int, operations: Sequence[base.Operation], inside: Sequence[Inside] = ()
+    ) -> None:
         """Set ``current`` and perform ``operations``, atomically and exactly once. ``inside``: the
         steps of a commit that this write performs.
 
@@ -105,7 +124,10 @@ class Writer:
                 if self._is_applied(write):
                     return
                 if conflict.operation not in checks:
-                    raise errors.UnreadableStateError(conflict.operation.path, f"it was changed or removed by hand ({conflict.reason})") from conflict
+                    raise errors.UnreadableStateError(
+                        conflict.operation.path,
+                        f"it was changed or removed by hand ({conflict.reason})",
+                    ) from conflict
                 self._lease.reclaim()
         raise self._lease.lost()
 
@@ -114,7 +136,9 @@ class Writer:
             try:
                 faults.reach(point, txid, self._paths.topology_id)
             except faults.AnswerLostError as lost:
-                raise base.StateUnavailableError(f"ZooKeeper at {self._store.address} did not answer: {lost}") from lost
+                raise base.StateUnavailableError(
+                    f"ZooKeeper at {self._store.address} did not answer: {lost}"
+                ) from lost
 
     def _is_applied(self, write: _Write) -> bool:
         node = self._store.get(self._paths.current)

@@ -42,7 +42,16 @@ _HEADER_BYTES = 16
 _FORMAT = 2
 _END_OF_RECORD = b"B"
 
-_CREATE, _DELETE, _SET_DATA, _MULTI, _CREATE_2, _CREATE_CONTAINER, _DELETE_CONTAINER, _CREATE_TTL = 1, 2, 5, 14, 15, 19, 20, 21
+(
+    _CREATE,
+    _DELETE,
+    _SET_DATA,
+    _MULTI,
+    _CREATE_2,
+    _CREATE_CONTAINER,
+    _DELETE_CONTAINER,
+    _CREATE_TTL,
+) = 1, 2, 5, 14, 15, 19, 20, 21
 _CLOSE_SESSION, _ERROR = -11, -1
 _WITHOUT_DATA = {_ERROR, -10, 7, 13}
 """Transactions that change no data: a refused one, a new session, a changed ACL, a check."""
@@ -123,27 +132,39 @@ class ZnodeFiles:
                 if signature is None:
                     return None
                 if signature != self._signature:
-                    self._signature, self._znodes = None, _restore(self._folder, [name for name, *_ in signature])
+                    self._signature, self._znodes = (
+                        None,
+                        _restore(self._folder, [name for name, *_ in signature]),
+                    )
                     if max(changed for *_, changed in signature) < time.time_ns() - SETTLED_S * 1e9:
                         self._signature = signature
                 return self._znodes
             except FileNotFoundError:
                 # A server has removed old files since the folder was listed.
                 continue
-        raise errors.ZooKeeperUnavailableError(f"the files in {self._folder} change all the time\n  Try again.")
+        raise errors.ZooKeeperUnavailableError(
+            f"the files in {self._folder} change all the time\n  Try again."
+        )
 
     def _look(self) -> Signature | None:
         """The files and when they changed; ``None`` if there is none."""
         try:
-            names = sorted(name for name in os.listdir(self._folder) if name.startswith(("snapshot.", "log.")))
+            names = sorted(
+                name for name in os.listdir(self._folder) if name.startswith(("snapshot.", "log."))
+            )
         except (FileNotFoundError, NotADirectoryError):
             return None
         stats = [(name, os.stat(self._folder / name)) for name in names]
-        return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats) or None
+        return (
+            tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+            or None
+        )
 
 
 def _restore(folder: Path, names: list[str]) -> dict[str, Znode]:
-    snapshots = sorted(((_zxid(name), name) for name in names if name.startswith("snapshot.")), reverse=True)
+    snapshots = sorted(
+        ((_zxid(name), name) for name in names if name.startswith("snapshot.")), reverse=True
+    )
     logs = sorted((_zxid(name), name) for name in names if name.startswith("log."))
     for base, name in snapshots:
         try:
@@ -192,7 +213,9 @@ def _snapshot(content: bytes) -> dict[str, Znode]:
     znodes: dict[str, Znode] = {}
     while (path := cursor.text()) != "/":
         data = cursor.buffer()
-        cursor.take(8 + 32)  # number of the ACL; when and by which transactions the znode was made and changed
+        cursor.take(
+            8 + 32
+        )  # number of the ACL; when and by which transactions the znode was made and changed
         version = cursor.number()
         cursor.take(8)
         znodes[path] = Znode(data, version, cursor.long())
@@ -225,7 +248,9 @@ def _apply_log(znodes: dict[str, Znode], path: Path, base: int) -> None:
             is_whole = False
         if not is_whole:
             # After a torn transaction there is nothing, or the zeros the file was made with.
-            if content[begin + 8 : begin + 9] < b"\x80" and not content[begin + 13 + size :].strip(b"\0"):
+            if content[begin + 8 : begin + 9] < b"\x80" and not content[begin + 13 + size :].strip(
+                b"\0"
+            ):
                 return
             raise _damaged(path, f"the transaction at byte {begin} is not what was written")
         transaction = _Cursor(record)
@@ -234,7 +259,9 @@ def _apply_log(znodes: dict[str, Znode], path: Path, base: int) -> None:
             try:
                 _apply(znodes, kind, transaction, session)
             except _TornError:
-                raise _damaged(path, f"the transaction at byte {begin} cannot be understood") from None
+                raise _damaged(
+                    path, f"the transaction at byte {begin} cannot be understood"
+                ) from None
 
 
 def _apply(znodes: dict[str, Znode], kind: int, record: _Cursor, session: int) -> None:

@@ -48,7 +48,12 @@ _UNANSWERED = (
     KazooTimeoutError,
 )
 
-_REFUSALS = (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError, exceptions.SessionClosedRequireSaslError)
+_REFUSALS = (
+    exceptions.NoAuthError,
+    exceptions.AuthFailedError,
+    exceptions.InvalidACLError,
+    exceptions.SessionClosedRequireSaslError,
+)
 """Wrong credentials, or a missing right."""
 
 LARGE_BYTES = 4 * 1024
@@ -90,7 +95,12 @@ class ZooKeeperStateStore(base.StateStore):
         self._connected = threading.Event()
         self._closed = False
         self._dropped = 0
-        self._link = client.Client(self._servers, session_timeout_s, who, owner or credentials.owner_of_server(self._servers))
+        self._link = client.Client(
+            self._servers,
+            session_timeout_s,
+            who,
+            owner or credentials.owner_of_server(self._servers),
+        )
         self._client = self._link.kazoo
         self._client.add_listener(self._on_state)
         try:
@@ -105,7 +115,10 @@ class ZooKeeperStateStore(base.StateStore):
         while self.wait_until_connected(deadline - time.monotonic()):
             try:
                 # Also without a path to make: only an answer shows that we are let in.
-                self._ask(self._client.ensure_path_async(self._prefix or "/"), f"use {self._prefix or '/'}")
+                self._ask(
+                    self._client.ensure_path_async(self._prefix or "/"),
+                    f"use {self._prefix or '/'}",
+                )
                 return
             except base.StateUnavailableError:
                 continue
@@ -145,7 +158,9 @@ class ZooKeeperStateStore(base.StateStore):
     def children(self, path: str) -> list[str]:
         self._request()
         try:
-            return sorted(self._ask(self._client.get_children_async(self._full(path)), f"list {path}"))
+            return sorted(
+                self._ask(self._client.get_children_async(self._full(path)), f"list {path}")
+            )
         except exceptions.NoNodeError:
             return []
 
@@ -156,7 +171,9 @@ class ZooKeeperStateStore(base.StateStore):
         self._request()
         size = base.size_of(operations)
         try:
-            results = self._ask(request.commit_async(), f"write {len(operations)} operations ({size} bytes)")
+            results = self._ask(
+                request.commit_async(), f"write {len(operations)} operations ({size} bytes)"
+            )
         except base.StateUnavailableError as error:
             self._count_dropped(size, error)
             raise
@@ -164,7 +181,9 @@ class ZooKeeperStateStore(base.StateStore):
         for operation, result in zip(operations, results, strict=True):
             # The operations before the refused one say "rolled back", those after it "runtime
             # inconsistency".
-            if isinstance(result, Exception) and not isinstance(result, exceptions.RolledBackError | exceptions.RuntimeInconsistency):
+            if isinstance(result, Exception) and not isinstance(
+                result, exceptions.RolledBackError | exceptions.RuntimeInconsistency
+            ):
                 if type(result) in _CONFLICTS:
                     raise base.StateConflictError(operation, _CONFLICTS[type(result)])
                 self._refused(result, f"{type(operation).__name__.lower()} {operation.path}")
@@ -212,10 +231,14 @@ class ZooKeeperStateStore(base.StateStore):
         for each in (path, *(f"{path}/{name}" for name in self.children(path))):
             self._request()
             try:
-                rights, _ = self._ask(self._client.get_acls_async(self._full(each)), f"read the ACL of {each}")
+                rights, _ = self._ask(
+                    self._client.get_acls_async(self._full(each)), f"read the ACL of {each}"
+                )
             except exceptions.NoNodeError:
                 continue
-            if any(right.id.scheme == "world" and right.perms & ~Permissions.READ for right in rights):
+            if any(
+                right.id.scheme == "world" and right.perms & ~Permissions.READ for right in rights
+            ):
                 full = self._full(path)
                 raise errors.StateMismatchError(
                     f"everybody may write {self._full(each)}, because it was made without credentials; now there are some ({self._who})\n"
@@ -237,7 +260,9 @@ class ZooKeeperStateStore(base.StateStore):
     def _request(self) -> None:
         self._count_round_trip()
         if self._closed:
-            raise errors.ZooKeeperUnavailableError(f"the session with ZooKeeper at {self._address} is closed\n  Open another.")
+            raise errors.ZooKeeperUnavailableError(
+                f"the session with ZooKeeper at {self._address} is closed\n  Open another."
+            )
         if not self._client.connected:
             self._raise_if_ended()
             raise base.StateUnavailableError(f"ZooKeeper at {self._address} is not connected")
@@ -247,7 +272,9 @@ class ZooKeeperStateStore(base.StateStore):
         if self._link.is_refused:
             raise self._not_let_in("does not let us in", "The name or the password is wrong.")
         if self._link.has_ended and not self._closed:
-            raise errors.ZooKeeperUnavailableError(f"the client of ZooKeeper at {self._address} has ended\n  Run again: the topology resumes.")
+            raise errors.ZooKeeperUnavailableError(
+                f"the client of ZooKeeper at {self._address} has ended\n  Run again: the topology resumes."
+            )
 
     def _ask(self, result: Any, request: str) -> Any:
         """The answer to a request that was just queued; one without an answer has an unknown
@@ -255,7 +282,9 @@ class ZooKeeperStateStore(base.StateStore):
         try:
             return result.get(timeout=self._session_timeout_s)
         except _UNANSWERED as error:
-            raise base.StateUnavailableError(f"ZooKeeper at {self._address} did not answer ({request}): {type(error).__name__}") from error
+            raise base.StateUnavailableError(
+                f"ZooKeeper at {self._address} did not answer ({request}): {type(error).__name__}"
+            ) from error
         except exceptions.NoNodeError:
             raise
         except exceptions.KazooException as error:
@@ -264,13 +293,22 @@ class ZooKeeperStateStore(base.StateStore):
     def _refused(self, error: Exception, request: str) -> NoReturn:
         if not isinstance(error, _REFUSALS):
             is_quota = isinstance(error, exceptions.QuotaExceededError)
-            cure = "A quota is used up: raise it with `setquota` of zkCli.sh." if is_quota else "The log of the server may say why."
+            cure = (
+                "A quota is used up: raise it with `setquota` of zkCli.sh."
+                if is_quota
+                else "The log of the server may say why."
+            )
             raise errors.ZooKeeperUnavailableError(
                 f"ZooKeeper at {self._address} refused to {request}: {f'{type(error).__name__} {error}'.rstrip()}\n"
                 f"  {cure} Then run again: the topology resumes."
             ) from error
         if not isinstance(error, exceptions.NoAuthError):
-            raise self._not_let_in("does not let us in", "The name or the password is wrong." if self._who is not None else "It wants credentials.")
+            raise self._not_let_in(
+                "does not let us in",
+                "The name or the password is wrong."
+                if self._who is not None
+                else "It wants credentials.",
+            )
         if self._who is None:
             why = "It was made with credentials, and the same are needed now. The ZooKeeper of a data directory is reached by naming the directory."
         else:
@@ -296,12 +334,16 @@ def _parse(servers: str, root: str) -> tuple[str, str]:
         )
     try:
         addresses, chroot = hosts.collect_hosts(servers)
-        prefix = base.check_path("/" + "/".join(part.strip("/") for part in (chroot or "", root) if part.strip("/")))
+        prefix = base.check_path(
+            "/" + "/".join(part.strip("/") for part in (chroot or "", root) if part.strip("/"))
+        )
     except ValueError as error:
         raise errors.ConfigError(
             f"the ZooKeeper address {servers!r} with root {root!r} is no address: {error}\n  It must look like host:port[,host:port…][/chroot]."
         ) from None
-    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses), "" if prefix == "/" else prefix
+    return ",".join(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses
+    ), "" if prefix == "/" else prefix
 
 
 __all__ = ["ZooKeeperStateStore"]

@@ -16,7 +16,12 @@ from txtopo.stores import keys
 from txtopo.topology import exact_columns
 
 
-def table(columns: Mapping[str, list[Any]], keys_of_rows: Sequence[keys.Key], address: str, schema: pyarrow.Schema | None) -> pyarrow.Table:
+def table(
+    columns: Mapping[str, list[Any]],
+    keys_of_rows: Sequence[keys.Key],
+    address: str,
+    schema: pyarrow.Schema | None,
+) -> pyarrow.Table:
     """The columns, of the types that ``schema`` gives or that Arrow finds: dicts become structs,
     lists lists.
 
@@ -34,14 +39,24 @@ def table(columns: Mapping[str, list[Any]], keys_of_rows: Sequence[keys.Key], ad
             raise _refused(name, wanted, error, keys_of_rows, address) from None
         arrays.append(array)
         fields.append(declared.get(name, pyarrow.field(name, array.type)))
-    return pyarrow.Table.from_arrays(arrays, schema=pyarrow.schema(fields, None if schema is None else schema.metadata))
+    return pyarrow.Table.from_arrays(
+        arrays, schema=pyarrow.schema(fields, None if schema is None else schema.metadata)
+    )
 
 
 def _check(schema: Any, columns: Mapping[str, list[Any]], address: str) -> None:
-    if schema is None or (isinstance(schema, pyarrow.Schema) and set(schema.names) <= set(columns) and len(set(schema.names)) == len(schema)):
+    if schema is None or (
+        isinstance(schema, pyarrow.Schema)
+        and set(schema.names) <= set(columns)
+        and len(set(schema.names)) == len(schema)
+    ):
         return
     is_schema = isinstance(schema, pyarrow.Schema)
-    problem = f"names {', '.join(map(repr, schema.names))}" if is_schema else f"is a {type(schema).__name__}, no pyarrow.Schema"
+    problem = (
+        f"names {', '.join(map(repr, schema.names))}"
+        if is_schema
+        else f"is a {type(schema).__name__}, no pyarrow.Schema"
+    )
     raise errors.UsageError(
         f"to_arrow(schema=...) of the store {address}: the schema {problem}\n"
         f"  Its columns are {', '.join(map(repr, columns))}; name each at most once: schema=pa.schema([('value', pa.float64())])."
@@ -49,12 +64,18 @@ def _check(schema: Any, columns: Mapping[str, list[Any]], address: str) -> None:
 
 
 def _refused(
-    column: str, wanted: pyarrow.DataType | None, error: exact_columns.ChangedValueError, keys_of_rows: Sequence[keys.Key], address: str
+    column: str,
+    wanted: pyarrow.DataType | None,
+    error: exact_columns.ChangedValueError,
+    keys_of_rows: Sequence[keys.Key],
+    address: str,
 ) -> errors.UsageError:
     refused = "its values"
     if error.row is not None:
         key = keys_of_rows[error.row]
-        refused = f"the value of key {key!r}, {error.shown}" if column == "value" else f"the key {key!r}"
+        refused = (
+            f"the value of key {key!r}, {error.shown}" if column == "value" else f"the key {key!r}"
+        )
     type_named = "" if wanted is None else f", as {wanted}"
     return errors.UsageError(
         f"column {column!r} of the store {address} cannot hold {refused}{type_named}: {error.why}\n"

@@ -42,7 +42,10 @@ class Backend(base.Store):
 
     @contextlib.contextmanager
     def _fenced_session(
-        self, context: contexts.TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
+        self,
+        context: contexts.TopologyContext,
+        stamp: stamps.Stamp,
+        recorded: stamps.Recorded | None,
     ) -> Iterator[sessions.Session]:
         with self.open_session(context.resource) as session:
             number = self._number(context)

@@ -31,7 +31,18 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from txtopo import errors, faults
-from txtopo.stores import begun, codecs, conflicts, export, fencing, keys, sessions, stamps, turns, visible
+from txtopo.stores import (
+    begun,
+    codecs,
+    conflicts,
+    export,
+    fencing,
+    keys,
+    sessions,
+    stamps,
+    turns,
+    visible,
+)
 from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores import transaction as transactions
@@ -62,14 +73,22 @@ class StoredValue:
 
 
 class Store(destination.Destination):
-    """Keyed results of a topology. Give it to a committer as an attribute; read it from anywhere.
-    """
+    """Keyed results of a topology. Give it to a committer as an attribute; read it from anywhere."""
 
     def __init__(
-        self, name: str, address: str, opaque: bool, location: str | None = None, *, plain: bool = False, codec: codecs.Codec | None = None
+        self,
+        name: str,
+        address: str,
+        opaque: bool,
+        location: str | None = None,
+        *,
+        plain: bool = False,
+        codec: codecs.Codec | None = None,
     ) -> None:
         if opaque and plain:
-            raise errors.UsageError(f"store {address} is to be opaque and plain\n  A plain value cannot be taken back: choose one of the two.")
+            raise errors.UsageError(
+                f"store {address} is to be opaque and plain\n  A plain value cannot be taken back: choose one of the two."
+            )
         self.name = name
         """The name of the results in their database. The coordinator knows the store as
         ``component/name``, so the stores of one component need different names."""
@@ -109,9 +128,16 @@ class Store(destination.Destination):
         cure = f"give the store opaque=True{' instead of plain=True' if self.plain else ''}"
         promise = "the last write" if self.plain else "exactly once"
         return destination.Guarantee(
-            f"{type(self).__name__} {self.address}", f"{self.kind} values", self.opaque, True, cure, promise,
-            place=self.address, known_as=self.name, form=layout.described(self.form),
-        )  # fmt: skip
+            f"{type(self).__name__} {self.address}",
+            f"{self.kind} values",
+            self.opaque,
+            True,
+            cure,
+            promise,
+            place=self.address,
+            known_as=self.name,
+            form=layout.described(self.form),
+        )
 
     def kept(self, topology_id: str, component: str) -> Kept:
         """The store itself."""
@@ -132,7 +158,9 @@ class Store(destination.Destination):
         return [dataclasses.asdict(fence) for fence in self.fences()]
 
     @contextlib.contextmanager
-    def transaction(self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> Iterator[transactions.StoreTransaction]:
+    def transaction(
+        self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt
+    ) -> Iterator[transactions.StoreTransaction]:
         """One transaction of the store: committed when the block ends, rolled back when it raises.
 
         Called: in ``finish_batch`` of a committer, or of a bolt downstream of a committer; any
@@ -150,7 +178,14 @@ class Store(destination.Destination):
             code catches the exception (R39).
         """
         self._check_may_write(context)
-        stamp = stamps.Stamp(context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id)
+        stamp = stamps.Stamp(
+            context.topology_id,
+            context.generation,
+            context.component_id,
+            context.task_index,
+            attempt.txid,
+            attempt.attempt_id,
+        )
         name = self._known_name(context.component_id)
         with turns.taken(context, name, self.address):
             opened: transactions.StoreTransaction | None = None
@@ -158,7 +193,9 @@ class Store(destination.Destination):
             try:
                 with self._fenced_session(context, stamp, recorded) as session:
                     earlier = context.store_steps.get(self.address, {})
-                    opened = transactions.StoreTransaction(self.address, self.kind, session, stamp, earlier, recorded, self.codec)
+                    opened = transactions.StoreTransaction(
+                        self.address, self.kind, session, stamp, earlier, recorded, self.codec
+                    )
                     try:
                         yield opened
                         steps = opened.finish()
@@ -173,16 +210,22 @@ class Store(destination.Destination):
                 raise
             faults.reach("apply.inside", attempt.txid, context.topology_id)
             context.store_steps[self.address] = {**earlier, **steps} if earlier else steps
-            context.touched_stores[name] = context.touched_stores.get(name, 0) + int(session.is_counted)
+            context.touched_stores[name] = context.touched_stores.get(name, 0) + int(
+                session.is_counted
+            )
 
-    def get(self, key: keys.Key, default: Any = None, *, as_of: visible.VisibleTxid | None = None) -> Any:
+    def get(
+        self, key: keys.Key, default: Any = None, *, as_of: visible.VisibleTxid | None = None
+    ) -> Any:
         """The committed value of ``key``, ``default`` if there is none; see :meth:`items` for
         ``as_of``."""
         row = self.read_row(keys.encode_key(key))
         recorded = None if as_of is None else self._check_reaches(as_of)
         if row is None:
             return default
-        text = row.curr if as_of is None or recorded is None else visible.text_of(row, as_of, recorded)
+        text = (
+            row.curr if as_of is None or recorded is None else visible.text_of(row, as_of, recorded)
+        )
         return default if text is None else codecs.decode(self.codec, text)
 
     def inspect(self, key: keys.Key) -> StoredValue | None:
@@ -191,8 +234,21 @@ class Store(destination.Destination):
         row = self.read_row(keys.encode_key(key))
         if row is None:
             return None
-        curr, prev, stamp = codecs.decode(self.codec, row.curr), codecs.decode(self.codec, row.prev), row.stamp
-        return StoredValue(curr, prev, stamp.txid, stamp.attempt, stamp.component, stamp.task, stamp.topology_id, stamp.generation)
+        curr, prev, stamp = (
+            codecs.decode(self.codec, row.curr),
+            codecs.decode(self.codec, row.prev),
+            row.stamp,
+        )
+        return StoredValue(
+            curr,
+            prev,
+            stamp.txid,
+            stamp.attempt,
+            stamp.component,
+            stamp.task,
+            stamp.topology_id,
+            stamp.generation,
+        )
 
     def items(self, *, as_of: visible.VisibleTxid | None = None) -> Iterator[tuple[keys.Key, Any]]:
         """Every committed ``(key, value)``, ordered by the key's text: one consistent state of the
@@ -218,7 +274,12 @@ class Store(destination.Destination):
         first elements it is."""
         return self._pairs(self._rows_under(prefix), as_of)
 
-    def count(self, prefix: str | tuple[keys.Key | None, ...] | None = None, *, as_of: visible.VisibleTxid | None = None) -> int:
+    def count(
+        self,
+        prefix: str | tuple[keys.Key | None, ...] | None = None,
+        *,
+        as_of: visible.VisibleTxid | None = None,
+    ) -> int:
         """How many keys :meth:`items` gives, or :meth:`scan` with a ``prefix``. Values are not
         decoded, so that any codec will do."""
         rows = self.read_from("") if prefix is None else self._rows_under(prefix)
@@ -271,15 +332,25 @@ class Store(destination.Destination):
         def change(session: sessions.Maintenance) -> StoreChange:
             rows = 0
             for component in chosen:
-                rows += session.restamp(source, component, stamps.Stamp(topology_id, generation, component, 0, txid, stamps.UNKNOWN_ATTEMPT))
+                rows += session.restamp(
+                    source,
+                    component,
+                    stamps.Stamp(
+                        topology_id, generation, component, 0, txid, stamps.UNKNOWN_ATTEMPT
+                    ),
+                )
                 if source != topology_id:
                     session.remove(source, component)
-                session.write_fence(stamps.Fence(topology_id, component, generation, txid, stamps.CLOSED_ATTEMPT))
+                session.write_fence(
+                    stamps.Fence(topology_id, component, generation, txid, stamps.CLOSED_ATTEMPT)
+                )
             return StoreChange(rows, fences=len(chosen))
 
         return self._maintain(change, dry_run)
 
-    def clear(self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False) -> StoreChange:
+    def clear(
+        self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
+    ) -> StoreChange:
         """Remove the rows and fences of a topology, or of some of its components. Stop the topology
         first."""
         if not self.exists():
@@ -288,7 +359,9 @@ class Store(destination.Destination):
 
         def change(session: sessions.Maintenance) -> StoreChange:
             removed = [session.remove(topology_id, component) for component in chosen]
-            return StoreChange(rows=sum(rows for rows, _ in removed), fences=sum(fences for _, fences in removed))
+            return StoreChange(
+                rows=sum(rows for rows, _ in removed), fences=sum(fences for _, fences in removed)
+            )
 
         return self._maintain(change, dry_run)
 
@@ -304,7 +377,10 @@ class Store(destination.Destination):
 
     @abc.abstractmethod
     def _fenced_session(
-        self, context: contexts.TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
+        self,
+        context: contexts.TopologyContext,
+        stamp: stamps.Stamp,
+        recorded: stamps.Recorded | None,
     ) -> contextlib.AbstractContextManager[sessions.Session]:
         """A counted session (R34), while which the fence is that of ``stamp``.
 
@@ -312,7 +388,9 @@ class Store(destination.Destination):
         """
 
     @abc.abstractmethod
-    def open_maintenance(self, resources: Resources) -> contextlib.AbstractContextManager[sessions.Maintenance]:
+    def open_maintenance(
+        self, resources: Resources
+    ) -> contextlib.AbstractContextManager[sessions.Maintenance]:
         """A database transaction for :meth:`adopt` and :meth:`clear`: committed on normal exit,
         rolled back when the block raises. Its connection is kept in ``resources``."""
 
@@ -327,7 +405,9 @@ class Store(destination.Destination):
 
     def read_prefix(self, beginning: str) -> Iterator[stamps.Row]:
         """The committed rows whose key's text begins with ``beginning``, in the same order."""
-        return itertools.takewhile(lambda row: row.key.startswith(beginning), self.read_from(beginning))
+        return itertools.takewhile(
+            lambda row: row.key.startswith(beginning), self.read_from(beginning)
+        )
 
     def read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
         """The committed row of the key's text ``itself``, and then those of :meth:`read_prefix`,
@@ -355,14 +435,22 @@ class Store(destination.Destination):
 
     def _recorded(self, context: contexts.TopologyContext) -> stamps.Recorded | None:
         """The recorded attempts of this store that the context knows, by component."""
-        return None if context.known_stores is None else visible.recorded(context.known_stores, self.name)
+        return (
+            None
+            if context.known_stores is None
+            else visible.recorded(context.known_stores, self.name)
+        )
 
     def _number(self, context: contexts.TopologyContext) -> int:
         """The number of the transaction that this task begins: 1, 2, 3 … in each attempt."""
         return context.touched_stores.get(self._known_name(context.component_id), 0) + 1
 
     def _stand_at_fence(
-        self, session: sessions.Session, context: contexts.TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
+        self,
+        session: sessions.Session,
+        context: contexts.TopologyContext,
+        stamp: stamps.Stamp,
+        recorded: stamps.Recorded | None,
     ) -> None:
         """Find the fence to be this attempt's, or make or raise it, or refuse to write (R27, R29,
         R31); ``fencing`` decides."""
@@ -372,7 +460,11 @@ class Store(destination.Destination):
             return
         if fence is not None and decision == "take back":
             self._take_back(session, fence)
-        session.write_fence(stamps.Fence(stamp.topology_id, stamp.component, stamp.generation, stamp.txid, stamp.attempt))
+        session.write_fence(
+            stamps.Fence(
+                stamp.topology_id, stamp.component, stamp.generation, stamp.txid, stamp.attempt
+            )
+        )
         session.has_raised = True
         if fence is not None and fence.txid < stamp.txid:
             session.sweep(stamp)
@@ -385,23 +477,38 @@ class Store(destination.Destination):
     def _known_name(self, component: str) -> str:
         return self._place.known_name(component)
 
-    def _pairs(self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid | None) -> Iterator[tuple[keys.Key, Any]]:
-        return ((keys.decode_key(key), codecs.decode(self.codec, text)) for key, text in self._texts(rows, as_of))
+    def _pairs(
+        self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid | None
+    ) -> Iterator[tuple[keys.Key, Any]]:
+        return (
+            (keys.decode_key(key), codecs.decode(self.codec, text))
+            for key, text in self._texts(rows, as_of)
+        )
 
-    def _texts(self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid | None) -> Iterator[tuple[str, str]]:
-        texts = ((row.key, row.curr) for row in rows) if as_of is None else self._texts_as_of(rows, as_of)
+    def _texts(
+        self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid | None
+    ) -> Iterator[tuple[str, str]]:
+        texts = (
+            ((row.key, row.curr) for row in rows)
+            if as_of is None
+            else self._texts_as_of(rows, as_of)
+        )
         return ((key, text) for key, text in texts if text is not None)
 
     def _rows_under(self, prefix: str | tuple[keys.Key | None, ...]) -> Iterator[stamps.Row]:
         itself, beginning = keys.prefix_texts(prefix)
         return self.read_prefix(beginning) if itself is None else self.read_under(itself, beginning)
 
-    def _texts_as_of(self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid) -> Iterator[tuple[str, str | None]]:
+    def _texts_as_of(
+        self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid
+    ) -> Iterator[tuple[str, str | None]]:
         # Fences only rise. If the fences allow the reading after the first row was read, they
         # allowed it for the state of all rows.
         first = list(itertools.islice(rows, 1))
         recorded = self._check_reaches(as_of)
-        return ((row.key, visible.text_of(row, as_of, recorded)) for row in itertools.chain(first, rows))
+        return (
+            (row.key, visible.text_of(row, as_of, recorded)) for row in itertools.chain(first, rows)
+        )
 
     def _check_reaches(self, as_of: visible.VisibleTxid) -> stamps.Recorded:
         """Refuse if the rows read up to now cannot be shown as of ``as_of``; return the recorded
@@ -409,7 +516,9 @@ class Store(destination.Destination):
         visibility: object = as_of
         if not isinstance(visibility, visible.VisibleTxid):
             cure = "Give what txtopo.visible_txid(…) returns."
-            raise errors.UsageError(f"a store cannot be read as of {as_of!r}: a number does not say which attempts count\n  {cure}")
+            raise errors.UsageError(
+                f"a store cannot be read as of {as_of!r}: a number does not say which attempts count\n  {cure}"
+            )
         if self.plain:
             raise errors.UsageError(
                 f"store {self.address} is plain: it keeps no value before the last, so what it held as of transaction {int(as_of)} cannot be told\n"
@@ -419,17 +528,23 @@ class Store(destination.Destination):
         visible.check_reaches(self.address, self.fences(), as_of, recorded)
         return recorded
 
-    def _maintain(self, change: Callable[[sessions.Maintenance], StoreChange], dry_run: bool) -> StoreChange:
+    def _maintain(
+        self, change: Callable[[sessions.Maintenance], StoreChange], dry_run: bool
+    ) -> StoreChange:
         result = StoreChange(rows=0, fences=0)
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.suppress(_DryRun))
             try:
-                with self.open_maintenance(lambda name, factory: stack.enter_context(contextlib.closing(factory()))) as session:
+                with self.open_maintenance(
+                    lambda name, factory: stack.enter_context(contextlib.closing(factory()))
+                ) as session:
                     result = change(session)
                     if dry_run:
                         raise _DryRun
             except errors.FailedException as error:
-                raise errors.UsageError(f"{error}\n  Stop the topology that writes it, and try again.") from error
+                raise errors.UsageError(
+                    f"{error}\n  Stop the topology that writes it, and try again."
+                ) from error
         return result
 
     def __repr__(self) -> str:

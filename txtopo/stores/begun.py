@@ -28,10 +28,15 @@ def may_begin(name: str, context: contexts.TopologyContext) -> bool:
 
 def is_expected(name: str, patterns: Sequence[str]) -> bool:
     """Whether ``name`` is one of ``patterns``, in which ``*`` stands for any text."""
-    return any(re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, flags=re.DOTALL) for pattern in patterns)
+    return any(
+        re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, flags=re.DOTALL)
+        for pattern in patterns
+    )
 
 
-def unexpected(store: places.Place, stamp: stamps.Stamp, context: contexts.TopologyContext, adopt: str) -> errors.StateMismatchError:
+def unexpected(
+    store: places.Place, stamp: stamps.Stamp, context: contexts.TopologyContext, adopt: str
+) -> errors.StateMismatchError:
     """The refusal; ``adopt`` is the command that takes the store as it is."""
     before = ", ".join(_of_component(context.known_stores or {}, stamp.component))
     accept = f"txtopo state accept {shlex.quote(stamp.topology_id)} --store"
@@ -45,8 +50,14 @@ def unexpected(store: places.Place, stamp: stamps.Stamp, context: contexts.Topol
 
 
 def _of_component(known: Mapping[str, transaction.TransactionAttempt], component: str) -> list[str]:
-    names = sorted(name for id, _, name in (each.rpartition("/") for each in known) if id == component)
-    return names if len(names) <= _SHOWN_MAX else [*names[:_SHOWN_MAX], f"{len(names) - _SHOWN_MAX} more"]
+    names = sorted(
+        name for id, _, name in (each.rpartition("/") for each in known) if id == component
+    )
+    return (
+        names
+        if len(names) <= _SHOWN_MAX
+        else [*names[:_SHOWN_MAX], f"{len(names) - _SHOWN_MAX} more"]
+    )
 
 
 def check_room(name: str, address: str, context: contexts.TopologyContext) -> None:
@@ -55,7 +66,12 @@ def check_room(name: str, address: str, context: contexts.TopologyContext) -> No
     :raises errors.UsageError: there are ``stores_max`` already.
     """
     known = context.known_stores
-    if known is None or context.stores_max is None or name in known or name in context.touched_stores:
+    if (
+        known is None
+        or context.stores_max is None
+        or name in known
+        or name in context.touched_stores
+    ):
         return
     count = len(known.keys() | context.touched_stores)
     if count >= context.stores_max:

@@ -60,15 +60,25 @@ def open_store(address: str, table: str, must_exist: bool = True) -> base.Store:
     scheme = re.match(r"([A-Za-z][A-Za-z0-9.-]*)(\+[A-Za-z0-9.-]+)?://", address)
     opener = OPENERS.get(scheme[1].lower() if scheme else "")
     if opener is None:
-        raise errors.UsageError(f"stores at {scheme[1] if scheme else ''}:// addresses are not known here\n  Give {', or '.join(EXAMPLES)}.")
-    if opener is _sqlite and must_exist and not Path(address.removeprefix("sqlite:///")).expanduser().is_file():
-        raise errors.UsageError(f"there is no file {address.removeprefix('sqlite:///')}\n  Give the path of the store's SQLite file.")
+        raise errors.UsageError(
+            f"stores at {scheme[1] if scheme else ''}:// addresses are not known here\n  Give {', or '.join(EXAMPLES)}."
+        )
+    if (
+        opener is _sqlite
+        and must_exist
+        and not Path(address.removeprefix("sqlite:///")).expanduser().is_file()
+    ):
+        raise errors.UsageError(
+            f"there is no file {address.removeprefix('sqlite:///')}\n  Give the path of the store's SQLite file."
+        )
     try:
         store = opener(address, table)
         form = store.stored_form()
         if form is None and must_exist and not store.exists():
             kind = type(store).__name__
-            raise errors.UsageError(f"{store.address} is no store of txtopo\n  The table is the second argument of {kind}(…, table).")
+            raise errors.UsageError(
+                f"{store.address} is no store of txtopo\n  The table is the second argument of {kind}(…, table)."
+            )
     except errors.FailedException as error:
         raise errors.UsageError(f"{error}\n  Try again when the server can be reached.") from error
     return store if form is None else opener(address, table, **_arguments(form))
@@ -77,4 +87,7 @@ def open_store(address: str, table: str, must_exist: bool = True) -> base.Store:
 def _arguments(form: str) -> dict[str, Any]:
     """The parameters of a constructor for a store of this form."""
     plain, _, codec = form.rpartition(" ")
-    return {"plain": bool(plain), "codec": None if codec == codecs.JSON.name else codecs.TextCodec(codec)}
+    return {
+        "plain": bool(plain),
+        "codec": None if codec == codecs.JSON.name else codecs.TextCodec(codec),
+    }

@@ -66,7 +66,9 @@ class TextCodec:
 
     def dumps(self, value: Any) -> str:
         """Refused: that codec could not read values written here."""
-        raise errors.UsageError(f"the codec {self.name!r} is not at hand: its values can be looked at as text, and not be written\n  {_CURE}")
+        raise errors.UsageError(
+            f"the codec {self.name!r} is not at hand: its values can be looked at as text, and not be written\n  {_CURE}"
+        )
 
     def loads(self, text: str) -> str:
         """``text`` itself."""
@@ -86,11 +88,17 @@ def checked(codec: Any) -> Codec:
         return JSON
     name = getattr(codec, "name", None)
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,50}", name):
-        raise errors.UsageError(f"a store's codec has no name that can be kept: {name!r}\n  Give its class `name = '…'`, up to 50 of A-Za-z0-9._-.")
+        raise errors.UsageError(
+            f"a store's codec has no name that can be kept: {name!r}\n  Give its class `name = '…'`, up to 50 of A-Za-z0-9._-."
+        )
     if name == JSON.name and type(codec) is not JsonCodec:
-        raise errors.UsageError("a store's codec calls itself 'json', which is the name of txtopo's own\n  Give it another name.")
+        raise errors.UsageError(
+            "a store's codec calls itself 'json', which is the name of txtopo's own\n  Give it another name."
+        )
     if not callable(getattr(codec, "dumps", None)) or not callable(getattr(codec, "loads", None)):
-        raise errors.UsageError(f"the codec {name!r} has no dumps(value) and loads(text)\n  Give its class both.")
+        raise errors.UsageError(
+            f"the codec {name!r} has no dumps(value) and loads(text)\n  Give its class both."
+        )
     checked_codec: Codec = codec
     return checked_codec
 
@@ -104,13 +112,19 @@ def encode(codec: Codec, value: Any) -> str:
     if codec is JSON:
         return text
     if not isinstance(text, str):
-        raise errors.UsageError(f"the codec {codec.name!r} made a {type(text).__name__} of a value, not a str\n  Have dumps return text.")
+        raise errors.UsageError(
+            f"the codec {codec.name!r} made a {type(text).__name__} of a value, not a str\n  Have dumps return text."
+        )
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise errors.UsageError(f"the codec {codec.name!r} made a text that UTF-8 cannot hold: {error}\n  Have dumps return other text.") from None
+        raise errors.UsageError(
+            f"the codec {codec.name!r} made a text that UTF-8 cannot hold: {error}\n  Have dumps return other text."
+        ) from None
     if "\0" in text:
-        raise errors.UsageError(f"the codec {codec.name!r} made a text with a NUL character, which not every database keeps\n  Have dumps escape it.")
+        raise errors.UsageError(
+            f"the codec {codec.name!r} made a text with a NUL character, which not every database keeps\n  Have dumps escape it."
+        )
     return text
 
 

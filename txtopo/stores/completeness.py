@@ -13,7 +13,9 @@ from txtopo.stores import stamps
 from txtopo.topology import transaction
 
 
-def behind(store: places.Place, fence: stamps.Fence, last: transaction.TransactionAttempt) -> errors.StateMismatchError:
+def behind(
+    store: places.Place, fence: stamps.Fence, last: transaction.TransactionAttempt
+) -> errors.StateMismatchError:
     """The fence of the store is below the recorded attempt."""
     return errors.StateMismatchError(
         f"store {store.address} is behind: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
@@ -24,7 +26,9 @@ def behind(store: places.Place, fence: stamps.Fence, last: transaction.Transacti
     )
 
 
-def unexplained(store: places.Place, fence: stamps.Fence, last: transaction.TransactionAttempt) -> errors.StateMismatchError:
+def unexplained(
+    store: places.Place, fence: stamps.Fence, last: transaction.TransactionAttempt
+) -> errors.StateMismatchError:
     """The fence of the store is above the recorded attempt of the same transaction."""
     return errors.StateMismatchError(
         f"store {store.address} is ahead: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
@@ -47,13 +51,13 @@ def lost(store: places.Place, fence: stamps.Fence, stamp: stamps.Stamp) -> error
     )
 
 
-def mismatch(store: places.Place, fence: stamps.Fence, last: transaction.TransactionAttempt) -> errors.StateMismatchError:
+def mismatch(
+    store: places.Place, fence: stamps.Fence, last: transaction.TransactionAttempt
+) -> errors.StateMismatchError:
     """The store holds more or fewer store transactions of the recorded attempt than ZooKeeper has
     recorded."""
     held, recorded = fence.count or 0, transaction.count_of(last) or 0
-    fact = (
-        f"it holds {held} store transactions of attempt {fence.position} of component {fence.component!r}, but ZooKeeper has recorded {recorded}"
-    )
+    fact = f"it holds {held} store transactions of attempt {fence.position} of component {fence.component!r}, but ZooKeeper has recorded {recorded}"
     begin = f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
     if held < recorded:
         return errors.StateMismatchError(
@@ -91,7 +95,9 @@ def never_sealed(store: places.Place, fence: stamps.Fence) -> errors.StateMismat
     )
 
 
-def other_generation(store: places.Place, fence: stamps.Fence, stamp: stamps.Stamp) -> errors.StateMismatchError:
+def other_generation(
+    store: places.Place, fence: stamps.Fence, stamp: stamps.Stamp
+) -> errors.StateMismatchError:
     """The results in the store were written under another generation of the topology."""
     return errors.StateMismatchError(
         f"store {store.address} belongs to generation {fence.generation} of topology {stamp.topology_id!r} (component {stamp.component!r}, "

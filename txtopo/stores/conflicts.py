@@ -14,20 +14,33 @@ class StoreConflict(Exception):
     """Two writers met at one key: in one transaction, or, if it ``is_foreign``, from two topologies
     (R32). The engine reports it as ``StoreConflictError``."""
 
-    def __init__(self, store: str, key: str, first_writer: str, second_writer: str, txid: int, is_foreign: bool = False) -> None:
+    def __init__(
+        self,
+        store: str,
+        key: str,
+        first_writer: str,
+        second_writer: str,
+        txid: int,
+        is_foreign: bool = False,
+    ) -> None:
         super().__init__(store, key, first_writer, second_writer, txid, is_foreign)
-        self.store, self.key, self.first_writer, self.second_writer = store, key, first_writer, second_writer
+        self.store, self.key, self.first_writer, self.second_writer = (
+            store,
+            key,
+            first_writer,
+            second_writer,
+        )
         self.txid, self.is_foreign = txid, is_foreign
 
     def __str__(self) -> str:
         cure = (
             "Give each topology a store of its own, under another name; or keys of its own. A topology that takes the place of another one takes\n"
             "  over the results: `txtopo store adopt ADDRESS NAME --topology ID --from-topology OTHER`."
-            if self.is_foreign else
-            "A key has one writer per transaction. Group the writer's input with fields_grouping on the key, so that equal keys meet in one\n"
+            if self.is_foreign
+            else "A key has one writer per transaction. Group the writer's input with fields_grouping on the key, so that equal keys meet in one\n"
             "  task; a custom grouping must not use hash(), which says something else of a text in every process. Give another component its\n"
             "  own store."
-        )  # fmt: skip
+        )
         fact = f"store {self.store}: key {self.key} was written by {self.first_writer}, and {self.second_writer} wants to write it"
         return f"{fact} in transaction {self.txid}\n  {cure}"
 

@@ -29,14 +29,19 @@ def columns(pairs: Pairs) -> dict[str, list[Any]]:
     length = lengths.pop() if len(lengths) == 1 else 0
     if not length:
         return {"key": key_column, "value": values}
-    return {**{f"key_{place}": [key[place] for key in key_column] for place in range(length)}, "value": values}
+    return {
+        **{f"key_{place}": [key[place] for key in key_column] for place in range(length)},
+        "value": values,
+    }
 
 
 def pandas_frame(pairs: Pairs, address: str) -> Any:
     """The pairs as a ``pandas.DataFrame``, each value as it is stored: a column of which pandas
     would change a value holds the objects themselves."""
     pandas = _imported("pandas", "pandas", address)
-    return pandas.DataFrame({name: _series(pandas, values) for name, values in columns(pairs).items()})
+    return pandas.DataFrame(
+        {name: _series(pandas, values) for name, values in columns(pairs).items()}
+    )
 
 
 _KEPT: list[set[type]] = [{bool}, {int}, {float}, {str}]
@@ -62,7 +67,9 @@ def arrow_table(pairs: Pairs, address: str, schema: Any) -> Any:
     :raises errors.UsageError: a column would hold another value; the error names its key.
     """
     rows = list(pairs)
-    return _imported("txtopo.stores.arrow_export", "arrow", address).table(columns(rows), [key for key, _ in rows], address, schema)
+    return _imported("txtopo.stores.arrow_export", "arrow", address).table(
+        columns(rows), [key for key, _ in rows], address, schema
+    )
 
 
 def _imported(module: str, extra: str, address: str) -> Any:

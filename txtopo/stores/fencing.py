@@ -20,9 +20,13 @@ writes of the attempt of the fence, and raise it."""
 
 
 def decide(
-    store: places.Place, kind: stamps.Kind, context: contexts.TopologyContext, stamp: stamps.Stamp, fence: stamps.Fence | None,
+    store: places.Place,
+    kind: stamps.Kind,
+    context: contexts.TopologyContext,
+    stamp: stamps.Stamp,
+    fence: stamps.Fence | None,
     recorded: stamps.Recorded | None,
-) -> Decision:  # fmt: skip
+) -> Decision:
     """The decision for the task of ``stamp`` at ``fence``, None if its component has no fence.
 
     :raises errors.StaleAttemptError: a newer attempt has written (R29).
@@ -42,7 +46,9 @@ def decide(
     elif where == "other generation":
         raise completeness.other_generation(store, fence, stamp)
     elif where == "above":
-        raise errors.StaleAttemptError(store.address, stamp.component, fence.position, stamp.position)
+        raise errors.StaleAttemptError(
+            store.address, stamp.component, fence.position, stamp.position
+        )
     elif context.touched_stores.get(known_name, 0) > 0 and fence.attempt != stamps.CLOSED_ATTEMPT:
         raise completeness.lost(store, fence, stamp)
     elif last is not None and where == "behind":

@@ -43,7 +43,9 @@ def encode_key(key: Key) -> str:
     try:
         return _as_utf8(_encode(key))
     except (ValueError, RecursionError) as error:
-        raise errors.UsageError(f"the store key {_short(key)} cannot be stored: {error}\n  Use a shorter or a cleaned key.") from None
+        raise errors.UsageError(
+            f"the store key {_short(key)} cannot be stored: {error}\n  Use a shorter or a cleaned key."
+        ) from None
 
 
 def encode_keys(keys: Iterable[Key]) -> list[str]:
@@ -74,7 +76,9 @@ def prefix_texts(prefix: str | tuple[Key | None, ...]) -> tuple[str | None, str]
     if isinstance(prefix, tuple):
         text = encode_key(prefix)
         return text, text[:-1] + "," if prefix else "["
-    raise errors.UsageError(f"a store is scanned by a str or by a tuple, not by {_short(prefix)}\n  Use get(key) for one key, items() for all.")
+    raise errors.UsageError(
+        f"a store is scanned by a str or by a tuple, not by {_short(prefix)}\n  Use get(key) for one key, items() for all."
+    )
 
 
 def encode_value(value: Any) -> str:
@@ -91,7 +95,9 @@ def encode_value(value: Any) -> str:
         why = f"at {error.path}: {error.why}"
     except ValueError as error:
         why = str(error)
-    raise errors.UsageError(f"the value {_short(value)} cannot be kept in a store: {why}\n  {_VALUE_CURE}")
+    raise errors.UsageError(
+        f"the value {_short(value)} cannot be kept in a store: {why}\n  {_VALUE_CURE}"
+    )
 
 
 def decode_value(text: str | None) -> Any:
@@ -120,7 +126,9 @@ def _check_key(part: Any, whole: Any) -> None:
 
 
 def _as_utf8(text: str) -> str:
-    text.encode("utf-8")  # Half of a surrogate pair has no place in a database's text; UnicodeEncodeError is a ValueError.
+    text.encode(
+        "utf-8"
+    )  # Half of a surrogate pair has no place in a database's text; UnicodeEncodeError is a ValueError.
     return text
 
 

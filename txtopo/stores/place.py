@@ -58,10 +58,14 @@ class Place:
         its store: so the name holds the process id and the settings.
         """
         limits = ":".join(f"{value:g}" for value in self.limits.values())
-        return f"{scheme}:{self.url}:{self.password_env}:{self.password_file}:{limits}:{os.getpid()}"
+        return (
+            f"{scheme}:{self.url}:{self.password_env}:{self.password_file}:{limits}:{os.getpid()}"
+        )
 
 
-def password_from(subject: str, variable: str | None, path: str | None, alternative: str = "password_file") -> str | None:
+def password_from(
+    subject: str, variable: str | None, path: str | None, alternative: str = "password_file"
+) -> str | None:
     """The password of ``subject``, read now from an environment variable or a file; None if there
     is neither.
 
@@ -84,19 +88,32 @@ def password_from(subject: str, variable: str | None, path: str | None, alternat
         raise errors.SetupError(f"{subject} cannot read its password: {error}\n  {cure}") from error
     except UnicodeDecodeError:
         # The text of Python's error holds the bytes, which may be the password: so no cause.
-        raise errors.SetupError(f"the password file {path} of {subject} is not UTF-8\n  Its first line must be the password.") from None
+        raise errors.SetupError(
+            f"the password file {path} of {subject} is not UTF-8\n  Its first line must be the password."
+        ) from None
     if not password:
-        raise errors.SetupError(f"the password file {path} of {subject} begins with an empty line\n  Its first line must be the password.")
+        raise errors.SetupError(
+            f"the password file {path} of {subject} begins with an empty line\n  Its first line must be the password."
+        )
     return password
 
 
-def check_access(kind: str, password_env: str | None, password_file: str | os.PathLike[str] | None, limits: Mapping[str, float]) -> None:
+def check_access(
+    kind: str,
+    password_env: str | None,
+    password_file: str | os.PathLike[str] | None,
+    limits: Mapping[str, float],
+) -> None:
     """Refuse two sources of a password, and limits out of bounds, for a store of class ``kind``."""
     if password_env is not None and password_file is not None:
-        raise errors.UsageError(f"{kind} was given both password_env and password_file\n  Give one of them.")
+        raise errors.UsageError(
+            f"{kind} was given both password_env and password_file\n  Give one of them."
+        )
     for name, value in limits.items():
         if not 0.001 <= value <= 1e6:
-            raise errors.UsageError(f"{kind}'s {name} is {value:g}\n  Give seconds, at least 0.001.")
+            raise errors.UsageError(
+                f"{kind}'s {name} is {value:g}\n  Give seconds, at least 0.001."
+            )
 
 
 def split(url: str) -> urllib.parse.SplitResult | None:

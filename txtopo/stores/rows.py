@@ -30,7 +30,19 @@ BEING_MADE = 0
 """Instead of the version, until all tables of a store are there: where a database makes them one by
 one, a process may die between two."""
 
-COLUMNS = ("key", "curr", "prev", "topology", "generation", "component", "task", "txid", "attempt", "prev_txid", "steps")
+COLUMNS = (
+    "key",
+    "curr",
+    "prev",
+    "topology",
+    "generation",
+    "component",
+    "task",
+    "txid",
+    "attempt",
+    "prev_txid",
+    "steps",
+)
 """Of a table of values, in the order of :func:`row_of` and :func:`columns_of`."""
 
 Column = str | int | None
@@ -64,7 +76,14 @@ def columns_of(row: stamps.Row) -> tuple[Column, ...]:
     """The columns that hold ``row``."""
     stamp = row.stamp
     steps = steps_of(row)
-    who = (stamp.topology_id, stamp.generation, stamp.component, stamp.task, stamp.txid, stamp.attempt)
+    who = (
+        stamp.topology_id,
+        stamp.generation,
+        stamp.component,
+        stamp.task,
+        stamp.txid,
+        stamp.attempt,
+    )
     return (row.key, row.curr, row.prev, *who, row.prev_txid, steps)
 
 
@@ -118,5 +137,8 @@ def described(form: str) -> str:
 
 def _arguments(form: str) -> str:
     plain, _, codec = form.rpartition(" ")
-    arguments = [*(["plain=True"] if plain else []), *([f"codec= the one called {codec!r}"] if codec != "json" else [])]
+    arguments = [
+        *(["plain=True"] if plain else []),
+        *([f"codec= the one called {codec!r}"] if codec != "json" else []),
+    ]
     return " and ".join(arguments) or "neither plain=True nor a codec="

@@ -119,7 +119,9 @@ class Session(abc.ABC):
     """Whether :meth:`merge_rows` may be followed by more reading and writing, or is the last act
     before :meth:`apply`."""
 
-    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int) -> Collection[str]:
+    def merge_rows(
+        self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
+    ) -> Collection[str]:
         """Combine ``deltas``, by key, with the rows that are there, without reading these first;
         the result is the row that the rules would make of an *ordinary* row.
 
@@ -136,7 +138,9 @@ class Session(abc.ABC):
         """
         return deltas
 
-    def read_rows_to_change(self, texts: Sequence[str], stamp: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
+    def read_rows_to_change(
+        self, texts: Sequence[str], stamp: stamps.Stamp, settled_txid: int
+    ) -> dict[str, stamps.Row]:
         """As :meth:`read_rows_to_write`, but a database may read only the value of a row whose last
         writer is of the same topology, generation and component, and whose txid is at most
         ``settled_txid``. When the row is written, the database must then make the stored value the

@@ -99,8 +99,18 @@ class Row:
 
 
 FenceStanding = Literal[
-    "absent", "other generation", "above", "equal", "behind", "replayed", "incomplete", "overfull", "recorded", "void", "unexplained"
-]  # fmt: skip
+    "absent",
+    "other generation",
+    "above",
+    "equal",
+    "behind",
+    "replayed",
+    "incomplete",
+    "overfull",
+    "recorded",
+    "void",
+    "unexplained",
+]
 """How a fence stands to an attempt that wants to write. Apart from absent, other generation, above
 (the attempt is late) and equal, it is below the attempt: behind (the store once stood higher, it is
 an older copy) · replayed (of an earlier attempt of the same transaction) · incomplete (of the
@@ -138,7 +148,9 @@ def fence_standing(fence: Fence | None, own: Stamp, recorded: Recorded | None) -
     return "unexplained" if last is not None and last.txid == fence.txid else "void"
 
 
-def _completeness(fence: Fence, last: transaction.TransactionAttempt) -> Literal["incomplete", "overfull", "recorded"]:
+def _completeness(
+    fence: Fence, last: transaction.TransactionAttempt
+) -> Literal["incomplete", "overfull", "recorded"]:
     """Whether a store whose fence is of the recorded attempt ``last`` holds all of that attempt
     (R34)."""
     count = transaction.count_of(last)
@@ -154,7 +166,12 @@ def overtaking(fences: Iterable[Fence], own: Stamp) -> Fence | None:
     A fence is of one component, but attempts are of the whole topology: a newer one of any
     component begins when the older one has ended.
     """
-    above = [fence for fence in fences if fence.generation == own.generation and (fence.txid, fence.attempt) > (own.txid, own.attempt)]
+    above = [
+        fence
+        for fence in fences
+        if fence.generation == own.generation
+        and (fence.txid, fence.attempt) > (own.txid, own.attempt)
+    ]
     return max(above, key=lambda fence: (fence.txid, fence.attempt), default=None)
 
 
@@ -165,7 +182,12 @@ def is_void(stamp: Stamp, own: Stamp, recorded: Recorded | None) -> bool:
     The txid tells: up to the transaction of the component's last recorded attempt, void writes have
     been taken back.
     """
-    if recorded is None or stamp.attempt == UNKNOWN_ATTEMPT or stamp.generation != own.generation or stamp.txid >= own.txid:
+    if (
+        recorded is None
+        or stamp.attempt == UNKNOWN_ATTEMPT
+        or stamp.generation != own.generation
+        or stamp.txid >= own.txid
+    ):
         return False
     last = recorded.get(stamp.component)
     return last is None or stamp.txid > last.txid
@@ -231,8 +253,7 @@ def seen(row: Row | None, where: Standing, step: int) -> str | None:
 
 
 def advanced(row: Row | None, key: str, where: Standing, own: Stamp, curr: str | None) -> Row:
-    """The row after one more update by ``own``; ``row`` itself if the row is of this transaction.
-    """
+    """The row after one more update by ``own``; ``row`` itself if the row is of this transaction."""
     if row is None:
         return Row(key, own, prev=None, prev_txid=0, steps=[curr])
     if where == "mine":

@@ -21,8 +21,7 @@ from txtopo.stores.updates import Update
 
 
 class Steps(abc.ABC):
-    """The rows that one attempt of a task has read, and the steps that the attempt took with them.
-    """
+    """The rows that one attempt of a task has read, and the steps that the attempt took with them."""
 
     def __init__(
         self,
@@ -33,7 +32,12 @@ class Steps(abc.ABC):
         recorded: stamps.Recorded | None,
         codec: codecs.Codec,
     ) -> None:
-        self._address, self._kind, self._mine, self._earlier_steps = address, kind, stamp, earlier_steps
+        self._address, self._kind, self._mine, self._earlier_steps = (
+            address,
+            kind,
+            stamp,
+            earlier_steps,
+        )
         self._recorded, self._codec = recorded, codec
         self._read: set[str] = set()
         """Keys of a plain store whose value was asked for before this attempt had set it."""
@@ -85,7 +89,11 @@ class Steps(abc.ABC):
         prev = stamps.seen(row, where, step)
         if row is not None and step < known:
             self._steps[text] = step + 1
-            return Update(codecs.decode(self._codec, prev), codecs.decode(self._codec, row.steps[step]), applied=False)
+            return Update(
+                codecs.decode(self._codec, prev),
+                codecs.decode(self._codec, row.steps[step]),
+                applied=False,
+            )
         old = codecs.decode(self._codec, prev)
         value = self._computed(fn, old, *more)
         curr = codecs.encode(self._codec, value)
@@ -130,7 +138,9 @@ class Steps(abc.ABC):
             self._refuse_gone(text, step)
         return row, where, step, known
 
-    def _advance(self, text: str, row: stamps.Row | None, where: stamps.Standing, step: int, curr: str | None) -> None:
+    def _advance(
+        self, text: str, row: stamps.Row | None, where: stamps.Standing, step: int, curr: str | None
+    ) -> None:
         self._rows[text] = stamps.advanced(row, text, where, self._mine, curr)
         self._unwritten[text] = None
         self._steps[text] = step + 1
@@ -154,19 +164,42 @@ class Steps(abc.ABC):
         """Refuse a row of another writer of this transaction, of another topology, or of a newer
         attempt."""
         if row is not None and where in ("foreign", "rival"):
-            self._refuse(conflicts.StoreConflict(self._address, text, row.stamp.writer, self._mine.writer, self._mine.txid, where == "foreign"))
+            self._refuse(
+                conflicts.StoreConflict(
+                    self._address,
+                    text,
+                    row.stamp.writer,
+                    self._mine.writer,
+                    self._mine.txid,
+                    where == "foreign",
+                )
+            )
         if row is not None and where == "ahead":
             self._refuse_late(row)
 
     def _refuse_late(self, row: stamps.Row) -> NoReturn:
-        self._refuse(errors.StaleAttemptError(f"{self._address} key {row.key}", self._mine.component, row.stamp.position, self._mine.position))
+        self._refuse(
+            errors.StaleAttemptError(
+                f"{self._address} key {row.key}",
+                self._mine.component,
+                row.stamp.position,
+                self._mine.position,
+            )
+        )
 
     def _refuse_gone(self, text: str, step: int) -> NoReturn:
         """Newer attempts took over a write of this attempt, and then took the write back or deleted
         it; or another program did."""
         newer = self._newer_fence()
         if newer is not None:
-            self._refuse(errors.StaleAttemptError(f"{self._address} key {text}", newer.component, newer.position, self._mine.position))
+            self._refuse(
+                errors.StaleAttemptError(
+                    f"{self._address} key {text}",
+                    newer.component,
+                    newer.position,
+                    self._mine.position,
+                )
+            )
         self._refuse(conflicts.changed_by_others(self._address, text, step))
 
     def _refuse(self, error: Exception) -> NoReturn:

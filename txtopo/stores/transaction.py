@@ -61,7 +61,11 @@ class StoreTransaction(steps.Steps):
         last = None if recorded is None else recorded.get(stamp.component)
         # Rows after the last recorded transaction are void, and rows of this transaction are its
         # own (see stamps).
-        self._settled_txid = stamp.txid - 1 if recorded is None else min(stamp.txid - 1, 0 if last is None else last.txid)
+        self._settled_txid = (
+            stamp.txid - 1
+            if recorded is None
+            else min(stamp.txid - 1, 0 if last is None else last.txid)
+        )
         self._deltas: dict[str, int] = {}
         self._merge = merge.ADD
         self._is_open = True
@@ -78,7 +82,11 @@ class StoreTransaction(steps.Steps):
         self._merge_before_reading()
         text = keys.encode_key(key)
         with self._all_or_nothing():
-            row = self._rows[text] if text in self._rows else self._session.read_rows([text]).get(text)
+            row = (
+                self._rows[text]
+                if text in self._rows
+                else self._session.read_rows([text]).get(text)
+            )
         return self._seen(text, row)
 
     def get_many(self, wanted: Iterable[K]) -> dict[K, Any]:
@@ -92,7 +100,9 @@ class StoreTransaction(steps.Steps):
             with self._all_or_nothing():
                 rows = self._session.read_rows(unread) if unread else {}
             for text, key in chunk.items():
-                values[key] = self._seen(text, self._rows[text] if text in self._rows else rows.get(text))
+                values[key] = self._seen(
+                    text, self._rows[text] if text in self._rows else rows.get(text)
+                )
         return values
 
     def put(self, key: keys.Key, value: Any) -> None:
@@ -125,7 +135,9 @@ class StoreTransaction(steps.Steps):
         self._load([text])
         return self._made(text, fn)
 
-    def update_many(self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]) -> dict[K, Update]:
+    def update_many(
+        self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]
+    ) -> dict[K, Update]:
         """Set every key to ``combine(old, delta)``; reads and writes in bulk. All or nothing: when
         ``combine`` raises, the transaction is lost."""
         return dict(self._combined(deltas, combine))
@@ -147,7 +159,9 @@ class StoreTransaction(steps.Steps):
         for _ in self._combined(others, combine):
             pass
 
-    def _combined(self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]) -> Iterator[tuple[K, Update]]:
+    def _combined(
+        self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]
+    ) -> Iterator[tuple[K, Update]]:
         self._check_has_previous()
         with self._all_or_nothing():
             for chunk in updates.portions_of(deltas, ROWS_HELD_MAX):
@@ -167,7 +181,9 @@ class StoreTransaction(steps.Steps):
                 self._merge_before_reading()
             texts = keys.encode_keys(chunk)
             touched = (self._deltas, self._rows, self._steps, self._earlier_steps)
-            if updates.are_small(chunk.values()) and all(not kept or kept.keys().isdisjoint(texts) for kept in touched):
+            if updates.are_small(chunk.values()) and all(
+                not kept or kept.keys().isdisjoint(texts) for kept in touched
+            ):
                 kept_deltas = dict(zip(texts, chunk.values(), strict=True))
                 if self._deltas:
                     self._deltas.update(kept_deltas)
@@ -175,7 +191,9 @@ class StoreTransaction(steps.Steps):
                     self._deltas = kept_deltas
                 continue
             for text, (key, delta) in zip(texts, chunk.items(), strict=True):
-                if updates.are_small([delta]) and not (text in self._deltas or text in self._rows or self._steps_taken(text)):
+                if updates.are_small([delta]) and not (
+                    text in self._deltas or text in self._rows or self._steps_taken(text)
+                ):
                     self._deltas[text] = delta
                 else:
                     others[key] = delta
@@ -194,11 +212,15 @@ class StoreTransaction(steps.Steps):
 
     def _merge_kept(self) -> None:
         try:
-            refused = self._session.merge_rows(self._deltas, self._merge, self._mine, self._settled_txid)
+            refused = self._session.merge_rows(
+                self._deltas, self._merge, self._mine, self._settled_txid
+            )
         except sessions.RowsChangedError as changed:
             self._refuse_changed(changed.found)
         if len(refused) < len(self._deltas):
-            first_steps = dict.fromkeys(self._deltas.keys() - refused if refused else self._deltas, 1)
+            first_steps = dict.fromkeys(
+                self._deltas.keys() - refused if refused else self._deltas, 1
+            )
             if self._steps:
                 self._steps.update(first_steps)
             else:
@@ -206,7 +228,11 @@ class StoreTransaction(steps.Steps):
         # In the order in which they were given, so that every process names the same mistake of
         # several.
         refused_texts = set(refused)
-        self._merge_here({text: delta for text, delta in self._deltas.items() if text in refused_texts} if refused_texts else {})
+        self._merge_here(
+            {text: delta for text, delta in self._deltas.items() if text in refused_texts}
+            if refused_texts
+            else {}
+        )
 
     def _merge_here(self, deltas: dict[str, int]) -> None:
         self._deltas = {}
@@ -230,7 +256,9 @@ class StoreTransaction(steps.Steps):
             for portion in updates.portions(dict.fromkeys(unwanted), ROWS_HELD_MAX):
                 texts = keys.encode_keys(portion)
                 self._load(texts)
-                removed.update((key, self._removed(text)) for text, key in zip(texts, portion, strict=True))
+                removed.update(
+                    (key, self._removed(text)) for text, key in zip(texts, portion, strict=True)
+                )
         return removed
 
     def _load(self, texts: Sequence[str]) -> None:
@@ -317,7 +345,11 @@ class StoreTransaction(steps.Steps):
         places = {text: self._standing(row) for text, row in sorted(rows.items())}
         for text, where in places.items():
             self._check_writer(text, rows[text], where)
-        self._refuse(errors.FailedException(f"store {self._address}: key {next(iter(places))} was changed by others while this task was updating it"))
+        self._refuse(
+            errors.FailedException(
+                f"store {self._address}: key {next(iter(places))} was changed by others while this task was updating it"
+            )
+        )
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -338,10 +370,14 @@ class StoreTransaction(steps.Steps):
 
     def _check_not_inside_function(self) -> None:
         if self._is_inside_function:
-            raise errors.UsageError("a store cannot be updated inside the function given to update\n  Read there with get(), and update afterwards.")
+            raise errors.UsageError(
+                "a store cannot be updated inside the function given to update\n  Read there with get(), and update afterwards."
+            )
 
     def _check_open(self) -> None:
         if self._doom is not None:
             raise self._doom
         if not self._is_open:
-            raise errors.UsageError("this store transaction has ended\n  Use it inside its `with store.transaction(...)` block.")
+            raise errors.UsageError(
+                "this store transaction has ended\n  Use it inside its `with store.transaction(...)` block."
+            )

@@ -52,7 +52,7 @@ def taken(context: contexts.TopologyContext, name: str, address: str) -> Iterato
         failure = failures.busy(
             address,
             f"another thread of this task held a transaction open for {WAIT_S:g} s\n"
-            "  End each transaction of a store in less time; or write to the store in one thread."
+            "  End each transaction of a store in less time; or write to the store in one thread.",
         )
         context.on_failure(failure)
         raise failure

@@ -47,4 +47,8 @@ def portions_of(deltas: Mapping[K, D], most: int) -> Iterator[Mapping[K, D]]:
 
 def are_small(deltas: Collection[Any]) -> bool:
     """Whether all are integers that a database may combine."""
-    return set(map(type, deltas)) == {int} and min(deltas) > -keys.DIGITS_FAST and max(deltas) < keys.DIGITS_FAST
+    return (
+        set(map(type, deltas)) == {int}
+        and min(deltas) > -keys.DIGITS_FAST
+        and max(deltas) < keys.DIGITS_FAST
+    )

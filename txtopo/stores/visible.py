@@ -45,11 +45,19 @@ class VisibleTxid(int):
     """By ``component/store`` name: the last recorded attempt that opened the store."""
 
     def __new__(
-        cls, txid: int, topology_id: str, generation: str, stores: Mapping[str, transaction.TransactionAttempt]
+        cls,
+        txid: int,
+        topology_id: str,
+        generation: str,
+        stores: Mapping[str, transaction.TransactionAttempt],
     ) -> VisibleTxid:
         """See the class."""
         visible = super().__new__(cls, txid)
-        visible.topology_id, visible.generation, visible.stores = topology_id, generation, dict(stores)
+        visible.topology_id, visible.generation, visible.stores = (
+            topology_id,
+            generation,
+            dict(stores),
+        )
         return visible
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -82,7 +90,9 @@ def text_of(row: stamps.Row, as_of: VisibleTxid, recorded: stamps.Recorded) -> s
     return row.curr if last is not None and stamp.txid <= last.txid else row.prev
 
 
-def check_reaches(address: str, fences: Iterable[stamps.Fence], as_of: VisibleTxid, recorded: stamps.Recorded) -> None:
+def check_reaches(
+    address: str, fences: Iterable[stamps.Fence], as_of: VisibleTxid, recorded: stamps.Recorded
+) -> None:
     """Refuse if what was read before ``fences`` cannot be shown as of ``as_of``.
 
     :raises errors.OutrunError: a later transaction than the next one has begun: a row may have
@@ -90,7 +100,9 @@ def check_reaches(address: str, fences: Iterable[stamps.Fence], as_of: VisibleTx
     :raises errors.StateMismatchError: the store is of another generation, or holds less than is
         recorded (R27).
     """
-    of_component = {fence.component: fence for fence in fences if fence.topology_id == as_of.topology_id}
+    of_component = {
+        fence.component: fence for fence in fences if fence.topology_id == as_of.topology_id
+    }
     for component, fence in sorted(of_component.items()):
         if fence.generation != as_of.generation:
             raise errors.StateMismatchError(
@@ -109,7 +121,12 @@ def check_reaches(address: str, fences: Iterable[stamps.Fence], as_of: VisibleTx
             )
     for component, last in sorted(recorded.items()):
         at, count = of_component[component], transaction.count_of(last)
-        if (at.txid, at.attempt) == (last.txid, last.attempt_id) and count is not None and at.count is not None and at.count != count:
+        if (
+            (at.txid, at.attempt) == (last.txid, last.attempt_id)
+            and count is not None
+            and at.count is not None
+            and at.count != count
+        ):
             raise errors.StateMismatchError(
                 f"store {address} holds {at.count} store transactions of attempt {at.position} of component {component!r} of topology "
                 f"{as_of.topology_id!r}, but ZooKeeper has recorded {count}\n"

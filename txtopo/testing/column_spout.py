@@ -42,13 +42,21 @@ class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
     emits_columns = True
 
     def __init__(
-        self, partitions: Mapping[int, Columns], take_per_partition: int = 1, always_ready: bool = False, rows_per_record_batch: int = 65_536
+        self,
+        partitions: Mapping[int, Columns],
+        take_per_partition: int = 1,
+        always_ready: bool = False,
+        rows_per_record_batch: int = 65_536,
     ) -> None:
         self._rows_per_record_batch = rows_per_record_batch
-        by_partition = {partition: self._batches(columns) for partition, columns in partitions.items()}
+        by_partition = {
+            partition: self._batches(columns) for partition, columns in partitions.items()
+        }
         first = next((batch for batches in by_partition.values() for batch in batches), None)
         if first is None:
-            raise errors.ConfigError("memory spout: no RecordBatch at all\n  Give one, perhaps without rows, that says which columns there are.")
+            raise errors.ConfigError(
+                "memory spout: no RecordBatch at all\n  Give one, perhaps without rows, that says which columns there are."
+            )
         self.schema = first.schema.remove_metadata()
         for partition, batches in by_partition.items():
             self._check(partition, batches)
@@ -61,7 +69,9 @@ class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
         self._check(partition, batches)
         super().append(partition, _spooled(batches))
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> spout.PartitionedSpoutEmitter:
         return _ColumnEmitter(self._spool)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -70,15 +80,23 @@ class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
     def _batches(self, columns: Columns) -> list[pa.RecordBatch]:
         if isinstance(columns, pa.RecordBatch):
             return [columns]
-        return columns.to_batches(self._rows_per_record_batch) if isinstance(columns, pa.Table) else list(columns)
+        return (
+            columns.to_batches(self._rows_per_record_batch)
+            if isinstance(columns, pa.Table)
+            else list(columns)
+        )
 
     def _check(self, partition: int, batches: list[pa.RecordBatch]) -> None:
         for i, batch in enumerate(batches):
             where = f"memory spout: number {i} of what is given for partition {partition}"
             if not isinstance(batch, pa.RecordBatch):
-                raise errors.ConfigError(f"{where} is a {type(batch).__name__}\n  Give a pyarrow.Table, a RecordBatch, or several RecordBatches.")
+                raise errors.ConfigError(
+                    f"{where} is a {type(batch).__name__}\n  Give a pyarrow.Table, a RecordBatch, or several RecordBatches."
+                )
             if not batch.schema.equals(self.schema):
-                raise errors.ConfigError(f"{where} has another schema than the first RecordBatch\n  Cast it: batch.cast(first.schema).")
+                raise errors.ConfigError(
+                    f"{where} has another schema than the first RecordBatch\n  Cast it: batch.cast(first.schema)."
+                )
 
     def _checked(self, partition: int, rows: Iterable[Any]) -> list[Any]:
         return list(rows)
@@ -92,7 +110,13 @@ class _ColumnEmitter(spout.PartitionedSpoutEmitter):
     def __init__(self, batches: Any) -> None:
         self._batches = batches
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         for (stream,) in self._batches.read(partition, metadata["index"], metadata["amount"]):
             for batch in column_batches.loaded(stream):
                 collector.emit_batch(batch)

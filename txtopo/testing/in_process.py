@@ -57,7 +57,9 @@ class InProcessJob:
             self.inputs = [list(records) for records in pinned]
             self.level = FORWARDING if job.forwarding_slots else 0
         else:
-            self.inputs = [_seeded(seeds, slot, self.levels[0].slots) for slot in range(self.levels[0].slots)]
+            self.inputs = [
+                _seeded(seeds, slot, self.levels[0].slots) for slot in range(self.levels[0].slots)
+            ]
             self.level = 0
         self.waiting: list[int] = []
         """The slots of the current level that have not delivered."""
@@ -85,10 +87,17 @@ class InProcessJob:
         incoming = iter(self.inputs[slot])
         if self.level == FORWARDING:
             slots = self.levels[0].slots
-            return Computed(list(execute.forward(self.worker, self.job, slot, task_attempt, slots, incoming)))
-        computation = one_task.computation(self.worker, self.job, self.level, slot, task_attempt, self._slot_run)
+            return Computed(
+                list(execute.forward(self.worker, self.job, slot, task_attempt, slots, incoming))
+            )
+        computation = one_task.computation(
+            self.worker, self.job, self.level, slot, task_attempt, self._slot_run
+        )
         outputs = list(computation.run(incoming))
-        return Computed(outputs, computation.parts if isinstance(computation, one_task.StraightRun) else [computation])
+        return Computed(
+            outputs,
+            computation.parts if isinstance(computation, one_task.StraightRun) else [computation],
+        )
 
     def deliver(self, slot: int, outputs: Outputs) -> None:
         """Hand on what ``slot`` sent."""
@@ -118,14 +127,21 @@ class InProcessJobs:
     """Runs jobs one at a time. ``rng``, if given, shuffles the order in which slots run and chunks
     arrive, as Spark would."""
 
-    def __init__(self, worker: WorkerRun, rng: random.Random | None = None, slot_run: one_task.SlotFactory = execute.SlotRun) -> None:
+    def __init__(
+        self,
+        worker: WorkerRun,
+        rng: random.Random | None = None,
+        slot_run: one_task.SlotFactory = execute.SlotRun,
+    ) -> None:
         self.worker = worker
         self._rng, self._slot_run = rng, slot_run
         self._task_attempts = itertools.count()
 
     def run(self, job: Job, seeds: Sequence[Frame] = ()) -> tuple[list[Report], list[Frame]]:
         """The reports of the last level's slots, and the frames that came out of it."""
-        running = InProcessJob(self.worker, job, seeds, task_attempts=self._task_attempts, slot_run=self._slot_run)
+        running = InProcessJob(
+            self.worker, job, seeds, task_attempts=self._task_attempts, slot_run=self._slot_run
+        )
         while not running.is_done:
             slot = running.waiting[0] if self._rng is None else self._rng.choice(running.waiting)
             if self._rng is not None and running.level > 0:
@@ -133,7 +149,14 @@ class InProcessJobs:
             try:
                 running.deliver(slot, running.compute(slot).outputs)
             except outcome.FailureInTaskError as error:
-                return [Report(job.name, slot, -1, failure=outcome.from_text(str(error), self.worker.run.secret))], []
+                return [
+                    Report(
+                        job.name,
+                        slot,
+                        -1,
+                        failure=outcome.from_text(str(error), self.worker.run.secret),
+                    )
+                ], []
         reports: list[Report] = []
         frames: list[Frame] = []
         for data in running.records:

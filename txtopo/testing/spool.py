@@ -54,7 +54,10 @@ class RowSpool:
             names = os.listdir(self.directory)
         except FileNotFoundError:
             raise self._gone() from None
-        return max((int(name.removesuffix(".index")) + 1 for name in names if name.endswith(".index")), default=0)
+        return max(
+            (int(name.removesuffix(".index")) + 1 for name in names if name.endswith(".index")),
+            default=0,
+        )
 
     def count(self, partition: int) -> int:
         """How many rows ``partition`` has now; 0 if none was ever appended."""
@@ -77,7 +80,10 @@ class RowSpool:
             self._write(partition, pickled)
 
     def _write(self, partition: int, pickled: list[bytes]) -> None:
-        with self._open_to_write(partition, "index") as index, self._open_to_write(partition, "rows") as data:
+        with (
+            self._open_to_write(partition, "index") as index,
+            self._open_to_write(partition, "rows") as data,
+        ):
             # The index is the truth: bytes behind its last entry come from a writer that died
             # half-way, and no reader sees them.
             count = os.fstat(index.fileno()).st_size // _ENTRY_BYTES
@@ -100,7 +106,9 @@ class RowSpool:
         instance at once."""
         try:
             if disabled:
-                os.close(os.open(self._path(partition, "disabled"), os.O_WRONLY | os.O_CREAT, 0o600))
+                os.close(
+                    os.open(self._path(partition, "disabled"), os.O_WRONLY | os.O_CREAT, 0o600)
+                )
             elif self.is_disabled(partition):
                 os.unlink(self._path(partition, "disabled"))
         except FileNotFoundError:
@@ -137,7 +145,10 @@ class RowSpool:
         with open(self._path(partition, "rows"), "rb") as file:
             file.seek(bounds[0])
             data = memoryview(file.read(bounds[-1] - bounds[0]))
-        return [pickle.loads(data[start - bounds[0] : end - bounds[0]]) for start, end in itertools.pairwise(bounds)]
+        return [
+            pickle.loads(data[start - bounds[0] : end - bounds[0]])
+            for start, end in itertools.pairwise(bounds)
+        ]
 
     def _path(self, partition: int, kind: str) -> str:
         return os.path.join(self.directory, f"{partition}.{kind}")
@@ -156,7 +167,11 @@ def _dumps(row: tuple[Any, ...]) -> bytes:
     data = pickle.dumps(row, protocol=pickle.HIGHEST_PROTOCOL)
     # A class of __main__ is pickled by name, which means nothing in a worker; cloudpickle carries
     # it along, but is far slower.
-    return pickling.dumps(row) if any(module.encode() in data for module in pickling.by_value_modules()) else data
+    return (
+        pickling.dumps(row)
+        if any(module.encode() in data for module in pickling.by_value_modules())
+        else data
+    )
 
 
 def _remove_as_owner(directory: str, owner_pid: int) -> None:

@@ -28,14 +28,26 @@ class _MemorySpout:
     local_only_reason = "its rows are kept in temporary files on the driver's machine"
 
     def __init__(
-        self, partitions: Mapping[int, Iterable[Sequence[Any]]], fields: Fields | Sequence[str], take_per_partition: int, always_ready: bool = False
+        self,
+        partitions: Mapping[int, Iterable[Sequence[Any]]],
+        fields: Fields | Sequence[str],
+        take_per_partition: int,
+        always_ready: bool = False,
     ) -> None:
-        if not isinstance(take_per_partition, int) or isinstance(take_per_partition, bool) or take_per_partition < 1:
-            raise errors.ConfigError(f"memory spout: take_per_partition is {take_per_partition!r}; it is a whole number of at least 1")
+        if (
+            not isinstance(take_per_partition, int)
+            or isinstance(take_per_partition, bool)
+            or take_per_partition < 1
+        ):
+            raise errors.ConfigError(
+                f"memory spout: take_per_partition is {take_per_partition!r}; it is a whole number of at least 1"
+            )
         self.fields = with_attempt(fields)
         self.take_per_partition = take_per_partition
         self.always_ready = always_ready
-        checked = {partition: self._checked(partition, rows) for partition, rows in partitions.items()}
+        checked = {
+            partition: self._checked(partition, rows) for partition, rows in partitions.items()
+        }
         self._spool = spool.RowSpool.create()
         for partition, rows in checked.items():
             self._spool.append(partition, rows)
@@ -58,10 +70,14 @@ class _MemorySpout:
         for i, row in enumerate(checked):
             where = f"memory spout: row {i} given for partition {partition}"
             if isinstance(row, str | bytes) or not isinstance(row, Sequence):
-                raise errors.ConfigError(f"{where} is {row!r}\n  A row is a tuple of values, for example ({row!r},).")
+                raise errors.ConfigError(
+                    f"{where} is {row!r}\n  A row is a tuple of values, for example ({row!r},)."
+                )
             if len(row) != len(self.fields) - 1:
                 names = ", ".join(list(self.fields)[1:])
-                raise errors.ConfigError(f"{where} has {len(row)} values: {row!r}\n  Give one for each of the fields {names}.")
+                raise errors.ConfigError(
+                    f"{where} has {len(row)} values: {row!r}\n  Give one for each of the fields {names}."
+                )
         return checked
 
 
@@ -82,10 +98,14 @@ class MemoryTransactionalSpout(_MemorySpout, spout.BasePartitionedTransactionalS
     ``fields``.
     """
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> spout.PartitionedSpoutCoordinator:
         return _MemoryCoordinator(self._spool, self.take_per_partition, self.always_ready, context)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> spout.PartitionedSpoutEmitter:
         return _MemoryEmitter(self._spool)
 
 
@@ -110,28 +130,51 @@ class OpaqueMemoryTransactionalSpout(_MemorySpout, spout.BaseOpaquePartitionedTr
         _check_partition(partition)
         self._spool.set_disabled(partition, disabled)
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.OpaquePartitionedSpoutCoordinator:
-        return _OpaqueMemoryCoordinator(self._spool, self.take_per_partition, self.always_ready, context)
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> spout.OpaquePartitionedSpoutCoordinator:
+        return _OpaqueMemoryCoordinator(
+            self._spool, self.take_per_partition, self.always_ready, context
+        )
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.OpaquePartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> spout.OpaquePartitionedSpoutEmitter:
         return _OpaqueMemoryEmitter(self._spool)
 
 
 def _check_partition(partition: int) -> None:
     if not isinstance(partition, int) or isinstance(partition, bool) or partition < 0:
-        raise errors.ConfigError(f"memory spout: {partition!r} is not a partition; partitions are numbered 0, 1, 2 …")
+        raise errors.ConfigError(
+            f"memory spout: {partition!r} is not a partition; partitions are numbered 0, 1, 2 …"
+        )
 
 
 def _next_index(last_metadata: Any) -> int:
-    return int(last_metadata["index"]) + int(last_metadata["amount"]) if last_metadata is not None else 0
+    return (
+        int(last_metadata["index"]) + int(last_metadata["amount"])
+        if last_metadata is not None
+        else 0
+    )
 
 
 class _Planner:
     """Plans batches from how many rows there are and where the last ones ended; keeps no position
     of its own."""
 
-    def __init__(self, rows: spool.RowSpool, take_per_partition: int, always_ready: bool, context: CoordinatorContext) -> None:
-        self._rows, self._take, self._always_ready, self._context = rows, take_per_partition, always_ready, context
+    def __init__(
+        self,
+        rows: spool.RowSpool,
+        take_per_partition: int,
+        always_ready: bool,
+        context: CoordinatorContext,
+    ) -> None:
+        self._rows, self._take, self._always_ready, self._context = (
+            rows,
+            take_per_partition,
+            always_ready,
+            context,
+        )
         self._partitions_of_next: int | None = None
 
     def is_ready(self) -> bool:
@@ -139,7 +182,10 @@ class _Planner:
         if self._always_ready:
             return True
         last = self._context.last_metadata or {}
-        return any(self._available(partition, last.get(partition)) > 0 for partition in range(self._rows.num_partitions()))
+        return any(
+            self._available(partition, last.get(partition)) > 0
+            for partition in range(self._rows.num_partitions())
+        )
 
     def num_partitions(self) -> int:
         self._partitions_of_next = self._rows.num_partitions()
@@ -152,8 +198,12 @@ class _Planner:
         The partitions are those of the last answer of :meth:`num_partitions`: one that is appended
         meanwhile joins the next transaction.
         """
-        partitions = self.num_partitions() if self._partitions_of_next is None else self._partitions_of_next
-        return {partition: self._plan(partition, last.get(partition)) for partition in range(partitions)}
+        partitions = (
+            self.num_partitions() if self._partitions_of_next is None else self._partitions_of_next
+        )
+        return {
+            partition: self._plan(partition, last.get(partition)) for partition in range(partitions)
+        }
 
     def _plan(self, partition: int, last_metadata: Any) -> dict[str, int] | None:
         amount = min(self._available(partition, last_metadata), self._take)
@@ -172,14 +222,22 @@ class _OpaqueMemoryCoordinator(_Planner, spout.OpaquePartitionedSpoutCoordinator
     """The planner, for an opaque spout: a disabled partition gives no rows."""
 
     def _available(self, partition: int, last_metadata: Any) -> int:
-        return 0 if self._rows.is_disabled(partition) else super()._available(partition, last_metadata)
+        return (
+            0 if self._rows.is_disabled(partition) else super()._available(partition, last_metadata)
+        )
 
 
 class _MemoryEmitter(spout.PartitionedSpoutEmitter):
     def __init__(self, rows: spool.RowSpool) -> None:
         self._rows = rows
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         rows = self._rows.read(partition, metadata["index"], metadata["amount"])
         collector.emit_all((attempt, *row) for row in rows)
 
@@ -188,8 +246,16 @@ class _OpaqueMemoryEmitter(spout.OpaquePartitionedSpoutEmitter):
     def __init__(self, rows: spool.RowSpool) -> None:
         self._rows = rows
 
-    def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_planned_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         if self._rows.is_disabled(partition):
-            raise errors.FailedException(f"memory spout: partition {partition} was disabled after transaction {attempt.txid} was planned")
+            raise errors.FailedException(
+                f"memory spout: partition {partition} was disabled after transaction {attempt.txid} was planned"
+            )
         rows = self._rows.read(partition, metadata["index"], metadata["amount"])
         collector.emit_all((attempt, *row) for row in rows)

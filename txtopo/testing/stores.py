@@ -35,18 +35,26 @@ class _Table:
     """By fence: how many transactions each task has committed in the attempt of the fence (R34)."""
 
     def copy(self) -> _Table:
-        return _Table(self.form, dict(self.rows), dict(self.fences), {who: dict(counts) for who, counts in self.counts.items()})
+        return _Table(
+            self.form,
+            dict(self.rows),
+            dict(self.fences),
+            {who: dict(counts) for who, counts in self.counts.items()},
+        )
 
     def fence(self, who: tuple[str, str]) -> stamps.Fence | None:
         """The fence of a topology's component, with its count."""
         fence = self.fences.get(who)
-        return None if fence is None else dataclasses.replace(fence, count=sum(self.counts.get(who, {}).values()))
+        return (
+            None
+            if fence is None
+            else dataclasses.replace(fence, count=sum(self.counts.get(who, {}).values()))
+        )
 
 
 @dataclass(slots=True)
 class _Database:
-    """Several stores that one transaction at a time may change. ``commits`` counts those that did.
-    """
+    """Several stores that one transaction at a time may change. ``commits`` counts those that did."""
 
     tables: dict[str, _Table] = field(default_factory=dict)
     turn: threading.Lock = field(default_factory=threading.Lock)
@@ -80,9 +88,17 @@ class MemoryStore(backend.Backend):
     local_only_reason: str | None = "MemoryStore keeps its results in the memory of one process"
 
     def __init__(
-        self, name: str, database: str = "memory", *, opaque: bool = False, plain: bool = False, codec: codecs.Codec | None = None
+        self,
+        name: str,
+        database: str = "memory",
+        *,
+        opaque: bool = False,
+        plain: bool = False,
+        codec: codecs.Codec | None = None,
     ) -> None:
-        super().__init__(name=name, address=f"{database}#{name}", opaque=opaque, plain=plain, codec=codec)
+        super().__init__(
+            name=name, address=f"{database}#{name}", opaque=opaque, plain=plain, codec=codec
+        )
         self.database = database
         """The database's name."""
 
@@ -91,7 +107,11 @@ class MemoryStore(backend.Backend):
 
     def fences(self) -> list[stamps.Fence]:
         table = self._table()
-        return [] if table is None else [fence for who in sorted(table.fences) if (fence := table.fence(who)) is not None]
+        return (
+            []
+            if table is None
+            else [fence for who in sorted(table.fences) if (fence := table.fence(who)) is not None]
+        )
 
     @property
     def beside(self) -> dict[Any, Any]:
@@ -107,10 +127,14 @@ class MemoryStore(backend.Backend):
         """Drop the whole database."""
         _databases.pop(self.database, None)
 
-    def open_session(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Session]:
+    def open_session(
+        self, resources: base.Resources
+    ) -> contextlib.AbstractContextManager[sessions.Session]:
         return self._transaction(resources)
 
-    def open_maintenance(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Maintenance]:
+    def open_maintenance(
+        self, resources: base.Resources
+    ) -> contextlib.AbstractContextManager[sessions.Maintenance]:
         return self._transaction(resources)
 
     @contextlib.contextmanager
@@ -185,47 +209,76 @@ class _Session(sessions.Session, sessions.Maintenance):
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
         self._table.rows.update((row.key, _copied(row)) for row in rows)
 
-    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int) -> Collection[str]:
-        refused = [key for key in deltas if not _is_ordinary(self._table.rows.get(key), stamp, settled_txid)]
+    def merge_rows(
+        self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
+    ) -> Collection[str]:
+        refused = [
+            key
+            for key in deltas
+            if not _is_ordinary(self._table.rows.get(key), stamp, settled_txid)
+        ]
         for key in deltas.keys() - refused:
             row = self._table.rows.get(key)
             curr = str(how(None if row is None or row.curr is None else int(row.curr), deltas[key]))
-            self._table.rows[key] = stamps.advanced(None if row is None else _copied(row), key, "past", stamp, curr)
+            self._table.rows[key] = stamps.advanced(
+                None if row is None else _copied(row), key, "past", stamp, curr
+            )
         return refused
 
     def take_back(self, void: stamps.Fence) -> None:
         def is_undone(stamp: stamps.Stamp) -> bool:
             of = (stamp.component, stamp.txid, stamp.topology_id, stamp.generation)
-            return of == (void.component, void.txid, void.topology_id, void.generation) and stamps.UNKNOWN_ATTEMPT != stamp.attempt <= void.attempt
+            return (
+                of == (void.component, void.txid, void.topology_id, void.generation)
+                and stamps.UNKNOWN_ATTEMPT != stamp.attempt <= void.attempt
+            )
 
         for row in self._rows_where(is_undone):
             if row.prev is None:
                 del self._table.rows[row.key]
             else:
-                stamp = dataclasses.replace(row.stamp, txid=row.prev_txid, attempt=stamps.UNKNOWN_ATTEMPT)
+                stamp = dataclasses.replace(
+                    row.stamp, txid=row.prev_txid, attempt=stamps.UNKNOWN_ATTEMPT
+                )
                 self._table.rows[row.key] = stamps.Row(row.key, stamp, None, 0, [row.prev])
 
     def sweep(self, stamp: stamps.Stamp) -> None:
         def is_settled(of_row: stamps.Stamp) -> bool:
             is_earlier = of_row.txid < stamp.txid or of_row.generation != stamp.generation
-            return of_row.topology_id == stamp.topology_id and of_row.component == stamp.component and is_earlier
+            return (
+                of_row.topology_id == stamp.topology_id
+                and of_row.component == stamp.component
+                and is_earlier
+            )
 
         for row in self._rows_where(is_settled):
             if row.curr is None:
                 del self._table.rows[row.key]
 
     def restamp(self, topology_id: str, component: str, stamp: stamps.Stamp) -> int:
-        rows = self._rows_where(lambda of_row: (of_row.topology_id, of_row.component) == (topology_id, component))
+        rows = self._rows_where(
+            lambda of_row: (of_row.topology_id, of_row.component) == (topology_id, component)
+        )
         for row in rows:
             renewed = dataclasses.replace(
-                row.stamp, topology_id=stamp.topology_id, generation=stamp.generation, txid=stamp.txid, attempt=stamp.attempt
+                row.stamp,
+                topology_id=stamp.topology_id,
+                generation=stamp.generation,
+                txid=stamp.txid,
+                attempt=stamp.attempt,
             )
             self._table.rows[row.key] = stamps.Row(row.key, renewed, None, 0, [row.curr])
         return len(rows)
 
     def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
-        rows = self._rows_where(lambda stamp: stamp.topology_id == topology_id and component in (None, stamp.component))
-        fences = [key for key in self._table.fences if key[0] == topology_id and component in (None, key[1])]
+        rows = self._rows_where(
+            lambda stamp: stamp.topology_id == topology_id and component in (None, stamp.component)
+        )
+        fences = [
+            key
+            for key in self._table.fences
+            if key[0] == topology_id and component in (None, key[1])
+        ]
         for row in rows:
             del self._table.rows[row.key]
         for key in fences:
@@ -242,8 +295,14 @@ def _is_ordinary(row: stamps.Row | None, stamp: stamps.Stamp, settled_txid: int)
     ``sessions.Session.merge_rows``)."""
     if row is None:
         return True
-    same = (row.stamp.topology_id, row.stamp.generation, row.stamp.component) == (stamp.topology_id, stamp.generation, stamp.component)
-    is_integer = row.curr is not None and re.fullmatch(r"0|-?[1-9][0-9]{0,14}", row.curr) is not None
+    same = (row.stamp.topology_id, row.stamp.generation, row.stamp.component) == (
+        stamp.topology_id,
+        stamp.generation,
+        stamp.component,
+    )
+    is_integer = (
+        row.curr is not None and re.fullmatch(r"0|-?[1-9][0-9]{0,14}", row.curr) is not None
+    )
     return same and row.stamp.txid <= settled_txid and is_integer
 
 

@@ -36,7 +36,9 @@ def shown(progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
     terminal, else lines now and then."""
     stream = stream or sys.stderr
     over = threading.Event()
-    thread = threading.Thread(target=_show, args=(progress, stream, over), name="txtopo-progress", daemon=True)
+    thread = threading.Thread(
+        target=_show, args=(progress, stream, over), name="txtopo-progress", daemon=True
+    )
     thread.start()
     try:
         yield
@@ -83,7 +85,11 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
 def warning(topology: TopologyGraph) -> str | None:
     """The warning about a topology that reaches outside of the simulation."""
-    outside = [id for id, component in topology.components.items() if guarantees.writes_elsewhere(component)]
+    outside = [
+        id
+        for id, component in topology.components.items()
+        if guarantees.writes_elsewhere(component)
+    ]
     if not outside:
         return None
     named = ", ".join(map(repr, outside))
@@ -103,10 +109,16 @@ def again(report: SimulationReport, typed: str) -> str | None:
 
 def exit_code(report: SimulationReport, was_interrupted: bool) -> int:
     """130 after Ctrl-C, if nothing was found; else that of the report."""
-    return STOPPED if was_interrupted and report.is_partial and report.violation is None else report.exit_code
+    return (
+        STOPPED
+        if was_interrupted and report.is_partial and report.violation is None
+        else report.exit_code
+    )
 
 
-def document(report: SimulationReport, code: int, first_seed: int, command: str | None) -> dict[str, Any]:
+def document(
+    report: SimulationReport, code: int, first_seed: int, command: str | None
+) -> dict[str, Any]:
     """The report as plain data: the document of ``--json``."""
     verdict = {0: "no violation", 1: "violation", 7: "could not look", STOPPED: "stopped"}[code]
     return {
@@ -120,7 +132,10 @@ def document(report: SimulationReport, code: int, first_seed: int, command: str 
         "faults": dict(sorted(report.faults.items())),
         "elapsed_s": round(report.elapsed_s, 3),
         "compared": dataclasses.asdict(report.compared),
-        "could_not_look": [{"component": unseen.component, "what": unseen.what, "cure": unseen.cure} for unseen in report.unseen],
+        "could_not_look": [
+            {"component": unseen.component, "what": unseen.what, "cure": unseen.cure}
+            for unseen in report.unseen
+        ],
         "violation": _violation(report, command),
     }
 
@@ -134,16 +149,25 @@ def _violation(report: SimulationReport, command: str | None) -> dict[str, Any] 
         "component": violation.component,
         "mistakes": [dataclasses.asdict(mistake) for mistake in violation.diagnosis.mistakes],
         "details": list(violation.diagnosis.details),
-        "contract": None if broken is None else {
-            "contract": broken.contract, "rule": broken.rule, "hook": parts.hook_of(broken), "what": broken.what, "cure": broken.cure,
+        "contract": None
+        if broken is None
+        else {
+            "contract": broken.contract,
+            "rule": broken.rule,
+            "hook": parts.hook_of(broken),
+            "what": broken.what,
+            "cure": broken.cure,
         },
         "differences": [
-            {"place": difference.place, "found": difference.found, "expected": difference.expected, "component": difference.component}
+            {
+                "place": difference.place,
+                "found": difference.found,
+                "expected": difference.expected,
+                "component": difference.component,
+            }
             for difference in violation.differences
         ],
         "seed": violation.seed,
         "faults": [str(fault) for fault in violation.script.faults],
         "again": command,
-    }  # fmt: skip
-
-
+    }

@@ -52,8 +52,14 @@ class KeyOf:
             return functools.partial(_constant, self.constant)
         at = [fields.index(name) for name in self.names]
         if 0 in at:
-            raise errors.UsageError(f"group_by names {fields[0]!r}, the attempt\n  Name fields behind it: the attempt is another one in each replay.")
-        return operator.itemgetter(slice(at[0], at[0] + 1)) if len(at) == 1 else operator.itemgetter(*at)
+            raise errors.UsageError(
+                f"group_by names {fields[0]!r}, the attempt\n  Name fields behind it: the attempt is another one in each replay."
+            )
+        return (
+            operator.itemgetter(slice(at[0], at[0] + 1))
+            if len(at) == 1
+            else operator.itemgetter(*at)
+        )
 
 
 def _constant(key: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -68,11 +74,19 @@ def hashable(value: Any) -> Any:
 class PartialAggregate(bolt.BaseBatchBolt):
     """Combines the tuples of one task of the source by key; emits one value per key."""
 
-    def __init__(self, combiner: aggregator.CombinerAggregator, key_of: KeyOf, names: Sequence[str]) -> None:
+    def __init__(
+        self, combiner: aggregator.CombinerAggregator, key_of: KeyOf, names: Sequence[str]
+    ) -> None:
         self.combiner, self.key_of, self.names = combiner, key_of, tuple(names)
         self.input_fields = Fields(dict.fromkeys([*key_of.names, *combiner.fields]))
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: bolt.BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: bolt.BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.collector, self.attempt = collector, attempt
         self.combined: dict[Any, Any] = {}
         self.read: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
@@ -118,8 +132,11 @@ class PartialAggregate(bolt.BaseBatchBolt):
 
 
 MERGES: dict[type, merge.Merge] = {
-    aggregator.Count: merge.ADD, aggregator.Sum: merge.ADD, aggregator.Min: merge.MIN, aggregator.Max: merge.MAX,
-}  # fmt: skip
+    aggregator.Count: merge.ADD,
+    aggregator.Sum: merge.ADD,
+    aggregator.Min: merge.MIN,
+    aggregator.Max: merge.MAX,
+}
 """Merges that a database can do by itself. Not of subclasses, which may combine otherwise."""
 
 
@@ -135,7 +152,13 @@ class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
         self.names: tuple[str, ...] = ()
         """The fields of the key, in emitted tuples."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: bolt.BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: bolt.BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.context, self.collector, self.attempt = context, collector, attempt
         self.deltas: dict[tuple[Any, ...], Any] = {}
 
@@ -148,7 +171,10 @@ class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
                 transaction.merge_many(by_key, self.merge or self.applied)
                 return
             updates = transaction.update_many(by_key, self.applied).values()
-        self.collector.emit_all([self.attempt, *key, update.prev, update.curr] for key, update in zip(self.deltas, updates, strict=True))
+        self.collector.emit_all(
+            [self.attempt, *key, update.prev, update.curr]
+            for key, update in zip(self.deltas, updates, strict=True)
+        )
 
     merge: merge.Merge | None = None
     """Does the same as :meth:`applied`, in a database."""
@@ -203,5 +229,9 @@ class ReducingCommitter(KeyedCommitter):
 
     def applied(self, value: Any, delta: Any) -> Any:
         for tup in delta:
-            value = aggregator.checked(self.reducer, self.reducer.reduce(self.reducer.init() if value is None else value, tup), tup)
+            value = aggregator.checked(
+                self.reducer,
+                self.reducer.reduce(self.reducer.init() if value is None else value, tup),
+                tup,
+            )
         return value

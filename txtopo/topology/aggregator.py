@@ -77,7 +77,11 @@ def checked(of: Aggregator, value: Any, tup: Tuple | None = None) -> Any:
     on the order."""
     if value is not None and _is_finite(value):
         return value
-    origin = "of other values" if tup is None else f"of the tuple {tup.values[1:]!r:.300} of {tup.source_component!r}"
+    origin = (
+        "of other values"
+        if tup is None
+        else f"of the tuple {tup.values[1:]!r:.300} of {tup.source_component!r}"
+    )
     raise ValueRefusedError(
         f"{type(of).__name__}({', '.join(map(repr, of.fields))}): {value!r:.300} comes {origin}\n"
         "  An aggregate takes neither None nor NaN nor an infinity. Drop such tuples, or give them a value, in a bolt before the aggregate; or\n"

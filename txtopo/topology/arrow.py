@@ -32,7 +32,13 @@ class BaseArrowBatchBolt(IBatchBolt):
 
     emits_columns = True
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         """Begin a batch; as for every batch bolt. Keep the attempt, if it is wanted: it is not a
         column."""
 
@@ -68,4 +74,6 @@ def emits_columns(component: Any) -> bool:
 def require_pyarrow(who: str) -> None:
     """:class:`~txtopo.errors.SetupError` if pyarrow, which ``who`` needs, is not installed here."""
     if importlib.util.find_spec("pyarrow") is None:
-        raise errors.SetupError(f"{who} needs pyarrow, which is not installed\n  Type: pip install 'txtopo[arrow]'")
+        raise errors.SetupError(
+            f"{who} needs pyarrow, which is not installed\n  Type: pip install 'txtopo[arrow]'"
+        )

@@ -40,7 +40,9 @@ class BatchOutputCollector(abc.ABC):
             self.emit(values, stream)
 
     @abc.abstractmethod
-    def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+    def emit_direct(
+        self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM
+    ) -> None:
         """Emit one tuple to task ``task_index`` of every component that subscribed to ``stream`` by
         direct grouping."""
 
@@ -53,7 +55,9 @@ class BatchOutputCollector(abc.ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} takes no columns")
 
-    def emit_batch_direct(self, task_index: int, batch: pyarrow.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
+    def emit_batch_direct(
+        self, task_index: int, batch: pyarrow.RecordBatch, stream: str = DEFAULT_STREAM
+    ) -> None:
         """Emit one tuple per row to task ``task_index`` of every component that subscribed to
         ``stream`` by direct grouping."""
         raise NotImplementedError(f"{type(self).__name__} takes no columns")
@@ -100,7 +104,13 @@ class IBatchBolt(_Component, abc.ABC):
     """The fields of its input that its keys in a store are made of; a fields grouping on others is
     then refused (R32)."""
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         """Begin a batch.
 
         Runs on: executor. Called: once per attempt and task, also when no tuple will come. Order:

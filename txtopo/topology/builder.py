@@ -26,14 +26,18 @@ class TransactionalTopologyBuilder:
 
     def __init__(self, topology_id: str, spout_id: str, spout: Any, parallelism: int = 1) -> None:
         self._id = topology_id
-        self._spout = Draft(spout_id, spout, parallelism, committer=isinstance(spout, ICommitterTransactionalSpout))
+        self._spout = Draft(
+            spout_id, spout, parallelism, committer=isinstance(spout, ICommitterTransactionalSpout)
+        )
         self._bolts: list[Draft] = []
 
     def set_spout(self, id: str, spout: Any, parallelism: int = 1) -> SpoutDeclarer:
         """Have ``build_topology`` refuse this: the one spout of a topology is given to the
         constructor."""
         cure = f"give it to the constructor: TransactionalTopologyBuilder({self._id!r}, {id!r}, spout, {parallelism!r})"
-        self._spout.problems.append(f"spout {id!r}: a topology has one spout, and there is no set_spout; {cure}")
+        self._spout.problems.append(
+            f"spout {id!r}: a topology has one spout, and there is no set_spout; {cure}"
+        )
         return SpoutDeclarer(Draft(id, spout, parallelism, committer=False))
 
     def get_spout_declarer(self) -> SpoutDeclarer:
@@ -49,7 +53,9 @@ class TransactionalTopologyBuilder:
         """Add ``bolt`` as a committer, marked or not."""
         return self._set(id, bolt, parallelism, True)
 
-    def set_aggregate(self, id: str, what: aggregator.Aggregator, store: Any, parallelism: int = 1) -> AggregateDeclarer:
+    def set_aggregate(
+        self, id: str, what: aggregator.Aggregator, store: Any, parallelism: int = 1
+    ) -> AggregateDeclarer:
         """Add a committer that keeps ``what`` per key in ``store`` (``Count()``, say), and before
         it bolts that combine where tuples are made.
 
@@ -61,7 +67,9 @@ class TransactionalTopologyBuilder:
     def parallelism_of(self, id: str) -> int | None:
         """The number of tasks of a component that was set before; None if none was, or not with a
         number."""
-        parallelism = next((draft.parallelism for draft in (self._spout, *self._bolts) if draft.id == id), None)
+        parallelism = next(
+            (draft.parallelism for draft in (self._spout, *self._bolts) if draft.id == id), None
+        )
         return parallelism if isinstance(parallelism, int) else None
 
     def _set(self, id: str, bolt: Any, parallelism: int, committer: bool) -> BoltDeclarer:
@@ -79,7 +87,14 @@ class AggregateDeclarer:
     """Configures an aggregate: its sources and the fields of its keys. Every method returns the
     declarer, so that calls chain."""
 
-    def __init__(self, builder: TransactionalTopologyBuilder, id: str, what: aggregator.Aggregator, store: Any, parallelism: int) -> None:
+    def __init__(
+        self,
+        builder: TransactionalTopologyBuilder,
+        id: str,
+        what: aggregator.Aggregator,
+        store: Any,
+        parallelism: int,
+    ) -> None:
         self._builder, self._id, self._what, self._parallelism = builder, id, what, parallelism
         self._committer = (
             aggregate.ReducingCommitter(what, store)
@@ -90,19 +105,27 @@ class AggregateDeclarer:
         for mistake in _mistakes(what, store):
             self._declarer._add_problem(mistake)
 
-    def group_by(self, source: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM) -> AggregateDeclarer:
+    def group_by(
+        self, source: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM
+    ) -> AggregateDeclarer:
         """One value per distinct value of ``fields``, in tuples of ``source``, which is set before.
         Of several sources, equal values are one key."""
         try:
             names = tuple(Fields(fields))
         except (TypeError, ValueError) as error:
-            self._declarer._add_problem(f"group_by on {source!r}: {error}; name fields of that stream: Fields('word')")
+            self._declarer._add_problem(
+                f"group_by on {source!r}: {error}; name fields of that stream: Fields('word')"
+            )
             return self
         if not names:
-            self._declarer._add_problem(f"group_by on {source!r} names no field; name at least one, or use of_all")
+            self._declarer._add_problem(
+                f"group_by on {source!r} names no field; name at least one, or use of_all"
+            )
         return self._add(source, stream, aggregate.KeyOf(names), names)
 
-    def of_all(self, source: str, key: str = aggregate.ALL, stream: str = DEFAULT_STREAM) -> AggregateDeclarer:
+    def of_all(
+        self, source: str, key: str = aggregate.ALL, stream: str = DEFAULT_STREAM
+    ) -> AggregateDeclarer:
         """One value of all tuples of ``source``, which is set before; the store has it under
         ``key``."""
         return self._add(source, stream, aggregate.KeyOf(constant=(key,)), ("key",))
@@ -112,11 +135,15 @@ class AggregateDeclarer:
         self._declarer.add_configuration(key, value)
         return self
 
-    def _add(self, source: str, stream: str, key_of: aggregate.KeyOf, names: tuple[str, ...]) -> AggregateDeclarer:
+    def _add(
+        self, source: str, stream: str, key_of: aggregate.KeyOf, names: tuple[str, ...]
+    ) -> AggregateDeclarer:
         committer = self._committer
         committer.names = committer.names or names
         if len(committer.names) != len(names):
-            self._declarer._add_problem(f"its keys are made of {', '.join(committer.names)}, but on {source!r} of {', '.join(names)}; name as many")
+            self._declarer._add_problem(
+                f"its keys are made of {', '.join(committer.names)}, but on {source!r} of {', '.join(names)}; name as many"
+            )
         elif isinstance(committer, aggregate.ReducingCommitter):
             committer.key_of[source, stream] = key_of
             if key_of.constant is not None:
@@ -127,7 +154,9 @@ class AggregateDeclarer:
             # As many tasks as the source has, so that a tuple stays in the process that made it.
             id = f"{self._id}-of-{source}" + ("" if stream == DEFAULT_STREAM else f"-{stream}")
             tasks = self._builder.parallelism_of(source) or self._parallelism
-            self._builder.set_bolt(id, aggregate.PartialAggregate(self._what, key_of, committer.names), tasks).none_grouping(source, stream)
+            self._builder.set_bolt(
+                id, aggregate.PartialAggregate(self._what, key_of, committer.names), tasks
+            ).none_grouping(source, stream)
             self._declarer.fields_grouping(id, committer.names)
         return self
 

@@ -79,7 +79,10 @@ def _hosts(values: Mapping[str, Any]) -> str | None:
     port = _first(values, PORTS)
     names = servers.split(",") if isinstance(servers, str) else servers
     stripped = [str(name).strip() for name in names]
-    return ",".join(name if ":" in name else f"{name}:{_ZOOKEEPER_PORT if port is None else port}" for name in stripped)
+    return ",".join(
+        name if ":" in name else f"{name}:{_ZOOKEEPER_PORT if port is None else port}"
+        for name in stripped
+    )
 
 
 def _first(values: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
@@ -109,7 +112,9 @@ class TopologyConf(Mapping[str, Any]):
         if key in COUNTERPARTS and COUNTERPARTS[key].key in self._values:
             return COUNTERPARTS[key].to_storms(self._values[COUNTERPARTS[key].key])
         if key in (*SERVERS, *PORTS) and "zookeeper" in self._values:
-            return _in_storms_parts(self._values["zookeeper"])["servers" if key in SERVERS else "port"]
+            return _in_storms_parts(self._values["zookeeper"])[
+                "servers" if key in SERVERS else "port"
+            ]
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[str]:
@@ -132,4 +137,7 @@ def _in_storms_parts(zookeeper: str | None) -> dict[str, Any]:
         return {"servers": None, "port": None}
     pairs = [server.partition(":") for server in zookeeper.partition("/")[0].split(",")]
     port = pairs[0][2]
-    return {"servers": [host for host, _, _ in pairs], "port": int(port) if port.isdecimal() else _ZOOKEEPER_PORT}
+    return {
+        "servers": [host for host, _, _ in pairs],
+        "port": int(port) if port.isdecimal() else _ZOOKEEPER_PORT,
+    }

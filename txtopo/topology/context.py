@@ -115,7 +115,9 @@ class TopologyContext:
 class CoordinatorContext:
     """Given to ``get_coordinator``, on the driver."""
 
-    def __init__(self, topology_id: str, generation: str, component_id: str, last_metadata: Callable[[], Any]) -> None:
+    def __init__(
+        self, topology_id: str, generation: str, component_id: str, last_metadata: Callable[[], Any]
+    ) -> None:
         self.topology_id = topology_id
         """The id the topology's state is kept under."""
         self.generation = generation

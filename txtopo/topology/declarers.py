@@ -48,31 +48,47 @@ class BoltDeclarer:
         self._draft = draft
 
     def _add(
-        self, kind: GroupingKind, component: str, stream: str, fields: Fields | None = None, custom: CustomGrouping | None = None
+        self,
+        kind: GroupingKind,
+        component: str,
+        stream: str,
+        fields: Fields | None = None,
+        custom: CustomGrouping | None = None,
     ) -> BoltDeclarer:
         ids: list[tuple[str, Any]] = [("component", component), ("stream", stream)]
         for noun, id in ids:
             if not isinstance(id, str):
-                self._draft.problems.append(f"bolt {self._draft.id!r}: {kind} grouping on {id!r}; name the {noun} by its id, a string")
+                self._draft.problems.append(
+                    f"bolt {self._draft.id!r}: {kind} grouping on {id!r}; name the {noun} by its id, a string"
+                )
                 return self
-        self._draft.subscriptions.append(Subscription(component, stream, Grouping(kind, fields, custom)))
+        self._draft.subscriptions.append(
+            Subscription(component, stream, Grouping(kind, fields, custom))
+        )
         return self
 
     def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Tuples are spread evenly over the tasks: equal counts, give or take one per sending task.
-        """
+        """Tuples are spread evenly over the tasks: equal counts, give or take one per sending task."""
         return self._add("shuffle", component, stream)
 
-    def fields_grouping(self, component: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+    def fields_grouping(
+        self, component: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
         """Tuples with equal values of ``fields`` go to the same task."""
         return self._add_keyed("fields", component, stream, fields)
 
-    def _add_keyed(self, kind: GroupingKind, component: str, stream: str, fields: Fields | Sequence[str]) -> BoltDeclarer:
+    def _add_keyed(
+        self, kind: GroupingKind, component: str, stream: str, fields: Fields | Sequence[str]
+    ) -> BoltDeclarer:
         try:
-            return self._add(kind, component, stream, fields if isinstance(fields, Fields) else Fields(fields))
+            return self._add(
+                kind, component, stream, fields if isinstance(fields, Fields) else Fields(fields)
+            )
         except (ValueError, TypeError) as error:
             where = f"bolt {self._draft.id!r}: {kind} grouping on {component!r}"
-            self._draft.problems.append(f"{where}: {error}; name fields of that stream: Fields('word')")
+            self._draft.problems.append(
+                f"{where}: {error}; name fields of that stream: Fields('word')"
+            )
             return self._add("global", component, stream)
 
     def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
@@ -92,20 +108,28 @@ class BoltDeclarer:
         ``direct=True``."""
         return self._add("direct", component, stream)
 
-    def partial_key_grouping(self, component: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+    def partial_key_grouping(
+        self, component: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
         """Tuples with equal values of ``fields`` go to one of two tasks, the one that the sender
         has sent less to: spreads frequent keys."""
         return self._add_keyed("partial_key", component, stream, fields)
 
-    def custom_grouping(self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+    def custom_grouping(
+        self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
         """``grouping.choose_tasks(task_index, values)`` names the tasks of every tuple."""
         where = f"bolt {self._draft.id!r}: custom grouping on {component!r}"
         if not isinstance(grouping, CustomGrouping) or isinstance(grouping, type):
-            self._draft.problems.append(f"{where}: {describe(grouping)} has no method choose_tasks(task_index, values)")
+            self._draft.problems.append(
+                f"{where}: {describe(grouping)} has no method choose_tasks(task_index, values)"
+            )
             return self
         return self._add("custom", component, stream, custom=grouping)
 
-    def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+    def local_or_shuffle_grouping(
+        self, component: str, stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
         """Tuples stay in the sender's process where it has a task of this bolt."""
         return self._add("local_or_shuffle", component, stream)
 
@@ -122,7 +146,11 @@ class BoltDeclarer:
 
 def describe(instance: Any) -> str:
     """``instance`` in a message: its class or, for a class, its name."""
-    return f"the class {instance.__name__}" if isinstance(instance, type) else f"a {type(instance).__name__}"
+    return (
+        f"the class {instance.__name__}"
+        if isinstance(instance, type)
+        else f"a {type(instance).__name__}"
+    )
 
 
 __all__ = ["BoltDeclarer", "SpoutDeclarer"]

@@ -102,8 +102,7 @@ class Writes:
 
 @dataclass(slots=True)
 class Search:
-    """Looks at the parts of a component while it is pickled: at every object in it, however deep.
-    """
+    """Looks at the parts of a component while it is pickled: at every object in it, however deep."""
 
     destinations: list[tuple[Guarantee, Destination]] = field(default_factory=list)
     local_only: dict[str, None] = field(default_factory=dict)
@@ -123,7 +122,9 @@ class Search:
             try:
                 self.destinations.append((part.guarantee(), part))
             except Exception as error:
-                self.problems[f"{type(part).__name__}.guarantee failed: {type(error).__name__}: {error}"] = None
+                self.problems[
+                    f"{type(part).__name__}.guarantee failed: {type(error).__name__}: {error}"
+                ] = None
 
     def writes(self, component: Any) -> Writes:
         """The destinations in the component, with the properties of its keys."""
@@ -135,4 +136,6 @@ class Search:
         key_fields = getattr(component, "key_fields", None)
         own = bool(getattr(component, "has_own_keys", False))
         guarantees = dict.fromkeys(guarantee for guarantee, _ in self.destinations)
-        return Writes(tuple(guarantees), own, key_fields if isinstance(key_fields, stream.Fields) else None)
+        return Writes(
+            tuple(guarantees), own, key_fields if isinstance(key_fields, stream.Fields) else None
+        )

@@ -27,22 +27,38 @@ _CANNOT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """The exceptions that Arrow raises for a value it cannot take."""
 
 _KINDS: dict[type, str] = {
-    bool: "bool", int: "integer", float: "number", str: "text", bytes: "bytes", decimal.Decimal: "decimal", datetime.date: "date",
-    datetime.datetime: "datetime", datetime.time: "time", datetime.timedelta: "duration", uuid.UUID: "uuid", list: "list", tuple: "list",
+    bool: "bool",
+    int: "integer",
+    float: "number",
+    str: "text",
+    bytes: "bytes",
+    decimal.Decimal: "decimal",
+    datetime.date: "date",
+    datetime.datetime: "datetime",
+    datetime.time: "time",
+    datetime.timedelta: "duration",
+    uuid.UUID: "uuid",
+    list: "list",
+    tuple: "list",
     dict: "struct",
-}  # fmt: skip
+}
 """Python's types that columns hold. A subclass is another type: an enum is no number."""
 
 _TAKEN = {
-    "number": {"number", "integer"}, "decimal": {"decimal", "integer"}, "timestamp": {"datetime"}, "instant": {"datetime"},
+    "number": {"number", "integer"},
+    "decimal": {"decimal", "integer"},
+    "timestamp": {"datetime"},
+    "instant": {"datetime"},
     "extension<arrow.uuid>": {"uuid"},
-}  # fmt: skip
+}
 """The kinds of values that a declared column takes, where these are not the one of its own name."""
 
 LISTS = (
-    (pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list), (pa.types.is_list_view, pa.list_view),
+    (pa.types.is_list, pa.list_),
+    (pa.types.is_large_list, pa.large_list),
+    (pa.types.is_list_view, pa.list_view),
     (pa.types.is_large_list_view, pa.large_list_view),
-)  # fmt: skip
+)
 """How a type of lists of any length is told, and made."""
 
 _NONE = type(None)
@@ -103,7 +119,9 @@ def exact_decimal(value: int | str | decimal.Decimal, type: pa.DataType) -> deci
     (seen with pyarrow 26.0.1).
     """
     try:
-        number = _arithmetic(type.precision).quantize(decimal.Decimal(value), decimal.Decimal((0, (1,), -type.scale)))
+        number = _arithmetic(type.precision).quantize(
+            decimal.Decimal(value), decimal.Decimal((0, (1,), -type.scale))
+        )
         if number.is_finite():
             return number
     except decimal.DecimalException:
@@ -114,7 +132,12 @@ def exact_decimal(value: int | str | decimal.Decimal, type: pa.DataType) -> deci
 @functools.cache
 def _arithmetic(digits: int) -> decimal.Context:
     """Arithmetic with so many digits that refuses to round."""
-    return decimal.Context(digits, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=[decimal.Inexact, decimal.InvalidOperation])
+    return decimal.Context(
+        digits,
+        Emin=decimal.MIN_EMIN,
+        Emax=decimal.MAX_EMAX,
+        traps=[decimal.Inexact, decimal.InvalidOperation],
+    )
 
 
 def _has_decimals(type: pa.DataType) -> bool:
@@ -128,7 +151,10 @@ def _with_exact_decimals(value: Any, wanted: pa.DataType) -> Any:
     if pa.types.is_decimal(wanted):
         return exact_decimal(value, wanted)
     if pa.types.is_struct(wanted):
-        return {name: _with_exact_decimals(inner, wanted.field(name).type) for name, inner in value.items()}
+        return {
+            name: _with_exact_decimals(inner, wanted.field(name).type)
+            for name, inner in value.items()
+        }
     if pa.types.is_dictionary(wanted):
         return _with_exact_decimals(value, wanted.value_type)
     return [_with_exact_decimals(inner, wanted.value_type) for inner in value]
@@ -137,29 +163,46 @@ def _with_exact_decimals(value: Any, wanted: pa.DataType) -> Any:
 def _without_numpy(column: Sequence[Any]) -> Sequence[Any]:
     """``column`` with Python's own numbers, text and bytes in the place of NumPy's scalars."""
     numpy: Any = sys.modules.get("numpy")
-    return column if numpy is None else [_python_value(value, numpy) if isinstance(value, numpy.generic) else value for value in column]
+    return (
+        column
+        if numpy is None
+        else [
+            _python_value(value, numpy) if isinstance(value, numpy.generic) else value
+            for value in column
+        ]
+    )
 
 
 def _python_value(scalar: Any, numpy: Any) -> Any:
     """What ``scalar`` holds. Of a time that Python has no object for NumPy gives the number of its
     units, which is another value: it stays."""
     value = scalar.item()
-    return scalar if type(value) is int and isinstance(scalar, numpy.datetime64 | numpy.timedelta64) else value
+    return (
+        scalar
+        if type(value) is int and isinstance(scalar, numpy.datetime64 | numpy.timedelta64)
+        else value
+    )
 
 
-def _changed(column: Sequence[Any], types: set[type], wanted: pa.DataType | None, is_declared: bool) -> str | None:
+def _changed(
+    column: Sequence[Any], types: set[type], wanted: pa.DataType | None, is_declared: bool
+) -> str | None:
     """Why a column of ``wanted`` would hold other values than ``column``, whose Python types are
     ``types``; ``None`` if it would not."""
     types = types - {_NONE}
     for unknown in types - _KNOWN:
         return f"a {unknown.__name__} is no value of a column"
     kinds = {_KINDS[type] for type in types}
-    if wanted is not None and (pa.types.is_dictionary(wanted) or pa.types.is_run_end_encoded(wanted)):
+    if wanted is not None and (
+        pa.types.is_dictionary(wanted) or pa.types.is_run_end_encoded(wanted)
+    ):
         wanted = wanted.value_type
     kind = None if wanted is None else _kind(wanted)
     if len(kinds) > 1 and not is_declared:
         return f"values are of several types: {_listed(types)}"
-    if kind is not None and not kinds <= (_TAKEN.get(kind, {kind}) if is_declared else {_GUESSED.get(kind, kind)}):
+    if kind is not None and not kinds <= (
+        _TAKEN.get(kind, {kind}) if is_declared else {_GUESSED.get(kind, kind)}
+    ):
         return f"values are of type {_listed(types)}"
     if "datetime" in kinds:
         return _changed_zone({type(value.tzinfo) for value in column if value is not None}, kind)
@@ -167,9 +210,13 @@ def _changed(column: Sequence[Any], types: set[type], wanted: pa.DataType | None
         return "a time in a column has no zone"
     if "list" in kinds:
         inner = list(itertools.chain.from_iterable(value for value in column if value is not None))
-        return _changed(inner, set(map(type, inner)), None if wanted is None else wanted.value_type, is_declared)
+        return _changed(
+            inner, set(map(type, inner)), None if wanted is None else wanted.value_type, is_declared
+        )
     if "struct" in kinds:
-        return _changed_struct([value for value in column if value is not None], wanted, is_declared)
+        return _changed_struct(
+            [value for value in column if value is not None], wanted, is_declared
+        )
     if kind == "number" and (int in types or wanted != pa.float64()):
         return _changed_number(column, wanted)
     return None
@@ -180,11 +227,21 @@ def _changed_zone(zones: set[type], kind: str | None) -> str | None:
         return "they have no zone" if kind == "instant" else None
     if zones <= _ZONES:
         return "they have a zone" if kind == "timestamp" else None
-    return "some have a zone and some have none" if _NONE in zones else f"zones are of type {_listed(zones)}"
+    return (
+        "some have a zone and some have none"
+        if _NONE in zones
+        else f"zones are of type {_listed(zones)}"
+    )
 
 
-def _changed_struct(column: list[dict[Any, Any]], wanted: pa.DataType | None, is_declared: bool) -> str | None:
-    names = column[0].keys() if wanted is None else {wanted.field(i).name for i in range(wanted.num_fields)}
+def _changed_struct(
+    column: list[dict[Any, Any]], wanted: pa.DataType | None, is_declared: bool
+) -> str | None:
+    names = (
+        column[0].keys()
+        if wanted is None
+        else {wanted.field(i).name for i in range(wanted.num_fields)}
+    )
     if not all(type(name) is str for name in names):
         return "a field of a dict is a text"
     for value in column:
@@ -192,7 +249,12 @@ def _changed_struct(column: list[dict[Any, Any]], wanted: pa.DataType | None, is
             return f"a dict has the fields {_sorted(value.keys())}; expected {_sorted(names)}"
     for name in names:
         inner = [value[name] for value in column]
-        why = _changed(inner, set(map(type, inner)), None if wanted is None else wanted.field(name).type, is_declared)
+        why = _changed(
+            inner,
+            set(map(type, inner)),
+            None if wanted is None else wanted.field(name).type,
+            is_declared,
+        )
         if why is not None:
             return f"field {name!r}: {why}"
     return None
@@ -214,7 +276,9 @@ def _changed_number(column: Sequence[Any], wanted: pa.DataType) -> str | None:
     return None
 
 
-def _in_a_row(column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool, why: str) -> ChangedValueError:
+def _in_a_row(
+    column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool, why: str
+) -> ChangedValueError:
     """``why``, with the first row that is to blame: its value alone, or together with the first
     one."""
     first = next((value for value in column if value is not None), None)
@@ -262,13 +326,28 @@ def _kind_of(type: pa.DataType) -> str:
     if pa.types.is_timestamp(type):
         return "timestamp" if type.tz is None else "instant"
     kinds = {
-        "integer": (pa.types.is_integer,), "number": (pa.types.is_floating,), "decimal": (pa.types.is_decimal,), "date": (pa.types.is_date,),
-        "text": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view), "time": (pa.types.is_time,),
-        "bytes": (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary),
-        "list": (*(is_kind for is_kind, _ in LISTS), pa.types.is_fixed_size_list), "duration": (pa.types.is_duration,),
-        "struct": (pa.types.is_struct,), "null": (pa.types.is_null,), "bool": (pa.types.is_boolean,),
-    }  # fmt: skip
-    return next((kind for kind, tests in kinds.items() if any(is_kind(type) for is_kind in tests)), str(type))
+        "integer": (pa.types.is_integer,),
+        "number": (pa.types.is_floating,),
+        "decimal": (pa.types.is_decimal,),
+        "date": (pa.types.is_date,),
+        "text": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+        "time": (pa.types.is_time,),
+        "bytes": (
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+            pa.types.is_binary_view,
+            pa.types.is_fixed_size_binary,
+        ),
+        "list": (*(is_kind for is_kind, _ in LISTS), pa.types.is_fixed_size_list),
+        "duration": (pa.types.is_duration,),
+        "struct": (pa.types.is_struct,),
+        "null": (pa.types.is_null,),
+        "bool": (pa.types.is_boolean,),
+    }
+    return next(
+        (kind for kind, tests in kinds.items() if any(is_kind(type) for is_kind in tests)),
+        str(type),
+    )
 
 
 def check_times(column: pa.Array | pa.ChunkedArray) -> None:

@@ -47,8 +47,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One spout or bolt. ``template`` is the pickled instance every attempt gets a fresh copy of.
-    """
+    """One spout or bolt. ``template`` is the pickled instance every attempt gets a fresh copy of."""
 
     id: str
     kind: ComponentKind
@@ -72,8 +71,24 @@ class Component:
         object.__setattr__(self, "config", MappingProxyType(dict(self.config)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        args = (self.id, self.kind, self.parallelism, self.template, dict(self.outputs), self.inputs, self.committer)
-        return Component, (*args, self.spout_kind, dict(self.config), self.type_name, self.takes_columns, self.emits_columns, self.writes)
+        args = (
+            self.id,
+            self.kind,
+            self.parallelism,
+            self.template,
+            dict(self.outputs),
+            self.inputs,
+            self.committer,
+        )
+        return Component, (
+            *args,
+            self.spout_kind,
+            dict(self.config),
+            self.type_name,
+            self.takes_columns,
+            self.emits_columns,
+            self.writes,
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -125,7 +140,9 @@ class TopologyGraph:
         """The same topology with other numbers of tasks (R23: a sealed transaction is replayed
         under its own)."""
         changed = {
-            component.id: replace(component, parallelism=task_counts.get(component.id, component.parallelism))
+            component.id: replace(
+                component, parallelism=task_counts.get(component.id, component.parallelism)
+            )
             for component in self.components.values()
         }
         return TopologyGraph(self.id, changed, self.by_value, self.local_only)
@@ -134,7 +151,9 @@ class TopologyGraph:
         return TopologyGraph, (self.id, dict(self.components), self.by_value, self.local_only)
 
     def __repr__(self) -> str:
-        components = ", ".join(f"{component.id} x {component.parallelism}" for component in self.components.values())
+        components = ", ".join(
+            f"{component.id} x {component.parallelism}" for component in self.components.values()
+        )
         return f"<topology {self.id!r}: {components}>"
 
     explained: ClassVar[Callable[[TopologyGraph], str] | None] = None

@@ -49,7 +49,17 @@ KEY_ENCODING_VERSION = 1
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
-GroupingKind = Literal["shuffle", "fields", "global", "all", "none", "local_or_shuffle", "direct", "partial_key", "custom"]
+GroupingKind = Literal[
+    "shuffle",
+    "fields",
+    "global",
+    "all",
+    "none",
+    "local_or_shuffle",
+    "direct",
+    "partial_key",
+    "custom",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +168,12 @@ def _number(value: float | Decimal) -> bytes:
 
 def _instant(value: datetime.datetime) -> bytes:
     try:
-        return value.astimezone(datetime.UTC).replace(tzinfo=None).isoformat(timespec="microseconds").encode()
+        return (
+            value.astimezone(datetime.UTC)
+            .replace(tzinfo=None)
+            .isoformat(timespec="microseconds")
+            .encode()
+        )
     except OverflowError:
         return b"%d" % ((value - _EPOCH) // datetime.timedelta(microseconds=1))
 
@@ -198,7 +213,10 @@ def encode_value(value: Any) -> bytes:
         return b"u" + value.bytes
     if isinstance(value, datetime.datetime):
         if value.utcoffset() is None:
-            return b"t" + value.replace(fold=0, tzinfo=None).isoformat(timespec="microseconds").encode()
+            return (
+                b"t"
+                + value.replace(fold=0, tzinfo=None).isoformat(timespec="microseconds").encode()
+            )
         return b"T" + _instant(value)
     if isinstance(value, datetime.date):
         return b"d" + value.isoformat().encode()

@@ -58,12 +58,13 @@ class StoreChange:
 def refuse_from_topology(from_topology: str | None) -> None:
     """:class:`~txtopo.errors.UsageError` where records cannot become another topology's."""
     if from_topology is not None:
-        raise errors.UsageError("what a sink remembers cannot become another topology's\n  Leave out --from-topology.")
+        raise errors.UsageError(
+            "what a sink remembers cannot become another topology's\n  Leave out --from-topology."
+        )
 
 
 class Kept(Protocol):
-    """The records of a destination: a store, or what a sink remembers of its writes.
-    """
+    """The records of a destination: a store, or what a sink remembers of its writes."""
 
     @property
     def name(self) -> str:
@@ -77,8 +78,7 @@ class Kept(Protocol):
         """Whether there are any."""
 
     def command(self, action: str, topology_id: str) -> str:
-        """The command line that does ``action``, such as ``clear``, to the records of a topology.
-        """
+        """The command line that does ``action``, such as ``clear``, to the records of a topology."""
 
     def shown(self) -> Sequence[Mapping[str, Any]]:
         """Everything that they say of topologies, as JSON-able values."""
@@ -87,7 +87,14 @@ class Kept(Protocol):
         """The fence of each component that has written."""
 
     def adopt(
-        self, topology_id: str, generation: str, txid: int, components: Iterable[str], *, from_topology: str | None = None, dry_run: bool = False
+        self,
+        topology_id: str,
+        generation: str,
+        txid: int,
+        components: Iterable[str],
+        *,
+        from_topology: str | None = None,
+        dry_run: bool = False,
     ) -> StoreChange:
         """Accept the contents as the result of transactions 1 to ``txid`` of this generation. Stop
         the topology first.
@@ -95,7 +102,9 @@ class Kept(Protocol):
         :raises UsageError: the destination does not answer.
         """
 
-    def clear(self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False) -> StoreChange:
+    def clear(
+        self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
+    ) -> StoreChange:
         """Remove the records of a topology, or of some of its components, and all rows that are the
         destination's own. Stop the topology first.
 

@@ -24,7 +24,9 @@ def _load_cloudpickle() -> Any:
     except ImportError:
         bundled = importlib.import_module("pyspark.cloudpickle")
         sys.modules["cloudpickle"] = bundled
-        sys.modules["cloudpickle.cloudpickle"] = importlib.import_module("pyspark.cloudpickle.cloudpickle")
+        sys.modules["cloudpickle.cloudpickle"] = importlib.import_module(
+            "pyspark.cloudpickle.cloudpickle"
+        )
         return bundled
 
 
@@ -45,7 +47,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
     """
 
     def __init__(self, file: Any, protocol: int | None = None) -> None:
-        if (program := sys.modules.get("__mp_main__")) is not None:  # the name of a program that multiprocessing has spawned
+        if (
+            program := sys.modules.get("__mp_main__")
+        ) is not None:  # the name of a program that multiprocessing has spawned
             travel_by_value(program)
         super().__init__(file, protocol=protocol)
 
@@ -63,7 +67,10 @@ _NO_FILE_NAME = "<dynamic-code>"
 def _with_file_name(code: CodeType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     """``reduced``, which makes ``code`` again, with the name of the file of ``code``."""
     make, arguments, *others = reduced
-    named = (code.co_filename if type(argument) is str and argument == _NO_FILE_NAME else argument for argument in arguments)
+    named = (
+        code.co_filename if type(argument) is str and argument == _NO_FILE_NAME else argument
+        for argument in arguments
+    )
     return (make, tuple(named), *others)
 
 
@@ -90,7 +97,11 @@ class _RecordingPickler(Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if self._visit is not None:
             self._visit(obj)
-        if isinstance(obj, type) and _is_in(obj.__module__, by_value_modules()) and obj not in self.by_value:
+        if (
+            isinstance(obj, type)
+            and _is_in(obj.__module__, by_value_modules())
+            and obj not in self.by_value
+        ):
             self.by_value.append(obj)
         return super().reducer_override(obj)
 
@@ -117,7 +128,9 @@ def dumps(obj: Any) -> bytes:
     return buffer.getvalue()
 
 
-def dumps_with_classes(obj: Any, visit: Callable[[Any], None] | None = None) -> tuple[bytes, tuple[type, ...]]:
+def dumps_with_classes(
+    obj: Any, visit: Callable[[Any], None] | None = None
+) -> tuple[bytes, tuple[type, ...]]:
     """``obj`` as bytes, and the classes in it that travel by value; ``visit`` is given every object
     in it that is no plain data."""
     buffer = io.BytesIO()

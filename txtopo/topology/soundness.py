@@ -20,13 +20,22 @@ def held(sources: Mapping[str, Iterable[str]], committers: Iterable[str], spout:
     """The committers, and all that is downstream of one but the spout (R12); ``sources`` are the
     sources of each component."""
     members = set(committers)
-    while more := {id for id, above in sources.items() if id not in members and any(source in members and source != spout for source in above)}:
+    while more := {
+        id
+        for id, above in sources.items()
+        if id not in members and any(source in members and source != spout for source in above)
+    }:
         members |= more
     return members
 
 
 def problems(
-    id: str, parallelism: int, inputs: Iterable[graph.Subscription], writes: destination.Writes, spout: str, spout_kind: graph.SpoutKind | None
+    id: str,
+    parallelism: int,
+    inputs: Iterable[graph.Subscription],
+    writes: destination.Writes,
+    spout: str,
+    spout_kind: graph.SpoutKind | None,
 ) -> Iterator[str]:
     """Reasons why writes of the held component ``id`` would not count exactly once; nothing where
     it would, as far as can be known."""
@@ -67,7 +76,9 @@ def mixed(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
         for id, written in opened:
             ids.setdefault(written.form, {})[id] = None
         if len(ids) > 1:
-            how = " and ".join(f"for {form} by {', '.join(map(repr, those))}" for form, those in ids.items())
+            how = " and ".join(
+                f"for {form} by {', '.join(map(repr, those))}" for form, those in ids.items()
+            )
             yield (
                 f"{opened[0][1].name} is opened for different values, {how}: it holds values of one form (R27); open it with the same plain= and"
                 " codec= everywhere, or use another store"
@@ -80,7 +91,12 @@ def rivals(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
     for id, each in writes.items():
         for name in dict.fromkeys(written.name for written in each.destinations):
             writers.setdefault(name, []).append(id)
-    alone = {written.name for each in writes.values() for written in each.destinations if written.has_one_writer}
+    alone = {
+        written.name
+        for each in writes.values()
+        for written in each.destinations
+        if written.has_one_writer
+    }
     for name, ids in writers.items():
         if name in alone and len(ids) > 1 and not all(writes[id].has_own_keys for id in ids):
             yield (
@@ -90,7 +106,9 @@ def rivals(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
             )
 
 
-def _spread(inputs: Iterable[graph.Subscription], key_fields: stream.Fields | None) -> Iterator[str]:
+def _spread(
+    inputs: Iterable[graph.Subscription], key_fields: stream.Fields | None
+) -> Iterator[str]:
     """How equal keys come to different tasks."""
     keyed: dict[groupings.Grouping, str] = {}
     for subscription in inputs:
@@ -108,4 +126,3 @@ def _spread(inputs: Iterable[graph.Subscription], key_fields: stream.Fields | No
 
 def _key(writes: destination.Writes) -> str:
     return "the key" if writes.key_fields is None else f"the key, {', '.join(writes.key_fields)}"
-

@@ -66,7 +66,9 @@ class TransactionalSpoutEmitter(abc.ABC):
     closed (R22)."""
 
     @abc.abstractmethod
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         """Emit this task's part of the batch; the tasks' parts together are the batch.
 
         Runs on: executor. Called: once per attempt, on every task. Order: any order between tasks
@@ -116,7 +118,13 @@ class PartitionedSpoutEmitter(abc.ABC):
     """Emitter of an :class:`IPartitionedTransactionalSpout`. Partition p belongs to task p mod
     tasks (R19)."""
 
-    def emit_partition_batch_new(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_partition_batch_new(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         """Emit a new batch of ``partition``, from where ``last_metadata`` ended; return its
         metadata, or ``None`` for no batch.
 
@@ -129,14 +137,26 @@ class PartitionedSpoutEmitter(abc.ABC):
         )
 
     @abc.abstractmethod
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         """Emit exactly the tuples that ``metadata`` stands for.
 
         Runs on: executor. Called: on replay, and always for a spout that plans. Order: any. Not
         called where metadata is ``None``.
         """
 
-    def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_planned_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         """Emit what was planned; the same as :meth:`emit_partition_batch` unless overridden."""
         self.emit_partition_batch(attempt, collector, partition, metadata)
 
@@ -163,9 +183,17 @@ class OpaquePartitionedSpoutEmitter:
         Runs on: executor. Called: once per attempt and task, for a spout that does not plan. The
         tasks of one attempt must agree; if they do not, the attempt is replayed.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not define num_partitions, and its coordinator does not plan (plan_batch)")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define num_partitions, and its coordinator does not plan (plan_batch)"
+        )
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, last_metadata: Any) -> Any:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        last_metadata: Any,
+    ) -> Any:
         """Emit what comes after ``last_metadata``; return the metadata of the emitted tuples, or
         ``None`` if there is nothing (R21).
 
@@ -173,16 +201,26 @@ class OpaquePartitionedSpoutEmitter:
         transactions in order. On replay: again, and may emit other tuples; each must succeed in
         exactly one transaction (R18).
         """
-        raise NotImplementedError(f"{type(self).__name__} does not define emit_partition_batch, and its coordinator does not plan (plan_batch)")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define emit_partition_batch, and its coordinator does not plan (plan_batch)"
+        )
 
-    def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_planned_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         """Emit what was planned; raise ``FailedException`` if that is not possible, and it is
         planned anew.
 
         Runs on: executor. Called: for a spout that plans, where the plan is not ``None``. Order:
         any. On replay: with another plan.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not define emit_planned_partition_batch, but its coordinator plans")
+        raise NotImplementedError(
+            f"{type(self).__name__} does not define emit_planned_partition_batch, but its coordinator plans"
+        )
 
     def close(self) -> None:
         """Runs on: executor. Called: once, after the emit."""
@@ -197,11 +235,15 @@ class ITransactionalSpout(_Spout, abc.ABC):
     """A spout whose batches are decided as a whole (Storm: ``ITransactionalSpout``)."""
 
     @abc.abstractmethod
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> TransactionalSpoutCoordinator:
         """Runs on: driver. Called: once per run."""
 
     @abc.abstractmethod
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> TransactionalSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> TransactionalSpoutEmitter:
         """Runs on: executor. Called: once per attempt and task."""
 
 
@@ -210,7 +252,9 @@ class IPartitionedTransactionalSpout(_Spout, abc.ABC):
     ``IPartitionedTransactionalSpout``)."""
 
     @abc.abstractmethod
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> PartitionedSpoutCoordinator:
         """Runs on: driver. Called: once per run."""
 
     @abc.abstractmethod
@@ -232,11 +276,15 @@ class IOpaquePartitionedTransactionalSpout(_Spout, abc.ABC):
     again. Exactly-once results then need opaque stores."""
 
     @abc.abstractmethod
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> OpaquePartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> OpaquePartitionedSpoutCoordinator:
         """Runs on: driver. Called: once per run."""
 
     @abc.abstractmethod
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> OpaquePartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> OpaquePartitionedSpoutEmitter:
         """Runs on: executor. Called: once per attempt and task."""
 
 

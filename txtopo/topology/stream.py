@@ -40,7 +40,9 @@ class Fields:
         self._index = {name: i for i, name in enumerate(flat)}
         if len(self._index) != len(flat):
             twice = sorted({name for name in flat if flat.count(name) > 1})
-            raise ValueError(f"duplicate field {', '.join(map(repr, twice))} in {flat}: every field of a stream needs a name of its own")
+            raise ValueError(
+                f"duplicate field {', '.join(map(repr, twice))} in {flat}: every field of a stream needs a name of its own"
+            )
 
     def index(self, name: str) -> int:
         """The position of ``name``; ``ValueError`` naming the fields there are, if it is none of
@@ -48,7 +50,9 @@ class Fields:
         try:
             return self._index[name]
         except KeyError:
-            raise ValueError(f"no field {name!r}; the fields are {', '.join(map(repr, self._names)) or 'none'}") from None
+            raise ValueError(
+                f"no field {name!r}; the fields are {', '.join(map(repr, self._names)) or 'none'}"
+            ) from None
 
     def select(self, names: Fields | Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
         """The values of the fields ``names``, in their order, taken from ``values`` laid out as
@@ -106,25 +110,44 @@ class OutputFieldsDeclarer:
     def __init__(self) -> None:
         self._streams: dict[str, StreamSpec] = {}
 
-    def declare(self, fields: Fields | Sequence[str], direct: bool = False, schema: pyarrow.Schema | None = None) -> None:
+    def declare(
+        self,
+        fields: Fields | Sequence[str],
+        direct: bool = False,
+        schema: pyarrow.Schema | None = None,
+    ) -> None:
         """Declare the default stream."""
         self.declare_stream(DEFAULT_STREAM, fields, direct, schema)
 
-    def declare_stream(self, stream: str, fields: Fields | Sequence[str], direct: bool = False, schema: pyarrow.Schema | None = None) -> None:
+    def declare_stream(
+        self,
+        stream: str,
+        fields: Fields | Sequence[str],
+        direct: bool = False,
+        schema: pyarrow.Schema | None = None,
+    ) -> None:
         """Declare ``stream``; field 0 carries the attempt. ``schema``, if given, has the other
         fields: RecordBatches emitted on the stream must have it, and tuples that go to a bolt that
         takes columns get it. ``ValueError`` if the stream is declared twice, has no fields, or
         other ones than ``schema``.
         """
         if not isinstance(direct, bool):
-            raise ValueError(f"direct is True or False, not {direct!r}; the names of the fields go together: Fields('tx', 'word')")
+            raise ValueError(
+                f"direct is True or False, not {direct!r}; the names of the fields go together: Fields('tx', 'word')"
+            )
         if not isinstance(stream, str) or not stream or "\0" in stream:
             raise ValueError(f"a stream id is a non-empty string without NUL, not {stream!r}")
         if stream in self._streams:
             raise ValueError(f"stream {stream!r} is declared twice")
-        spec = StreamSpec(fields if isinstance(fields, Fields) else Fields(fields), direct, _serialized(schema, stream))
+        spec = StreamSpec(
+            fields if isinstance(fields, Fields) else Fields(fields),
+            direct,
+            _serialized(schema, stream),
+        )
         if not len(spec.fields):
-            raise ValueError(f"stream {stream!r} has no fields; the first one carries the transaction attempt: Fields('tx', ...)")
+            raise ValueError(
+                f"stream {stream!r} has no fields; the first one carries the transaction attempt: Fields('tx', ...)"
+            )
         if schema is not None and list(schema.names) != list(spec.fields)[1:]:
             raise ValueError(
                 f"stream {stream!r} has the fields {', '.join(spec.fields)}, but its schema has the columns {', '.join(schema.names) or 'none'};"
@@ -184,8 +207,12 @@ class Tuple:
 
     get_string = get_integer = get_long = get_short = get_byte = get_value
     get_boolean = get_double = get_float = get_binary = get_value
-    get_string_by_field = get_integer_by_field = get_long_by_field = get_short_by_field = get_byte_by_field = get_value_by_field
-    get_boolean_by_field = get_double_by_field = get_float_by_field = get_binary_by_field = get_value_by_field
+    get_string_by_field = get_integer_by_field = get_long_by_field = get_short_by_field = (
+        get_byte_by_field
+    ) = get_value_by_field
+    get_boolean_by_field = get_double_by_field = get_float_by_field = get_binary_by_field = (
+        get_value_by_field
+    )
 
     @property
     def attempt(self) -> TransactionAttempt:
@@ -227,5 +254,7 @@ class Tuple:
         return value in self.values
 
     def __repr__(self) -> str:
-        pairs = ", ".join(f"{name}={value!r}" for name, value in zip(self.fields, self.values, strict=False))
+        pairs = ", ".join(
+            f"{name}={value!r}" for name, value in zip(self.fields, self.values, strict=False)
+        )
         return f"Tuple({self.source_component}/{self.source_task}/{self.source_stream_id}: {pairs})"

@@ -64,5 +64,7 @@ def attempt_id(epoch: int, n: int) -> int:
     """The id of the ``n``-th try (0, 1, 2 …) of a txid by the coordinator that holds ``epoch`` (1,
     2, 3 …)."""
     if not 0 <= n < ATTEMPTS_PER_EPOCH:
-        raise OverflowError(f"a transaction may be tried {ATTEMPTS_PER_EPOCH} times in one epoch; this would be try {n}")
+        raise OverflowError(
+            f"a transaction may be tried {ATTEMPTS_PER_EPOCH} times in one epoch; this would be try {n}"
+        )
     return (epoch - 1) * ATTEMPTS_PER_EPOCH + n

@@ -66,8 +66,16 @@ def _functions(part: Any) -> Iterator[FunctionType]:
         yield part
     elif isinstance(part, type):
         for member in vars(part).values():
-            accessors = (member.fget, member.fset, member.fdel) if isinstance(member, property) else (getattr(member, "__func__", member),)
-            yield from (inspect.unwrap(function) for function in accessors if isinstance(function, FunctionType))
+            accessors = (
+                (member.fget, member.fset, member.fdel)
+                if isinstance(member, property)
+                else (getattr(member, "__func__", member),)
+            )
+            yield from (
+                inspect.unwrap(function)
+                for function in accessors
+                if isinstance(function, FunctionType)
+            )
 
 
 def _used_by(function: FunctionType) -> Iterator[tuple[str, Any]]:

@@ -37,19 +37,29 @@ class Build:
         for draft in self.drafts:
             self.problems.extend(draft.problems)
             self.check_parallelism(draft)
-        heard = {subscription.source for draft in self.bolts for subscription in draft.subscriptions}
+        heard = {
+            subscription.source for draft in self.bolts for subscription in draft.subscriptions
+        }
         for draft in self.bolts:
             if isinstance(draft.instance, aggregate.KeyedCommitter):
                 draft.instance.is_heard = draft.id in heard
         searches = {draft: destination.Search() for draft in self.drafts}
-        templates = {draft: self.pickle(draft, searches[draft]) for draft in self.drafts if kinds[draft] is not None}
+        templates = {
+            draft: self.pickle(draft, searches[draft])
+            for draft in self.drafts
+            if kinds[draft] is not None
+        }
         for draft in self.drafts:
             self.inspect(draft, templates.get(draft, (b"", ()))[0])
         for draft in self.bolts:
             self.check_subscriptions(draft)
         order = self.topological_order()
         writes = {draft: searches[draft].writes(draft.instance) for draft in self.drafts}
-        self.problems.extend(f"component {draft.id!r}: {problem}" for draft in self.drafts for problem in searches[draft].problems)
+        self.problems.extend(
+            f"component {draft.id!r}: {problem}"
+            for draft in self.drafts
+            for problem in searches[draft].problems
+        )
         self.check_writes(writes, (kinds[self.spout] or (None, None))[1])
         self.raise_problems()
         by_value: list[type] = []
@@ -61,10 +71,20 @@ class Build:
             kind, spout_kind = kinds[draft] or ("batch", None)
             local_only.extend((draft.id, reason) for reason in searches[draft].local_only)
             components[draft.id] = Component(
-                draft.id, kind, draft.parallelism, data, self.outputs[draft.id] or {}, self.inputs[draft],
-                draft.committer, spout_kind, self.configs[draft], type(draft.instance).__qualname__,
-                arrow.takes_columns(draft.instance), arrow.emits_columns(draft.instance), writes[draft],
-            )  # fmt: skip
+                draft.id,
+                kind,
+                draft.parallelism,
+                data,
+                self.outputs[draft.id] or {},
+                self.inputs[draft],
+                draft.committer,
+                spout_kind,
+                self.configs[draft],
+                type(draft.instance).__qualname__,
+                arrow.takes_columns(draft.instance),
+                arrow.emits_columns(draft.instance),
+                writes[draft],
+            )
         return TopologyGraph(self.topology_id, components, tuple(by_value), tuple(local_only))
 
     def raise_problems(self) -> None:
@@ -72,20 +92,31 @@ class Build:
             raise errors.InvalidTopologyError(str(self.topology_id), tuple(self.problems))
 
     def check_ids(self) -> None:
-        for noun, id in [("topology id", self.topology_id), *(("component id", draft.id) for draft in self.drafts)]:
+        for noun, id in [
+            ("topology id", self.topology_id),
+            *(("component id", draft.id) for draft in self.drafts),
+        ]:
             if not isinstance(id, str) or not id.strip():
                 self.problems.append(f"{noun} {id!r}: an id is a non-empty string")
             elif id != id.strip():
                 # To some databases they are the same as without.
-                self.problems.append(f"{noun} {id!r}: an id neither begins nor ends with white space; remove it")
+                self.problems.append(
+                    f"{noun} {id!r}: an id neither begins nor ends with white space; remove it"
+                )
             elif id.startswith("__"):
-                self.problems.append(f"{noun} {id!r}: ids that begin with __ are reserved; choose another")
+                self.problems.append(
+                    f"{noun} {id!r}: ids that begin with __ are reserved; choose another"
+                )
             elif any(character in id for character in _FORBIDDEN_IN_IDS) or id in (".", ".."):
-                self.problems.append(f"{noun} {id!r}: an id may not be . or .. or contain / \\ : or control characters")
+                self.problems.append(
+                    f"{noun} {id!r}: an id may not be . or .. or contain / \\ : or control characters"
+                )
         seen: set[str] = set()
         for draft in self.drafts:
             if isinstance(draft.id, str) and draft.id in seen:
-                self.problems.append(f"component {draft.id!r} is set twice; give each spout and bolt an id of its own")
+                self.problems.append(
+                    f"component {draft.id!r} is set twice; give each spout and bolt an id of its own"
+                )
             if isinstance(draft.id, str):
                 seen.add(draft.id)
 
@@ -124,8 +155,14 @@ class Build:
         return None
 
     def check_parallelism(self, draft: Draft) -> None:
-        if not isinstance(draft.parallelism, int) or isinstance(draft.parallelism, bool) or draft.parallelism < 1:
-            self.problems.append(f"component {draft.id!r}: parallelism is {draft.parallelism!r}; it is a whole number of at least 1")
+        if (
+            not isinstance(draft.parallelism, int)
+            or isinstance(draft.parallelism, bool)
+            or draft.parallelism < 1
+        ):
+            self.problems.append(
+                f"component {draft.id!r}: parallelism is {draft.parallelism!r}; it is a whole number of at least 1"
+            )
 
     def pickle(self, draft: Draft, search: destination.Search) -> tuple[bytes, tuple[type, ...]]:
         try:
@@ -134,7 +171,9 @@ class Build:
             return data, classes
         except Exception as error:
             cure = "every attempt gets a copy, so keep only plain data in the constructor and open connections with context.resource(name, factory)"
-            self.problems.append(f"component {draft.id!r}: {unpicklable.problem(draft.instance, error, _copied, cure)}")
+            self.problems.append(
+                f"component {draft.id!r}: {unpicklable.problem(draft.instance, error, _copied, cure)}"
+            )
             return b"", ()
 
     def inspect(self, draft: Draft, template: bytes) -> None:
@@ -147,7 +186,9 @@ class Build:
                 copy.declare_output_fields(declarer)
                 streams = declarer.streams
             except Exception as error:
-                self.problems.append(f"component {draft.id!r}: declaring its streams failed: {type(error).__name__}: {error}")
+                self.problems.append(
+                    f"component {draft.id!r}: declaring its streams failed: {type(error).__name__}: {error}"
+                )
             self.configs[draft] = self.configuration(draft, copy)
         if isinstance(draft.id, str):
             self.outputs.setdefault(draft.id, streams)
@@ -159,7 +200,9 @@ class Build:
             merged = {**(copy.get_component_configuration() or {}), **draft.config}
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            self.problems.append(f"component {draft.id!r}: get_component_configuration failed: {reason}; it returns a dict or None")
+            self.problems.append(
+                f"component {draft.id!r}: get_component_configuration failed: {reason}; it returns a dict or None"
+            )
             return {}
         config: dict[str, Any] = {}
         for key, value in merged.items():
@@ -167,29 +210,38 @@ class Build:
                 config[key] = _copied(value)
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}"
-                self.problems.append(f"component {draft.id!r}: its setting {key!r} cannot be pickled ({reason}); settings are plain data")
+                self.problems.append(
+                    f"component {draft.id!r}: its setting {key!r} cannot be pickled ({reason}); settings are plain data"
+                )
         return config
 
     def check_subscriptions(self, draft: Draft) -> None:
         if not draft.subscriptions and not draft.problems:
-            self.problems.append(f"bolt {draft.id!r} listens to nobody; add a grouping, for example .shuffle_grouping({self.spout.id!r})")
-        self.inputs[draft] = tuple(self.copied_subscription(draft, subscription) for subscription in draft.subscriptions)
+            self.problems.append(
+                f"bolt {draft.id!r} listens to nobody; add a grouping, for example .shuffle_grouping({self.spout.id!r})"
+            )
+        self.inputs[draft] = tuple(
+            self.copied_subscription(draft, subscription) for subscription in draft.subscriptions
+        )
         seen: set[tuple[str, str]] = set()
         for subscription in draft.subscriptions:
             if (subscription.source, subscription.stream) in seen:
                 stream = f"stream {subscription.stream!r} of {subscription.source!r}"
-                self.problems.append(f"bolt {draft.id!r} listens twice to {stream}; keep one grouping")
+                self.problems.append(
+                    f"bolt {draft.id!r} listens twice to {stream}; keep one grouping"
+                )
             seen.add((subscription.source, subscription.stream))
             self.check_subscription(draft, subscription)
 
     def copied_subscription(self, draft: Draft, subscription: Subscription) -> Subscription:
-        """``subscription`` with a copy of its custom grouping, which the user may go on changing.
-        """
+        """``subscription`` with a copy of its custom grouping, which the user may go on changing."""
         custom = subscription.grouping.custom
         if custom is None:
             return subscription
         try:
-            return Subscription(subscription.source, subscription.stream, Grouping("custom", custom=_copied(custom)))
+            return Subscription(
+                subscription.source, subscription.stream, Grouping("custom", custom=_copied(custom))
+            )
         except Exception as error:
             where = f"bolt {draft.id!r}: custom grouping on {subscription.source!r}"
             cure = "every sender gets a copy, so keep only plain data in it"
@@ -199,7 +251,9 @@ class Build:
     def check_subscription(self, draft: Draft, subscription: Subscription) -> None:
         where = f"bolt {draft.id!r}: {subscription.grouping.kind} grouping"
         if subscription.source not in self.outputs:
-            self.problems.append(f"{where} on unknown component {subscription.source!r}{_nearest(subscription.source, self.outputs)}")
+            self.problems.append(
+                f"{where} on unknown component {subscription.source!r}{_nearest(subscription.source, self.outputs)}"
+            )
             return
         streams = self.outputs[subscription.source]
         if streams is None:
@@ -208,12 +262,16 @@ class Build:
             declared = ", ".join(map(repr, streams)) or "no stream; it needs declare_output_fields"
             close = get_close_matches(subscription.stream, streams, n=1)
             cure = f"; did you mean {close[0]!r}?" if close else ""
-            self.problems.append(f"{where} on stream {subscription.stream!r}, but {subscription.source!r} declares {declared}{cure}")
+            self.problems.append(
+                f"{where} on stream {subscription.stream!r}, but {subscription.source!r} declares {declared}{cure}"
+            )
             return
         spec = streams[subscription.stream]
         if spec.direct and subscription.grouping.kind != "direct":
             described = f"stream {subscription.stream!r} of {subscription.source!r}"
-            self.problems.append(f"{where} on {described}, which is a direct stream; use a direct grouping")
+            self.problems.append(
+                f"{where} on {described}, which is a direct stream; use a direct grouping"
+            )
         if subscription.grouping.kind == "direct" and not spec.direct:
             self.problems.append(
                 f"{where} on stream {subscription.stream!r} of {subscription.source!r}, which is not a direct stream; declare it with direct=True"
@@ -224,7 +282,9 @@ class Build:
                 self.problems.append(f"bolt {draft.id!r} needs the field {name!r}, but {described}")
         if subscription.grouping.fields is not None:
             if not len(subscription.grouping.fields):
-                self.problems.append(f"{where} on {subscription.source!r} names no field; name at least one, or use global_grouping")
+                self.problems.append(
+                    f"{where} on {subscription.source!r} names no field; name at least one, or use global_grouping"
+                )
             for name in subscription.grouping.fields:
                 if name not in spec.fields:
                     self.problems.append(
@@ -232,21 +292,40 @@ class Build:
                         f" has {', '.join(spec.fields)}{_nearest(name, spec.fields)}"
                     )
 
-    def check_writes(self, writes: Mapping[Draft, destination.Writes], spout_kind: SpoutKind | None) -> None:
+    def check_writes(
+        self, writes: Mapping[Draft, destination.Writes], spout_kind: SpoutKind | None
+    ) -> None:
         named = [draft for draft in self.drafts if isinstance(draft.id, str)]
-        sources = {draft.id: [subscription.source for subscription in draft.subscriptions] for draft in named}
-        held = soundness.held(sources, [draft.id for draft in named if draft.committer], self.spout.id)
+        sources = {
+            draft.id: [subscription.source for subscription in draft.subscriptions]
+            for draft in named
+        }
+        held = soundness.held(
+            sources, [draft.id for draft in named if draft.committer], self.spout.id
+        )
         for draft in named:
             if draft.id in held and isinstance(draft.parallelism, int):
-                arguments = (draft.id, draft.parallelism, draft.subscriptions, writes[draft], self.spout.id, spout_kind)
+                arguments = (
+                    draft.id,
+                    draft.parallelism,
+                    draft.subscriptions,
+                    writes[draft],
+                    self.spout.id,
+                    spout_kind,
+                )
                 self.problems.extend(soundness.problems(*arguments))
         self.problems.extend(soundness.mixed({draft.id: writes[draft] for draft in named}))
-        self.problems.extend(soundness.rivals({draft.id: writes[draft] for draft in named if draft.id in held}))
+        self.problems.extend(
+            soundness.rivals({draft.id: writes[draft] for draft in named if draft.id in held})
+        )
 
     def topological_order(self) -> list[Draft]:
         """Kahn's algorithm, always taking the first declared of the components that are free, so
         that the order is stable."""
-        waiting = {draft: {s.source for s in draft.subscriptions if s.source in self.outputs} for draft in self.drafts}
+        waiting = {
+            draft: {s.source for s in draft.subscriptions if s.source in self.outputs}
+            for draft in self.drafts
+        }
         order: list[Draft] = []
         left = list(self.drafts)
         while left:
@@ -254,7 +333,9 @@ class Build:
             if free is None:
                 edges = {draft.id: waiting[draft] for draft in left}
                 members = ", ".join(repr(draft.id) for draft in left if _on_cycle(draft.id, edges))
-                self.problems.append(f"a cycle among {members}; a batch must end, so tuples may not go round")
+                self.problems.append(
+                    f"a cycle among {members}; a batch must end, so tuples may not go round"
+                )
                 break
             order.append(free)
             left.remove(free)
@@ -274,7 +355,9 @@ def _on_cycle(id: str, waiting: Mapping[str, set[str]]) -> bool:
 
 def _nearest(name: str, names: Any) -> str:
     close = get_close_matches(name, list(names), n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(map(repr, names))}"
+    return (
+        f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(map(repr, names))}"
+    )
 
 
 def _copied(value: Any) -> Any:

@@ -9,7 +9,14 @@ from tests.soak.workloads.opaque import Opaque
 from tests.soak.workloads.words import Words
 
 WORKLOADS: dict[str, Workload] = {
-    workload.name: workload for workload in (Bank(), Append(), Opaque("opaque", planned=False), Opaque("planned-opaque", planned=True), Words())
+    workload.name: workload
+    for workload in (
+        Bank(),
+        Append(),
+        Opaque("opaque", planned=False),
+        Opaque("planned-opaque", planned=True),
+        Words(),
+    )
 }
 """Every workload there is."""
 

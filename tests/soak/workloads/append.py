@@ -93,9 +93,13 @@ class AppendChecker(Checker):
         if newest * TAKE > available:
             return [f"append: there is transaction {newest}, of {available // TAKE}"]
         wrong = self._disorder(lists)
-        back = [key for key, txids in self.last.items() if lists.get(key, [])[: len(txids)] != txids]
+        back = [
+            key for key, txids in self.last.items() if lists.get(key, [])[: len(txids)] != txids
+        ]
         if back:
-            wrong.append(f"append: a read went back: {back[0]!r} was {self.last[back[0]][-5:]} at its end, and now {lists.get(back[0], [])[-5:]}")
+            wrong.append(
+                f"append: a read went back: {back[0]!r} was {self.last[back[0]][-5:]} at its end, and now {lists.get(back[0], [])[-5:]}"
+            )
         if newest:
             self._advance(newest - 1)
             wrong.extend(self._incomplete(lists, newest))
@@ -108,7 +112,9 @@ class AppendChecker(Checker):
         missing = [key for key, txids in self.whole.items() if txids != self.last.get(key)]
         if missing and not wrong:
             key = missing[0]
-            wrong.append(f"append: in the end {key!r} ends with {self.last.get(key, [])[-5:]}, it should with {self.whole[key][-5:]}")
+            wrong.append(
+                f"append: in the end {key!r} ends with {self.last.get(key, [])[-5:]}, it should with {self.whole[key][-5:]}"
+            )
         return wrong
 
     @staticmethod
@@ -116,21 +122,24 @@ class AppendChecker(Checker):
         wrong = []
         for key, txids in lists.items():
             if len(set(txids)) < len(txids):
-                wrong.append(f"append: {key!r} has a transaction twice: {[txid for txid in txids if txids.count(txid) > 1][:4]}")
+                wrong.append(
+                    f"append: {key!r} has a transaction twice: {[txid for txid in txids if txids.count(txid) > 1][:4]}"
+                )
             elif txids != sorted(txids):
                 wrong.append(f"append: {key!r} is out of order: {txids}")
         return wrong
 
     def _incomplete(self, lists: Lists, newest: int) -> list[str]:
-        """All of each transaction before the newest, and of the newest nothing that is not in it.
-        """
+        """All of each transaction before the newest, and of the newest nothing that is not in it."""
         touched = self.keys.touched(newest)
         for key in sorted({*lists, *self.whole}):
             txids = lists.get(key, [])
             before = [txid for txid in txids if txid < newest]
             if before != self.whole.get(key, []):
                 odd = sorted(set(before) ^ set(self.whole.get(key, [])))
-                return [f"append: {key!r} differs in transactions {odd[:5]}, while transaction {newest} is there"]
+                return [
+                    f"append: {key!r} differs in transactions {odd[:5]}, while transaction {newest} is there"
+                ]
             if newest in txids and key not in touched:
                 return [f"append: {key!r} has transaction {newest}, which does not touch it"]
         return []

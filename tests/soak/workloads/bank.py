@@ -18,7 +18,14 @@ from tests.soak.sources import PARTITIONS, Planned
 from tests.soak.stores import open_store
 from tests.soak.workloads.base import Checker, Snapshot, Workload, differences
 from tests.soak.world import World
-from txtopo import BaseBasicBolt, BasicOutputCollector, Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, Tuple
+from txtopo import (
+    BaseBasicBolt,
+    BasicOutputCollector,
+    Fields,
+    OutputFieldsDeclarer,
+    TransactionalTopologyBuilder,
+    Tuple,
+)
 
 ACCOUNTS = 8
 OPENING_BALANCE = 100
@@ -79,7 +86,9 @@ class Bank(Workload):
         source = Planned(Transfers(world.seed), world.feed(self.name), self.take)
         builder = TransactionalTopologyBuilder(f"soak-{self.name}", "transfers", source, PARTITIONS)
         builder.set_bolt("book", Book(), 2).shuffle_grouping("transfers")
-        builder.set_bolt("ledger", Ledger(self.stores(world)["bank"], Flaw(f"{world.seed}/{self.name}"))).global_grouping("book")
+        builder.set_bolt(
+            "ledger", Ledger(self.stores(world)["bank"], Flaw(f"{world.seed}/{self.name}"))
+        ).global_grouping("book")
         return builder.build_topology()
 
     def checker(self, world: World) -> BankChecker:
@@ -100,11 +109,19 @@ class BankChecker(Checker):
         wrong = []
         if total != ACCOUNTS * OPENING_BALANCE:
             wrong.append(f"bank: the total is {total}, it was {ACCOUNTS * OPENING_BALANCE}")
-        applied = {partition: int(seen.get(f"rows {partition}", 0)) for partition in range(PARTITIONS)}
+        applied = {
+            partition: int(seen.get(f"rows {partition}", 0)) for partition in range(PARTITIONS)
+        }
         if any(applied[partition] < self.applied[partition] for partition in applied):
-            return [*wrong, f"bank: a read went back: rows {applied} of each partition, after {self.applied}"]
+            return [
+                *wrong,
+                f"bank: a read went back: rows {applied} of each partition, after {self.applied}",
+            ]
         if any(rows > available for rows in applied.values()):
-            return [*wrong, f"bank: rows {applied} of each partition were applied, of {available} that there are"]
+            return [
+                *wrong,
+                f"bank: rows {applied} of each partition were applied, of {available} that there are",
+            ]
         self._advance(applied)
         difference = differences(self.balances, balances)
         return [*wrong, f"bank: after rows {applied}: {difference}"] if difference else wrong
@@ -112,7 +129,11 @@ class BankChecker(Checker):
     def end(self, seen: Mapping[str, Snapshot], available: int) -> list[str]:
         wrong = self.read("bank", seen["bank"], available)
         missing = {partition: rows for partition, rows in self.applied.items() if rows != available}
-        return [*wrong, f"bank: only rows {missing} of partitions were applied, of {available}"] if missing else wrong
+        return (
+            [*wrong, f"bank: only rows {missing} of partitions were applied, of {available}"]
+            if missing
+            else wrong
+        )
 
     def _advance(self, applied: Mapping[int, int]) -> None:
         for partition, rows in applied.items():

@@ -57,6 +57,13 @@ class Workload(abc.ABC):
 
 def differences(expected: Mapping[Any, Any], seen: Mapping[Any, Any], at_most: int = 5) -> str:
     """Where ``seen`` is not as ``expected``, for a sentence; empty if it is."""
-    wrong = sorted((key for key in {*expected, *seen} if expected.get(key) != seen.get(key)), key=str)
+    wrong = sorted(
+        (key for key in {*expected, *seen} if expected.get(key) != seen.get(key)), key=str
+    )
     more = f" and {len(wrong) - at_most} more" if len(wrong) > at_most else ""
-    return ", ".join(f"{key!r} is {seen.get(key)!r}, not {expected.get(key)!r}" for key in wrong[:at_most]) + more
+    return (
+        ", ".join(
+            f"{key!r} is {seen.get(key)!r}, not {expected.get(key)!r}" for key in wrong[:at_most]
+        )
+        + more
+    )

@@ -32,7 +32,9 @@ class Animals:
         self.seed = seed
 
     def row(self, partition: int, index: int) -> tuple[Any, ...]:
-        return random.Random(f"{self.seed}/opaque/{partition}/{index}").choice(WORDS), f"{partition}/{index}"
+        return random.Random(f"{self.seed}/opaque/{partition}/{index}").choice(
+            WORDS
+        ), f"{partition}/{index}"
 
     def word(self, place: str) -> str:
         """The word of the row with this name."""
@@ -70,7 +72,13 @@ class Opaque(Workload):
     def topology(self, world: World, incarnation: int) -> Any:
         # The driver's number is in the seed, or a plan made again after a restart would be the plan
         # that was made before it.
-        source = Moody(Animals(world.seed), world.feed(self.name), self.take, f"{world.seed}/{self.name}/{incarnation}", self.planned)
+        source = Moody(
+            Animals(world.seed),
+            world.feed(self.name),
+            self.take,
+            f"{world.seed}/{self.name}/{incarnation}",
+            self.planned,
+        )
         builder = TransactionalTopologyBuilder(f"soak-{self.name}", "animals", source, PARTITIONS)
         (store,) = self.stores(world).values()
         count = KeyedCount(store, Flaw(f"{world.seed}/{self.name}", one_in=15))
@@ -89,24 +97,43 @@ class OpaqueChecker(Checker):
         self.name, self.animals = name, animals
 
     def read(self, store: str, seen: Snapshot, available: int) -> list[str]:
-        tuples = {key.removeprefix("tuple "): count for key, count in seen.items() if key.startswith("tuple ")}
+        tuples = {
+            key.removeprefix("tuple "): count
+            for key, count in seen.items()
+            if key.startswith("tuple ")
+        }
         wrong = []
         if doubled := sorted(place for place, count in tuples.items() if count != 1):
-            wrong.append(f"{self.name}: tuple {doubled[0]} counts {tuples[doubled[0]]} times (and {len(doubled) - 1} others are not once)")
+            wrong.append(
+                f"{self.name}: tuple {doubled[0]} counts {tuples[doubled[0]]} times (and {len(doubled) - 1} others are not once)"
+            )
         if strange := sorted(place for place in tuples if int(place.split("/")[1]) >= available):
-            wrong.append(f"{self.name}: tuple {strange[0]} does not exist yet, there are {available} in each partition")
+            wrong.append(
+                f"{self.name}: tuple {strange[0]} does not exist yet, there are {available} in each partition"
+            )
         words: Counter[str] = Counter()
         for place, count in tuples.items():
             words[self.animals.word(place)] += count
-        counts = {key.removeprefix("word "): count for key, count in seen.items() if key.startswith("word ")}
+        counts = {
+            key.removeprefix("word "): count
+            for key, count in seen.items()
+            if key.startswith("word ")
+        }
         if difference := differences(words, counts):
-            wrong.append(f"{self.name}: counts are not what the tuples beside them add up to: {difference}")
+            wrong.append(
+                f"{self.name}: counts are not what the tuples beside them add up to: {difference}"
+            )
         return wrong
 
     def end(self, seen: Mapping[str, Snapshot], available: int) -> list[str]:
         (snapshot,) = seen.values()
         wrong = self.read("", snapshot, available)
-        lost = [f"{p}/{index}" for p in range(PARTITIONS) for index in range(available) if f"tuple {p}/{index}" not in snapshot]
+        lost = [
+            f"{p}/{index}"
+            for p in range(PARTITIONS)
+            for index in range(available)
+            if f"tuple {p}/{index}" not in snapshot
+        ]
         if lost:
             wrong.append(f"{self.name}: tuple {lost[0]} is lost (and {len(lost) - 1} others)")
         return wrong

@@ -44,13 +44,24 @@ class Lines:
 
     def row(self, partition: int, index: int) -> tuple[Any, ...]:
         dice = random.Random(f"{self.seed}/words/{partition}/{index}")
-        return (" ".join(VOCABULARY[int(len(VOCABULARY) * dice.random() ** 2)] for _ in range(dice.randint(1, 5))),)
+        return (
+            " ".join(
+                VOCABULARY[int(len(VOCABULARY) * dice.random() ** 2)]
+                for _ in range(dice.randint(1, 5))
+            ),
+        )
 
 
 class Unsteady(Learning):
     """Broken on purpose: a replay begins one row later."""
 
-    def emit(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, span: Any) -> None:
+    def emit(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        span: Any,
+    ) -> None:
         late = 1 if attempt.attempt_id % 2 else 0
         super().emit(attempt, collector, partition, [span[0] + late, span[1] + late])
 
@@ -133,9 +144,13 @@ class Words(Workload):
         stores, flaw = self.stores(world), Flaw(f"{world.seed}/{self.name}")
         builder = TransactionalTopologyBuilder(f"soak-{self.name}", "lines", source, PARTITIONS)
         builder.set_bolt("split", Split(), 2).shuffle_grouping("lines")
-        builder.set_bolt("count", Count(stores["words"], flaw), 3).fields_grouping("split", Fields("word"))
+        builder.set_bolt("count", Count(stores["words"], flaw), 3).fields_grouping(
+            "split", Fields("word")
+        )
         builder.set_bolt("bucketize", Bucketize()).none_grouping("count")
-        builder.set_bolt("buckets", Buckets(stores["buckets"], flaw), 2).fields_grouping("bucketize", Fields("bucket"))
+        builder.set_bolt("buckets", Buckets(stores["buckets"], flaw), 2).fields_grouping(
+            "bucketize", Fields("bucket")
+        )
         return builder.build_topology()
 
     def checker(self, world: World) -> WordsChecker:
@@ -154,12 +169,20 @@ class WordsChecker(Checker):
     def read(self, store: str, seen: Snapshot, available: int) -> list[str]:
         self._advance(available)
         if store == "buckets":
-            return [f"words: there are {count} words in bucket {bucket}" for bucket, count in seen.items() if count < 0]
+            return [
+                f"words: there are {count} words in bucket {bucket}"
+                for bucket, count in seen.items()
+                if count < 0
+            ]
         wrong = []
         if many := [word for word, count in seen.items() if count > self.counted[word]]:
-            wrong.append(f"words: {many[0]!r} counts {seen[many[0]]}, of {self.counted[many[0]]} that there are")
+            wrong.append(
+                f"words: {many[0]!r} counts {seen[many[0]]}, of {self.counted[many[0]]} that there are"
+            )
         if back := [word for word, count in self.last.items() if seen.get(word, 0) < count]:
-            wrong.append(f"words: a read went back: {back[0]!r} was {self.last[back[0]]}, and now {seen.get(back[0])}")
+            wrong.append(
+                f"words: a read went back: {back[0]!r} was {self.last[back[0]]}, and now {seen.get(back[0])}"
+            )
         self.last = dict(seen)
         return wrong
 
@@ -169,7 +192,9 @@ class WordsChecker(Checker):
         if difference := differences(self.counted, seen["words"]):
             wrong.append(f"words: {difference}")
         buckets = Counter(count // BUCKET_SIZE for count in self.counted.values() if count)
-        if difference := differences(buckets, {bucket: count for bucket, count in seen["buckets"].items() if count}):
+        if difference := differences(
+            buckets, {bucket: count for bucket, count in seen["buckets"].items() if count}
+        ):
             wrong.append(f"words: buckets: {difference}")
         return wrong
 

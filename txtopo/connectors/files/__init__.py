@@ -30,4 +30,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["CsvTransactionalSpout", "FileTransactionalSpout", "JsonLinesTransactionalSpout", "LinesTransactionalSpout", "ParquetTransactionalSpout"]
+__all__ = [
+    "CsvTransactionalSpout",
+    "FileTransactionalSpout",
+    "JsonLinesTransactionalSpout",
+    "LinesTransactionalSpout",
+    "ParquetTransactionalSpout",
+]

@@ -45,9 +45,13 @@ def status_of(path: str) -> os.stat_result:
     finally:
         os.close(descriptor)
     if stat.S_ISDIR(status.st_mode):
-        raise errors.InputError(f"{path} is a directory, not a file\n  Name the files in it, for example {os.path.join(path, '**', '*.txt')!r}.")
+        raise errors.InputError(
+            f"{path} is a directory, not a file\n  Name the files in it, for example {os.path.join(path, '**', '*.txt')!r}."
+        )
     if not stat.S_ISREG(status.st_mode):
-        raise errors.InputError(f"{path} is not a regular file, so it cannot be read twice\n  Copy its contents to a file and name that.")
+        raise errors.InputError(
+            f"{path} is not a regular file, so it cannot be read twice\n  Copy its contents to a file and name that."
+        )
     return status
 
 
@@ -107,7 +111,9 @@ def _check_tail(file: BinaryIO, path: str, end: int, expected: str) -> None:
         raise _replaced(path, end)
 
 
-def line_blocks(file: BinaryIO, path: str, start: int, end: int, expected_tail: str) -> Iterator[tuple[int, bytes]]:
+def line_blocks(
+    file: BinaryIO, path: str, start: int, end: int, expected_tail: str
+) -> Iterator[tuple[int, bytes]]:
     """The bytes ``[start, end)`` of ``file`` as blocks of whole lines, each with the offset it
     begins at. A line longer than a block is a block.
 
@@ -201,7 +207,13 @@ def _replaced(path: str, end: int) -> errors.InputError:
 
 def _unreadable(path: str, error: OSError) -> errors.InputError:
     if isinstance(error, FileNotFoundError):
-        return errors.InputError(f"no file {path}\n  Mend the path or restore the file; every machine that runs tasks must see it under this path.")
+        return errors.InputError(
+            f"no file {path}\n  Mend the path or restore the file; every machine that runs tasks must see it under this path."
+        )
     if isinstance(error, PermissionError):
-        return errors.InputError(f"{path} may not be read by this user\n  Allow it with `chmod`, also on the directories above, wherever tasks run.")
-    return errors.InputError(f"{path} cannot be read: {error.strerror}\n  See that `cat` can read it, on every machine that runs tasks.")
+        return errors.InputError(
+            f"{path} may not be read by this user\n  Allow it with `chmod`, also on the directories above, wherever tasks run."
+        )
+    return errors.InputError(
+        f"{path} cannot be read: {error.strerror}\n  See that `cat` can read it, on every machine that runs tasks."
+    )

@@ -46,7 +46,14 @@ _CURE_OF_RETURNS = "A line ends with \\n or \\r\\n. Convert a file that ends lin
 class _ColumnFiles(ranges.ByteRanges):
     emits_columns = True
 
-    def __init__(self, paths_or_glob: ranges.Paths, schema: pa.Schema, bytes_per_batch: int, partitions: int, errors: str) -> None:
+    def __init__(
+        self,
+        paths_or_glob: ranges.Paths,
+        schema: pa.Schema,
+        bytes_per_batch: int,
+        partitions: int,
+        errors: str,
+    ) -> None:
         super().__init__(paths_or_glob, partitions, bytes_per_batch)
         if not isinstance(schema, pa.Schema) or not schema.names:
             raise txtopo.errors.ConfigError(
@@ -102,14 +109,24 @@ class CsvTransactionalSpout(_ColumnFiles):
         try:
             pa.csv.ParseOptions(delimiter=delimiter, quote_char=quote_char).validate()
             if not (isinstance(quote_char, str) or quote_char is False) or quote_char == delimiter:
-                raise ValueError(f"{quote_char!r} cannot be both" if quote_char == delimiter else f"quote_char is {quote_char!r}")
+                raise ValueError(
+                    f"{quote_char!r} cannot be both"
+                    if quote_char == delimiter
+                    else f"quote_char is {quote_char!r}"
+                )
         except (ValueError, TypeError) as error:
-            raise txtopo.errors.ConfigError(f"CSV spout: {error}; delimiter and quote_char are one character each, or quote_char=False") from None
+            raise txtopo.errors.ConfigError(
+                f"CSV spout: {error}; delimiter and quote_char are one character each, or quote_char=False"
+            ) from None
         if isinstance(null_values, str) or not all(isinstance(text, str) for text in null_values):
-            raise txtopo.errors.ConfigError(f"CSV spout: null_values is {null_values!r}; it is a list of texts, for example ['', 'NA']")
+            raise txtopo.errors.ConfigError(
+                f"CSV spout: null_values is {null_values!r}; it is a list of texts, for example ['', 'NA']"
+            )
         self.null_values = tuple(null_values)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> spout.PartitionedSpoutEmitter:
         return _CsvEmitter(self)
 
 
@@ -136,12 +153,19 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
     """
 
     def __init__(
-        self, paths_or_glob: ranges.Paths, schema: pa.Schema, bytes_per_batch: int = 1 << 26, partitions: int = 1, errors: str = "strict"
+        self,
+        paths_or_glob: ranges.Paths,
+        schema: pa.Schema,
+        bytes_per_batch: int = 1 << 26,
+        partitions: int = 1,
+        errors: str = "strict",
     ) -> None:
         super().__init__(paths_or_glob, schema, bytes_per_batch, partitions, errors)
         json_columns.check_schema("JSON spout", self.schema)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> spout.PartitionedSpoutEmitter:
         return _JsonEmitter(self)
 
 
@@ -165,7 +189,14 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
         self._texts: dict[str, str | None] = {}
         """The values that its directories name."""
 
-    def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
+    def emit_block(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        path: str,
+        offset: int,
+        block: bytes,
+    ) -> None:
         skipped = self.bytes_before_lines(offset, block)
         block = block[skipped:]
         # The end of a line is never part of bytes that are replaced.
@@ -173,7 +204,9 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
         try:
             batches = self.records(path, text)
         except json_columns.CANNOT_BE_READ as error:
-            number, first = json_columns.first_refused(text.split(b"\n"), lambda some: self.records(path, b"\n".join(some) + b"\n"), error)
+            number, first = json_columns.first_refused(
+                text.split(b"\n"), lambda some: self.records(path, b"\n".join(some) + b"\n"), error
+            )
             raise _bad_line(path, offset + skipped, block, number, first) from None
         for batch in batches:
             collector.emit_batch(directories.completed(batch, self._whole, path, self._texts))
@@ -200,7 +233,9 @@ class _CsvEmitter(_ColumnEmitter):
         self._well_quoted = re.compile(
             f"[^{q}]*+(?:(?<=[{delimiter}\n]){quoted}(?=[{delimiter}\r\n]|\\Z)[^{q}]*+|(?<![{delimiter}\n]){q}[^{q}]*+)*+".encode()
         )
-        self._parse_options = pa.csv.ParseOptions(delimiter=csv_spout.delimiter, quote_char=csv_spout.quote_char)
+        self._parse_options = pa.csv.ParseOptions(
+            delimiter=csv_spout.delimiter, quote_char=csv_spout.quote_char
+        )
         self._null_values = list(csv_spout.null_values)
         self._names: dict[str, list[str]] = {}
 
@@ -211,7 +246,9 @@ class _CsvEmitter(_ColumnEmitter):
             return
         whole = blocks.first_line(open_file, path)
         try:
-            self._names[path] = self._names_in(path, whole[file_records.signature_bytes(0, whole) :])
+            self._names[path] = self._names_in(
+                path, whole[file_records.signature_bytes(0, whole) :]
+            )
         except json_columns.CANNOT_BE_READ as error:
             raise _bad_line(path, 0, whole, 0, error) from None
 
@@ -224,12 +261,19 @@ class _CsvEmitter(_ColumnEmitter):
     def _names_in(self, path: str, line: bytes) -> list[str]:
         self._check_line_ends(line)
         self._check_quotes(line)
-        names: list[str] = pa.csv.read_csv(_buffer(line.rstrip(b"\r\n") + b"\n"), parse_options=self._parse_options).column_names
+        names: list[str] = pa.csv.read_csv(
+            _buffer(line.rstrip(b"\r\n") + b"\n"), parse_options=self._parse_options
+        ).column_names
         self._leave_out(path, {*self._whole.names} - {*names})
         for name in self.schema.names:
             if names.count(name) != 1:
-                there_are = f"names {names.count(name)} columns" if name in names else "has no column"
-                raise _RefusedError(f"is the header, and {there_are} {name!r}; it has {', '.join(map(repr, names))}", _CURE)
+                there_are = (
+                    f"names {names.count(name)} columns" if name in names else "has no column"
+                )
+                raise _RefusedError(
+                    f"is the header, and {there_are} {name!r}; it has {', '.join(map(repr, names))}",
+                    _CURE,
+                )
         return names
 
     def bytes_before_lines(self, offset: int, block: bytes) -> int:
@@ -245,15 +289,24 @@ class _CsvEmitter(_ColumnEmitter):
         table = self._read(path, lines, decimals.as_texts(self.schema))
         # A line makes no more than one record, so as many records as lines are one of each.
         ends = lines.count(b"\n") + (not lines.endswith(b"\n"))
-        if table.num_rows != ends and table.num_rows != sum(bool(line.strip(_ENDS)) for line in lines.split(b"\n")):
+        if table.num_rows != ends and table.num_rows != sum(
+            bool(line.strip(_ENDS)) for line in lines.split(b"\n")
+        ):
             raise _RefusedError(_WITHIN_QUOTES, _CURE_OF_QUOTES)
         self._check_numbers(path, lines, table)
-        return json_columns.conforming(decimals.from_texts(table, self.schema, self._null_values), self.schema)
+        return json_columns.conforming(
+            decimals.from_texts(table, self.schema, self._null_values), self.schema
+        )
 
     def _read(self, path: str, lines: bytes, schema: pa.Schema) -> pa.Table:
-        read_options = pa.csv.ReadOptions(use_threads=False, block_size=len(lines) + 2, column_names=self._names[path])
+        read_options = pa.csv.ReadOptions(
+            use_threads=False, block_size=len(lines) + 2, column_names=self._names[path]
+        )
         convert_options = pa.csv.ConvertOptions(
-            column_types=schema, include_columns=schema.names, null_values=self._null_values, strings_can_be_null=False
+            column_types=schema,
+            include_columns=schema.names,
+            null_values=self._null_values,
+            strings_can_be_null=False,
         )
         return pa.csv.read_csv(_buffer(lines), read_options, self._parse_options, convert_options)
 
@@ -269,7 +322,12 @@ class _CsvEmitter(_ColumnEmitter):
         if self._quote and self._quote in lines:
             rest = self._well_quoted.sub(b"", b"\n" + lines, 1)
             if rest:
-                raise _RefusedError("has text behind a closing quote" if self._quoted.match(rest) else _WITHIN_QUOTES, _CURE_OF_QUOTES)
+                raise _RefusedError(
+                    "has text behind a closing quote"
+                    if self._quoted.match(rest)
+                    else _WITHIN_QUOTES,
+                    _CURE_OF_QUOTES,
+                )
 
     def _check_numbers(self, path: str, lines: bytes, table: pa.Table) -> None:
         """Refuse a number that its column would change: infinite, rounded though it is an integer,
@@ -280,16 +338,26 @@ class _CsvEmitter(_ColumnEmitter):
                 numbers = table.column(name).cast(type)
                 is_doubtful = pc.greater_equal(pc.abs(numbers), decimals.EXACT_BELOW[type])
             elif may_have_bits and (pa.types.is_integer(type) or pa.types.is_duration(type)):
-                numbers = table.column(name).cast(pa.int64()) if pa.types.is_duration(type) else table.column(name)
+                numbers = (
+                    table.column(name).cast(pa.int64())
+                    if pa.types.is_duration(type)
+                    else table.column(name)
+                )
                 is_doubtful = pc.is_valid(numbers)
             else:
                 continue
             if pc.any(is_doubtful, min_count=0).as_py():
                 texts = self._read(path, lines, pa.schema([(name, pa.string())])).column(name)
-                for text, number in zip(texts.filter(is_doubtful).to_pylist(), numbers.filter(is_doubtful).to_pylist(), strict=True):
+                for text, number in zip(
+                    texts.filter(is_doubtful).to_pylist(),
+                    numbers.filter(is_doubtful).to_pylist(),
+                    strict=True,
+                ):
                     why = _changed_from(text.strip(), number)
                     if why is not None:
-                        raise _RefusedError(f"has {text} in column {name!r}, which is {why} the type {type}", _CURE)
+                        raise _RefusedError(
+                            f"has {text} in column {name!r}, which is {why} the type {type}", _CURE
+                        )
 
 
 def _buffer(lines: bytes) -> pa.BufferReader:
@@ -319,8 +387,16 @@ class _JsonEmitter(_ColumnEmitter):
         return self._parser.records(lines)
 
 
-def _bad_line(path: str, offset: int, block: bytes, number: int, error: Exception) -> txtopo.errors.InputError:
-    cure = error.cure if isinstance(error, _RefusedError) else _CURE_OF_JSON if isinstance(error, json_lines.LineError) else _CURE
+def _bad_line(
+    path: str, offset: int, block: bytes, number: int, error: Exception
+) -> txtopo.errors.InputError:
+    cure = (
+        error.cure
+        if isinstance(error, _RefusedError)
+        else _CURE_OF_JSON
+        if isinstance(error, json_lines.LineError)
+        else _CURE
+    )
     return file_records.bad_line(path, offset, block, number, json_columns.mistake(error), cure)
 
 

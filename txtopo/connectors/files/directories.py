@@ -19,7 +19,10 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 def texts_in(path: str, columns: Collection[str]) -> dict[str, str | None]:
     """The values in the directories of ``path`` for those of ``columns`` that they name."""
     pairs = (part.split("=", 1) for part in os.path.dirname(path).split(os.sep) if "=" in part)
-    texts = {urllib.parse.unquote(name): None if value == _NULL else urllib.parse.unquote(value) for name, value in pairs}
+    texts = {
+        urllib.parse.unquote(name): None if value == _NULL else urllib.parse.unquote(value)
+        for name, value in pairs
+    }
     return {name: text for name, text in texts.items() if name in columns}
 
 
@@ -27,7 +30,9 @@ def left_to_file(schema: Any, path: str, texts: Mapping[str, str | None]) -> Any
     """The part of an Arrow ``schema`` that the file at ``path`` has to have."""
     left = [field for field in schema if field.name not in texts]
     if not left:
-        raise errors.InputError(f"{path}: its directories name every column, {', '.join(texts)}\n  Take a column of the file, too.")
+        raise errors.InputError(
+            f"{path}: its directories name every column, {', '.join(texts)}\n  Take a column of the file, too."
+        )
     return importlib.import_module("pyarrow").schema(left)
 
 
@@ -41,11 +46,19 @@ def completed(batch: Any, schema: Any, path: str, texts: Mapping[str, str | None
         column = batch.column(field.name) if field.name in batch.schema.names else None
         if field.name in texts and (column is None or column.null_count):
             try:
-                values = arrow.repeat(arrow.scalar(texts[field.name], arrow.string()), batch.num_rows).cast(field.type)
+                values = arrow.repeat(
+                    arrow.scalar(texts[field.name], arrow.string()), batch.num_rows
+                ).cast(field.type)
             except arrow.ArrowException:
                 why = f"a directory says {field.name}={texts[field.name]}, which is no {field.type}"
-                raise errors.InputError(f"{path}: {why}\n  Mend the name of the directory, or the schema.") from None
-            column = values if column is None else importlib.import_module("pyarrow.compute").coalesce(column, values)
+                raise errors.InputError(
+                    f"{path}: {why}\n  Mend the name of the directory, or the schema."
+                ) from None
+            column = (
+                values
+                if column is None
+                else importlib.import_module("pyarrow.compute").coalesce(column, values)
+            )
         columns.append(column)
     return arrow.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -50,7 +50,9 @@ def listed(patterns: Iterable[str]) -> list[str]:
         path = _plain(pattern)
         if glob.escape(path) != pattern and not os.path.lexists(path):
             pattern = _with_directory(pattern)
-            paths.update(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
+            paths.update(
+                path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path)
+            )
             paths.update(_unlistable(pattern))
         else:
             paths.add(path)
@@ -64,11 +66,17 @@ _plain = functools.partial(re.compile(r"\[([*?[])\]").sub, r"\1")
 def _with_directory(pattern: str) -> str:
     """``pattern``, escaped as far as it is the very name of a directory and matches none.
     :class:`~txtopo.errors.InputError` if it matches others."""
-    beginning = next(str(parent) for parent in pathlib.PurePath(pattern).parents if os.path.isdir(_plain(str(parent))))
+    beginning = next(
+        str(parent)
+        for parent in pathlib.PurePath(pattern).parents
+        if os.path.isdir(_plain(str(parent)))
+    )
     directory, matched = _plain(beginning), glob.glob(beginning)
     if matched and directory not in matched:
         cure = f"Give glob.escape(directory), {glob.escape(directory)!r}, or list the others one by one."
-        raise errors.InputError(f"{directory} is a directory, and a pattern that matches {matched[0]}\n  {cure}")
+        raise errors.InputError(
+            f"{directory} is a directory, and a pattern that matches {matched[0]}\n  {cure}"
+        )
     return pattern if matched else glob.escape(directory) + pattern[len(beginning) :]
 
 

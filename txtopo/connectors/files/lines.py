@@ -76,7 +76,9 @@ class FileTransactionalSpout(ranges.ByteRanges):
     ) -> None:
         super().__init__(paths_or_glob, partitions, bytes_per_batch)
         self.fields = with_attempt(fields)
-        self.format = one_of("format", format, ("lines",) if self.emits_columns else get_args(Format))
+        self.format = one_of(
+            "format", format, ("lines",) if self.emits_columns else get_args(Format)
+        )
         self.errors = one_of("errors", errors, get_args(DecodingErrors))
         self.codec = records.checked_encoding(encoding)
         if len(self.fields) < 2 or (self.format == "lines" and len(self.fields) > 2):
@@ -85,7 +87,9 @@ class FileTransactionalSpout(ranges.ByteRanges):
                 "\n  To take several fields from each line, write JSON objects and set format='json'."
             )
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> spout.PartitionedSpoutEmitter:
         return _FileEmitter(self)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -103,25 +107,47 @@ class _FileEmitter(ranges.ByteRangeEmitter):
     def __init__(self, file_spout: FileTransactionalSpout) -> None:
         super().__init__(file_spout.groups())
         self._format = "columns" if file_spout.emits_columns else file_spout.format
-        self._fields, self._codec, self._errors = tuple(file_spout.fields)[1:], file_spout.codec, file_spout.errors
+        self._fields, self._codec, self._errors = (
+            tuple(file_spout.fields)[1:],
+            file_spout.codec,
+            file_spout.errors,
+        )
 
-    def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
+    def emit_block(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        path: str,
+        offset: int,
+        block: bytes,
+    ) -> None:
         if self._format == "columns":
             arrow = importlib.import_module("pyarrow")
-            lines = arrow.array(records.lines(path, offset, block, self._codec, self._errors), arrow.string())
+            lines = arrow.array(
+                records.lines(path, offset, block, self._codec, self._errors), arrow.string()
+            )
             collector.emit_batch(arrow.record_batch([lines], names=self._fields))
         elif self._format == "lines":
-            collector.emit_all(zip(itertools.repeat(attempt), records.lines(path, offset, block, self._codec, self._errors)))
+            collector.emit_all(
+                zip(
+                    itertools.repeat(attempt),
+                    records.lines(path, offset, block, self._codec, self._errors),
+                )
+            )
         else:
             texts = directories.texts_in(path, self._fields)
-            objects = records.objects(path, offset, block, self._codec, self._errors, self._fields, texts)
+            objects = records.objects(
+                path, offset, block, self._codec, self._errors, self._fields, texts
+            )
             collector.emit_all((attempt, *values) for values in objects)
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     """``value``; :class:`~txtopo.errors.ConfigError` if it is none of ``allowed``."""
     if value not in allowed:
-        raise txtopo.errors.ConfigError(f"file spout: {name} is {value!r}; it is one of {', '.join(map(repr, allowed))}")
+        raise txtopo.errors.ConfigError(
+            f"file spout: {name} is {value!r}; it is one of {', '.join(map(repr, allowed))}"
+        )
     return value
 
 

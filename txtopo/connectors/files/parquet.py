@@ -76,17 +76,25 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
         super().__init__(paths_or_glob, partitions)
         for argument, names in (("columns", columns), ("dictionaries", dictionaries)):
             if isinstance(names, str):
-                raise txtopo.errors.ConfigError(f"Parquet spout: {argument} is {names!r}; it is a list of names: [{names!r}]")
+                raise txtopo.errors.ConfigError(
+                    f"Parquet spout: {argument} is {names!r}; it is a list of names: [{names!r}]"
+                )
         self.rows_per_batch = ranges.at_least_one("rows_per_batch", rows_per_batch)
         self.dictionaries = tuple(dictionaries)
-        self.schema = self._of_columns(self._schema_of_first_file(columns) if schema is None else schema, columns)
+        self.schema = self._of_columns(
+            self._schema_of_first_file(columns) if schema is None else schema, columns
+        )
 
     def _schema_of_first_file(self, columns: Sequence[str] | None) -> pa.Schema:
         paths = file_groups.listed(self.patterns)
         if not paths:
             raise ranges.none_matched(self.patterns)
         schema = Footer(paths[0]).schema(self.dictionaries)
-        named = [name for name in columns or () if name not in schema.names and directories.texts_in(paths[0], [name])]
+        named = [
+            name
+            for name in columns or ()
+            if name not in schema.names and directories.texts_in(paths[0], [name])
+        ]
         return pa.schema([*schema, *(pa.field(name, pa.string()) for name in named)])
 
     def _of_columns(self, schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
@@ -94,7 +102,9 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
         unknown = [name for name in [*names, *self.dictionaries] if name not in schema.names]
         if unknown or not names:
             raise txtopo.errors.ConfigError(
-                f"Parquet spout: there is no column {unknown[0]!r}; there are {', '.join(schema.names)}" if unknown else "Parquet spout: no columns"
+                f"Parquet spout: there is no column {unknown[0]!r}; there are {', '.join(schema.names)}"
+                if unknown
+                else "Parquet spout: no columns"
             )
         for name in names:
             if schema.names.count(name) > 1:
@@ -104,13 +114,19 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
             type = schema.field(name).type
             values = type.value_type if pa.types.is_dictionary(type) else type
             if name in self.dictionaries and values not in _STAY_DICTIONARIES:
-                raise txtopo.errors.ConfigError(f"Parquet spout: column {name!r} is {values}; only text and bytes stay dictionary-encoded")
+                raise txtopo.errors.ConfigError(
+                    f"Parquet spout: column {name!r} is {values}; only text and bytes stay dictionary-encoded"
+                )
         return pa.schema([pa.field(name, schema.field(name).type) for name in names])
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> spout.PartitionedSpoutCoordinator:
         return _ParquetCoordinator(self.groups(), self.patterns, self.rows_per_batch, context)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> spout.PartitionedSpoutEmitter:
         return _ParquetEmitter(self.groups(), self.schema, self.dictionaries)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -138,13 +154,20 @@ class Footer:
             self.metadata = pq.read_metadata(pa.BufferReader(footer))
         except (pa.ArrowException, OSError) as error:
             raise _not_parquet(path, str(error)) from None
-        self.rows = [self.metadata.row_group(i).num_rows for i in range(self.metadata.num_row_groups)]
+        self.rows = [
+            self.metadata.row_group(i).num_rows for i in range(self.metadata.num_row_groups)
+        ]
         """Of each row group."""
 
     def schema(self, dictionaries: Sequence[str] = ()) -> pa.Schema:
         """The Arrow types of the columns."""
         schema = self.metadata.schema.to_arrow_schema()
-        fields = [field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in dictionaries else field for field in schema]
+        fields = [
+            field.with_type(pa.dictionary(pa.int32(), field.type))
+            if field.name in dictionaries
+            else field
+            for field in schema
+        ]
         return pa.schema([field.remove_metadata() for field in fields])
 
     def check(self, identity: str, written: int) -> None:
@@ -166,44 +189,75 @@ class Footer:
             f"  `rsync -t`. If this is a copy with the same rows: touch -d @{seconds}.{nanoseconds:09} {shlex.quote(self.path)}"
         )
 
-    def batches(self, begin: int, end: int, schema: pa.Schema, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, begin: int, end: int, schema: pa.Schema, dictionaries: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
         """The rows of row groups ``begin … end - 1`` as RecordBatches of ``schema``, read one row
         group after the other."""
         try:
             # Only times of 96 bits, Spark's default, are of the unit that is asked for.
             coarse, fine = (self._opened(unit).schema_arrow for unit in ("ms", "ns"))
-            times = [field.name for field, other in zip(coarse, fine, strict=True) if field != other and field.name in schema.names]
-            unit = next((match[1] for name in times if (match := re.search(r"timestamp\[(\w+)", str(schema.field(name).type)))), "ns")
+            times = [
+                field.name
+                for field, other in zip(coarse, fine, strict=True)
+                if field != other and field.name in schema.names
+            ]
+            unit = next(
+                (
+                    match[1]
+                    for name in times
+                    if (match := re.search(r"timestamp\[(\w+)", str(schema.field(name).type)))
+                ),
+                "ns",
+            )
             with self._opened(unit, dictionaries) as file:
                 for row_group in range(begin, end):
                     for name in times:
                         self._check_times(row_group, name, unit)
                     rows = 0
-                    for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[row_group], columns=schema.names, use_threads=False):
+                    for batch in file.iter_batches(
+                        ROWS_AT_ONCE,
+                        row_groups=[row_group],
+                        columns=schema.names,
+                        use_threads=False,
+                    ):
                         rows += batch.num_rows
                         yield self._conforming(batch, schema)
                     # Arrow passes over pages that it does not know, and stops at a column that ends
                     # early (seen with pyarrow 26.0.1).
                     if rows != self.rows[row_group]:
-                        raise _not_parquet(self.path, f"row group {row_group} has {rows} rows, and {self.rows[row_group]} by the footer")
+                        raise _not_parquet(
+                            self.path,
+                            f"row group {row_group} has {rows} rows, and {self.rows[row_group]} by the footer",
+                        )
             if blocks.status_of(self.path).st_mtime_ns != self.written:
                 raise self._written_again(self.written)
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and blocks.may_pass(error):
-                raise txtopo.errors.FailedException(f"cannot read {self.path} just now: {error}") from None
+                raise txtopo.errors.FailedException(
+                    f"cannot read {self.path} just now: {error}"
+                ) from None
             raise _not_parquet(self.path, str(error)) from None
 
     def _opened(self, unit: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
         # Threads would compete with the other tasks of the machine: Spark has given the task one
         # core. The footer was read already.
-        options = {"read_dictionary": list(dictionaries), "pre_buffer": False, "page_checksum_verification": True}
-        return pq.ParquetFile(self.path, metadata=self.metadata, coerce_int96_timestamp_unit=unit, **options)
+        options = {
+            "read_dictionary": list(dictionaries),
+            "pre_buffer": False,
+            "page_checksum_verification": True,
+        }
+        return pq.ParquetFile(
+            self.path, metadata=self.metadata, coerce_int96_timestamp_unit=unit, **options
+        )
 
     def _check_times(self, row_group: int, name: str, unit: str) -> None:
         """Refuse a time of 96 bits that 64 bits of ``unit`` do not hold: Arrow wraps years, and
         cuts digits."""
         files = map(self._opened, ("ms", unit, "ns"))
-        coarse, read, fine = (file.read_row_group(row_group, [name], use_threads=False).column(0) for file in files)
+        coarse, read, fine = (
+            file.read_row_group(row_group, [name], use_threads=False).column(0) for file in files
+        )
         with contextlib.suppress(pa.ArrowInvalid):
             coarse.cast(read.type)
             if read.cast(fine.type, safe=False).equals(fine):
@@ -222,7 +276,9 @@ class Footer:
                     f"{self.path} {there_is} column {field.name!r}; the others have {field.type}\n"
                     "  Write the file again with the type of the others, or leave it out."
                 )
-        return pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema)
+        return pa.RecordBatch.from_arrays(
+            [batch.column(name) for name in schema.names], schema=schema
+        )
 
 
 _SECOND = 10**9
@@ -260,7 +316,11 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
     """
 
     def __init__(
-        self, groups: tuple[file_groups.FileGroup, ...], patterns: tuple[str, ...], rows_per_batch: int, context: CoordinatorContext
+        self,
+        groups: tuple[file_groups.FileGroup, ...],
+        patterns: tuple[str, ...],
+        rows_per_batch: int,
+        context: CoordinatorContext,
     ) -> None:
         if not any(group.paths for group in groups):
             raise ranges.none_matched(patterns)
@@ -273,7 +333,10 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
 
     def is_ready(self) -> bool:
         last = self._context.last_metadata or {}
-        return any(self._position(partition, last.get(partition)) is not None for partition in range(len(self._groups)))
+        return any(
+            self._position(partition, last.get(partition)) is not None
+            for partition in range(len(self._groups))
+        )
 
     def fraction_done(self, last_metadata: Mapping[int, Any]) -> float | None:
         """How many of the bytes have been read and committed; of a file that is not read to its
@@ -285,7 +348,9 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
                 done += sum(sizes)
             else:
                 file, row_group = position
-                done += sum(sizes[:file]) + sizes[file] * row_group / len(self._footer(self._groups[partition].paths[file]).rows)
+                done += sum(sizes[:file]) + sizes[file] * row_group / len(
+                    self._footer(self._groups[partition].paths[file]).rows
+                )
         return done / total
 
     def num_partitions(self) -> int:
@@ -293,7 +358,10 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
 
     def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
         """The next row groups of each partition, ``None`` where all have been read."""
-        return {partition: self._plan(partition, last.get(partition)) for partition in range(len(self._groups))}
+        return {
+            partition: self._plan(partition, last.get(partition))
+            for partition in range(len(self._groups))
+        }
 
     def _plan(self, partition: int, last_metadata: Any) -> dict[str, Any] | None:
         begin = self._position(partition, last_metadata)
@@ -308,16 +376,24 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
                 rows += of_file[end]
                 end += 1
             following = end_file + 1
-            if end < len(of_file) or following == min(len(group.paths), file + ranges.FILES_PER_BATCH):
+            if end < len(of_file) or following == min(
+                len(group.paths), file + ranges.FILES_PER_BATCH
+            ):
                 break
             if not self._fits(rows, next(iter(self._footer(group.paths[following]).rows), 0)):
                 break
             end_file, end = following, 0
         footers = [self._footer(path) for path in group.paths[file : end_file + 1]]
         return {
-            "file": file, "row_group": row_group, "end_file": end_file, "end_row_group": end, "group": group.identities[end_file], "rows": rows,
-            "footers": [footer.identity for footer in footers], "written": [footer.written for footer in footers],
-        }  # fmt: skip
+            "file": file,
+            "row_group": row_group,
+            "end_file": end_file,
+            "end_row_group": end,
+            "group": group.identities[end_file],
+            "rows": rows,
+            "footers": [footer.identity for footer in footers],
+            "written": [footer.written for footer in footers],
+        }
 
     def _fits(self, rows: int, more: int) -> bool:
         return not rows or rows + more <= self._rows_per_batch
@@ -344,24 +420,43 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
         """Refuse files that are not those an earlier run read."""
         ranges.check_partition(len(self._groups), partition)
         group = ranges.checked_group(self._groups, partition, last_metadata)
-        Footer(group.paths[last_metadata["end_file"]]).check(last_metadata["footers"][-1], last_metadata["written"][-1])
+        Footer(group.paths[last_metadata["end_file"]]).check(
+            last_metadata["footers"][-1], last_metadata["written"][-1]
+        )
 
 
 class _ParquetEmitter(spout.PartitionedSpoutEmitter):
-    def __init__(self, groups: tuple[file_groups.FileGroup, ...], schema: pa.Schema, dictionaries: Sequence[str]) -> None:
+    def __init__(
+        self,
+        groups: tuple[file_groups.FileGroup, ...],
+        schema: pa.Schema,
+        dictionaries: Sequence[str],
+    ) -> None:
         self._groups, self._schema, self._dictionaries = groups, schema, dictionaries
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         group = ranges.checked_group(self._groups, partition, metadata)
         first, last = metadata["file"], metadata["end_file"]
-        for file, identity, time in zip(range(first, last + 1), metadata["footers"], metadata["written"], strict=True):
+        for file, identity, time in zip(
+            range(first, last + 1), metadata["footers"], metadata["written"], strict=True
+        ):
             path = group.paths[file]
             footer = Footer(path)
-            texts = directories.texts_in(path, {*self._schema.names} - {*footer.metadata.schema.to_arrow_schema().names})
+            texts = directories.texts_in(
+                path, {*self._schema.names} - {*footer.metadata.schema.to_arrow_schema().names}
+            )
             footer.check(identity, time)
             begin = metadata["row_group"] if file == first else 0
             end = metadata["end_row_group"] if file == last else len(footer.rows)
-            for batch in footer.batches(begin, end, directories.left_to_file(self._schema, path, texts), self._dictionaries):
+            for batch in footer.batches(
+                begin, end, directories.left_to_file(self._schema, path, texts), self._dictionaries
+            ):
                 collector.emit_batch(directories.completed(batch, self._schema, path, texts))
 
 

@@ -60,7 +60,9 @@ class ByteRanges(ListedFiles):
         super().__init__(paths_or_glob, partitions)
         self.bytes_per_batch = at_least_one("bytes_per_batch", bytes_per_batch)
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> spout.PartitionedSpoutCoordinator:
         return _FileCoordinator(self.groups(), self.patterns, self.bytes_per_batch, context)
 
 
@@ -75,11 +77,18 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
     """
 
     def __init__(
-        self, groups: tuple[file_groups.FileGroup, ...], patterns: tuple[str, ...], bytes_per_batch: int, context: CoordinatorContext
+        self,
+        groups: tuple[file_groups.FileGroup, ...],
+        patterns: tuple[str, ...],
+        bytes_per_batch: int,
+        context: CoordinatorContext,
     ) -> None:
         if not any(group.paths for group in groups):
             raise none_matched(patterns)
-        self._groups = [file_groups.SizedGroup(group, sizes) for group, sizes in zip(groups, file_groups.sizes(groups), strict=True)]
+        self._groups = [
+            file_groups.SizedGroup(group, sizes)
+            for group, sizes in zip(groups, file_groups.sizes(groups), strict=True)
+        ]
         self._bytes_per_batch, self._context = bytes_per_batch, context
         self._continued: dict[tuple[int, int], int] = {}
         for partition, metadata in (context.last_metadata or {}).items():
@@ -88,19 +97,32 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
 
     def is_ready(self) -> bool:
         last = self._context.last_metadata or {}
-        return any(self._position(partition, last.get(partition)) < group.total for partition, group in enumerate(self._groups))
+        return any(
+            self._position(partition, last.get(partition)) < group.total
+            for partition, group in enumerate(self._groups)
+        )
 
     def fraction_done(self, last_metadata: Mapping[int, Any]) -> float | None:
         """How many of the bytes have been read and committed."""
         total = sum(group.total for group in self._groups)
-        return sum(self._position(partition, metadata) for partition, metadata in last_metadata.items()) / total if total else None
+        return (
+            sum(
+                self._position(partition, metadata) for partition, metadata in last_metadata.items()
+            )
+            / total
+            if total
+            else None
+        )
 
     def num_partitions(self) -> int:
         return len(self._groups)
 
     def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
         """The next bytes of each partition, ``None`` where all have been read."""
-        return {partition: self._plan(partition, last.get(partition)) for partition in range(len(self._groups))}
+        return {
+            partition: self._plan(partition, last.get(partition))
+            for partition in range(len(self._groups))
+        }
 
     def _plan(self, partition: int, last_metadata: Any) -> dict[str, Any] | None:
         sized = self._groups[partition]
@@ -119,9 +141,18 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         sized.check_whole(range(file, end_file + (end == sized.sizes[end_file])))
         sizes = sized.sizes[file:end_file]
         return {
-            "file": file, "start": start, "end_file": end_file, "end": end, "sizes": sizes, "group": sized.group.identities[end_file],
-            "tails": [blocks.tail(path, at) for path, at in zip(sized.group.paths[file:], [*sizes, end], strict=False)], "read": batch_end,
-        }  # fmt: skip
+            "file": file,
+            "start": start,
+            "end_file": end_file,
+            "end": end,
+            "sizes": sizes,
+            "group": sized.group.identities[end_file],
+            "tails": [
+                blocks.tail(path, at)
+                for path, at in zip(sized.group.paths[file:], [*sizes, end], strict=False)
+            ],
+            "read": batch_end,
+        }
 
     def _check_tail(self, partition: int, last_metadata: Any) -> None:
         """Refuse a file that is another one than was read up to where ``last_metadata`` ends."""
@@ -172,7 +203,13 @@ class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
     def __init__(self, groups: tuple[file_groups.FileGroup, ...]) -> None:
         self._groups = groups
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         group = checked_group(self._groups, partition, metadata)
         first, last = metadata["file"], metadata["end_file"]
         ends = [*metadata["sizes"], metadata["end"]]
@@ -180,7 +217,9 @@ class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
             path, start = group.paths[file], metadata["start"] if file == first else 0
             with blocks.opened(path) as open_file:
                 self.begin_file(path, open_file)
-                for offset, block in blocks.line_blocks(open_file, path, start, ends[file - first], metadata["tails"][file - first]):
+                for offset, block in blocks.line_blocks(
+                    open_file, path, start, ends[file - first], metadata["tails"][file - first]
+                ):
                     if offset == 0:
                         records.check_uncompressed(path, block)
                     self.emit_block(attempt, collector, path, offset, block)
@@ -189,7 +228,14 @@ class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
         """Look at the beginning of the file, before the first block of a batch in it."""
 
     @abc.abstractmethod
-    def emit_block(self, attempt: TransactionAttempt, collector: BatchOutputCollector, path: str, offset: int, block: bytes) -> None:
+    def emit_block(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        path: str,
+        offset: int,
+        block: bytes,
+    ) -> None:
         """Emit a block of whole lines, which begins at byte ``offset`` of ``path``."""
 
 
@@ -212,7 +258,9 @@ def check_partition(partitions: int, partition: int) -> None:
         )
 
 
-def checked_group(groups: tuple[file_groups.FileGroup, ...], partition: int, metadata: Any) -> file_groups.FileGroup:
+def checked_group(
+    groups: tuple[file_groups.FileGroup, ...], partition: int, metadata: Any
+) -> file_groups.FileGroup:
     """The files of ``partition``; :class:`~txtopo.errors.InputError` if the files differ from those
     in ``metadata``."""
     if partition >= len(groups):
@@ -242,13 +290,21 @@ def _group_changed(partition: int) -> txtopo.errors.InputError:
 def _absolute(paths: Paths) -> tuple[str, ...]:
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     for path in several:
-        if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str) or not os.fspath(path):
-            raise txtopo.errors.ConfigError(f"file spout: {path!r} is not a path\n  Give a path, a pattern like 'data/**/*.txt', or a list of these.")
+        if (
+            not isinstance(path, str | os.PathLike)
+            or not isinstance(os.fspath(path), str)
+            or not os.fspath(path)
+        ):
+            raise txtopo.errors.ConfigError(
+                f"file spout: {path!r} is not a path\n  Give a path, a pattern like 'data/**/*.txt', or a list of these."
+            )
     return tuple(file_groups.absolute(os.fspath(path)) for path in several)
 
 
 def at_least_one(name: str, value: int) -> int:
     """``value``; :class:`~txtopo.errors.ConfigError` if it is no whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise txtopo.errors.ConfigError(f"file spout: {name} is {value!r}; it is a whole number of at least 1")
+        raise txtopo.errors.ConfigError(
+            f"file spout: {name} is {value!r}; it is a whole number of at least 1"
+        )
     return value

@@ -32,9 +32,13 @@ def checked_encoding(encoding: str) -> str:
         is_by_lines = name not in _NOT_BY_LINES and not name.startswith("iso2022")
         cuttable = is_by_lines and "\n".encode(_within_file(name)) == b"\n"
     except LookupError:
-        raise errors.ConfigError(f"file spout: Python has no text encoding {encoding!r}\n  The documentation of `codecs` lists them.") from None
+        raise errors.ConfigError(
+            f"file spout: Python has no text encoding {encoding!r}\n  The documentation of `codecs` lists them."
+        ) from None
     if not cuttable:
-        raise errors.ConfigError(f"file spout: text in {encoding} cannot be cut at byte 10\n  Convert the files with `iconv -f {encoding} -t utf-8`.")
+        raise errors.ConfigError(
+            f"file spout: text in {encoding} cannot be cut at byte 10\n  Convert the files with `iconv -f {encoding} -t utf-8`."
+        )
     return name
 
 
@@ -79,7 +83,14 @@ def check_uncompressed(path: str, beginning: bytes) -> None:
 _COMPRESSED = re.compile(
     rb"(?P<gzip>\x1f\x8b\x08)|(?P<bzip2>BZh[1-9]1AY&SY)|(?P<xz>\xfd7zXZ\0)|(?P<zstd>\x28\xb5\x2f\xfd)|(?P<lz4>\x04\x22\x4d\x18)|(?P<zip>PK\x03\x04)"
 )
-_DECOMPRESS = {"gzip": "gunzip -k", "bzip2": "bunzip2 -k", "xz": "unxz -k", "zstd": "unzstd", "lz4": "unlz4", "zip": "unzip"}
+_DECOMPRESS = {
+    "gzip": "gunzip -k",
+    "bzip2": "bunzip2 -k",
+    "xz": "unxz -k",
+    "zstd": "unzstd",
+    "lz4": "unlz4",
+    "zip": "unzip",
+}
 
 
 def lines(path: str, offset: int, block: bytes, codec: str, errors_mode: str) -> list[str]:
@@ -90,7 +101,10 @@ def lines(path: str, offset: int, block: bytes, codec: str, errors_mode: str) ->
     """
     if errors_mode == "replace" and _within_file(codec) != "utf-8":
         # Bytes that are no text may take the next bytes with them: a line alone is always the same.
-        return [line.removesuffix(b"\r").decode(codec, errors_mode) for line in block.removesuffix(b"\n").split(b"\n")]
+        return [
+            line.removesuffix(b"\r").decode(codec, errors_mode)
+            for line in block.removesuffix(b"\n").split(b"\n")
+        ]
     decoded = text(path, offset, block, codec, errors_mode)
     if not decoded:
         return []
@@ -105,7 +119,13 @@ def lines(path: str, offset: int, block: bytes, codec: str, errors_mode: str) ->
 
 
 def objects(
-    path: str, offset: int, block: bytes, codec: str, errors_mode: str, fields: tuple[str, ...], defaults: Mapping[str, Any]
+    path: str,
+    offset: int,
+    block: bytes,
+    codec: str,
+    errors_mode: str,
+    fields: tuple[str, ...],
+    defaults: Mapping[str, Any],
 ) -> Iterator[Sequence[Any]]:
     """For each line that is not blank, a JSON object, the values of its ``fields``; of those that
     are missing or null, the values in ``defaults``.
@@ -129,7 +149,9 @@ def objects(
             raise bad_line(path, offset, block, number, str(error), cure) from None
 
 
-def bad_line(path: str, offset: int, block: bytes, number: int, mistake: str, cure: str) -> errors.InputError:
+def bad_line(
+    path: str, offset: int, block: bytes, number: int, mistake: str, cure: str
+) -> errors.InputError:
     """The error that line ``number``, from 0, of ``block``, which begins at byte ``offset`` of
     ``path``, is ``what``."""
     begins = offset + sum(len(line) + 1 for line in block.split(b"\n", number)[:number])

@@ -26,4 +26,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["KafkaColumnSpout", "KafkaSink", "KafkaTransactionalSpout", "OpaqueKafkaColumnSpout", "OpaqueKafkaTransactionalSpout"]
+__all__ = [
+    "KafkaColumnSpout",
+    "KafkaSink",
+    "KafkaTransactionalSpout",
+    "OpaqueKafkaColumnSpout",
+    "OpaqueKafkaTransactionalSpout",
+]

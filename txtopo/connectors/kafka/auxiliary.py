@@ -76,7 +76,11 @@ def topic_name(topology_id: str, component: str) -> str:
 
 def is_topic_name(name: str) -> bool:
     """Whether a topic can have this name."""
-    return 0 < len(name) <= NAME_MAX and name not in (".", "..") and all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
+    return (
+        0 < len(name) <= NAME_MAX
+        and name not in (".", "..")
+        and all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
+    )
 
 
 class AuxiliaryTopic:
@@ -98,13 +102,18 @@ class AuxiliaryTopic:
         if 0 < before < tasks:
             self._log.widen_topic(self.name, tasks)
         if before < tasks:
-            self._wait_for("it lacks partitions", lambda: self.partitions() >= tasks and self._has_leaders(tasks))
+            self._wait_for(
+                "it lacks partitions",
+                lambda: self.partitions() >= tasks and self._has_leaders(tasks),
+            )
 
     def delete(self) -> None:
         """Delete it, and wait until a broker that is asked no longer has it."""
         before = self._id()
         self._log.delete_topic(self.name)
-        self._wait_for("it is deleted, and a broker still has it", lambda: not before or self._id() != before)
+        self._wait_for(
+            "it is deleted, and a broker still has it", lambda: not before or self._id() != before
+        )
 
     def _id(self) -> str:
         topic = self._log.describe([self.name]).get(self.name)
@@ -131,7 +140,11 @@ class AuxiliaryTopic:
         places = [(self.name, task) for task in tasks]
         ends = self._log.ends(places, "read_uncommitted")
         stable = self._log.ends(places)
-        return [task for (_, task) in places if stable[self.name, task].offset < ends[self.name, task].offset]
+        return [
+            task
+            for (_, task) in places
+            if stable[self.name, task].offset < ends[self.name, task].offset
+        ]
 
     def wait_until_decided(self, tasks: Sequence[int]) -> None:
         """Wait until nothing in the partitions of ``tasks`` belongs to an open transaction.
@@ -144,14 +157,22 @@ class AuxiliaryTopic:
     def ends(self, tasks: Iterable[int], isolation: str = "read_committed") -> dict[int, int]:
         """The offset at which the partition of each task ends, for readers of committed records
         where its first open transaction begins."""
-        return {task: at.offset for (_, task), at in self._log.ends([(self.name, task) for task in tasks], isolation).items()}
+        return {
+            task: at.offset
+            for (_, task), at in self._log.ends(
+                [(self.name, task) for task in tasks], isolation
+            ).items()
+        }
 
     def last_records(self, ends: dict[int, int]) -> dict[int, Record]:
         """For each task of ``ends``, its last committed record before that offset, if there is one.
 
         :raises errors.StateMismatchError: a record is none of a sink's.
         """
-        beginnings = {task: at.offset for (_, task), at in self._log.beginnings([(self.name, task) for task in ends]).items()}
+        beginnings = {
+            task: at.offset
+            for (_, task), at in self._log.beginnings([(self.name, task) for task in ends]).items()
+        }
         records: dict[int, Record] = {}
         wanted = {task for task in ends if ends[task] > beginnings[task]}
         back = _TAIL
@@ -160,7 +181,9 @@ class AuxiliaryTopic:
             while wanted:
                 starts = {task: max(beginnings[task], ends[task] - back) for task in wanted}
                 records.update(self._read(consumer, starts, ends))
-                wanted = {task for task in wanted - records.keys() if starts[task] > beginnings[task]}
+                wanted = {
+                    task for task in wanted - records.keys() if starts[task] > beginnings[task]
+                }
                 back *= _FURTHER
         finally:
             consumer.close()
@@ -174,12 +197,19 @@ class AuxiliaryTopic:
             return False
         return True
 
-    def _read(self, consumer: Any, starts: dict[int, int], ends: dict[int, int]) -> dict[int, Record]:
+    def _read(
+        self, consumer: Any, starts: dict[int, int], ends: dict[int, int]
+    ) -> dict[int, Record]:
         """The last record of each partition between the two offsets."""
         last: dict[int, Any] = {}
         reading, deadline = set(starts), time.monotonic() + _WAIT_S
         with self._log.translated(f"reading topic {self.name}"):
-            consumer.assign([self._kafka.TopicPartition(self.name, task, start) for task, start in starts.items()])
+            consumer.assign(
+                [
+                    self._kafka.TopicPartition(self.name, task, start)
+                    for task, start in starts.items()
+                ]
+            )
             while reading:
                 message = consumer.poll(_POLL_S)
                 error = None if message is None else message.error()
@@ -195,7 +225,9 @@ class AuxiliaryTopic:
                     if read_to >= ends[task]:
                         reading.discard(task)
                 if time.monotonic() > deadline:
-                    raise errors.FailedException(f"{self._log.cluster.owner}: topic {self.name}: no answer for {_WAIT_S:g} s")
+                    raise errors.FailedException(
+                        f"{self._log.cluster.owner}: topic {self.name}: no answer for {_WAIT_S:g} s"
+                    )
         return {task: decoded(self.name, message.value()) for task, message in last.items()}
 
     def _has_leaders(self, tasks: int) -> bool:
@@ -204,7 +236,9 @@ class AuxiliaryTopic:
         except (errors.FailedException, UnknownTopicError):
             return False
 
-    def _wait_for(self, hindrance: str, condition: Callable[[], bool], wait_s: float | None = None) -> None:
+    def _wait_for(
+        self, hindrance: str, condition: Callable[[], bool], wait_s: float | None = None
+    ) -> None:
         wait_s = _WAIT_S if wait_s is None else wait_s
         deadline = time.monotonic() + wait_s
         while not condition():

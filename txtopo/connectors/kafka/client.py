@@ -25,9 +25,14 @@ from txtopo import errors
 from txtopo.stores import place
 
 SECRETS = (
-    "sasl.password", "ssl.key.password", "ssl.keystore.password", "ssl.key.pem", "sasl.oauthbearer.client.secret",
-    "sasl.oauthbearer.assertion.private.key.passphrase", "sasl.oauthbearer.assertion.private.key.pem",
-)  # fmt: skip
+    "sasl.password",
+    "ssl.key.password",
+    "ssl.keystore.password",
+    "ssl.key.pem",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    "sasl.oauthbearer.assertion.private.key.pem",
+)
 """librdkafka's settings that are secret: given by ``<setting>_env`` or ``<setting>_file`` only."""
 _SECRET_IN_URL = re.compile("(?i)://[^?#]*@|[?&#][^=&]*(?:pass|pwd|secret|token)[^=&]*=")
 _SOURCES = {"env": "the name of an environment variable", "file": "the path of a file"}
@@ -87,14 +92,22 @@ class Cluster:
 
     def __post_init__(self) -> None:
         _check_servers(self.owner, self.servers)
-        if not isinstance(self.settings, Mapping) or not all(isinstance(name, str) for name in self.settings):
-            raise errors.ConfigError(f"{self.owner}: client is no dict from librdkafka's settings to their values\n  Give one, or leave client out.")
+        if not isinstance(self.settings, Mapping) or not all(
+            isinstance(name, str) for name in self.settings
+        ):
+            raise errors.ConfigError(
+                f"{self.owner}: client is no dict from librdkafka's settings to their values\n  Give one, or leave client out."
+            )
         for name, value in self.settings.items():
             secret, _, source = name.rpartition("_")
             if source in _SOURCES and not (isinstance(value, str) and value):
-                raise errors.ConfigError(f"{self.owner}: client[{name!r}] is no text\n  It is {_SOURCES[source]}.")
+                raise errors.ConfigError(
+                    f"{self.owner}: client[{name!r}] is no text\n  It is {_SOURCES[source]}."
+                )
             if source == "env" and f"{secret}_file" in self.settings:
-                raise errors.ConfigError(f"{self.owner}: client has both {name!r} and '{secret}_file'\n  Give one of them.")
+                raise errors.ConfigError(
+                    f"{self.owner}: client has both {name!r} and '{secret}_file'\n  Give one of them."
+                )
             if name in SECRETS:
                 raise errors.ConfigError(
                     f"{self.owner}: client[{name!r}] would be a secret in the topology, which is pickled and shown\n"
@@ -106,26 +119,45 @@ class Cluster:
                 continue
             if name not in HARMLESS:
                 close = difflib.get_close_matches(name, HARMLESS, 1)
-                hint = f"; did you mean {close[0]!r}?" if close else ": what txtopo promises may rest on it\n  Leave it out."
-                raise errors.ConfigError(f"{self.owner}: client[{name!r}] is no setting that may be given{hint}")
+                hint = (
+                    f"; did you mean {close[0]!r}?"
+                    if close
+                    else ": what txtopo promises may rest on it\n  Leave it out."
+                )
+                raise errors.ConfigError(
+                    f"{self.owner}: client[{name!r}] is no setting that may be given{hint}"
+                )
             if isinstance(value, str) and ("PRIVATE KEY" in value or _SECRET_IN_URL.search(value)):
-                raise errors.ConfigError(f"{self.owner}: client[{name!r}] holds a private key or a password\n  Give it by a setting of its own.")
+                raise errors.ConfigError(
+                    f"{self.owner}: client[{name!r}] holds a private key or a password\n  Give it by a setting of its own."
+                )
             if not isinstance(value, str | int | float):
-                raise errors.ConfigError(f"{self.owner}: client[{name!r}] is a {type(value).__name__}\n  Give a text, a number, True or False.")
+                raise errors.ConfigError(
+                    f"{self.owner}: client[{name!r}] is a {type(value).__name__}\n  Give a text, a number, True or False."
+                )
 
-    def config(self, ours: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def config(
+        self, ours: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """The settings of one client: ``defaults``, over these the user's, with the secrets read
         now, and over all ``ours``.
 
         :raises errors.SetupError: a secret's variable or file is missing on this machine.
         """
         # A client's first connection waits for this time; the default is 100 ms.
-        config: dict[str, Any] = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 1_000, "allow.auto.create.topics": False}
+        config: dict[str, Any] = {
+            "log_level": 0,
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 1_000,
+            "allow.auto.create.topics": False,
+        }
         config.update(defaults or {})
         for name, value in self.settings.items():
             secret, _, source = name.rpartition("_")
             if source == "env":
-                config[secret] = place.password_from(f"{self.owner} at {self.servers}", value, None, f"client['{secret}_file']")
+                config[secret] = place.password_from(
+                    f"{self.owner} at {self.servers}", value, None, f"client['{secret}_file']"
+                )
             elif source == "file":
                 config[secret] = place.password_from(f"{self.owner} at {self.servers}", None, value)
             else:
@@ -142,7 +174,9 @@ class Cluster:
     @property
     def key(self) -> str:
         """Names the clients that may be shared: equal for equal settings."""
-        return f"{self.servers}:{sorted((name, str(value)) for name, value in self.settings.items())}"
+        return (
+            f"{self.servers}:{sorted((name, str(value)) for name, value in self.settings.items())}"
+        )
 
 
 def refuse_overrides(owner: str, settings: Mapping[str, Any], ours: Mapping[str, str]) -> None:
@@ -150,7 +184,9 @@ def refuse_overrides(owner: str, settings: Mapping[str, Any], ours: Mapping[str,
     ``ours`` says of each why."""
     for name, reason in ours.items():
         if isinstance(settings, Mapping) and name in settings:
-            raise errors.ConfigError(f"{owner}: client[{name!r}] is not for users: {reason}\n  Leave it out.")
+            raise errors.ConfigError(
+                f"{owner}: client[{name!r}] is not for users: {reason}\n  Leave it out."
+            )
 
 
 def confluent_kafka() -> Any:
@@ -170,12 +206,24 @@ def confluent_kafka() -> Any:
 
 def _check_servers(owner: str, servers: str) -> None:
     if not isinstance(servers, str) or not servers.strip():
-        raise errors.ConfigError(f"{owner}: servers is {servers!r}; it is 'host:port' or several of these with commas between")
+        raise errors.ConfigError(
+            f"{owner}: servers is {servers!r}; it is 'host:port' or several of these with commas between"
+        )
     for address in servers.split(","):
         host, separator, port = address.strip().rpartition(":")
         if "@" in host:
             # The text may be a password, so it is not in the message.
             cure = "Give them in client, and 'host:port' alone here."
-            raise errors.ConfigError(f"{owner}: servers has a user or password in front of a host\n  {cure}")
-        if not separator or not host or "/" in host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise errors.ConfigError(f"{owner}: servers has {address.strip()!r}; each is 'host:port', for example 'kafka-1.example:9092'")
+            raise errors.ConfigError(
+                f"{owner}: servers has a user or password in front of a host\n  {cure}"
+            )
+        if (
+            not separator
+            or not host
+            or "/" in host
+            or not port.isdigit()
+            or not 0 < int(port) < 65536
+        ):
+            raise errors.ConfigError(
+                f"{owner}: servers has {address.strip()!r}; each is 'host:port', for example 'kafka-1.example:9092'"
+            )

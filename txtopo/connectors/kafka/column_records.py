@@ -23,9 +23,14 @@ FORMATS = ("bytes", "text", "json", "avro")
 _CURE = "Mend the schema; or take such records with format='bytes', and judge them in a bolt."
 
 _TYPES = {
-    "key": pa.binary(), "value": pa.binary(), "topic": pa.dictionary(pa.int32(), pa.string()), "partition": pa.int32(), "offset": pa.int64(),
-    "timestamp": pa.int64(), "headers": pa.map_(pa.string(), pa.binary()),
-}  # fmt: skip
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.dictionary(pa.int32(), pa.string()),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.int64(),
+    "headers": pa.map_(pa.string(), pa.binary()),
+}
 _NUMBERS = {"partition": pa.int32(), "offset": pa.int64(), "timestamp": pa.int64()}
 
 Values = list[Any]
@@ -58,24 +63,38 @@ class Columns:
         if self.errors not in ("strict", "replace"):
             raise refuse(f"errors is {self.errors!r}; it is 'strict' or 'replace'")
         is_decoded = self.format in ("json", "avro")
-        if is_decoded and (not isinstance(self.value_schema, pa.Schema) or not self.value_schema.names or "value" not in self.fields):
+        if is_decoded and (
+            not isinstance(self.value_schema, pa.Schema)
+            or not self.value_schema.names
+            or "value" not in self.fields
+        ):
             raise refuse(
                 f"format is {self.format!r}, schema is {self.value_schema!r}, and fields is {self.fields!r}\n"
                 "  Give the columns and their types: schema=pa.schema([('word', pa.string()), ('n', pa.int64())]).\n"
                 "  They take the place of 'value' in fields."
             )
         if not is_decoded and self.value_schema is not None:
-            raise refuse(f"schema is for values in JSON or Avro, and format is {self.format!r}\n  Give format='json' or 'avro', or no schema.")
+            raise refuse(
+                f"schema is for values in JSON or Avro, and format is {self.format!r}\n  Give format='json' or 'avro', or no schema."
+            )
         if (self.format == "avro") != (self.avro_schema is not None):
-            cure = "Give both: the schema that the values were written with, as a dict or as its text."
+            cure = (
+                "Give both: the schema that the values were written with, as a dict or as its text."
+            )
             raise refuse(f"avro_schema and format='avro' go together\n  {cure}")
         for id in self.avro_schemas if self.schema_id is None else [self.schema_id]:
-            if id is not None and (self.format != "avro" or type(id) is not int or not 0 <= id < 1 << 32):
-                raise refuse(f"schema_id is {id!r}; it is the number that a schema registry gave avro_schema, with format='avro'")
+            if id is not None and (
+                self.format != "avro" or type(id) is not int or not 0 <= id < 1 << 32
+            ):
+                raise refuse(
+                    f"schema_id is {id!r}; it is the number that a schema registry gave avro_schema, with format='avro'"
+                )
         names = self.schema.names
         for name in names:
             if names.count(name) > 1:
-                raise refuse(f"there are two columns {name!r}\n  Leave one out of fields, or of schema.")
+                raise refuse(
+                    f"there are two columns {name!r}\n  Leave one out of fields, or of schema."
+                )
         if self.format == "json":
             json_columns.check_schema(self.owner, self.schema_of_value)
         if self.format == "avro":
@@ -89,12 +108,21 @@ class Columns:
     @property
     def avro_schemas(self) -> dict[Any, Any]:
         """The schemas of Avro by their ids, ``None`` without one; parsed if given as texts."""
-        is_by_id = self.schema_id is None and isinstance(self.avro_schema, Mapping) and any(type(id) is int for id in self.avro_schema)
+        is_by_id = (
+            self.schema_id is None
+            and isinstance(self.avro_schema, Mapping)
+            and any(type(id) is int for id in self.avro_schema)
+        )
         schemas = self.avro_schema if is_by_id else {self.schema_id: self.avro_schema}
         try:
-            return {id: json.loads(schema) if isinstance(schema, str) else schema for id, schema in schemas.items()}
+            return {
+                id: json.loads(schema) if isinstance(schema, str) else schema
+                for id, schema in schemas.items()
+            }
         except ValueError as error:
-            raise txtopo.errors.ConfigError(f"{self.owner}: avro_schema is no JSON: {error}") from None
+            raise txtopo.errors.ConfigError(
+                f"{self.owner}: avro_schema is no JSON: {error}"
+            ) from None
 
     @property
     def schema(self) -> pa.Schema:
@@ -104,7 +132,14 @@ class Columns:
             if name == "value" and self.value_schema is not None:
                 columns += self.schema_of_value
             else:
-                columns.append(pa.field(name, pa.string() if self.format == "text" and name in ("key", "value") else _TYPES[name]))
+                columns.append(
+                    pa.field(
+                        name,
+                        pa.string()
+                        if self.format == "text" and name in ("key", "value")
+                        else _TYPES[name],
+                    )
+                )
         return pa.schema(columns)
 
     def converter(self) -> Converter:
@@ -136,7 +171,9 @@ class Converter:
             return lambda messages: [self._texts(name, messages)]
         if name in _NUMBERS:
             of_record = records.converter(self._owner, (name,), "bytes", "strict")
-            return lambda messages: [pa.array([value for (value,) in of_record(messages)], _NUMBERS[name])]
+            return lambda messages: [
+                pa.array([value for (value,) in of_record(messages)], _NUMBERS[name])
+            ]
         return {"key": _keys, "value": _values, "topic": _topics, "headers": _headers}[name]
 
     def _texts(self, name: str, messages: list[Any]) -> pa.Array:
@@ -157,7 +194,11 @@ def _values(messages: list[Any]) -> Sequence[pa.Array]:
 
 
 def _topics(messages: list[Any]) -> Sequence[pa.Array]:
-    return [pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(messages)), [messages[0].topic()])]
+    return [
+        pa.DictionaryArray.from_arrays(
+            pa.repeat(pa.scalar(0, pa.int32()), len(messages)), [messages[0].topic()]
+        )
+    ]
 
 
 def _headers(messages: list[Any]) -> Sequence[pa.Array]:
@@ -172,14 +213,18 @@ class _Decoded:
 
     def refused(self, message: Any, mistake: str) -> txtopo.errors.InputError:
         """The error that the value of ``message`` is not as it should be."""
-        return txtopo.errors.InputError(f"{self._columns.owner}: {records.where(message)} {mistake}\n  {_CURE}")
+        return txtopo.errors.InputError(
+            f"{self._columns.owner}: {records.where(message)} {mistake}\n  {_CURE}"
+        )
 
     def checked(self, messages: list[Any]) -> Values:
         """The values; ``None`` only where nulls are allowed."""
         values = [message.value() for message in messages]
         if self._columns.errors == "strict" and None in values:
             cure = "Give errors='replace', which makes null columns of it."
-            raise txtopo.errors.InputError(f"{self._columns.owner}: {records.where(messages[values.index(None)])} has no value\n  {cure}")
+            raise txtopo.errors.InputError(
+                f"{self._columns.owner}: {records.where(messages[values.index(None)])} has no value\n  {cure}"
+            )
         return values
 
 
@@ -205,7 +250,9 @@ class _Json(_Decoded):
         batches = self._parser.records(lines)
         if sum(batch.num_rows for batch in batches) != len(values):
             raise json_lines.LineError("is not one JSON object")
-        columns: Sequence[pa.Array] = (batches[0] if len(batches) == 1 else pa.concat_batches(batches)).columns
+        columns: Sequence[pa.Array] = (
+            batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        ).columns
         return columns
 
     def _line(self, value: bytes) -> bytes:
@@ -219,29 +266,47 @@ class _Avro(_Decoded):
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
         self._library = _library(columns.owner)
-        parsed = {id: self._library.parse_schema(schema) for id, schema in columns.avro_schemas.items()}
-        self._written = {b"" if id is None else b"\0" + id.to_bytes(4, "big"): schema for id, schema in parsed.items()}
+        parsed = {
+            id: self._library.parse_schema(schema) for id, schema in columns.avro_schemas.items()
+        }
+        self._written = {
+            b"" if id is None else b"\0" + id.to_bytes(4, "big"): schema
+            for id, schema in parsed.items()
+        }
 
     def arrays(self, messages: list[Any]) -> Sequence[pa.Array]:
         """The columns of the values of ``messages``."""
         values = self.checked(messages)
-        rows = [{} if value is None else self._record(message, value) for message, value in zip(messages, values, strict=True)]
-        return [self._array([row.get(field.name) for row in rows], field, messages) for field in self._schema]
+        rows = [
+            {} if value is None else self._record(message, value)
+            for message, value in zip(messages, values, strict=True)
+        ]
+        return [
+            self._array([row.get(field.name) for row in rows], field, messages)
+            for field in self._schema
+        ]
 
     def _record(self, message: Any, value: bytes) -> Mapping[str, Any]:
         written = self._written.get(b"") or self._written.get(value[:5])
         if written is None:
             ids = " or ".join(map(str, self._columns.avro_schemas))
-            raise self.refused(message, f"does not begin with the schema id {ids}, but with {value[:5]!r}")
+            raise self.refused(
+                message, f"does not begin with the schema id {ids}, but with {value[:5]!r}"
+            )
         stream = io.BytesIO(value)
         stream.seek(0 if b"" in self._written else 5)
         try:
             record: Mapping[str, Any] = self._library.schemaless_reader(stream, written, None)
         except Exception as error:
             # The library raises what its steps raise: of numbers, texts, time zones, ends of data.
-            raise self.refused(message, f"is no Avro of avro_schema: {type(error).__name__} {exact_columns.first_line(error)}".rstrip()) from error
+            raise self.refused(
+                message,
+                f"is no Avro of avro_schema: {type(error).__name__} {exact_columns.first_line(error)}".rstrip(),
+            ) from error
         if stream.tell() != len(value):
-            raise self.refused(message, f"has {len(value) - stream.tell()} bytes behind its Avro of avro_schema")
+            raise self.refused(
+                message, f"has {len(value) - stream.tell()} bytes behind its Avro of avro_schema"
+            )
         return record
 
     def _array(self, values: Values, field: pa.Field, messages: list[Any]) -> pa.Array:
@@ -261,11 +326,25 @@ def _library(owner: str) -> Any:
         ) from error
 
 
-def _check_avro(refuse: Callable[[str], txtopo.errors.ConfigError], schemas: Iterable[Any], schema: pa.Schema) -> None:
+def _check_avro(
+    refuse: Callable[[str], txtopo.errors.ConfigError], schemas: Iterable[Any], schema: pa.Schema
+) -> None:
     for written in schemas:
-        if not isinstance(written, Mapping) or written.get("type") != "record" or not isinstance(written.get("fields"), list):
-            raise refuse(f"avro_schema is {str(written)[:60]!r}; it is the schema of a record: {{'type': 'record', 'name': …, 'fields': […]}}")
-    names = [field.get("name") if isinstance(field, Mapping) else None for written in schemas for field in written["fields"]]
+        if (
+            not isinstance(written, Mapping)
+            or written.get("type") != "record"
+            or not isinstance(written.get("fields"), list)
+        ):
+            raise refuse(
+                f"avro_schema is {str(written)[:60]!r}; it is the schema of a record: {{'type': 'record', 'name': …, 'fields': […]}}"
+            )
+    names = [
+        field.get("name") if isinstance(field, Mapping) else None
+        for written in schemas
+        for field in written["fields"]
+    ]
     for name in schema.names:
         if name not in names:
-            raise refuse(f"avro_schema has no field {name!r}; it has {', '.join(map(repr, names))}\n  Mend schema, or avro_schema.")
+            raise refuse(
+                f"avro_schema has no field {name!r}; it has {', '.join(map(repr, names))}\n  Mend schema, or avro_schema."
+            )

@@ -26,11 +26,21 @@ class _InColumns(spouts._KafkaSpout):
     emits_columns = True
 
     def _set_columns(
-        self, fields: Sequence[str], format: Format, schema: pa.Schema | None, avro_schema: Any, schema_id: int | None, errors: records.DecodingErrors
-    ) -> None:  # fmt: skip
+        self,
+        fields: Sequence[str],
+        format: Format,
+        schema: pa.Schema | None,
+        avro_schema: Any,
+        schema_id: int | None,
+        errors: records.DecodingErrors,
+    ) -> None:
         named = (fields,) if isinstance(fields, str) else tuple(fields)
         self.columns = Columns(spouts._OWNER, named, format, schema, avro_schema, schema_id, errors)
-        self.fields, self.format, self.errors = with_attempt(self.columns.schema.names), format, errors
+        self.fields, self.format, self.errors = (
+            with_attempt(self.columns.schema.names),
+            format,
+            errors,
+        )
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(self.fields, schema=self.columns.schema)
@@ -72,9 +82,18 @@ class KafkaColumnSpout(_InColumns, spouts.KafkaTransactionalSpout):
     """
 
     def __init__(
-        self, servers: str, topics: Any, *, fields: Sequence[str] = ("value",), format: Format = "bytes", schema: pa.Schema | None = None,
-        avro_schema: Mapping[Any, Any] | str | None = None, schema_id: int | None = None, errors: records.DecodingErrors = "strict", **reading: Any,
-    ) -> None:  # fmt: skip
+        self,
+        servers: str,
+        topics: Any,
+        *,
+        fields: Sequence[str] = ("value",),
+        format: Format = "bytes",
+        schema: pa.Schema | None = None,
+        avro_schema: Mapping[Any, Any] | str | None = None,
+        schema_id: int | None = None,
+        errors: records.DecodingErrors = "strict",
+        **reading: Any,
+    ) -> None:
         super().__init__(servers, topics, **reading)
         self._set_columns(fields, format, schema, avro_schema, schema_id, errors)
 
@@ -87,9 +106,18 @@ class OpaqueKafkaColumnSpout(_InColumns, spouts.OpaqueKafkaTransactionalSpout):
     """
 
     def __init__(
-        self, servers: str, topics: Any, *, fields: Sequence[str] = ("value",), format: Format = "bytes", schema: pa.Schema | None = None,
-        avro_schema: Mapping[Any, Any] | str | None = None, schema_id: int | None = None, errors: records.DecodingErrors = "strict", **reading: Any,
-    ) -> None:  # fmt: skip
+        self,
+        servers: str,
+        topics: Any,
+        *,
+        fields: Sequence[str] = ("value",),
+        format: Format = "bytes",
+        schema: pa.Schema | None = None,
+        avro_schema: Mapping[Any, Any] | str | None = None,
+        schema_id: int | None = None,
+        errors: records.DecodingErrors = "strict",
+        **reading: Any,
+    ) -> None:
         super().__init__(servers, topics, **reading)
         self._set_columns(fields, format, schema, avro_schema, schema_id, errors)
 
@@ -98,7 +126,13 @@ class _ColumnEmitter(spouts._Emitter):
     def __init__(self, reader: reading.Reader, converter: Converter) -> None:
         self._reader, self._converter = reader, converter
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         for messages in self._reader.records(metadata):
             collector.emit_batch(self._converter.batch(messages))
 

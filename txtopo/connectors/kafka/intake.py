@@ -26,10 +26,22 @@ class Intake:
     """
 
     def __init__(
-        self, shape: messages.Shape, ledger: ledgers.Ledger, resource: target.Resource, owner: str, fields: Sequence[str], task: int = 0
+        self,
+        shape: messages.Shape,
+        ledger: ledgers.Ledger,
+        resource: target.Resource,
+        owner: str,
+        fields: Sequence[str],
+        task: int = 0,
     ) -> None:
         self._convert = messages.Convert(shape, fields, owner)
-        self._shape, self._ledger, self._resource, self._owner, self._task = shape, ledger, resource, owner, task
+        self._shape, self._ledger, self._resource, self._owner, self._task = (
+            shape,
+            ledger,
+            resource,
+            owner,
+            task,
+        )
         self._targets: dict[str, target.Target] = {}
         self._taken = 0
 
@@ -46,22 +58,37 @@ class Intake:
             topic = self._targets.get(message.topic)
             if topic is None or message.partition >= topic.partitions:
                 has_key = self._shape.key is not None
-                topic = target.checked(self._resource, self._ledger.cluster, message.topic, has_key, message.partition)
+                topic = target.checked(
+                    self._resource, self._ledger.cluster, message.topic, has_key, message.partition
+                )
                 self._targets[message.topic] = topic
             if message.partition >= topic.partitions:
-                raise messages.RefusedError(f"the partition is {message.partition}, and topic {message.topic} has {topic.partitions}")
+                raise messages.RefusedError(
+                    f"the partition is {message.partition}, and topic {message.topic} has {topic.partitions}"
+                )
             if message.key is None and topic.is_compacted:
-                raise messages.RefusedError(f"the key is None, and topic {message.topic} is compacted: every record needs a key there")
+                raise messages.RefusedError(
+                    f"the key is None, and topic {message.topic} is compacted: every record needs a key there"
+                )
         except messages.RefusedError as error:
             row = messages.shown(self._convert.fields, values)
             raise errors.RowRefusedError(
-                self._ledger.sink, self._owner, self._task, str(values[0]), self._taken, row, str(error)
+                self._ledger.sink,
+                self._owner,
+                self._task,
+                str(values[0]),
+                self._taken,
+                row,
+                str(error),
             ) from error
         return message
 
 
 def apply(
-    ledger: ledgers.Ledger, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt, rows: Sequence[Message]
+    ledger: ledgers.Ledger,
+    context: contexts.TopologyContext,
+    attempt: transaction.TransactionAttempt,
+    rows: Sequence[Message],
 ) -> bool:
     """:meth:`task_ledger.TaskLedger.apply`.
 
@@ -74,11 +101,19 @@ def apply(
         if not number and error.name == "MSG_SIZE_TOO_LARGE":
             # The brokers do not say which. The largest is, beside the bound of its topic.
             bytes_max = target.bytes_max(context.resource, ledger.cluster, rows)
-            shares = [len(message.value or b"") / bytes_max.get(message.topic, 1) for message in rows]
+            shares = [
+                len(message.value or b"") / bytes_max.get(message.topic, 1) for message in rows
+            ]
             number = shares.index(max(shares)) + 1
         if number:
             message = rows[number - 1]
             row = f"a record of {len(message.value or b'')} bytes, key={message.key!r}"[:300]
         raise errors.RowRefusedError(
-            ledger.sink, context.component_id, context.task_index, str(attempt), number, row, f"{error.said} ({error.name})"
+            ledger.sink,
+            context.component_id,
+            context.task_index,
+            str(attempt),
+            number,
+            row,
+            f"{error.said} ({error.name})",
         ) from error

@@ -83,7 +83,12 @@ class Writer:
         """Whether it may write ``own``, in messages of ``sizes``. The topic is read again when the
         number of tasks changes; and unless ``own`` goes on from here: the topic may be another."""
         last = self.record or own
-        return last.txid < own.txid and last.generation == own.generation and last.tasks == own.tasks and self.sizes.serve(sizes)
+        return (
+            last.txid < own.txid
+            and last.generation == own.generation
+            and last.tasks == own.tasks
+            and self.sizes.serve(sizes)
+        )
 
 
 class Writers(dict[str, Writer]):
@@ -104,14 +109,22 @@ class Ledger(task_ledger.TaskLedger):
     """
 
     def __init__(
-        self, cluster: client.Cluster, topic: str, name: str, transactions_topic: str | None, timeout_s: float, stamp_headers: bool
+        self,
+        cluster: client.Cluster,
+        topic: str,
+        name: str,
+        transactions_topic: str | None,
+        timeout_s: float,
+        stamp_headers: bool,
     ) -> None:
         super().__init__(name, f"kafka://{cluster.servers}#{topic}")
         self.cluster, self.topic, self.transactions_topic = cluster, topic, transactions_topic
         self.timeout_s, self.stamp_headers = timeout_s, stamp_headers
 
     def guarantee(self) -> destination.Guarantee:
-        return dataclasses.replace(super().guarantee(), name=f"KafkaSink {self.sink}", holds="records, appended")
+        return dataclasses.replace(
+            super().guarantee(), name=f"KafkaSink {self.sink}", holds="records, appended"
+        )
 
     def kept(self, topology_id: str, component: str) -> upkeep.AuxiliaryTopics:
         """The auxiliary topics of the topology, or the one that was given by name."""
@@ -121,7 +134,9 @@ class Ledger(task_ledger.TaskLedger):
         """The topic, if it has records and the topology has written; a field that names topics may
         have named any."""
         kept = self.kept(topology_id, "")
-        is_left = bool(kept.fences()) and (self.topic.startswith(FIELD) or kept.has_records(self.topic))
+        is_left = bool(kept.fences()) and (
+            self.topic.startswith(FIELD) or kept.has_records(self.topic)
+        )
         return self.sink if is_left else ""
 
     def simulated(self, world: destination.World) -> destination.Destination | None:
@@ -134,47 +149,88 @@ class Ledger(task_ledger.TaskLedger):
         """The name of the auxiliary topic."""
         return self.transactions_topic or auxiliary.topic_name(topology_id, component)
 
-    def record_of(self, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt, rows: Sequence[Any]) -> Record:
+    def record_of(
+        self,
+        context: contexts.TopologyContext,
+        attempt: transaction.TransactionAttempt,
+        rows: Sequence[Any],
+    ) -> Record:
         own = super().record_of(context, attempt, rows)
         return Record(**dataclasses.asdict(own), target=self.topic, sink=self.name)
 
     @contextlib.contextmanager
-    def turn(self, context: contexts.TopologyContext, own: task_ledger.Record, rows: Sequence[Any]) -> Iterator[task_ledger.Turn]:
+    def turn(
+        self, context: contexts.TopologyContext, own: task_ledger.Record, rows: Sequence[Any]
+    ) -> Iterator[task_ledger.Turn]:
         """The turn of a task, as the only producer of its id."""
-        topic, sizes = self.auxiliary_topic(own.topology_id, own.component), target.sizes_of(context.resource, self.cluster, rows)
+        topic, sizes = (
+            self.auxiliary_topic(own.topology_id, own.component),
+            target.sizes_of(context.resource, self.cluster, rows),
+        )
         id = f"{topic}.{own.task}"
         # A child of fork has none of the threads that the producers of its parent need.
-        writers: Writers = context.resource(f"kafka-writers:{self.cluster.key}:{self.timeout_s}:{os.getpid()}", Writers)
+        writers: Writers = context.resource(
+            f"kafka-writers:{self.cluster.key}:{self.timeout_s}:{os.getpid()}", Writers
+        )
         # Taken out while it is at work: whatever goes wrong, it is not there for the next attempt.
         writer = writers.pop(id, None)
-        if writer is not None and (not writer.serves(own, sizes) or self._is_older(writer.record, context)):
+        if writer is not None and (
+            not writer.serves(own, sizes) or self._is_older(writer.record, context)
+        ):
             # An older record is of a task that has run in another process since.
             writer.producer.close()
             writer = None
         begun = writer or self._begun(context, own, topic, id, sizes)
 
         def write(record: Any, rows: Sequence[Message]) -> None:
-            stamp: producing.Headers = [("txtopo-txid", b"%d" % own.txid), ("txtopo-task", b"%d" % own.task)] if self.stamp_headers else []
-            begun.producer.write(rows, stamp, Message(topic, record.value, record.key, partition=own.task), begun.end)
+            stamp: producing.Headers = (
+                [("txtopo-txid", b"%d" % own.txid), ("txtopo-task", b"%d" % own.task)]
+                if self.stamp_headers
+                else []
+            )
+            begun.producer.write(
+                rows, stamp, Message(topic, record.value, record.key, partition=own.task), begun.end
+            )
             begun.record = record
 
         try:
-            yield task_ledger.Turn(begun.record, begun.others, write, lambda task: self.abort(topic, task))
+            yield task_ledger.Turn(
+                begun.record, begun.others, write, lambda task: self.abort(topic, task)
+            )
         except BaseException:
             begun.producer.close()
             raise
         begun.others = begun.end = None
         writers[id] = begun
 
-    def _is_older(self, record: task_ledger.Record | None, context: contexts.TopologyContext) -> bool:
+    def _is_older(
+        self, record: task_ledger.Record | None, context: contexts.TopologyContext
+    ) -> bool:
         """Whether ``record`` is of an earlier attempt than the last one that is recorded."""
-        last = None if context.known_stores is None else visible.recorded(context.known_stores, self.name).get(context.component_id)
-        return last is not None and record is not None and record.position < (last.txid, last.attempt_id)
+        last = (
+            None
+            if context.known_stores is None
+            else visible.recorded(context.known_stores, self.name).get(context.component_id)
+        )
+        return (
+            last is not None
+            and record is not None
+            and record.position < (last.txid, last.attempt_id)
+        )
 
-    def _begun(self, context: contexts.TopologyContext, own: task_ledger.Record, topic: str, id: str, sizes: producing.Sizes) -> Writer:
+    def _begun(
+        self,
+        context: contexts.TopologyContext,
+        own: task_ledger.Record,
+        topic: str,
+        id: str,
+        sizes: producing.Sizes,
+    ) -> Writer:
         """A writer whose task is the only one, with the records as they are then."""
         kept = auxiliary.AuxiliaryTopic(target.log_of(context.resource, self.cluster), topic)
-        before = kept.partitions(surely=self.place.known_name(own.component) in (context.known_stores or {}))
+        before = kept.partitions(
+            surely=self.place.known_name(own.component) in (context.known_stores or {})
+        )
         if before == 0:
             # What was emptied is not made anew: that must be told.
             task_ledger.Judge(self, context, own, None, None).is_written()
@@ -212,7 +268,13 @@ class Ledger(task_ledger.TaskLedger):
     @property
     def place(self) -> places.Place:
         """The sink as a value, for errors."""
-        return places.Place(self.name, self.sink, upkeep.address_of(self.cluster, self.transactions_topic), "", opaque=False)
+        return places.Place(
+            self.name,
+            self.sink,
+            upkeep.address_of(self.cluster, self.transactions_topic),
+            "",
+            opaque=False,
+        )
 
     def shared(self, record: task_ledger.Record, own: task_ledger.Record) -> errors.SetupError:
         return errors.SetupError(

@@ -46,7 +46,12 @@ _WRONG_SET_UP = {
 """By the name of an error of Kafka that no second try mends: the cure."""
 
 
-POSITIONED = {"group.id": "txtopo", "enable.auto.commit": False, "enable.partition.eof": True, "auto.offset.reset": "error"}
+POSITIONED = {
+    "group.id": "txtopo",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+}
 """Settings of consumers with positions of their own."""
 
 FETCHING = {
@@ -135,7 +140,9 @@ class Log:
         try:
             return kind({**config, "error_cb": self._refused.append}, logger=silence())
         except self._kafka.KafkaException as error:
-            raise errors.ConfigError(f"{self.cluster.owner}: client: {error.args[0].str()}\n  Mend client.") from None
+            raise errors.ConfigError(
+                f"{self.cluster.owner}: client: {error.args[0].str()}\n  Mend client."
+            ) from None
 
     def check_let_in(self) -> None:
         """:class:`~txtopo.errors.SetupError` if the brokers keep refusing the user. One refusal may
@@ -150,7 +157,9 @@ class Log:
         deadline = time.monotonic() + client.CALL_TIMEOUT_S
         while True:
             try:
-                refusals = _refusals(admin.list_topics("txtopo", timeout=_GREETING_S).brokers.values())
+                refusals = _refusals(
+                    admin.list_topics("txtopo", timeout=_GREETING_S).brokers.values()
+                )
                 if not refusals:
                     return
                 if time.monotonic() > deadline:
@@ -172,7 +181,11 @@ class Log:
         Kafka's own nor a sink's auxiliary ones."""
         with self.translated("listing topics"):
             topics = self.admin.list_topics(timeout=client.CALL_TIMEOUT_S).topics
-        return sorted(name for name in topics if (name.startswith(beginning) if beginning else not name.startswith(("__", "txtopo."))))
+        return sorted(
+            name
+            for name in topics
+            if (name.startswith(beginning) if beginning else not name.startswith(("__", "txtopo.")))
+        )
 
     def describe_surely(self, topics: Iterable[str]) -> dict[str, Topic]:
         """As :meth:`describe`; a topic that one broker does not know is asked for again, since
@@ -190,7 +203,10 @@ class Log:
             return {}
         described = {}
         with self.translated("describing topics"):
-            futures = self.admin.describe_topics(self._kafka.TopicCollection(sorted(set(topics))), request_timeout=client.CALL_TIMEOUT_S)
+            futures = self.admin.describe_topics(
+                self._kafka.TopicCollection(sorted(set(topics))),
+                request_timeout=client.CALL_TIMEOUT_S,
+            )
         for name, future in futures.items():
             try:
                 with self.translated(f"describing topic {name}"):
@@ -214,15 +230,24 @@ class Log:
         if not wanted:
             return {}
         level = (isolation or self.isolation).upper()
-        requests = {self._kafka.TopicPartition(topic, partition): spec for (topic, partition), spec in wanted.items()}
+        requests = {
+            self._kafka.TopicPartition(topic, partition): spec
+            for (topic, partition), spec in wanted.items()
+        }
         with self.translated("asking for offsets"):
             of_level = getattr(self._kafka.IsolationLevel, level)
-            futures = self.admin.list_offsets(requests, isolation_level=of_level, request_timeout=_OFFSETS_TIMEOUT_S)
+            futures = self.admin.list_offsets(
+                requests, isolation_level=of_level, request_timeout=_OFFSETS_TIMEOUT_S
+            )
         answers = {}
         for place, future in futures.items():
-            with self.translated(f"asking for an offset of topic {place.topic}, partition {place.partition}"):
+            with self.translated(
+                f"asking for an offset of topic {place.topic}, partition {place.partition}"
+            ):
                 answer = future.result()
-            answers[place.topic, place.partition] = Offset(answer.offset, -1 if answer.leader_epoch is None else answer.leader_epoch)
+            answers[place.topic, place.partition] = Offset(
+                answer.offset, -1 if answer.leader_epoch is None else answer.leader_epoch
+            )
         return answers
 
     def ends(self, partitions: Iterable[Partition], isolation: str = "") -> dict[Partition, Offset]:
@@ -235,7 +260,9 @@ class Log:
         earliest = self._kafka.admin.OffsetSpec.earliest()
         return self.offsets(dict.fromkeys(partitions, earliest))
 
-    def at_time(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Offset]:
+    def at_time(
+        self, partitions: Iterable[Partition], timestamp_ms: int
+    ) -> dict[Partition, Offset]:
         """The first offsets with this timestamp or a later one; -1 where there is none."""
         spec = self._kafka.admin.OffsetSpec.for_timestamp(timestamp_ms)
         return self.offsets(dict.fromkeys(partitions, spec))
@@ -246,9 +273,13 @@ class Log:
         consumer = self.consumer({"group.id": group})
         try:
             with self.translated(f"asking for the offsets of group {group}"):
-                places = [self._kafka.TopicPartition(topic, partition) for topic, partition in partitions]
+                places = [
+                    self._kafka.TopicPartition(topic, partition) for topic, partition in partitions
+                ]
                 answers = consumer.committed(places, timeout=client.CALL_TIMEOUT_S)
-            return {(each.topic, each.partition): each.offset for each in answers if each.offset >= 0}
+            return {
+                (each.topic, each.partition): each.offset for each in answers if each.offset >= 0
+            }
         finally:
             consumer.close()
 
@@ -265,7 +296,10 @@ class Log:
     def _going_on(self, place: Partition, position: Offset, reset: str) -> int | None:
         """The offset at which a consumer reads on from ``position``; ``None`` where ``reset`` is
         ``"error"`` and the log is not as it was."""
-        log, deadline = f"topic {place[0]}, partition {place[1]}", time.monotonic() + client.CALL_TIMEOUT_S
+        log, deadline = (
+            f"topic {place[0]}, partition {place[1]}",
+            time.monotonic() + client.CALL_TIMEOUT_S,
+        )
         # A new consumer for each question: one that was used before may take its word for the log.
         consumer = self.consumer({"auto.offset.reset": reset})
         try:
@@ -293,10 +327,15 @@ class Log:
         done."""
         if self._publishing is not None and not self._publishing.done():
             return False
-        places = [self._kafka.TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        places = [
+            self._kafka.TopicPartition(topic, partition, offset)
+            for (topic, partition), offset in offsets.items()
+        ]
         try:
             request = self._kafka.ConsumerGroupTopicPartitions(group, places)
-            (self._publishing,) = self.admin.alter_consumer_group_offsets([request], request_timeout=client.CALL_TIMEOUT_S).values()
+            (self._publishing,) = self.admin.alter_consumer_group_offsets(
+                [request], request_timeout=client.CALL_TIMEOUT_S
+            ).values()
             self._publishing.add_done_callback(lambda future: _complain(group, future))
             if wait_s:
                 self._publishing.exception(wait_s)
@@ -315,10 +354,17 @@ class Log:
 
     def compacted(self, topics: Iterable[str]) -> list[str]:
         """Those of ``topics`` that are compacted, sorted."""
-        resources = [self._kafka.admin.ConfigResource(self._kafka.admin.ResourceType.TOPIC, topic) for topic in topics]
+        resources = [
+            self._kafka.admin.ConfigResource(self._kafka.admin.ResourceType.TOPIC, topic)
+            for topic in topics
+        ]
         compacted = []
         with self.translated("asking for the settings of topics"):
-            answers = self.admin.describe_configs(resources, request_timeout=client.CALL_TIMEOUT_S) if resources else {}
+            answers = (
+                self.admin.describe_configs(resources, request_timeout=client.CALL_TIMEOUT_S)
+                if resources
+                else {}
+            )
         for resource, future in answers.items():
             try:
                 with self.translated(f"asking for the settings of topic {resource.name}"):
@@ -333,30 +379,43 @@ class Log:
         with self.translated("asking for the settings of a broker"):
             brokers = self.admin.list_topics("txtopo", timeout=client.CALL_TIMEOUT_S).brokers
             if not brokers:  # as one that has just come back knows of none
-                raise errors.FailedException(f"{self.cluster.owner}: the brokers at {self.cluster.servers} name no broker")
+                raise errors.FailedException(
+                    f"{self.cluster.owner}: the brokers at {self.cluster.servers} name no broker"
+                )
             return self._settings(self._kafka.admin.ResourceType.BROKER, str(min(brokers)))
 
     def _settings(self, kind: Any, name: str) -> dict[str, str]:
         resource = self._kafka.admin.ConfigResource(kind, name)
-        (future,) = self.admin.describe_configs([resource], request_timeout=client.CALL_TIMEOUT_S).values()
+        (future,) = self.admin.describe_configs(
+            [resource], request_timeout=client.CALL_TIMEOUT_S
+        ).values()
         return {name: entry.value for name, entry in future.result().items()}
 
     def make_topic(self, name: str, partitions: int, settings: dict[str, str]) -> None:
         """Make a topic, with the brokers' own replication factor, unless it is there already."""
         new = self._kafka.admin.NewTopic(name, partitions, -1, config=settings)
         with self.translated(f"making topic {name}"):
-            self._change(self.admin.create_topics([new], request_timeout=client.CALL_TIMEOUT_S), "TOPIC_ALREADY_EXISTS")
+            self._change(
+                self.admin.create_topics([new], request_timeout=client.CALL_TIMEOUT_S),
+                "TOPIC_ALREADY_EXISTS",
+            )
 
     def widen_topic(self, name: str, partitions: int) -> None:
         """Give a topic this many partitions, unless it has them already."""
         new = self._kafka.admin.NewPartitions(name, partitions)
         with self.translated(f"adding partitions to topic {name}"):
-            self._change(self.admin.create_partitions([new], request_timeout=client.CALL_TIMEOUT_S), "INVALID_PARTITIONS")
+            self._change(
+                self.admin.create_partitions([new], request_timeout=client.CALL_TIMEOUT_S),
+                "INVALID_PARTITIONS",
+            )
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
         with self.translated(f"deleting topic {name}"):
-            self._change(self.admin.delete_topics([name], request_timeout=client.CALL_TIMEOUT_S), "UNKNOWN_TOPIC_OR_PART")
+            self._change(
+                self.admin.delete_topics([name], request_timeout=client.CALL_TIMEOUT_S),
+                "UNKNOWN_TOPIC_OR_PART",
+            )
 
     def _change(self, futures: dict[str, Any], done: str) -> None:
         """Wait for a change; the error ``done`` says that another process has made it."""
@@ -406,9 +465,13 @@ def translate(cluster: client.Cluster, doing: str, error: Any) -> Exception:
     the attempt."""
     name, said = error.name(), error.str()
     if name in UNKNOWN:
-        return UnknownTopicError(f"{cluster.owner}: {doing} at {cluster.servers}: {said}\n  {_WRONG_SET_UP['_UNKNOWN_TOPIC']}")
+        return UnknownTopicError(
+            f"{cluster.owner}: {doing} at {cluster.servers}: {said}\n  {_WRONG_SET_UP['_UNKNOWN_TOPIC']}"
+        )
     if name in _WRONG_SET_UP:
-        return errors.SetupError(f"{cluster.owner}: {doing} at {cluster.servers}: {said}\n  {_WRONG_SET_UP[name]}")
+        return errors.SetupError(
+            f"{cluster.owner}: {doing} at {cluster.servers}: {said}\n  {_WRONG_SET_UP[name]}"
+        )
     return errors.FailedException(f"{cluster.owner}: {doing} at {cluster.servers}: {said} ({name})")
 
 
@@ -437,7 +500,9 @@ _QUIET = _Quiet()
 def _complain(group: str, future: Any) -> None:
     error = future.exception()
     if error is None:
-        refused = [each.error for each in future.result().topic_partitions if each.error is not None]
+        refused = [
+            each.error for each in future.result().topic_partitions if each.error is not None
+        ]
         error = refused[0] if refused else None
     if error is not None:
         LOGGER.warning("the offsets of consumer group %s could not be published: %s", group, error)

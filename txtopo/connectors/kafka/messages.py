@@ -47,22 +47,43 @@ class Shape:
     tombstones: bool = False
 
     def __post_init__(self) -> None:
-        _refuse_unless(isinstance(self.topic, str) and bool(self.topic.removeprefix(FIELD)), "topic", self.topic, "a topic's name, or 'field:name'")
+        _refuse_unless(
+            isinstance(self.topic, str) and bool(self.topic.removeprefix(FIELD)),
+            "topic",
+            self.topic,
+            "a topic's name, or 'field:name'",
+        )
         for name in ("key", "partition", "timestamp"):
             field = getattr(self, name)
-            _refuse_unless(field is None or (isinstance(field, str) and bool(field)), name, field, "the name of a field, or None")
-        _refuse_unless(isinstance(self.value, str) and bool(self.value), "value", self.value, "the name of a field")
-        _refuse_unless(self.format in FORMATS, "format", self.format, f"one of {', '.join(map(repr, FORMATS))}")
+            _refuse_unless(
+                field is None or (isinstance(field, str) and bool(field)),
+                name,
+                field,
+                "the name of a field, or None",
+            )
+        _refuse_unless(
+            isinstance(self.value, str) and bool(self.value),
+            "value",
+            self.value,
+            "the name of a field",
+        )
+        _refuse_unless(
+            self.format in FORMATS, "format", self.format, f"one of {', '.join(map(repr, FORMATS))}"
+        )
         if self.format == "json" and self.value != "value":
             raise errors.ConfigError(
                 f"Kafka sink: value is {self.value!r}, but with format='json' the value is an object of columns\n"
                 "  Give columns=[…] instead; or make the text in a bolt, and give format='text'."
             )
         if self.format != "json" and self.columns is not None:
-            raise errors.ConfigError(f"Kafka sink: columns are for format='json', and format is {self.format!r}\n  Leave one of them out.")
+            raise errors.ConfigError(
+                f"Kafka sink: columns are for format='json', and format is {self.format!r}\n  Leave one of them out."
+            )
         ours = [name for name in self.headers if name.lower().startswith(OWN_HEADERS)]
         if ours:
-            raise errors.ConfigError(f"Kafka sink: the header {ours[0]!r} begins with {OWN_HEADERS}\n  Give it another name: {{'name': 'field'}}.")
+            raise errors.ConfigError(
+                f"Kafka sink: the header {ours[0]!r} begins with {OWN_HEADERS}\n  Give it another name: {{'name': 'field'}}."
+            )
 
     @property
     def topic_field(self) -> str | None:
@@ -72,16 +93,32 @@ class Shape:
 
 def fields_by_name(argument: str, names: Any) -> dict[str, str]:
     """``headers`` or ``columns`` as users give them, a list of fields or ``{name: field}``."""
-    fields = dict(names) if isinstance(names, Mapping) else {name: name for name in names} if _is_list(names) else None
-    if fields is None or not all(isinstance(text, str) and text for text in (*fields, *fields.values())):
-        raise errors.ConfigError(f"Kafka sink: {argument} is {names!r}; it is a list of fields, or {{'name': 'field'}}")
+    fields = (
+        dict(names)
+        if isinstance(names, Mapping)
+        else {name: name for name in names}
+        if _is_list(names)
+        else None
+    )
+    if fields is None or not all(
+        isinstance(text, str) and text for text in (*fields, *fields.values())
+    ):
+        raise errors.ConfigError(
+            f"Kafka sink: {argument} is {names!r}; it is a list of fields, or {{'name': 'field'}}"
+        )
     if len(fields) != len(names):
-        raise errors.ConfigError(f"Kafka sink: {argument} is {names!r}, which has a name twice\n  Give each once.")
+        raise errors.ConfigError(
+            f"Kafka sink: {argument} is {names!r}, which has a name twice\n  Give each once."
+        )
     return fields
 
 
 def _is_list(names: Any) -> bool:
-    return isinstance(names, Sequence) and not isinstance(names, str | bytes) and all(isinstance(name, str) for name in names)
+    return (
+        isinstance(names, Sequence)
+        and not isinstance(names, str | bytes)
+        and all(isinstance(name, str) for name in names)
+    )
 
 
 def _refuse_unless(is_right: bool, name: str, value: Any, allowed: str) -> None:
@@ -100,7 +137,10 @@ class Convert:
         self._component = component
         self._topic = self._place(shape.topic_field)
         self._key = self._place(shape.key)
-        self._partition, self._timestamp = self._place(shape.partition), self._place(shape.timestamp)
+        self._partition, self._timestamp = (
+            self._place(shape.partition),
+            self._place(shape.timestamp),
+        )
         self._headers = [(name, self._certain(field)) for name, field in shape.headers.items()]
         self._value, self._columns = -1, list[tuple[str, int]]()
         if shape.format == "json":
@@ -125,8 +165,16 @@ class Convert:
                     f"the field {shape.value!r} is None, which deletes the key from a compacted topic\n  If that is meant, give tombstones=True"
                 )
         key = None if self._key is None else _key(shape.format, str(shape.key), values[self._key])
-        topic = shape.topic if self._topic is None else _topic(str(shape.topic_field), values[self._topic])
-        headers = [(name, _header(name, values[place])) for name, place in self._headers] if self._headers else None
+        topic = (
+            shape.topic
+            if self._topic is None
+            else _topic(str(shape.topic_field), values[self._topic])
+        )
+        headers = (
+            [(name, _header(name, values[place])) for name, place in self._headers]
+            if self._headers
+            else None
+        )
         partition = -1 if self._partition is None else _partition(values[self._partition])
         timestamp_ms = 0 if self._timestamp is None else _timestamp_ms(values[self._timestamp])
         return Message(topic, value, key, headers, partition, timestamp_ms)
@@ -161,9 +209,13 @@ def _encoded(format: Format, field: str, value: Any) -> bytes | None:
             return value
         if isinstance(value, bytes | bytearray | memoryview):
             return bytes(value)
-        raise RefusedError(f"the field {field!r} has a {type(value).__name__}, and format='bytes' takes bytes\n  Give format='text' or 'json'")
+        raise RefusedError(
+            f"the field {field!r} has a {type(value).__name__}, and format='bytes' takes bytes\n  Give format='text' or 'json'"
+        )
     if not isinstance(value, str):
-        raise RefusedError(f"the field {field!r} has a {type(value).__name__}, and format='text' takes str\n  Give format='bytes' or 'json'")
+        raise RefusedError(
+            f"the field {field!r} has a {type(value).__name__}, and format='text' takes str\n  Give format='bytes' or 'json'"
+        )
     return _utf8(field, value)
 
 
@@ -200,14 +252,18 @@ def _header(name: str, value: Any) -> bytes | None:
         return value
     if isinstance(value, str):
         return _utf8(name, value)
-    raise RefusedError(f"the header {name!r} would be a {type(value).__name__}; a header takes bytes, str or None")
+    raise RefusedError(
+        f"the header {name!r} would be a {type(value).__name__}; a header takes bytes, str or None"
+    )
 
 
 def _partition(value: Any) -> int:
     if value is None:
         return -1
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise RefusedError(f"the partition is {value!r}; it is a whole number from 0, or None for the partition of the key")
+        raise RefusedError(
+            f"the partition is {value!r}; it is a whole number from 0, or None for the partition of the key"
+        )
     return value
 
 
@@ -217,7 +273,9 @@ def _timestamp_ms(value: Any) -> int:
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         value = round(value.timestamp() * 1000)
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise RefusedError(f"the timestamp is {value!r}; it is a datetime with a time zone or milliseconds, after 1970, or None for now")
+        raise RefusedError(
+            f"the timestamp is {value!r}; it is a datetime with a time zone or milliseconds, after 1970, or None for now"
+        )
     return value
 
 

@@ -66,7 +66,12 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
     uses this answer. Where the answer left something to read, no further question is asked.
     """
 
-    def __init__(self, source: Source, last_metadata: Callable[[], Mapping[int, Any]], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        source: Source,
+        last_metadata: Callable[[], Mapping[int, Any]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._source, self._last_metadata, self._clock = source, last_metadata, clock
         self._log = source.log()
         self._lock = threading.Lock()
@@ -89,7 +94,9 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         try:
             self._refresh(self._bound(last_metadata() or {}))
         except errors.FailedException as error:
-            cure = "Check servers and client: are the brokers running, and reachable from the driver?"
+            cure = (
+                "Check servers and client: are the brokers running, and reachable from the driver?"
+            )
             raise errors.SetupError(f"{error}\n  {cure}") from error
         self._at_begin = frozenset(self._readable())
 
@@ -126,17 +133,26 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             positions, lost = self._positions(last)
             known = {(metadata["topic"], metadata["partition"]) for metadata in last.values()}
             # A replay may have found more partitions than the engine was told.
-            new = [place for place in self._readable() if place not in known and self._indices[place] < self._told]
+            new = [
+                place
+                for place in self._readable()
+                if place not in known and self._indices[place] < self._told
+            ]
             starts = self._starts(new, is_first=not last)
             positions.update(starts)
-            waiting = {place: max(0, self._ends[place].offset - start.offset) for place, start in positions.items()}
+            waiting = {
+                place: max(0, self._ends[place].offset - start.offset)
+                for place, start in positions.items()
+            }
             if not last and self._source.start != "earliest":
                 # Nothing is read before the positions are recorded: a start that were found out
                 # again after a restart might be another one.
                 waiting = dict.fromkeys(waiting, 0)
             counts = self._counts(waiting, txid)
             return {
-                self._indices[place]: self._range(place, start, counts[place], last.get(self._indices[place]), lost.get(place))
+                self._indices[place]: self._range(
+                    place, start, counts[place], last.get(self._indices[place]), lost.get(place)
+                )
                 for place, start in positions.items()
                 if counts[place] or place in starts or place in lost
             }
@@ -145,7 +161,12 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         """By partition, how many offsets lie between the committed position and the last known end.
         Publishes the positions, too, if the user wants it: this is where they are known."""
         with self._lock:
-            self._publish({(metadata["topic"], metadata["partition"]): metadata["end"] for metadata in committed.values()})
+            self._publish(
+                {
+                    (metadata["topic"], metadata["partition"]): metadata["end"]
+                    for metadata in committed.values()
+                }
+            )
             return {
                 f"{metadata['topic']}/{metadata['partition']}": max(0, end.offset - metadata["end"])
                 for metadata in committed.values()
@@ -156,7 +177,10 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         """By partition that has lost any, how many offsets were passed over since the beginning;
         ``None`` if that cannot be known."""
         losing = [metadata for metadata in committed.values() if "lost_offsets" in metadata]
-        return {f"{metadata['topic']}/{metadata['partition']}": metadata["lost_offsets"] for metadata in losing}
+        return {
+            f"{metadata['topic']}/{metadata['partition']}": metadata["lost_offsets"]
+            for metadata in losing
+        }
 
     def close(self) -> None:
         """Publish the last positions, and give connections back."""
@@ -185,11 +209,15 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                     "  Give the spout another id; or forget the positions with `txtopo state reset`."
                 )
             self._indices[metadata["topic"], metadata["partition"]] = index
-        return {index: metadata for index, metadata in last.items() if self._is_named(metadata["topic"])}
+        return {
+            index: metadata for index, metadata in last.items() if self._is_named(metadata["topic"])
+        }
 
     def _is_named(self, topic: str) -> bool:
         named = self._source.topics
-        return named.fullmatch(topic) is not None if isinstance(named, re.Pattern) else topic in named
+        return (
+            named.fullmatch(topic) is not None if isinstance(named, re.Pattern) else topic in named
+        )
 
     def _refresh(self, last: Mapping[int, Any]) -> None:
         """Look at everything: topics, partitions, beginnings and ends; new partitions get the
@@ -199,7 +227,10 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         for _ in range(_LOOKS):
             topics = before
             try:
-                ends, beginnings = self._log.ends(_partitions(topics)), self._log.beginnings(_partitions(topics))
+                ends, beginnings = (
+                    self._log.ends(_partitions(topics)),
+                    self._log.beginnings(_partitions(topics)),
+                )
             except UnknownTopicError:
                 before = self._described(last)
                 continue
@@ -207,9 +238,16 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             if before == topics:
                 break
         else:
-            raise errors.FailedException(f"{self._source.cluster.owner}: the topics were changed again and again while they were looked at")
+            raise errors.FailedException(
+                f"{self._source.cluster.owner}: the topics were changed again and again while they were looked at"
+            )
         self._check_not_compacted(topics)
-        self._topics, self._ends, self._beginnings, self._looked_at = topics, ends, beginnings, self._clock()
+        self._topics, self._ends, self._beginnings, self._looked_at = (
+            topics,
+            ends,
+            beginnings,
+            self._clock(),
+        )
         self._gone -= ends.keys()
         begin = max(self._indices.values(), default=-1) + 1
         unbound = [place for place in sorted(_partitions(topics)) if place not in self._indices]
@@ -231,21 +269,37 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         if end is None:
             return place not in self._gone
         is_as_before = end.offset >= position and end.epoch == metadata["epoch"]
-        return not is_as_before and self._intact.get(place) != (position, metadata["epoch"], end.epoch)
+        return not is_as_before and self._intact.get(place) != (
+            position,
+            metadata["epoch"],
+            end.epoch,
+        )
 
     def _described(self, last: Mapping[int, Any]) -> dict[str, Topic]:
         """The topics that the user names, those of ``last`` among them."""
         source, known = self._source, {metadata["topic"] for metadata in last.values()}
-        listed = [name for name in self._log.topic_names() if self._is_named(name)] if isinstance(source.topics, re.Pattern) else source.topics
+        listed = (
+            [name for name in self._log.topic_names() if self._is_named(name)]
+            if isinstance(source.topics, re.Pattern)
+            else source.topics
+        )
         if isinstance(source.topics, re.Pattern):
             # The auxiliary topic of a sink may have any name, and is compacted.
             doubtful = self._log.compacted({*listed} - known)
-            listed = [name for name in listed if name not in doubtful or not AuxiliaryTopic(self._log, name).may_be_ours()]
+            listed = [
+                name
+                for name in listed
+                if name not in doubtful or not AuxiliaryTopic(self._log, name).may_be_ours()
+            ]
         gone = {topic for topic, _ in self._gone}
         topics = self._log.describe_surely({*listed, *known} - gone)
         topics.update(self._log.describe(gone & {*listed, *known}))
         for name in listed:
-            if name not in topics and name not in known and not isinstance(source.topics, re.Pattern):
+            if (
+                name not in topics
+                and name not in known
+                and not isinstance(source.topics, re.Pattern)
+            ):
                 raise UnknownTopicError(
                     f"{source.cluster.owner}: there is no topic {name!r} at {source.cluster.servers}\n  Check the name; or make the topic first."
                 )
@@ -268,13 +322,22 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
 
     def _has_more(self, last: Mapping[int, Any]) -> bool:
         """Whether a batch after ``last`` would move a position, or stop the run."""
-        places = {(metadata["topic"], metadata["partition"]): metadata for metadata in last.values()}
+        places = {
+            (metadata["topic"], metadata["partition"]): metadata for metadata in last.values()
+        }
         if any(place not in places for place in self._readable()):
             return True
-        readable = {place: metadata for place, metadata in places.items() if place not in self._gone}
-        return any(self._change(place, metadata) or self._ends[place].offset > metadata["end"] for place, metadata in readable.items())
+        readable = {
+            place: metadata for place, metadata in places.items() if place not in self._gone
+        }
+        return any(
+            self._change(place, metadata) or self._ends[place].offset > metadata["end"]
+            for place, metadata in readable.items()
+        )
 
-    def _positions(self, last: Mapping[int, Any]) -> tuple[dict[Partition, Offset], dict[Partition, dict[str, Any]]]:
+    def _positions(
+        self, last: Mapping[int, Any]
+    ) -> tuple[dict[Partition, Offset], dict[Partition, dict[str, Any]]]:
         """Where each partition of ``last`` goes on; and what was lost there, if the spout may go
         on."""
         positions, lost = {}, {}
@@ -291,25 +354,43 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                     del positions[place]
                 else:
                     positions[place] = change.position
-                    lost[place] = {"from": metadata["end"], "to": change.position.offset, "offsets": change.count, "why": change.event}
+                    lost[place] = {
+                        "from": metadata["end"],
+                        "to": change.position.offset,
+                        "offsets": change.count,
+                        "why": change.event,
+                    }
         return positions, lost
 
     def _change(self, place: Partition, metadata: Mapping[str, Any]) -> _Change | None:
         """How the log of ``place`` has changed under its position; ``None`` if it has not."""
-        topic, beginning, end = self._topics.get(place[0]), self._beginnings.get(place), self._ends.get(place)
+        topic, beginning, end = (
+            self._topics.get(place[0]),
+            self._beginnings.get(place),
+            self._ends.get(place),
+        )
         if topic is None:
             return _Change("the topic was deleted")
         if topic.id != metadata["id"]:
-            return _Change("the topic was deleted and made again", None if beginning is None else Offset(beginning.offset, -1))
+            return _Change(
+                "the topic was deleted and made again",
+                None if beginning is None else Offset(beginning.offset, -1),
+            )
         if beginning is None or end is None:
             return _Change(f"the topic has {topic.partitions} partitions now")
         if beginning.offset > metadata["end"]:
             deleted = "records were deleted before they were read, by retention or by hand"
-            return _Change(deleted, Offset(beginning.offset, -1), beginning.offset - metadata["end"])
-        if (end.offset < metadata["end"] or end.epoch != metadata["epoch"]) and self._is_truncated(place, metadata, end.epoch):
+            return _Change(
+                deleted, Offset(beginning.offset, -1), beginning.offset - metadata["end"]
+            )
+        if (end.offset < metadata["end"] or end.epoch != metadata["epoch"]) and self._is_truncated(
+            place, metadata, end.epoch
+        ):
             cut = self._log.where_cut(place, Offset(metadata["end"], metadata["epoch"]))
             goes_on = min(end.offset, metadata["end"]) if cut is None else cut
-            return _Change(f"the log was truncated, and ends at offset {end.offset}", Offset(goes_on, -1))
+            return _Change(
+                f"the log was truncated, and ends at offset {end.offset}", Offset(goes_on, -1)
+            )
         return None
 
     def _is_truncated(self, place: Partition, metadata: Mapping[str, Any], epoch: int) -> bool:
@@ -328,27 +409,57 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         source = self._source
         changed = f"{source.cluster.owner}: topic {place[0]}, partition {place[1]}, read up to offset {metadata['end']}: {change.event}"
         if not source.is_opaque or source.lost == "stop":
-            begins = "" if change.position is None else f"; the next offset to read there is {change.position.offset}"
+            begins = (
+                ""
+                if change.position is None
+                else f"; the next offset to read there is {change.position.offset}"
+            )
             skip = f"Go on at what is left with {'' if source.is_opaque else 'an opaque spout, opaque stores and '}lost='skip'"
             leave = "; or leave the topic out of topics" if change.position is None else ""
             raise LogChangedError(
                 f"{changed}{begins}\n  {skip}{leave}; or count everything anew: `txtopo state reset`, and `txtopo store clear` for each store."
             )
-        goes_on = "no longer read" if change.position is None else f"going on at offset {change.position.offset}"
-        loss = "how much is lost is not known" if change.count is None else f"{change.count} offsets are lost"
+        goes_on = (
+            "no longer read"
+            if change.position is None
+            else f"going on at offset {change.position.offset}"
+        )
+        loss = (
+            "how much is lost is not known"
+            if change.count is None
+            else f"{change.count} offsets are lost"
+        )
         LOGGER.warning("%s; %s; %s", changed, goes_on, loss)
 
-    def _range(self, place: Partition, start: Offset, count: int, before: Mapping[str, Any] | None, lost: dict[str, Any] | None) -> dict[str, Any]:
+    def _range(
+        self,
+        place: Partition,
+        start: Offset,
+        count: int,
+        before: Mapping[str, Any] | None,
+        lost: dict[str, Any] | None,
+    ) -> dict[str, Any]:
         end = self._ends[place]
         planned = {
-            "topic": place[0], "partition": place[1], "id": self._topics[place[0]].id, "start": start.offset, "end": start.offset + count,
-            "epoch": end.epoch, "start_epoch": start.epoch,
-        }  # fmt: skip
-        total = {} if before is None or "lost_offsets" not in before else {"lost_offsets": before["lost_offsets"]}
+            "topic": place[0],
+            "partition": place[1],
+            "id": self._topics[place[0]].id,
+            "start": start.offset,
+            "end": start.offset + count,
+            "epoch": end.epoch,
+            "start_epoch": start.epoch,
+        }
+        total = (
+            {}
+            if before is None or "lost_offsets" not in before
+            else {"lost_offsets": before["lost_offsets"]}
+        )
         if lost is not None:
             planned["lost"] = lost
             earlier = total.get("lost_offsets", 0)
-            total["lost_offsets"] = None if earlier is None or lost["offsets"] is None else earlier + lost["offsets"]
+            total["lost_offsets"] = (
+                None if earlier is None or lost["offsets"] is None else earlier + lost["offsets"]
+            )
         return {**planned, **total}
 
     # -- where and how much -----------------------------------------------------------------------
@@ -356,13 +467,21 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
     def _starts(self, places: list[Partition], is_first: bool) -> dict[Partition, Offset]:
         """The first positions of ``places``. What is found later is read from its beginning."""
         if is_first and self._source.start != "earliest":
-            new = [place for place in places if place in self._at_begin and place not in self._starts_chosen]
+            new = [
+                place
+                for place in places
+                if place in self._at_begin and place not in self._starts_chosen
+            ]
             # A replay begins where the first attempt began.
-            self._starts_chosen.update({place: Offset(offset, -1) for place, offset in self._chosen_starts(new).items()})
+            self._starts_chosen.update(
+                {place: Offset(offset, -1) for place, offset in self._chosen_starts(new).items()}
+            )
             chosen = self._starts_chosen
         else:
             chosen = {}
-        return {place: chosen.get(place, Offset(self._beginnings[place].offset, -1)) for place in places}
+        return {
+            place: chosen.get(place, Offset(self._beginnings[place].offset, -1)) for place in places
+        }
 
     def _chosen_starts(self, places: list[Partition]) -> dict[Partition, int]:
         if not places:
@@ -374,7 +493,12 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             return ends
         if isinstance(start, datetime.datetime):
             since = self._log.at_time(places, math.ceil(start.timestamp() * 1000))
-            return {place: since[place].offset if 0 <= since[place].offset <= ends[place] else ends[place] for place in places}
+            return {
+                place: since[place].offset
+                if 0 <= since[place].offset <= ends[place]
+                else ends[place]
+                for place in places
+            }
         if isinstance(start, str):
             group = start.removeprefix(GROUP)
             committed = self._log.committed(group, places)
@@ -385,10 +509,16 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                 )
             chosen = {place: committed.get(place, beginnings[place]) for place in places}
         else:
-            for topic, partition in ((topic, partition) for topic, offsets in start.items() for partition in offsets):
+            for topic, partition in (
+                (topic, partition) for topic, offsets in start.items() for partition in offsets
+            ):
                 if (topic, partition) not in ends:
-                    raise errors.InputError(f"{owner}: start names topic {topic!r}, partition {partition}, which there is not\n  Mend start.")
-            chosen = {place: start.get(place[0], {}).get(place[1], beginnings[place]) for place in places}
+                    raise errors.InputError(
+                        f"{owner}: start names topic {topic!r}, partition {partition}, which there is not\n  Mend start."
+                    )
+            chosen = {
+                place: start.get(place[0], {}).get(place[1], beginnings[place]) for place in places
+            }
         for place, offset in chosen.items():
             if not beginnings[place] <= offset <= ends[place]:
                 raise errors.InputError(
@@ -412,12 +542,19 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             chosen = set((waiting + waiting)[first : first + bound])
             return {place: int(place in chosen) for place in counts}
         spare, rest = bound - len(waiting), total - len(waiting)
-        shares = {place: min(count, 1) + max(0, count - 1) * spare // rest for place, count in counts.items()}
+        shares = {
+            place: min(count, 1) + max(0, count - 1) * spare // rest
+            for place, count in counts.items()
+        }
         # What rounding leaves goes to the largest lags.
-        for place in sorted(counts, key=lambda place: shares[place] - counts[place])[: bound - sum(shares.values())]:
+        for place in sorted(counts, key=lambda place: shares[place] - counts[place])[
+            : bound - sum(shares.values())
+        ]:
             shares[place] += 1
         return shares
 
 
 def _partitions(topics: Mapping[str, Topic]) -> list[Partition]:
-    return [(name, partition) for name, topic in topics.items() for partition in range(topic.partitions)]
+    return [
+        (name, partition) for name, topic in topics.items() for partition in range(topic.partitions)
+    ]

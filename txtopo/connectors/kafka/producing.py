@@ -38,9 +38,15 @@ _FULL_S = 0.05
 _AT_LEAST_S = 0.1
 
 _REFUSALS = (
-    "MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP", "INVALID_MSG", "INVALID_MSG_SIZE",
-    "_UNKNOWN_PARTITION", "_INVALID_ARG",
-)  # fmt: skip
+    "MSG_SIZE_TOO_LARGE",
+    "RECORD_LIST_TOO_LARGE",
+    "INVALID_RECORD",
+    "INVALID_TIMESTAMP",
+    "INVALID_MSG",
+    "INVALID_MSG_SIZE",
+    "_UNKNOWN_PARTITION",
+    "_INVALID_ARG",
+)
 """Names of errors of a message, which no second try mends."""
 
 
@@ -86,10 +92,15 @@ class TimeoutTooLongError(Exception):
 
 
 class TaskProducer:
-    """The producer of ``transactional_id``, whose transactions are open for ``timeout_s`` at most.
-    """
+    """The producer of ``transactional_id``, whose transactions are open for ``timeout_s`` at most."""
 
-    def __init__(self, cluster: client.Cluster, transactional_id: str, timeout_s: float, sizes: Sizes = OF_THE_LIBRARY) -> None:
+    def __init__(
+        self,
+        cluster: client.Cluster,
+        transactional_id: str,
+        timeout_s: float,
+        sizes: Sizes = OF_THE_LIBRARY,
+    ) -> None:
         self._cluster, self._id, self._timeout_s = cluster, transactional_id, timeout_s
         self._kafka = cluster.confluent_kafka()
         settings = {
@@ -99,9 +110,15 @@ class TaskProducer:
             "acks": "all",
         }
         # As Java's producers: equal keys come to the partitions that other programs expect.
-        defaults: dict[str, Any] = {"partitioner": "murmur2_random", "message.max.bytes": sizes.message, "batch.size": sizes.batch}
+        defaults: dict[str, Any] = {
+            "partitioner": "murmur2_random",
+            "message.max.bytes": sizes.message,
+            "batch.size": sizes.batch,
+        }
         with self._translated("making the producer"):
-            self._producer = self._kafka.Producer({**defaults, **cluster.config(settings)}, logger=silence())
+            self._producer = self._kafka.Producer(
+                {**defaults, **cluster.config(settings)}, logger=silence()
+            )
         self._is_open = False
 
     def init(self, topic: str) -> None:
@@ -128,7 +145,13 @@ class TaskProducer:
                     if not error.args[0].retriable() or time.monotonic() > deadline:
                         raise
 
-    def write(self, messages: Iterable[Message], more_headers: Headers, last: Message, end: int | None = None) -> None:
+    def write(
+        self,
+        messages: Iterable[Message],
+        more_headers: Headers,
+        last: Message,
+        end: int | None = None,
+    ) -> None:
         """All ``messages``, each with ``more_headers``, and then ``last``, in one transaction,
         committed; unless ``last`` is not at offset ``end``. None: at any.
 
@@ -146,11 +169,21 @@ class TaskProducer:
                 headers = [*message.headers, *more_headers] if message.headers else more_headers
                 self._produce(message, headers, number, deadline)
             reports: list[tuple[Any, int]] = []
-            self._produce(last, [], 0, deadline, lambda error, message: reports.append((error, message.offset())))
+            self._produce(
+                last,
+                [],
+                0,
+                deadline,
+                lambda error, message: reports.append((error, message.offset())),
+            )
             self._producer.flush(max(_AT_LEAST_S, deadline - time.monotonic()))
             # A message that was not taken is told by the commit.
-            if end is not None and (not reports or (reports[0][0] is None and reports[0][1] != end)):
-                place = f"offset {reports[0][1]}" if reports else "an offset that no broker has told,"
+            if end is not None and (
+                not reports or (reports[0][0] is None and reports[0][1] != end)
+            ):
+                place = (
+                    f"offset {reports[0][1]}" if reports else "an offset that no broker has told,"
+                )
                 raise errors.FailedException(
                     f"{self._where('writing')}: the record is at {place} of topic {last.topic}, partition {last.partition}, which had"
                     f" ended at {end}, as a broker had said\n  The transaction is aborted, and tried again."
@@ -169,18 +202,31 @@ class TaskProducer:
         del self._producer
 
     def _produce(
-        self, message: Message, headers: Headers, number: int, deadline: float, report: Callable[[Any, Any], None] | None = None
+        self,
+        message: Message,
+        headers: Headers,
+        number: int,
+        deadline: float,
+        report: Callable[[Any, Any], None] | None = None,
     ) -> None:
         is_new = True
         while True:
             try:
                 self._producer.produce(
-                    message.topic, message.value, message.key, message.partition, report, timestamp=message.timestamp_ms, headers=headers
+                    message.topic,
+                    message.value,
+                    message.key,
+                    message.partition,
+                    report,
+                    timestamp=message.timestamp_ms,
+                    headers=headers,
                 )
                 return
             except BufferError:
                 if time.monotonic() > deadline:
-                    raise errors.FailedException(f"{self._where('writing')}: no room for more messages for {self._timeout_s:g} s") from None
+                    raise errors.FailedException(
+                        f"{self._where('writing')}: no room for more messages for {self._timeout_s:g} s"
+                    ) from None
                 self._producer.poll(_FULL_S)
             except self._kafka.KafkaException as error:
                 if error.args[0].name() == "_UNKNOWN_PARTITION" and is_new:
@@ -188,7 +234,9 @@ class TaskProducer:
                     self._producer.list_topics(message.topic, timeout=client.CALL_TIMEOUT_S)
                     is_new = False
                 elif error.args[0].name() in _REFUSALS:
-                    raise MessageRefusedError(error.args[0].name(), error.args[0].str(), number) from error
+                    raise MessageRefusedError(
+                        error.args[0].name(), error.args[0].str(), number
+                    ) from error
                 else:
                     raise
 

@@ -25,7 +25,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.kafka.log import OF_THE_GROUP, TRUNCATED, UNKNOWN, Offset, UnknownTopicError, assign, translate
+from txtopo.connectors.kafka.log import (
+    OF_THE_GROUP,
+    TRUNCATED,
+    UNKNOWN,
+    Offset,
+    UnknownTopicError,
+    assign,
+    translate,
+)
 from txtopo.connectors.kafka.source import LogChangedError, Source
 from txtopo.topology.context import TopologyContext
 
@@ -62,12 +70,17 @@ class Reader:
             while True:
                 inside = standing.taken(metadata["end"])
                 if inside:
-                    is_sure = self._is_old(inside[-1], metadata) and inside[-1].offset() == metadata["end"] - 1
+                    is_sure = (
+                        self._is_old(inside[-1], metadata)
+                        and inside[-1].offset() == metadata["end"] - 1
+                    )
                     yield inside
                 if standing.has_passed(metadata["end"]):
                     break
                 self._fetch(standing, metadata)
-            is_sure = is_sure or (bool(standing.ahead) and self._is_old(standing.ahead[0], metadata, is_inside=False))
+            is_sure = is_sure or (
+                bool(standing.ahead) and self._is_old(standing.ahead[0], metadata, is_inside=False)
+            )
             self._check(metadata, is_sure)
         except BaseException:
             standing.consumer.close()
@@ -101,7 +114,9 @@ class Reader:
                 if standing.seen < metadata["end"] and messages[-1].error() is not None:
                     self._check(metadata, is_sure=False)
                 return
-        raise errors.FailedException(f"{self._where(metadata)}: no answer for {_SILENCE_S:g} s; the log was read up to offset {standing.seen}")
+        raise errors.FailedException(
+            f"{self._where(metadata)}: no answer for {_SILENCE_S:g} s; the log was read up to offset {standing.seen}"
+        )
 
     def _end_among(self, messages: list[Any], metadata: Mapping[str, Any]) -> int:
         """The end of the partition, if the messages tell it; -1 if they do not."""
@@ -131,16 +146,23 @@ class Reader:
         """The topic is the one that was planned, and its log, unless that ``is_sure``, as well."""
         topic = self.log.describe_surely([metadata["topic"]]).get(metadata["topic"])
         if topic is None or topic.id != metadata["id"]:
-            raise self._changed(metadata, "the topic was deleted" if topic is None else "the topic was deleted and made again")
+            raise self._changed(
+                metadata,
+                "the topic was deleted"
+                if topic is None
+                else "the topic was deleted and made again",
+            )
         if is_sure:
             return
         place = metadata["topic"], metadata["partition"]
         try:
             end = self.log.ends([place])[place]
-            if (end.epoch != metadata["epoch"] or end.offset < metadata["end"]) and self.log.is_truncated(
-                place, Offset(metadata["end"], metadata["epoch"])
-            ):
-                raise self._changed(metadata, f"the log was truncated, and ends at offset {end.offset}")
+            if (
+                end.epoch != metadata["epoch"] or end.offset < metadata["end"]
+            ) and self.log.is_truncated(place, Offset(metadata["end"], metadata["epoch"])):
+                raise self._changed(
+                    metadata, f"the log was truncated, and ends at offset {end.offset}"
+                )
         except UnknownTopicError:
             raise self._changed(metadata, "the topic was deleted") from None
 
@@ -154,7 +176,10 @@ class Reader:
         except UnknownTopicError:
             return self._changed(metadata, "the topic was deleted")
         if beginning > metadata["start"]:
-            return self._changed(metadata, f"the records before offset {beginning} were deleted before they were read")
+            return self._changed(
+                metadata,
+                f"the records before offset {beginning} were deleted before they were read",
+            )
         if error.name() in UNKNOWN:
             return errors.FailedException(f"{self._where(metadata)}: {error.str()}")
         return self._changed(metadata, f"the log was truncated ({error.str()})")
@@ -214,9 +239,14 @@ class _Standing:
         :raises errors.FailedException: a record from before the position.
         """
         if records and records[0].offset() < self.seen:
-            raise errors.FailedException(f"the library delivered offset {records[0].offset()} again, after {self.seen}")
+            raise errors.FailedException(
+                f"the library delivered offset {records[0].offset()} again, after {self.seen}"
+            )
         self.ahead += records
-        before, self.seen = self.seen, max(self.seen, ended_at, records[-1].offset() + 1 if records else -1)
+        before, self.seen = (
+            self.seen,
+            max(self.seen, ended_at, records[-1].offset() + 1 if records else -1),
+        )
         return bool(records) or self.seen > before or ended_at >= 0
 
 
@@ -226,5 +256,7 @@ def _is_of_the_group(error: Any) -> bool:
 
 def reader_of(context: TopologyContext, source: Source) -> Reader:
     """The reader of this process for ``source``."""
-    reader: Reader = context.resource(f"kafka-reader:{source.isolation}:{source.cluster.key}", lambda: Reader(source))
+    reader: Reader = context.resource(
+        f"kafka-reader:{source.isolation}:{source.cluster.key}", lambda: Reader(source)
+    )
     return reader

@@ -23,14 +23,24 @@ def converter(owner: str, fields: Sequence[str], format: Any, decoding_errors: s
     :raises txtopo.errors.ConfigError: fields and format that do not go together.
     """
     if decoding_errors not in ("strict", "replace"):
-        raise txtopo.errors.ConfigError(f"{owner}: errors is {decoding_errors!r}; it is 'strict' or 'replace'")
+        raise txtopo.errors.ConfigError(
+            f"{owner}: errors is {decoding_errors!r}; it is 'strict' or 'replace'"
+        )
     if callable(format):
-        return lambda messages: (row for message in messages if (row := _row_of(owner, format, message, len(fields))) is not None)
+        return lambda messages: (
+            row
+            for message in messages
+            if (row := _row_of(owner, format, message, len(fields))) is not None
+        )
     if format not in FORMATS:
-        raise txtopo.errors.ConfigError(f"{owner}: format is {format!r}; it is one of {', '.join(map(repr, FORMATS))}, or a callable")
+        raise txtopo.errors.ConfigError(
+            f"{owner}: format is {format!r}; it is one of {', '.join(map(repr, FORMATS))}, or a callable"
+        )
     if format == "json":
         if not fields:
-            raise txtopo.errors.ConfigError(f"{owner}: fields is empty; with format='json' they are those of the object")
+            raise txtopo.errors.ConfigError(
+                f"{owner}: fields is empty; with format='json' they are those of the object"
+            )
         decoder = json_lines.Decoder(fields)
         return lambda messages: _objects(owner, messages, decoder, len(fields), decoding_errors)
     allowed = f"fields are some of {', '.join(PARTS)}; with format='json' those of the object"
@@ -39,7 +49,11 @@ def converter(owner: str, fields: Sequence[str], format: Any, decoding_errors: s
     for name in fields:
         if name not in PARTS:
             raise txtopo.errors.ConfigError(f"{owner}: a record has no field {name!r}; {allowed}")
-    text = (lambda message, data: _text(owner, message, data, decoding_errors)) if format == "text" else None
+    text = (
+        (lambda message, data: _text(owner, message, data, decoding_errors))
+        if format == "text"
+        else None
+    )
     parts = [_part(name, text) for name in fields]
     if len(parts) == 1:
         only = parts[0]
@@ -52,12 +66,22 @@ def where(message: Any) -> str:
     return f"topic {message.topic()}, partition {message.partition()}, offset {message.offset()}"
 
 
-def _part(name: str, text: Callable[[Any, bytes | None], str | None] | None) -> Callable[[Any], Any]:
+def _part(
+    name: str, text: Callable[[Any, bytes | None], str | None] | None
+) -> Callable[[Any], Any]:
     match name:
         case "key":
-            return (lambda message: message.key()) if text is None else (lambda message: text(message, message.key()))
+            return (
+                (lambda message: message.key())
+                if text is None
+                else (lambda message: text(message, message.key()))
+            )
         case "value":
-            return (lambda message: message.value()) if text is None else (lambda message: text(message, message.value()))
+            return (
+                (lambda message: message.value())
+                if text is None
+                else (lambda message: text(message, message.value()))
+            )
         case "timestamp":
             # Kind and milliseconds; a record without a timestamp has kind 0.
             return lambda message: message.timestamp()[1] if message.timestamp()[0] else None
@@ -78,7 +102,9 @@ def _text(owner: str, message: Any, data: bytes | None, decoding_errors: str) ->
         ) from error
 
 
-def _objects(owner: str, messages: list[Any], decoder: json_lines.Decoder, width: int, decoding_errors: str) -> Iterator[tuple[Any, ...]]:
+def _objects(
+    owner: str, messages: list[Any], decoder: json_lines.Decoder, width: int, decoding_errors: str
+) -> Iterator[tuple[Any, ...]]:
     """The fields of the objects that are the values, by the rule for lines of JSON in files."""
     is_strict = decoding_errors == "strict"
     texts = [_text(owner, message, message.value(), decoding_errors) for message in messages]
@@ -98,7 +124,9 @@ def _objects(owner: str, messages: list[Any], decoder: json_lines.Decoder, width
             raise txtopo.errors.InputError(f"{owner}: {where(message)} {error}\n  {cure}") from None
 
 
-def _row_of(owner: str, format: Callable[[Any], Any], message: Any, width: int) -> tuple[Any, ...] | None:
+def _row_of(
+    owner: str, format: Callable[[Any], Any], message: Any, width: int
+) -> tuple[Any, ...] | None:
     try:
         row = format(message)
     except Exception as error:
@@ -107,5 +135,7 @@ def _row_of(owner: str, format: Callable[[Any], Any], message: Any, width: int) 
     if row is None:
         return None
     if not isinstance(row, tuple | list) or len(row) != width:
-        raise txtopo.errors.InputError(f"{owner}: format made {row!r} of {where(message)}; it makes {width} values, or None to pass over the record")
+        raise txtopo.errors.InputError(
+            f"{owner}: format made {row!r} of {where(message)}; it makes {width} values, or None to pass over the record"
+        )
     return tuple(row)

@@ -105,44 +105,92 @@ class KafkaSink(sinks.Sink):
     ) -> None:
         clients.refuse_overrides(_OWNER, client or {}, _OURS)
         self.shape = messages.Shape(
-            topic, key, value, messages.fields_by_name("headers", headers), partition, timestamp, format,
-            None if columns is None else messages.fields_by_name("columns", columns), tombstones,
-        )  # fmt: skip
+            topic,
+            key,
+            value,
+            messages.fields_by_name("headers", headers),
+            partition,
+            timestamp,
+            format,
+            None if columns is None else messages.fields_by_name("columns", columns),
+            tombstones,
+        )
         shape = self.shape
-        fields = (shape.topic_field, shape.key, *shape.headers.values(), shape.partition, shape.timestamp)
+        fields = (
+            shape.topic_field,
+            shape.key,
+            *shape.headers.values(),
+            shape.partition,
+            shape.timestamp,
+        )
         written = (shape.columns or {}).values() if format == "json" else [shape.value]
-        self.input_fields = Fields(dict.fromkeys(field for field in (*fields, *written) if field is not None))
+        self.input_fields = Fields(
+            dict.fromkeys(field for field in (*fields, *written) if field is not None)
+        )
         _check(name, transactions_topic, transaction_timeout_s)
         cluster = clients.Cluster(_OWNER, servers, dict(client or {}))
-        self.ledger = ledgers.Ledger(cluster, topic, name, transactions_topic, float(transaction_timeout_s), stamp_headers)
+        self.ledger = ledgers.Ledger(
+            cluster, topic, name, transactions_topic, float(transaction_timeout_s), stamp_headers
+        )
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         super().prepare(conf, context, collector, attempt)
         self.ledger.auxiliary_topic(context.topology_id, context.component_id)
         self.check_destination(resource=context.resource)
 
-    def check_destination(self, fields: Fields | None = None, resource: target.Resource = streaming.resource) -> None:
+    def check_destination(
+        self, fields: Fields | None = None, resource: target.Resource = streaming.resource
+    ) -> None:
         """Ask the brokers for the topic, unless a field names it, and whether it takes records."""
         if self.shape.topic_field is None:
-            target.checked(resource, self.ledger.cluster, self.shape.topic, self.shape.key is not None)
+            target.checked(
+                resource, self.ledger.cluster, self.shape.topic, self.shape.key is not None
+            )
         target.check_timeout(resource, self.ledger.cluster, self.ledger.timeout_s)
 
     def taker(self, context: TopologyContext, fields: Sequence[str]) -> intake.Intake:
-        return intake.Intake(self.shape, self.ledger, context.resource, self.owner(context), fields, context.task_index)
+        return intake.Intake(
+            self.shape,
+            self.ledger,
+            context.resource,
+            self.owner(context),
+            fields,
+            context.task_index,
+        )
 
-    def write(self, context: TopologyContext, attempt: TransactionAttempt, fields: Sequence[str], rows: Sequence[Any]) -> bool:
+    def write(
+        self,
+        context: TopologyContext,
+        attempt: TransactionAttempt,
+        fields: Sequence[str],
+        rows: Sequence[Any],
+    ) -> bool:
         return intake.apply(self.ledger, context, attempt, rows)
 
 
 def _check(name: Any, transactions_topic: Any, timeout_s: Any) -> None:
     if not isinstance(name, str) or not name or "/" in name:
         raise errors.ConfigError(f"{_OWNER}: name is {name!r}; it is a text without '/'")
-    if transactions_topic is not None and not (isinstance(transactions_topic, str) and auxiliary.is_topic_name(transactions_topic)):
+    if transactions_topic is not None and not (
+        isinstance(transactions_topic, str) and auxiliary.is_topic_name(transactions_topic)
+    ):
         raise errors.ConfigError(
             f"{_OWNER}: transactions_topic is {transactions_topic!r}; it has letters, digits, '.', '_' and '-', {auxiliary.NAME_MAX} at most"
         )
-    if not isinstance(timeout_s, int | float) or isinstance(timeout_s, bool) or not 1 <= timeout_s < 2**31 / 1000:
-        raise errors.ConfigError(f"{_OWNER}: transaction_timeout_s is {timeout_s!r}; it is a number of seconds, at least 1")
+    if (
+        not isinstance(timeout_s, int | float)
+        or isinstance(timeout_s, bool)
+        or not 1 <= timeout_s < 2**31 / 1000
+    ):
+        raise errors.ConfigError(
+            f"{_OWNER}: transaction_timeout_s is {timeout_s!r}; it is a number of seconds, at least 1"
+        )
 
 
 __all__ = ["KafkaSink"]

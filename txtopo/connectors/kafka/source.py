@@ -57,10 +57,21 @@ def check(source: Source) -> None:
     named = source.topics
     if isinstance(named, re.Pattern) and not isinstance(named.pattern, str):
         raise refuse("topics", named, "a pattern over text, not over bytes")
-    if isinstance(source.topics, tuple) and (not source.topics or not all(isinstance(name, str) and name for name in source.topics)):
-        raise refuse("topics", list(source.topics), "a topic's name, a list of names, or a pattern: re.compile('shop-.*')")
-    for name, count in (("records_per_batch", source.records_per_batch), ("records_per_transaction", source.records_per_transaction)):
-        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
+    if isinstance(source.topics, tuple) and (
+        not source.topics or not all(isinstance(name, str) and name for name in source.topics)
+    ):
+        raise refuse(
+            "topics",
+            list(source.topics),
+            "a topic's name, a list of names, or a pattern: re.compile('shop-.*')",
+        )
+    for name, count in (
+        ("records_per_batch", source.records_per_batch),
+        ("records_per_transaction", source.records_per_transaction),
+    ):
+        if count is not None and (
+            not isinstance(count, int) or isinstance(count, bool) or count < 1
+        ):
             raise refuse(name, count, "a whole number of at least 1, or None for no bound")
     if source.isolation not in ("read_committed", "read_uncommitted"):
         raise refuse("isolation", source.isolation, "'read_committed' or 'read_uncommitted'")
@@ -68,7 +79,9 @@ def check(source: Source) -> None:
         raise refuse("refresh_s", source.refresh_s, "a number of seconds above 0")
     if not isinstance(source.compacted, bool):
         raise refuse("compacted", source.compacted, "True or False")
-    if source.client_group is not None and not (isinstance(source.client_group, str) and source.client_group):
+    if source.client_group is not None and not (
+        isinstance(source.client_group, str) and source.client_group
+    ):
         raise refuse("client_group", source.client_group, "the id of a consumer group, or None")
     if source.lost not in ("stop", "skip"):
         raise refuse("lost", source.lost, "'stop' or 'skip'")
@@ -79,13 +92,26 @@ def _check_start(start: Any, refuse: Callable[[str, Any, str], errors.ConfigErro
     allowed = "'earliest', 'latest', 'group:<id>', a datetime with a time zone, or offsets: {'topic': {0: 17}}"
     if isinstance(start, datetime.datetime):
         if start.tzinfo is None:
-            raise refuse("start", start, "ambiguous without a time zone: give one, for example datetime(…, tzinfo=UTC)")
+            raise refuse(
+                "start",
+                start,
+                "ambiguous without a time zone: give one, for example datetime(…, tzinfo=UTC)",
+            )
     elif isinstance(start, Mapping):
         offsets: Iterable[Any] = start.values()
         if not all(isinstance(each, Mapping) for each in offsets):
             raise refuse("start", start, allowed)
         for topic, each in start.items():
-            if not all(isinstance(number, int) and isinstance(offset, int) and number >= 0 and offset >= 0 for number, offset in each.items()):
-                raise refuse(f"start[{topic!r}]", each, "a dict from partition to offset, both whole numbers of at least 0")
-    elif start not in ("earliest", "latest") and not (isinstance(start, str) and start.startswith(GROUP) and len(start) > len(GROUP)):
+            if not all(
+                isinstance(number, int) and isinstance(offset, int) and number >= 0 and offset >= 0
+                for number, offset in each.items()
+            ):
+                raise refuse(
+                    f"start[{topic!r}]",
+                    each,
+                    "a dict from partition to offset, both whole numbers of at least 0",
+                )
+    elif start not in ("earliest", "latest") and not (
+        isinstance(start, str) and start.startswith(GROUP) and len(start) > len(GROUP)
+    ):
         raise refuse("start", start, allowed)

@@ -34,23 +34,49 @@ class _KafkaSpout:
     """The common part of the two."""
 
     def _set_up(
-        self, servers: str, topics: Any, records_per_batch: int | None, records_per_transaction: int | None, fields: Any, format: Any,
-        start: sources.Start, isolation: str, refresh_s: float, errors: str, compacted: bool, client_group: str | None,
-        client: Mapping[str, Any] | None, lost: sources.Lost, is_opaque: bool,
-    ) -> None:  # fmt: skip
+        self,
+        servers: str,
+        topics: Any,
+        records_per_batch: int | None,
+        records_per_transaction: int | None,
+        fields: Any,
+        format: Any,
+        start: sources.Start,
+        isolation: str,
+        refresh_s: float,
+        errors: str,
+        compacted: bool,
+        client_group: str | None,
+        client: Mapping[str, Any] | None,
+        lost: sources.Lost,
+        is_opaque: bool,
+    ) -> None:
         clients.refuse_overrides(_OWNER, client or {}, _OURS)
         cluster = clients.Cluster(_OWNER, servers, {} if client is None else client)
         is_several = isinstance(topics, Iterable) and not isinstance(topics, str | bytes)
-        named = topics if isinstance(topics, re.Pattern) else tuple(topics) if is_several else (topics,)
+        named = (
+            topics if isinstance(topics, re.Pattern) else tuple(topics) if is_several else (topics,)
+        )
         self.source = sources.Source(
-            cluster=cluster, topics=named, records_per_batch=records_per_batch, records_per_transaction=records_per_transaction, start=start,
-            isolation=isolation, refresh_s=refresh_s, is_opaque=is_opaque, compacted=compacted, lost=lost, client_group=client_group,
-        )  # fmt: skip
+            cluster=cluster,
+            topics=named,
+            records_per_batch=records_per_batch,
+            records_per_transaction=records_per_transaction,
+            start=start,
+            isolation=isolation,
+            refresh_s=refresh_s,
+            is_opaque=is_opaque,
+            compacted=compacted,
+            lost=lost,
+            client_group=client_group,
+        )
         sources.check(self.source)
         try:
             self.fields = with_attempt(fields)
         except (TypeError, ValueError) as error:
-            raise txtopo.errors.ConfigError(f"{_OWNER}: fields: {error}\n  Mend fields; the field tx comes before them.") from None
+            raise txtopo.errors.ConfigError(
+                f"{_OWNER}: fields: {error}\n  Mend fields; the field tx comes before them."
+            ) from None
         self.format, self.errors = format, errors
         records.converter(_OWNER, tuple(self.fields)[1:], format, errors)
 
@@ -103,21 +129,47 @@ class KafkaTransactionalSpout(_KafkaSpout, spout.BasePartitionedTransactionalSpo
     """
 
     def __init__(
-        self, servers: str, topics: str | Iterable[str] | re.Pattern[str], records_per_batch: int | None = 10_000,
-        records_per_transaction: int | None = None, fields: Fields | Sequence[str] = ("value",),
-        format: records.Format | Callable[[Any], Sequence[Any] | None] = "bytes", start: sources.Start = "earliest",
-        isolation: str = "read_committed", refresh_s: float = 30.0, errors: records.DecodingErrors = "strict", compacted: bool = False,
-        client_group: str | None = None, client: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        servers: str,
+        topics: str | Iterable[str] | re.Pattern[str],
+        records_per_batch: int | None = 10_000,
+        records_per_transaction: int | None = None,
+        fields: Fields | Sequence[str] = ("value",),
+        format: records.Format | Callable[[Any], Sequence[Any] | None] = "bytes",
+        start: sources.Start = "earliest",
+        isolation: str = "read_committed",
+        refresh_s: float = 30.0,
+        errors: records.DecodingErrors = "strict",
+        compacted: bool = False,
+        client_group: str | None = None,
+        client: Mapping[str, Any] | None = None,
+    ) -> None:
         self._set_up(
-            servers, topics, records_per_batch, records_per_transaction, fields, format, start, isolation, refresh_s, errors, compacted,
-            client_group, client, "stop", is_opaque=False,
-        )  # fmt: skip
+            servers,
+            topics,
+            records_per_batch,
+            records_per_transaction,
+            fields,
+            format,
+            start,
+            isolation,
+            refresh_s,
+            errors,
+            compacted,
+            client_group,
+            client,
+            "stop",
+            is_opaque=False,
+        )
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.PartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> spout.PartitionedSpoutCoordinator:
         return planning.Planner(self.source, lambda: context.last_metadata)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.PartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> spout.PartitionedSpoutEmitter:
         return self._emitter(context)
 
 
@@ -131,21 +183,48 @@ class OpaqueKafkaTransactionalSpout(_KafkaSpout, spout.BaseOpaquePartitionedTran
     """
 
     def __init__(
-        self, servers: str, topics: str | Iterable[str] | re.Pattern[str], records_per_batch: int | None = 10_000,
-        records_per_transaction: int | None = None, fields: Fields | Sequence[str] = ("value",),
-        format: records.Format | Callable[[Any], Sequence[Any] | None] = "bytes", start: sources.Start = "earliest",
-        isolation: str = "read_committed", refresh_s: float = 30.0, errors: records.DecodingErrors = "strict", compacted: bool = False,
-        client_group: str | None = None, client: Mapping[str, Any] | None = None, lost: sources.Lost = "stop",
-    ) -> None:  # fmt: skip
+        self,
+        servers: str,
+        topics: str | Iterable[str] | re.Pattern[str],
+        records_per_batch: int | None = 10_000,
+        records_per_transaction: int | None = None,
+        fields: Fields | Sequence[str] = ("value",),
+        format: records.Format | Callable[[Any], Sequence[Any] | None] = "bytes",
+        start: sources.Start = "earliest",
+        isolation: str = "read_committed",
+        refresh_s: float = 30.0,
+        errors: records.DecodingErrors = "strict",
+        compacted: bool = False,
+        client_group: str | None = None,
+        client: Mapping[str, Any] | None = None,
+        lost: sources.Lost = "stop",
+    ) -> None:
         self._set_up(
-            servers, topics, records_per_batch, records_per_transaction, fields, format, start, isolation, refresh_s, errors, compacted,
-            client_group, client, lost, is_opaque=True,
-        )  # fmt: skip
+            servers,
+            topics,
+            records_per_batch,
+            records_per_transaction,
+            fields,
+            format,
+            start,
+            isolation,
+            refresh_s,
+            errors,
+            compacted,
+            client_group,
+            client,
+            lost,
+            is_opaque=True,
+        )
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.OpaquePartitionedSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> spout.OpaquePartitionedSpoutCoordinator:
         return planning.Planner(self.source, lambda: context.last_metadata)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.OpaquePartitionedSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> spout.OpaquePartitionedSpoutEmitter:
         return self._emitter(context)
 
 
@@ -153,15 +232,29 @@ class _Emitter(spout.PartitionedSpoutEmitter, spout.OpaquePartitionedSpoutEmitte
     def __init__(self, reader: reading.Reader, convert: records.Convert) -> None:
         self._reader, self._convert = reader, convert
 
-    def emit_planned_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_planned_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         self.emit_partition_batch(attempt, collector, partition, metadata)
 
-    def emit_partition_batch(self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: int, metadata: Any) -> None:
+    def emit_partition_batch(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        partition: int,
+        metadata: Any,
+    ) -> None:
         for messages in self._reader.records(metadata):
             collector.emit_all(zip_rows(attempt, self._convert(messages)))
 
 
-def zip_rows(attempt: TransactionAttempt, rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
+def zip_rows(
+    attempt: TransactionAttempt, rows: Iterable[tuple[Any, ...]]
+) -> Iterable[tuple[Any, ...]]:
     """The values of tuples: the attempt, then those of a record."""
     return ((first, *row) for first, row in zip(itertools.repeat(attempt), rows, strict=False))
 

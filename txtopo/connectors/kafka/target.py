@@ -40,7 +40,9 @@ def log_of(resource: Resource, cluster: client.Cluster) -> Log:
     return log
 
 
-def target_of(resource: Resource, cluster: client.Cluster, topic: str, partition: int = -1) -> Target:
+def target_of(
+    resource: Resource, cluster: client.Cluster, topic: str, partition: int = -1
+) -> Target:
     """The topic, as the brokers described it when this process first asked, or when ``partition``
     was beyond those that it had.
 
@@ -52,14 +54,18 @@ def target_of(resource: Resource, cluster: client.Cluster, topic: str, partition
     return targets[topic]
 
 
-def checked(resource: Resource, cluster: client.Cluster, topic: str, has_key: bool, partition: int = -1) -> Target:
+def checked(
+    resource: Resource, cluster: client.Cluster, topic: str, has_key: bool, partition: int = -1
+) -> Target:
     """:func:`target_of` for rows with a key, or without.
 
     :raises errors.SetupError: the topic is compacted, and the rows have no key.
     """
     target = target_of(resource, cluster, topic, partition)
     if target.is_compacted and not has_key:
-        raise errors.SetupError(f"{cluster.owner}: topic {topic} is compacted: every record needs a key there\n  Give key='field'; or another topic.")
+        raise errors.SetupError(
+            f"{cluster.owner}: topic {topic} is compacted: every record needs a key there\n  Give key='field'; or another topic."
+        )
     return target
 
 
@@ -68,19 +74,29 @@ def check_timeout(resource: Resource, cluster: client.Cluster, timeout_s: float)
 
     :raises errors.SetupError: it is above.
     """
-    resource(f"kafka-timeout:{cluster.key}:{timeout_s}:{os.getpid()}", lambda: _check_timeout(log_of(resource, cluster), timeout_s))
+    resource(
+        f"kafka-timeout:{cluster.key}:{timeout_s}:{os.getpid()}",
+        lambda: _check_timeout(log_of(resource, cluster), timeout_s),
+    )
 
 
-def bytes_max(resource: Resource, cluster: client.Cluster, rows: Sequence[producing.Message]) -> dict[str, int]:
+def bytes_max(
+    resource: Resource, cluster: client.Cluster, rows: Sequence[producing.Message]
+) -> dict[str, int]:
     """By topic of ``rows`` the bound on a record, as far as the brokers tell it, and the user has
     not set another."""
     if "message.max.bytes" in cluster.settings:
         return {}
-    known = {topic: target_of(resource, cluster, topic).bytes_max for topic in {message.topic for message in rows}}
+    known = {
+        topic: target_of(resource, cluster, topic).bytes_max
+        for topic in {message.topic for message in rows}
+    }
     return {topic: bound for topic, bound in known.items() if bound is not None}
 
 
-def sizes_of(resource: Resource, cluster: client.Cluster, rows: Sequence[producing.Message]) -> producing.Sizes:
+def sizes_of(
+    resource: Resource, cluster: client.Cluster, rows: Sequence[producing.Message]
+) -> producing.Sizes:
     """The bounds of a producer for ``rows``."""
     bounds = bytes_max(resource, cluster, rows).values()
     return producing.Sizes(max(bounds), min(bounds)) if bounds else producing.OF_THE_LIBRARY
@@ -99,7 +115,10 @@ def _described(log: Log, topic: str) -> Target:
         settings = log.settings_of(topic)
     bytes_max = settings.get("max.message.bytes")
     return Target(
-        topic, described.partitions, "compact" in settings.get("cleanup.policy", ""), None if bytes_max is None else int(bytes_max)
+        topic,
+        described.partitions,
+        "compact" in settings.get("cleanup.policy", ""),
+        None if bytes_max is None else int(bytes_max),
     )
 
 

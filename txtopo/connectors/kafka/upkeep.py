@@ -38,7 +38,10 @@ def address_of(cluster: client.Cluster, topic: str | None) -> str:
     """The auxiliary topics as the command line takes them:
     ``kafka://host:port?security.protocol=SASL_SSL``."""
     options = {_TOPIC: topic} if topic else {}
-    options.update((name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in cluster.settings.items())
+    options.update(
+        (name, str(value).lower() if isinstance(value, bool) else str(value))
+        for name, value in cluster.settings.items()
+    )
     query = urllib.parse.urlencode(options, quote_via=urllib.parse.quote)
     return f"{SCHEME}://{cluster.servers}{f'?{query}' if query else ''}"
 
@@ -49,14 +52,18 @@ def open_topics(address: str, name: str, topology_id: str | None) -> AuxiliaryTo
     :raises errors.UsageError: the address says something else, or there is no topology.
     """
     if not topology_id:
-        raise errors.UsageError("the auxiliary topics of Kafka sinks are named after their topology\n  Give --topology ID.")
+        raise errors.UsageError(
+            "the auxiliary topics of Kafka sinks are named after their topology\n  Give --topology ID."
+        )
     servers, _, query = address.removeprefix(f"{SCHEME}://").partition("?")
     options: dict[str, str] = {}
     for setting in query.split("&") if query else []:
         option, separator, value = setting.partition("=")
         if not separator:
             # The text may be a password, so it is not in the message.
-            raise errors.UsageError(f"a setting behind the ? of the address has no =\n  Write {SCHEME}://host:port?setting=value&setting=value.")
+            raise errors.UsageError(
+                f"a setting behind the ? of the address has no =\n  Write {SCHEME}://host:port?setting=value&setting=value."
+            )
         options[urllib.parse.unquote(option)] = urllib.parse.unquote(value)
     topic = options.pop(_TOPIC, None)
     return AuxiliaryTopics(client.Cluster("Kafka sink", servers, options), topology_id, topic, name)
@@ -76,7 +83,13 @@ class AuxiliaryTopics:
     ``name`` is the name of the sink in the topology's state; empty for all sinks.
     """
 
-    def __init__(self, cluster: client.Cluster, topology_id: str, topic: str | None = None, name: str = "kafka") -> None:
+    def __init__(
+        self,
+        cluster: client.Cluster,
+        topology_id: str,
+        topic: str | None = None,
+        name: str = "kafka",
+    ) -> None:
         self._cluster, self._topology_id, self._topic, self.name = cluster, topology_id, topic, name
         self._log = Log(cluster)
 
@@ -110,7 +123,10 @@ class AuxiliaryTopics:
                 continue  # another program's, whose name happens to begin so
             # The topics of "a.b" begin like those of "a".
             is_ours = records or self._topic or "." not in name.removeprefix(beginning)
-            if is_ours and all(record.topology_id == self._topology_id and self.name in ("", record.sink) for record in records.values()):
+            if is_ours and all(
+                record.topology_id == self._topology_id and self.name in ("", record.sink)
+                for record in records.values()
+            ):
                 if not is_showing and topic.undecided(tasks):
                     topic.wait_until_decided(tasks)
                     records = topic.last_records(topic.ends(tasks))
@@ -132,9 +148,17 @@ class AuxiliaryTopics:
                     targets[record.target] = None
         for name, topic in self._log.describe(targets).items():
             partitions = [(name, partition) for partition in range(topic.partitions)]
-            stable, ends = self._log.ends(partitions), self._log.ends(partitions, "read_uncommitted")
+            stable, ends = (
+                self._log.ends(partitions),
+                self._log.ends(partitions, "read_uncommitted"),
+            )
             lines.extend(
-                {"target": name, "partition": place[1], "readers_wait_at": stable[place].offset, "end": ends[place].offset}
+                {
+                    "target": name,
+                    "partition": place[1],
+                    "readers_wait_at": stable[place].offset,
+                    "end": ends[place].offset,
+                }
                 for place in partitions
                 if stable[place].offset < ends[place].offset
             )
@@ -156,15 +180,24 @@ class AuxiliaryTopics:
     def has_records(self, topic: str) -> bool:
         """Whether there are records in ``topic``, which is the user's."""
         described = self._log.describe([topic])
-        partitions = [(name, partition) for name in described for partition in range(described[name].partitions)]
-        beginnings, ends = self._log.beginnings(partitions), self._log.ends(partitions, "read_uncommitted")
+        partitions = [
+            (name, partition)
+            for name in described
+            for partition in range(described[name].partitions)
+        ]
+        beginnings, ends = (
+            self._log.beginnings(partitions),
+            self._log.ends(partitions, "read_uncommitted"),
+        )
         return any(beginnings[place].offset < ends[place].offset for place in partitions)
 
     # -- as a store -------------------------------------------------------------------------------
 
     def command(self, action: str, topology_id: str) -> str:
         """The command line that does ``action``, such as ``clear``."""
-        return places.Place(self.name, self.address, address_of(self._cluster, self._topic), "", opaque=False).command(action, topology_id)
+        return places.Place(
+            self.name, self.address, address_of(self._cluster, self._topic), "", opaque=False
+        ).command(action, topology_id)
 
     def exists(self) -> bool:
         """Whether there is any."""
@@ -172,11 +205,23 @@ class AuxiliaryTopics:
 
     def fences(self) -> list[kept.Fence]:
         """The newest record of each component."""
-        return fences_of(record for records in self.records().values() for record in records.values() if record is not None)
+        return fences_of(
+            record
+            for records in self.records().values()
+            for record in records.values()
+            if record is not None
+        )
 
     @_asking()
     def adopt(
-        self, topology_id: str, generation: str, txid: int, components: Iterable[str], *, from_topology: str | None = None, dry_run: bool = False
+        self,
+        topology_id: str,
+        generation: str,
+        txid: int,
+        components: Iterable[str],
+        *,
+        from_topology: str | None = None,
+        dry_run: bool = False,
     ) -> kept.StoreChange:
         """Accept what is in the topics as the result of transactions 1 to ``txid`` of this
         generation. Stop the topology first."""
@@ -197,16 +242,32 @@ class AuxiliaryTopics:
                 continue
             topic.make(tasks, before)
             for task in range(tasks):
-                record = Record(topology_id, component, task, generation, txid, kept.CLOSED_ATTEMPT, tasks, 0, 0, "", self.name)
+                record = Record(
+                    topology_id,
+                    component,
+                    task,
+                    generation,
+                    txid,
+                    kept.CLOSED_ATTEMPT,
+                    tasks,
+                    0,
+                    0,
+                    "",
+                    self.name,
+                )
                 producer = self._begun(name, task)
                 try:
-                    producer.write([], [], producing.Message(name, record.value, record.key, partition=task))
+                    producer.write(
+                        [], [], producing.Message(name, record.value, record.key, partition=task)
+                    )
                 finally:
                     producer.close()
         return kept.StoreChange(rows, fences)
 
     @_asking()
-    def clear(self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False) -> kept.StoreChange:
+    def clear(
+        self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
+    ) -> kept.StoreChange:
         """Delete the auxiliary topics of a topology, or of some of its components; not the user's
         topics. Stop the topology first."""
         rows = fences = 0

@@ -52,7 +52,11 @@ class _Database:
 _DATABASES = {
     "sqlite": _Database("txtopo.connectors.sql.sqlite"),
     "postgresql+psycopg": _Database("txtopo.connectors.sql.postgresql", "postgres"),
-    "mysql+pymysql": _Database("txtopo.connectors.sql.mysql", "mysql", "which MySQL and MariaDB cannot make inside a transaction"),
+    "mysql+pymysql": _Database(
+        "txtopo.connectors.sql.mysql",
+        "mysql",
+        "which MySQL and MariaDB cannot make inside a transaction",
+    ),
 }
 """By the scheme of an address. The one registry of the databases of sinks, beside that of the
 servers of stores (``txtopo.stores.servers.store``) and the quotes of statements (``parameters``).
@@ -75,15 +79,29 @@ class Ledger(base.Store):
     def guarantee(self) -> destination.Guarantee:
         """The user's table, not that of the auxiliary rows. An upserted row has a key, and so one
         writer; an inserted row has neither."""
-        how = "by a statement" if self.target.statement else "upserted" if self.target.key else "inserted"
+        how = (
+            "by a statement"
+            if self.target.statement
+            else "upserted"
+            if self.target.key
+            else "inserted"
+        )
         has_key = bool(self.target.key)
         return dataclasses.replace(
-            super().guarantee(), name=f"SqlSink {self.sink}", holds=f"rows, {how}", is_keyed=has_key, cure="give the sink opaque=True",
+            super().guarantee(),
+            name=f"SqlSink {self.sink}",
+            holds=f"rows, {how}",
+            is_keyed=has_key,
+            cure="give the sink opaque=True",
             has_one_writer=self.target.has_undo_log,
-        )  # fmt: skip
+        )
 
     def apply(
-        self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]
+        self,
+        context: contexts.TopologyContext,
+        attempt: attempts.TransactionAttempt,
+        columns: tuple[str, ...],
+        rows: Sequence[Sequence[Any]],
     ) -> bool:
         """Write the rows of one task, all of them or none, once; False if they were there already.
 
@@ -91,7 +109,11 @@ class Ledger(base.Store):
         :raises errors.RowRefusedError: the database refuses one of the rows.
         :raises errors.SetupError: the table is not as it was said to be.
         """
-        target = self.target if self.target.columns else dataclasses.replace(self.target, columns=columns)
+        target = (
+            self.target
+            if self.target.columns
+            else dataclasses.replace(self.target, columns=columns)
+        )
         key = (context.topology_id, context.component_id, context.task_index)
         with self.transaction(context, attempt) as opened:
             update = opened.update(key, lambda old: {"rows": len(rows)})
@@ -100,27 +122,49 @@ class Ledger(base.Store):
                 session: Any = opened.session
                 with session.translating():
                     known = self._columns(session.connection, target)
-                work = sql_target.Work(self.sink, target, _stamp(context, attempt), context.num_tasks, rows, known)
+                work = sql_target.Work(
+                    self.sink, target, _stamp(context, attempt), context.num_tasks, rows, known
+                )
                 values.check(work)
                 self._writer().write(session, work)
         if not update.applied and update.curr != {"rows": len(rows)}:
             raise replays.other_rows(
-                self.sink, context.component_id, context.task_index, attempt.txid, update.curr["rows"], len(rows), "; or give the sink opaque=True"
+                self.sink,
+                context.component_id,
+                context.task_index,
+                attempt.txid,
+                update.curr["rows"],
+                len(rows),
+                "; or give the sink opaque=True",
             )
         return update.applied
 
     def _stand_at_fence(
-        self, session: sessions.Session, context: contexts.TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
+        self,
+        session: sessions.Session,
+        context: contexts.TopologyContext,
+        stamp: stamps.Stamp,
+        recorded: stamps.Recorded | None,
     ) -> None:
         if self.has_one_attempt:
             fence = session.read_fence(stamp.topology_id, stamp.component)
-            if fence is not None and (fence.generation, fence.txid) == (stamp.generation, stamp.txid) and fence.attempt != stamp.attempt:
+            if (
+                fence is not None
+                and (fence.generation, fence.txid) == (stamp.generation, stamp.txid)
+                and fence.attempt != stamp.attempt
+            ):
                 raise replays.DividedOtherwiseError(fence.attempt, stamp.attempt)
             last = None if recorded is None else recorded.get(stamp.component)
-            if fence is not None and fence.txid < stamp.txid and (last is None or last.txid == fence.txid):
+            if (
+                fence is not None
+                and fence.txid < stamp.txid
+                and (last is None or last.txid == fence.txid)
+            ):
                 # Any division of the earlier transaction is over; so is any earlier transaction,
                 # for a caller without a known attempt before this one.
-                recorded = {stamp.component: _recorded_by_checkpoint(fence, is_known=last is not None)}
+                recorded = {
+                    stamp.component: _recorded_by_checkpoint(fence, is_known=last is not None)
+                }
         if self.target.has_undo_log:
             fence = session.read_fence(stamp.topology_id, stamp.component)
             if fence is None or fence.attempt == stamps.CLOSED_ATTEMPT:
@@ -160,7 +204,13 @@ class Ledger(base.Store):
         def look(session: Any) -> kept.StoreChange:
             with session.translating():
                 is_there = self._writer().columns(session.connection, target)
-            answers.append(bool(self._writer().holds_rows(session, target, f"{topology_id}/") if is_there else self.target.statement))
+            answers.append(
+                bool(
+                    self._writer().holds_rows(session, target, f"{topology_id}/")
+                    if is_there
+                    else self.target.statement
+                )
+            )
             return kept.StoreChange(rows=0, fences=0)
 
         self._maintain(look, dry_run=True)
@@ -168,7 +218,9 @@ class Ledger(base.Store):
 
     def simulated(self, world: destination.World) -> destination.Destination:
         """The ledger's own code, on a store and a table in memory."""
-        simulated: destination.Destination = importlib.import_module(_SIMULATED).SimulatedLedger(self, world.store(self))
+        simulated: destination.Destination = importlib.import_module(_SIMULATED).SimulatedLedger(
+            self, world.store(self)
+        )
         return simulated
 
     @property
@@ -181,7 +233,12 @@ class Ledger(base.Store):
         leaves that to the tuples. Nothing is made."""
         store: Any = self
         with store.looking() as connection:
-            self._columns(connection, self.target if self.target.columns else dataclasses.replace(self.target, columns=fields))
+            self._columns(
+                connection,
+                self.target
+                if self.target.columns
+                else dataclasses.replace(self.target, columns=fields),
+            )
 
     def _columns(self, connection: Any, target: sql_target.Target) -> Mapping[str, values.Column]:
         """The columns of the table; of a statement's none are known."""
@@ -196,7 +253,9 @@ class Ledger(base.Store):
             return importlib.import_module(_DATABASES[self.scheme].writer)
         except ImportError as error:
             extra = _DATABASES[self.scheme].extra
-            raise errors.SetupError(f"the sink {self.sink} needs what cannot be imported: {error}\n  Type: pip install 'txtopo[{extra}]'") from error
+            raise errors.SetupError(
+                f"the sink {self.sink} needs what cannot be imported: {error}\n  Type: pip install 'txtopo[{extra}]'"
+            ) from error
 
 
 def _recorded_by_checkpoint(fence: stamps.Fence, is_known: bool) -> attempts.TransactionAttempt:
@@ -218,7 +277,9 @@ class SqlLedger(Ledger, SqlStore):
     """Auxiliary rows in a database server."""
 
 
-def open_ledger(database: str, table: str, target: sql_target.Target, options: dict[str, Any]) -> Ledger:
+def open_ledger(
+    database: str, table: str, target: sql_target.Target, options: dict[str, Any]
+) -> Ledger:
     """The ledger ``table`` in ``database``, an address of a server or the path of a SQLite file;
     nothing is connected to."""
     scheme, separator, rest = database.partition("://")
@@ -227,7 +288,12 @@ def open_ledger(database: str, table: str, target: sql_target.Target, options: d
         ledger = SqlLedger(database, table, opaque=target.opaque, **options)
     else:
         # As SQLAlchemy has it: sqlite:///relative.db, sqlite:////absolute.db
-        ledger = SqliteLedger(rest.removeprefix("/") if separator else database, table, opaque=target.opaque, **options)
+        ledger = SqliteLedger(
+            rest.removeprefix("/") if separator else database,
+            table,
+            opaque=target.opaque,
+            **options,
+        )
         scheme = "sqlite"
     if (why := _DATABASES[scheme].no_undo_log) and target.has_undo_log:
         raise errors.UsageError(
@@ -239,4 +305,11 @@ def open_ledger(database: str, table: str, target: sql_target.Target, options: d
 
 
 def _stamp(context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> stamps.Stamp:
-    return stamps.Stamp(context.topology_id, context.generation, context.component_id, context.task_index, attempt.txid, attempt.attempt_id)
+    return stamps.Stamp(
+        context.topology_id,
+        context.generation,
+        context.component_id,
+        context.task_index,
+        attempt.txid,
+        attempt.attempt_id,
+    )

@@ -75,14 +75,21 @@ def _write(cursor: Any, work: Work) -> None:
     with _blaming(work):
         if target.statement is not None:
             statement = dataclasses.replace(target, statement=target.statement.replace("%", "%%"))
-            _run(cursor, statement.given_to(lambda name: f"%({name})s"), (dict(zip(target.columns, row, strict=True)) for row in work.rows))
+            _run(
+                cursor,
+                statement.given_to(lambda name: f"%({name})s"),
+                (dict(zip(target.columns, row, strict=True)) for row in work.rows),
+            )
             return
         _check(cursor, work)
         mark = () if target.mark is None else (sql_target.mark_of(work.stamp),)
         columns = (*target.columns, *([target.mark] if target.mark else []))
         insert = f"INSERT INTO {_table(target)}({_listed(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"
         if target.key:
-            changes = (f"{_quoted(column)} = VALUES({_quoted(column)})" for column in target.others or target.key)
+            changes = (
+                f"{_quoted(column)} = VALUES({_quoted(column)})"
+                for column in target.others or target.key
+            )
             insert = f"{insert} ON DUPLICATE KEY UPDATE {', '.join(changes)}"
         _run(cursor, insert, ((*row, *mark) for row in work.rows) if mark else work.rows)
         if work.minds_spelling and target.others:
@@ -95,14 +102,24 @@ def take_back(session: Any, target: Target, mark: str) -> None:
         column = _quoted(target.mark or "")
         # Once by the index, and once letter by letter: by default texts are the same here in upper
         # and lower case.
-        cursor.execute(f"DELETE FROM {_table(target)} WHERE {column} = %s AND BINARY {column} = %s", [mark, mark])
+        cursor.execute(
+            f"DELETE FROM {_table(target)} WHERE {column} = %s AND BINARY {column} = %s",
+            [mark, mark],
+        )
 
 
 def holds_rows(session: Any, target: Target, beginning: str) -> bool:
     """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
-    condition = "" if target.mark is None else f" WHERE BINARY SUBSTR({_quoted(target.mark)}, 1, {len(beginning)}) = %s"
+    condition = (
+        ""
+        if target.mark is None
+        else f" WHERE BINARY SUBSTR({_quoted(target.mark)}, 1, {len(beginning)}) = %s"
+    )
     with session.translating(), session.connection.cursor() as cursor:
-        cursor.execute(f"SELECT 1 FROM {_table(target)}{condition} LIMIT 1", [] if target.mark is None else [beginning])
+        cursor.execute(
+            f"SELECT 1 FROM {_table(target)}{condition} LIMIT 1",
+            [] if target.mark is None else [beginning],
+        )
         return cursor.fetchone() is not None
 
 
@@ -133,14 +150,21 @@ def _check(cursor: Any, work: Work) -> None:
         # An index on the first characters takes different keys for the same.
         shortened.update([] if characters is None else [name])
     whole = {name: columns for name, columns in indexes.items() if name not in shortened}
-    key, written = {column.lower() for column in target.key}, {column.lower() for column in target.columns}
+    key, written = (
+        {column.lower() for column in target.key},
+        {column.lower() for column in target.columns},
+    )
     if key not in whole.values():
         raise errors.SetupError(
             f"the key of the sink {work.sink} is not unique in its table\n  Type: CREATE UNIQUE INDEX name ON {_table(target)}({_listed(target.key)})"
         )
     # Rows that are the same in an index that has the key have the same key; and the database
     # computes columns that the sink does not write.
-    if others := [columns for name, columns in indexes.items() if columns & written and not (name in whole and key <= columns)]:
+    if others := [
+        columns
+        for name, columns in indexes.items()
+        if columns & written and not (name in whole and key <= columns)
+    ]:
         raise errors.SetupError(
             f"the table {target.name!r} of the sink {work.sink} has another unique index, on {', '.join(sorted(others[0]))}: a row would replace"
             " one of another key that is the same there\n"
@@ -170,7 +194,11 @@ def _check_spelling(cursor: Any, work: Work) -> None:
             spelt = tuple(row[places[at]] for at in texts)
             if all(isinstance(text, str) for text in spelt) and spelt not in stored:
                 folded = [text.casefold().rstrip() for text in spelt]
-                like = (key for key in keys if [str(key[at]).casefold().rstrip() for at in texts] == folded)
+                like = (
+                    key
+                    for key in keys
+                    if [str(key[at]).casefold().rstrip() for at in texts] == folded
+                )
                 raise work.misspelt(number, row, next(like, ("another text",)))
 
 
@@ -195,10 +223,16 @@ def _blaming(work: Work) -> Iterator[None]:
         number = error.args[0] if error.args else 0
         said = " ".join(str(error.args[-1] if error.args else error).split())
         if number in (*_CURES, _NO_COLUMN) or isinstance(error, pymysql.err.ProgrammingError):
-            cure = (work.target.statement is None and _CURES.get(number)) or "Mend the statement, or the table."
-            raise errors.SetupError(f"the sink {work.sink} cannot write: {said} ({number})\n  {cure}") from error
+            cure = (
+                work.target.statement is None and _CURES.get(number)
+            ) or "Mend the statement, or the table."
+            raise errors.SetupError(
+                f"the sink {work.sink} cannot write: {said} ({number})\n  {cure}"
+            ) from error
         # Of a row is what the driver calls an error of data or of a constraint, and what no other
         # try and no other setup may do without: a trigger refuses the row.
-        if not isinstance(error, pymysql.err.DataError | pymysql.err.IntegrityError) and faults.may_pass(error):
+        if not isinstance(
+            error, pymysql.err.DataError | pymysql.err.IntegrityError
+        ) and faults.may_pass(error):
             raise
         raise work.refusal(0, None, said) from error

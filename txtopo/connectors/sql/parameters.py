@@ -34,13 +34,31 @@ def _nested(depth: int) -> str:
 
 
 _SKIPPED: dict[Dialect, tuple[str, ...]] = {
-    "sqlite": (_DOUBLED.format("'"), _DOUBLED.format('"'), _DOUBLED.format("`"), r"\[[^\]]*\]", _LINE, _BLOCK),
-    "postgresql": (
-        r"(?<![\w$])[eE]" + _ESCAPED.format("'"), _DOUBLED.format("'"), _DOUBLED.format('"'),
-        r"(?<![\w$])\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$", _LINE, _nested(_COMMENTS_DEEP),
+    "sqlite": (
+        _DOUBLED.format("'"),
+        _DOUBLED.format('"'),
+        _DOUBLED.format("`"),
+        r"\[[^\]]*\]",
+        _LINE,
+        _BLOCK,
     ),
-    "mysql": (_ESCAPED.format("'"), _ESCAPED.format('"'), _DOUBLED.format("`"), r"--(?=\s|$)[^\n]*", r"\#[^\n]*", _BLOCK),
-}  # fmt: skip
+    "postgresql": (
+        r"(?<![\w$])[eE]" + _ESCAPED.format("'"),
+        _DOUBLED.format("'"),
+        _DOUBLED.format('"'),
+        r"(?<![\w$])\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$",
+        _LINE,
+        _nested(_COMMENTS_DEEP),
+    ),
+    "mysql": (
+        _ESCAPED.format("'"),
+        _ESCAPED.format('"'),
+        _DOUBLED.format("`"),
+        r"--(?=\s|$)[^\n]*",
+        r"\#[^\n]*",
+        _BLOCK,
+    ),
+}
 
 
 @functools.cache
@@ -51,13 +69,23 @@ def _pattern(dialect: Dialect) -> re.Pattern[str]:
 def dialect_of(database: str) -> Dialect:
     """The dialect of the database at ``database``, a path or a URL."""
     scheme = database.partition("://")[0] if "://" in database else ""
-    return "postgresql" if scheme.startswith("postgres") else "mysql" if scheme.startswith(("mysql", "mariadb")) else "sqlite"
+    return (
+        "postgresql"
+        if scheme.startswith("postgres")
+        else "mysql"
+        if scheme.startswith(("mysql", "mariadb"))
+        else "sqlite"
+    )
 
 
 def table_of(statement: str, dialect: Dialect) -> str:
     """The name of the table that ``statement`` inserts into; empty if it is not plain to see."""
     after = r"(?=\s*\(|\s+(?:VALUES?|SELECT|WITH|AS|SET)\b)"  # Nothing that goes on with the name.
-    match = re.match(rf'\s*(?:INSERT|REPLACE)\b[\w\s]*?\bINTO\s+(?:(\w+(?:\.\w+)?)|"(\w+)"){after}', statement, re.IGNORECASE)
+    match = re.match(
+        rf'\s*(?:INSERT|REPLACE)\b[\w\s]*?\bINTO\s+(?:(\w+(?:\.\w+)?)|"(\w+)"){after}',
+        statement,
+        re.IGNORECASE,
+    )
     plain, quoted = match.groups() if match else ("", "")
     return quoted or (plain.lower() if dialect == "postgresql" else plain)
 
@@ -69,4 +97,6 @@ def names(statement: str, dialect: Dialect) -> Iterator[str]:
 
 def replaced(statement: str, dialect: Dialect, sort: Callable[[str], str]) -> str:
     """``statement`` with each ``:name`` as ``sort(name)``."""
-    return _pattern(dialect).sub(lambda match: sort(match["name"]) if match["name"] else match[0], statement)
+    return _pattern(dialect).sub(
+        lambda match: sort(match["name"]) if match["name"] else match[0], statement
+    )

@@ -59,9 +59,30 @@ _CURES = {
     "428C9": "The database fills that column by itself: leave it out of columns=.",
     "42809": "A sink writes to a table.",
 }
-_LINE = re.compile(r"^COPY [^\n]*?, line (\d+)", re.MULTILINE)  # In another language the row is looked for.
+_LINE = re.compile(
+    r"^COPY [^\n]*?, line (\d+)", re.MULTILINE
+)  # In another language the row is looked for.
 _NO_GRANT = "42501"
-_OF_NO_ROW = ("08", "0A", "25", "26", "28", "34", "3B", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0", "HV", "XX")
+_OF_NO_ROW = (
+    "08",
+    "0A",
+    "25",
+    "26",
+    "28",
+    "34",
+    "3B",
+    "3D",
+    "3F",
+    "40",
+    "42",
+    "53",
+    "55",
+    "57",
+    "58",
+    "F0",
+    "HV",
+    "XX",
+)
 """Classes of errors that another try, or another setup, may do without. All others are of the row:
 its data, a constraint, a function or a trigger that refuses it."""
 
@@ -69,7 +90,9 @@ its data, a constraint, a function or a trigger that refuses it."""
 def write(session: Any, work: Work) -> None:
     """Insert or upsert the rows of ``work``."""
     with session.translating(), session.connection.cursor() as cursor:
-        sql_target.write_or_blame(functools.partial(_run, cursor), work, functools.partial(_write, cursor, session))
+        sql_target.write_or_blame(
+            functools.partial(_run, cursor), work, functools.partial(_write, cursor, session)
+        )
 
 
 def columns(connection: psycopg.Connection[Any], target: Target) -> Mapping[str, values.Column]:
@@ -88,7 +111,13 @@ def _write(cursor: psycopg.Cursor[Any], session: Any, work: Work) -> None:
             _upsert(cursor, session, work)
         else:
             mark = None if target.mark is None else sql_target.mark_of(work.stamp)
-            _copy(cursor, target.quoted, (*target.columns, *([target.mark] if target.mark else [])), work, mark)
+            _copy(
+                cursor,
+                target.quoted,
+                (*target.columns, *([target.mark] if target.mark else [])),
+                work,
+                mark,
+            )
         # A constraint that waits for the end would otherwise fail the commit, and the culprit would
         # stay unknown.
         _run(cursor, "SET CONSTRAINTS ALL IMMEDIATE")
@@ -101,7 +130,11 @@ def take_back(session: Any, target: Target, mark: str) -> None:
             _run(cursor, f"DELETE FROM {target.quoted} WHERE {quoted(target.mark)} = %s", [mark])
         elif _has_undo_log(cursor, target):
             undone = f"undo.sink_mark = %s AND {target.matches('undo', 'kept')}"
-            _run(cursor, f"DELETE FROM {target.quoted} AS kept USING {target.undo} AS undo WHERE {undone} AND NOT undo.sink_existed", [mark])
+            _run(
+                cursor,
+                f"DELETE FROM {target.quoted} AS kept USING {target.undo} AS undo WHERE {undone} AND NOT undo.sink_existed",
+                [mark],
+            )
             if target.others:
                 _restore(cursor, target, mark, undone)
             _run(cursor, f"DELETE FROM {target.undo} WHERE sink_mark = %s", [mark])
@@ -117,9 +150,16 @@ def forget(session: Any, target: Target, writer: str) -> None:
 
 def holds_rows(session: Any, target: Target, beginning: str) -> bool:
     """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
-    condition = "" if target.mark is None else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = %s"
+    condition = (
+        ""
+        if target.mark is None
+        else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = %s"
+    )
     with session.translating(), session.connection.cursor() as cursor:
-        cursor.execute(f"SELECT 1 FROM {target.quoted}{condition} LIMIT 1".encode(), [] if target.mark is None else [beginning])
+        cursor.execute(
+            f"SELECT 1 FROM {target.quoted}{condition} LIMIT 1".encode(),
+            [] if target.mark is None else [beginning],
+        )
         return cursor.fetchone() is not None
 
 
@@ -127,12 +167,22 @@ def _restore(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str
     """Put replaced values back, in rows that still exist. ``undone`` finds them in the undo log."""
     try:
         with cursor.connection.transaction():
-            restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
-            _run(cursor, f"UPDATE {target.quoted} AS kept SET {restored} FROM {target.undo} AS undo WHERE {undone}", [mark])
+            restored = ", ".join(
+                f"{quoted(column)} = undo.{quoted(column)}" for column in target.others
+            )
+            _run(
+                cursor,
+                f"UPDATE {target.quoted} AS kept SET {restored} FROM {target.undo} AS undo WHERE {undone}",
+                [mark],
+            )
     except _NOT_UNIQUE:
         try:
             _restore_together(cursor, target, mark, undone)
-        except (*_NOT_UNIQUE, psycopg.errors.ForeignKeyViolation, psycopg.errors.RestrictViolation) as error:
+        except (
+            *_NOT_UNIQUE,
+            psycopg.errors.ForeignKeyViolation,
+            psycopg.errors.RestrictViolation,
+        ) as error:
             raise sql_target.not_restored(target, mark, _said(error)) from error
 
 
@@ -149,7 +199,9 @@ def _restore_together(cursor: psycopg.Cursor[Any], target: Target, mark: str, un
         )
     _run(cursor, _STORED, [target.quoted])
     stored = [name for (name,) in cursor.fetchall()]
-    values = ", ".join(f"{'undo' if name in target.others else 'kept'}.{quoted(name)}" for name in stored)
+    values = ", ".join(
+        f"{'undo' if name in target.others else 'kept'}.{quoted(name)}" for name in stored
+    )
     # The sort needs all rows before the first row is put back.
     gone = f"DELETE FROM {target.quoted} AS kept USING {target.undo} AS undo WHERE {undone} RETURNING {values}"
     put = f"INSERT INTO {target.quoted}({listed(stored)}) OVERRIDING SYSTEM VALUE SELECT * FROM gone ORDER BY {listed(target.key)}"
@@ -164,10 +216,18 @@ def _run(cursor: psycopg.Cursor[Any], statement: str, values: Sequence[Any] = ()
 def _run_statement(cursor: psycopg.Cursor[Any], target: Target, rows: Iterable[Any]) -> None:
     escaped = dataclasses.replace(target, statement=(target.statement or "").replace("%", "%%"))
     statement = escaped.given_to(lambda name: f"%({name})s")
-    cursor.executemany(statement.encode(), (dict(zip(target.columns, row, strict=True)) for row in rows))
+    cursor.executemany(
+        statement.encode(), (dict(zip(target.columns, row, strict=True)) for row in rows)
+    )
 
 
-def _copy(cursor: psycopg.Cursor[Any], table: str, columns: Iterable[str], work: Work, mark: str | None = None) -> None:
+def _copy(
+    cursor: psycopg.Cursor[Any],
+    table: str,
+    columns: Iterable[str],
+    work: Work,
+    mark: str | None = None,
+) -> None:
     """All rows into ``table``, with ``mark`` as the last value of each."""
     statement = f"COPY {table}({listed(columns)}) FROM STDIN".encode()
     left, skipped = iter(work.rows), itertools.count(0, COPY_ROWS)
@@ -188,23 +248,37 @@ def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work) -> None:
     target = work.target
     # One for each shape of rows, also where a column gets another type meanwhile; a session has it
     # until it ends, and every transaction finds it empty.
-    digest = hashlib.blake2b(f"{target.quoted}({listed(target.columns)}){work.columns}".encode(), digest_size=8).hexdigest()
+    digest = hashlib.blake2b(
+        f"{target.quoted}({listed(target.columns)}){work.columns}".encode(), digest_size=8
+    ).hexdigest()
     staged = f"pg_temp.sink_staged_{digest}"
     _run(cursor, "SELECT to_regclass(%s) IS NOT NULL", [staged])
     if cursor.fetchone() != (True,):
         _check_may_stage(cursor, work)
         select = f"SELECT {listed(target.columns)} FROM {target.quoted} WITH NO DATA"
-        _run(cursor, f"CREATE TEMPORARY TABLE sink_staged_{digest} ON COMMIT DELETE ROWS AS {select}")
-        _run(cursor, f"ALTER TABLE {staged} ADD sink_number bigint GENERATED ALWAYS AS IDENTITY (CACHE 1000)")
+        _run(
+            cursor, f"CREATE TEMPORARY TABLE sink_staged_{digest} ON COMMIT DELETE ROWS AS {select}"
+        )
+        _run(
+            cursor,
+            f"ALTER TABLE {staged} ADD sink_number bigint GENERATED ALWAYS AS IDENTITY (CACHE 1000)",
+        )
     _copy(cursor, staged, target.columns, work)
     last = f"SELECT DISTINCT ON ({listed(target.key)}) {listed(target.columns)} FROM {staged} ORDER BY {listed(target.key)}, sink_number DESC"
     if target.has_undo_log:
         _log(cursor, session, work, last)
-    _run(cursor, f"INSERT INTO {target.quoted}({listed(target.columns)}) {last}{target.on_conflict()}")
+    _run(
+        cursor,
+        f"INSERT INTO {target.quoted}({listed(target.columns)}) {last}{target.on_conflict()}",
+    )
     if target.has_undo_log:
         # Only now: another topology that wrote a row meanwhile has committed, so that its undo log
         # can be seen.
-        _run(cursor, work.find_other_topology("%s"), [work.topology, sql_target.mark_of(work.stamp), work.stamp.task])
+        _run(
+            cursor,
+            work.find_other_topology("%s"),
+            [work.topology, sql_target.mark_of(work.stamp), work.stamp.task],
+        )
         if (other := cursor.fetchone()) is not None:
             raise work.shared(other)
     if work.minds_spelling:
@@ -219,11 +293,17 @@ def _check_spelling(cursor: psycopg.Cursor[Any], work: Work, staged: str) -> Non
     loose = [name for (name,) in cursor.fetchall()]
     if not loose:
         return
-    other = " OR ".join(f'kept.{quoted(name)}::text COLLATE "C" <> given.{quoted(name)}::text COLLATE "C"' for name in loose)
+    other = " OR ".join(
+        f'kept.{quoted(name)}::text COLLATE "C" <> given.{quoted(name)}::text COLLATE "C"'
+        for name in loose
+    )
     kept = ", ".join(f"kept.{quoted(column)}" for column in target.key)
     columns = ", ".join(f"given.{quoted(column)}" for column in target.columns)
     joined = f"{staged} AS given JOIN {target.quoted} AS kept ON {target.matches('given', 'kept')}"
-    _run(cursor, f"SELECT {kept}, {columns} FROM {joined} WHERE {other} ORDER BY given.sink_number LIMIT 1")
+    _run(
+        cursor,
+        f"SELECT {kept}, {columns} FROM {joined} WHERE {other} ORDER BY given.sink_number LIMIT 1",
+    )
     if (misspelt := cursor.fetchone()) is not None:
         raise work.misspelt(0, misspelt[len(target.key) :], misspelt[: len(target.key)])
 
@@ -231,7 +311,10 @@ def _check_spelling(cursor: psycopg.Cursor[Any], work: Work, staged: str) -> Non
 def _check_may_stage(cursor: psycopg.Cursor[Any], work: Work) -> None:
     """Asked first: an error of the server would end the transaction, and names the missing table in
     the server's language only."""
-    _run(cursor, "SELECT has_database_privilege(current_database(), 'TEMPORARY'), current_database(), current_user")
+    _run(
+        cursor,
+        "SELECT has_database_privilege(current_database(), 'TEMPORARY'), current_database(), current_user",
+    )
     may, database, role = cursor.fetchone() or (True, "", "")
     if not may:
         raise errors.SetupError(
@@ -249,10 +332,17 @@ def _log(cursor: psycopg.Cursor[Any], session: Any, work: Work, last: str) -> No
         session.lock_raisers(f"undo log of {target.quoted}")
         if not _has_undo_log(cursor, target):
             _make_undo_log(cursor, target)
-    writer, mark, task = sql_target.writer_of(work.stamp), sql_target.mark_of(work.stamp), work.stamp.task
+    writer, mark, task = (
+        sql_target.writer_of(work.stamp),
+        sql_target.mark_of(work.stamp),
+        work.stamp.task,
+    )
     gone = f"DELETE FROM {target.undo} WHERE sink_writer = %s AND sink_mark <> %s AND (sink_task = %s OR (%s = 0 AND sink_task >= %s))"
     _run(cursor, gone, [writer, mark, task, task, work.num_tasks])
-    columns = ", ".join(f"given.{quoted(column)}" if column in target.key else f"old.{quoted(column)}" for column in target.columns)
+    columns = ", ".join(
+        f"given.{quoted(column)}" if column in target.key else f"old.{quoted(column)}"
+        for column in target.columns
+    )
     statement = (
         f"INSERT INTO {target.undo}({listed((*sql_target.UNDO_COLUMNS, *target.columns))})"
         f" SELECT %s, %s, %s, old.{quoted(target.key[0])} IS NOT NULL, {columns}"
@@ -262,12 +352,17 @@ def _log(cursor: psycopg.Cursor[Any], session: Any, work: Work, last: str) -> No
         _run(cursor, statement, [writer, mark, task])
     except psycopg.errors.UniqueViolation as error:
         key = error.diag.message_detail or ""
-        raise conflicts.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from None
+        raise conflicts.StoreConflict(
+            work.sink, key, "another task", work.stamp.writer, work.stamp.txid
+        ) from None
 
 
 def _make_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> None:
     own = "''::text AS sink_writer, ''::text AS sink_mark, 0 AS sink_task, false AS sink_existed"
-    _run(cursor, f"CREATE TABLE {target.undo} AS SELECT {own}, {listed(target.columns)} FROM {target.quoted} WITH NO DATA")
+    _run(
+        cursor,
+        f"CREATE TABLE {target.undo} AS SELECT {own}, {listed(target.columns)} FROM {target.quoted} WITH NO DATA",
+    )
     _run(cursor, f"CREATE UNIQUE INDEX ON {target.undo}(sink_mark, {listed(target.key)})")
 
 
@@ -287,13 +382,21 @@ def _blaming(work: Work, skipped: int = 0) -> Iterator[None]:
     except psycopg.Error as error:
         state = error.sqlstate or ""
         if state.startswith("42") and state != _NO_GRANT:
-            cure = (work.target.statement is None and _CURES.get(state)) or "Mend the statement, or the table."
-            raise errors.SetupError(f"the sink {work.sink} cannot write: {_said(error)} ({state})\n  {cure}") from error
+            cure = (
+                work.target.statement is None and _CURES.get(state)
+            ) or "Mend the statement, or the table."
+            raise errors.SetupError(
+                f"the sink {work.sink} cannot write: {_said(error)} ({state})\n  {cure}"
+            ) from error
         # Without a state the driver itself refused, or the connection is lost.
-        if state.startswith(_OF_NO_ROW) or (not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)):
+        if state.startswith(_OF_NO_ROW) or (
+            not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        ):
             raise
         number = skipped + int(line[1]) if (line := _LINE.search(error.diag.context or "")) else 0
-        raise work.refusal(number, None, " ".join(filter(None, [_said(error), error.diag.message_detail]))) from error
+        raise work.refusal(
+            number, None, " ".join(filter(None, [_said(error), error.diag.message_detail]))
+        ) from error
 
 
 def _said(error: BaseException) -> str:

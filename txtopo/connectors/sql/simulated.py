@@ -35,8 +35,7 @@ class _Replaced:
 
 @dataclass(slots=True)
 class _Table:
-    """A table as sinks see it; rows that have a key are in ``by_key``, the others in ``inserted``.
-    """
+    """A table as sinks see it; rows that have a key are in ``by_key``, the others in ``inserted``."""
 
     inserted: list[Written] = field(default_factory=list)
     by_key: dict[Any, Written] = field(default_factory=dict)
@@ -58,12 +57,18 @@ class SimulatedLedger(ledger.Ledger, backend.Backend, simulated.SimulatedSink):
     @contextlib.contextmanager
     def open_session(self, resources: base.Resources) -> Iterator[sessions.Session]:
         with self._store.open_session(resources) as session:
-            session.beside[self._table_key] = session.table = session.beside.get(self._table_key, _Table()).copy()
+            session.beside[self._table_key] = session.table = session.beside.get(
+                self._table_key, _Table()
+            ).copy()
             session.connection, session.translating = None, contextlib.nullcontext
             yield session
 
-    def open_maintenance(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Maintenance]:
-        opened: contextlib.AbstractContextManager[sessions.Maintenance] = self._store.open_maintenance(resources)
+    def open_maintenance(
+        self, resources: base.Resources
+    ) -> contextlib.AbstractContextManager[sessions.Maintenance]:
+        opened: contextlib.AbstractContextManager[sessions.Maintenance] = (
+            self._store.open_maintenance(resources)
+        )
         return opened
 
     def read_row(self, text: str) -> stamps.Row | None:
@@ -113,7 +118,9 @@ class _Writer:
         """Insert or upsert the rows of ``work``."""
         table: _Table = session.table
         target, mark = work.target, sql_target.mark_of(work.stamp)
-        rows = [Written(target.columns, tuple(row), work.stamp.component, mark) for row in work.rows]
+        rows = [
+            Written(target.columns, tuple(row), work.stamp.component, mark) for row in work.rows
+        ]
         if not target.key:
             table.inserted.extend(rows)
             return
@@ -139,7 +146,9 @@ class _Writer:
     def forget(session: Any, target: Target, writer: str) -> None:
         """Forget the rows that the component ``writer`` has replaced."""
         table: _Table = session.table
-        table.undo = {place: replaced for place, replaced in table.undo.items() if replaced.writer != writer}
+        table.undo = {
+            place: replaced for place, replaced in table.undo.items() if replaced.writer != writer
+        }
 
 
 def _keep(table: _Table, work: Work, mark: str, rows: list[tuple[Any, Written]]) -> None:
@@ -153,4 +162,6 @@ def _keep(table: _Table, work: Work, mark: str, rows: list[tuple[Any, Written]])
         before = table.undo.setdefault((mark, key), _Replaced(writer, task, table.by_key.get(key)))
         if before.task != task:
             shown = tuple_rows.described(work.target.columns, row.values)
-            raise conflicts.StoreConflict(work.sink, shown, "another task", work.stamp.writer, work.stamp.txid)
+            raise conflicts.StoreConflict(
+                work.sink, shown, "another task", work.stamp.writer, work.stamp.txid
+            )

@@ -77,8 +77,14 @@ class SqlSink(sinks.Sink):
         auxiliary_table: str = ledgers.TABLE,
         **options: Any,
     ) -> None:
-        target = sql_target.target_of(table, columns, key, statement, mark, opaque, parameters.dialect_of(os.fspath(database)))
-        self.fields = tuple(columns[name] for name in target.columns) if isinstance(columns, Mapping) else target.columns
+        target = sql_target.target_of(
+            table, columns, key, statement, mark, opaque, parameters.dialect_of(os.fspath(database))
+        )
+        self.fields = (
+            tuple(columns[name] for name in target.columns)
+            if isinstance(columns, Mapping)
+            else target.columns
+        )
         """The fields of a tuple that become a row; empty for all but the first."""
         self.input_fields = Fields(dict.fromkeys(self.fields)) if self.fields else None
         names = dict(zip(target.columns, self.fields, strict=True))
@@ -104,18 +110,32 @@ class SqlSink(sinks.Sink):
             )
         super()._begin_to_take(fields)
 
-    def taker(self, context: TopologyContext, fields: Sequence[str]) -> Callable[[Sequence[Any]], Any]:
+    def taker(
+        self, context: TopologyContext, fields: Sequence[str]
+    ) -> Callable[[Sequence[Any]], Any]:
         wanted = self.fields or self._columns_of(fields)
-        return tuple_rows.taker(fields, wanted, self.owner(context), self.ledger.target.statement is not None)
+        return tuple_rows.taker(
+            fields, wanted, self.owner(context), self.ledger.target.statement is not None
+        )
 
-    def write(self, context: TopologyContext, attempt: TransactionAttempt, fields: Sequence[str], rows: Sequence[Any]) -> bool:
+    def write(
+        self,
+        context: TopologyContext,
+        attempt: TransactionAttempt,
+        fields: Sequence[str],
+        rows: Sequence[Any],
+    ) -> bool:
         return self.ledger.apply(context, attempt, self._columns_of(fields), rows)
 
-    def write_batch(self, context: TopologyContext, txid: int, fields: Sequence[str], rows: Sequence[Any]) -> bool:
+    def write_batch(
+        self, context: TopologyContext, txid: int, fields: Sequence[str], rows: Sequence[Any]
+    ) -> bool:
         # The attempt of a transaction stands for the division of its rows among its writers.
         ledger = copy.copy(self.ledger)
         ledger.has_one_attempt = True
-        return ledger.apply(context, TransactionAttempt(txid, context.num_tasks), self._columns_of(fields), rows)
+        return ledger.apply(
+            context, TransactionAttempt(txid, context.num_tasks), self._columns_of(fields), rows
+        )
 
     def _columns_of(self, fields: Sequence[str]) -> tuple[str, ...]:
         return self.ledger.target.columns or tuple(fields)[1:]

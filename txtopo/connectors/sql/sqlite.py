@@ -19,7 +19,11 @@ from txtopo.connectors.sql.target import Target, Work, listed, quoted
 from txtopo.sinks import tuple_rows
 from txtopo.stores import conflicts
 
-_READ_AS = {"": "(?is)(?!.*INT)(.*(CHAR|CLOB|TEXT|BLOB).*)?", "double": "(?is)(?!.*INT).*(REAL|FLOA|DOUB).*", "number": "(?s).*"}
+_READ_AS = {
+    "": "(?is)(?!.*INT)(.*(CHAR|CLOB|TEXT|BLOB).*)?",
+    "double": "(?is)(?!.*INT).*(REAL|FLOA|DOUB).*",
+    "number": "(?s).*",
+}
 """Types by the affinity of a column."""
 _ROWIDS = dict.fromkeys(("rowid", "oid", "_rowid_"), values.Column("rowid", "number"))
 
@@ -32,7 +36,9 @@ def write(session: Any, work: Work) -> None:
             _log(connection, work)
     with session.translating(), _blaming(work) as rows:
         if target.statement is not None:
-            connection.executemany(target.statement, (dict(zip(target.columns, row, strict=True)) for row in rows))
+            connection.executemany(
+                target.statement, (dict(zip(target.columns, row, strict=True)) for row in rows)
+            )
             return
         mark = () if target.mark is None else (sql_target.mark_of(work.stamp),)
         names = (*target.columns, *(() if target.mark is None else (target.mark,)))
@@ -48,12 +54,17 @@ def take_back(session: Any, target: Target, mark: str) -> None:
     connection = session.connection
     with session.translating():
         if target.mark is not None:
-            connection.execute(f"DELETE FROM {target.quoted} WHERE {quoted(target.mark)} = ?", [mark])
+            connection.execute(
+                f"DELETE FROM {target.quoted} WHERE {quoted(target.mark)} = ?", [mark]
+            )
         elif logged := columns(connection, target, undo=True):
             target.check_undo_log(logged)
             matches = target.matches(target.quoted, "undo", _collations(connection, target))
             undone = f"FROM {target.undo} AS undo WHERE undo.sink_mark = :mark AND {matches}"
-            connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone} AND NOT undo.sink_existed)", {"mark": mark})
+            connection.execute(
+                f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone} AND NOT undo.sink_existed)",
+                {"mark": mark},
+            )
             if target.others:
                 _restore(connection, target, mark, undone)
             connection.execute(f"DELETE FROM {target.undo} WHERE sink_mark = :mark", {"mark": mark})
@@ -70,18 +81,29 @@ def forget(session: Any, target: Target, writer: str) -> None:
 
 def holds_rows(session: Any, target: Target, beginning: str) -> bool:
     """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
-    condition = "" if target.mark is None else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = ?"
+    condition = (
+        ""
+        if target.mark is None
+        else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = ?"
+    )
     with session.translating():
-        rows = session.connection.execute(f"SELECT 1 FROM {target.quoted}{condition} LIMIT 1", [] if target.mark is None else [beginning])
+        rows = session.connection.execute(
+            f"SELECT 1 FROM {target.quoted}{condition} LIMIT 1",
+            [] if target.mark is None else [beginning],
+        )
         return rows.fetchone() is not None
 
 
 def _restore(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
     """Put replaced values back, in rows that still exist. ``undone`` finds them in the undo log."""
     try:
-        restored = ", ".join(f"{quoted(column)} = undo.{quoted(column)}" for column in target.others)
+        restored = ", ".join(
+            f"{quoted(column)} = undo.{quoted(column)}" for column in target.others
+        )
         # ABORT, also where the table says REPLACE or IGNORE.
-        connection.execute(f"UPDATE OR ABORT {target.quoted} SET {restored} {undone}", {"mark": mark})
+        connection.execute(
+            f"UPDATE OR ABORT {target.quoted} SET {restored} {undone}", {"mark": mark}
+        )
     except sqlite3.IntegrityError:
         try:
             _restore_together(connection, target, mark, undone)
@@ -89,16 +111,27 @@ def _restore(connection: sqlite3.Connection, target: Target, mark: str, undone: 
             raise sql_target.not_restored(target, mark, str(error)) from error
 
 
-def _restore_together(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
+def _restore_together(
+    connection: sqlite3.Connection, target: Target, mark: str, undone: str
+) -> None:
     """The same where a unique value moved from one row to another: row by row, the restored value
     would meet itself in the row that still has it."""
     others = {column.lower() for column in target.others}
     stored = columns(connection, target, condition="hidden = 0")
-    taken = ", ".join(f"{'undo' if name in others else target.quoted}.{quoted(name)} AS {quoted(name)}" for name in stored)
+    taken = ", ".join(
+        f"{'undo' if name in others else target.quoted}.{quoted(name)} AS {quoted(name)}"
+        for name in stored
+    )
     joined = undone.replace("FROM ", f"FROM {target.quoted}, ", 1)
-    connection.execute(f"CREATE TEMPORARY TABLE sink_restored AS SELECT {taken} {joined}", {"mark": mark})
-    connection.execute(f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone})", {"mark": mark})
-    connection.execute(f"INSERT OR ABORT INTO {target.quoted}({listed(stored)}) SELECT {listed(stored)} FROM temp.sink_restored")
+    connection.execute(
+        f"CREATE TEMPORARY TABLE sink_restored AS SELECT {taken} {joined}", {"mark": mark}
+    )
+    connection.execute(
+        f"DELETE FROM {target.quoted} WHERE EXISTS (SELECT 1 {undone})", {"mark": mark}
+    )
+    connection.execute(
+        f"INSERT OR ABORT INTO {target.quoted}({listed(stored)}) SELECT {listed(stored)} FROM temp.sink_restored"
+    )
     connection.execute("DROP TABLE temp.sink_restored")
 
 
@@ -111,18 +144,34 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
         target.check_undo_log(logged)
     else:
         own = "CAST('' AS TEXT) AS sink_writer, CAST('' AS TEXT) AS sink_mark, CAST(0 AS INTEGER) AS sink_task, CAST(0 AS INTEGER) AS sink_existed"
-        connection.execute(f"CREATE TABLE {target.undo} AS SELECT {own}, {listed(target.columns)} FROM {target.quoted} WHERE 0")
+        connection.execute(
+            f"CREATE TABLE {target.undo} AS SELECT {own}, {listed(target.columns)} FROM {target.quoted} WHERE 0"
+        )
         *schema, table = target.name.split(".", 1)
         index = ".".join(map(quoted, [*schema, f"{table}_undo_key"]))
         keys = ", ".join(f"{quoted(column)}{collations.get(column, '')}" for column in target.key)
-        connection.execute(f"CREATE UNIQUE INDEX {index} ON {quoted(f'{table}_undo')}(sink_mark, {keys})")
-    writer, mark, task = sql_target.writer_of(work.stamp), sql_target.mark_of(work.stamp), work.stamp.task
+        connection.execute(
+            f"CREATE UNIQUE INDEX {index} ON {quoted(f'{table}_undo')}(sink_mark, {keys})"
+        )
+    writer, mark, task = (
+        sql_target.writer_of(work.stamp),
+        sql_target.mark_of(work.stamp),
+        work.stamp.task,
+    )
     gone = "sink_task = :task OR (:task = 0 AND sink_task >= :tasks)"
     parameters = {"writer": writer, "mark": mark, "task": task, "tasks": work.num_tasks}
-    connection.execute(f"DELETE FROM {target.undo} WHERE sink_writer = :writer AND sink_mark <> :mark AND ({gone})", parameters)
+    connection.execute(
+        f"DELETE FROM {target.undo} WHERE sink_writer = :writer AND sink_mark <> :mark AND ({gone})",
+        parameters,
+    )
     places = [target.columns.index(column) for column in target.key]
-    kept = ", ".join(f"given.{quoted(column)}" if column in target.key else f"old.{quoted(column)}" for column in target.columns)
-    selected = ", ".join(f":k{number} AS {quoted(column)}" for number, column in enumerate(target.key))
+    kept = ", ".join(
+        f"given.{quoted(column)}" if column in target.key else f"old.{quoted(column)}"
+        for column in target.columns
+    )
+    selected = ", ".join(
+        f":k{number} AS {quoted(column)}" for number, column in enumerate(target.key)
+    )
     log = (
         f"INSERT INTO {target.undo}({listed((*sql_target.UNDO_COLUMNS, *target.columns))})"
         f" SELECT :writer, :mark, :task, old.{quoted(target.key[0])} IS NOT NULL, {kept}"
@@ -131,8 +180,16 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
         f" AND {target.matches('undo', 'given', collations)})"
     )
     with _blaming(work, is_log=True) as rows:
-        connection.executemany(log, ({**parameters, **{f"k{number}": row[place] for number, place in enumerate(places)}} for row in rows))
-    other = connection.execute(work.find_other_topology("?", collations), [work.topology, mark, task]).fetchone()
+        connection.executemany(
+            log,
+            (
+                {**parameters, **{f"k{number}": row[place] for number, place in enumerate(places)}}
+                for row in rows
+            ),
+        )
+    other = connection.execute(
+        work.find_other_topology("?", collations), [work.topology, mark, task]
+    ).fetchone()
     if other is not None:
         raise work.shared(other)
 
@@ -141,15 +198,26 @@ def _check_spelling(connection: sqlite3.Connection, work: Work) -> None:
     """Refuse rows that have replaced a row whose key is written differently: SQLite keeps the key
     that was there."""
     target, collations = work.target, _collations(connection, work.target)
-    loose = [column for column in target.key if collations.get(column, "").upper() not in ("", ' COLLATE "BINARY"')]
+    loose = [
+        column
+        for column in target.key
+        if collations.get(column, "").upper() not in ("", ' COLLATE "BINARY"')
+    ]
     if not loose:
         return
-    same = " AND ".join(f"{quoted(column)} = :{number}{collations[column]}" for number, column in enumerate(target.key))
-    other = " OR ".join(f"{quoted(column)} <> :{target.key.index(column)} COLLATE BINARY" for column in loose)
+    same = " AND ".join(
+        f"{quoted(column)} = :{number}{collations[column]}"
+        for number, column in enumerate(target.key)
+    )
+    other = " OR ".join(
+        f"{quoted(column)} <> :{target.key.index(column)} COLLATE BINARY" for column in loose
+    )
     select = f"SELECT {listed(target.key)} FROM {target.quoted} WHERE {same} AND ({other})"
     places = [target.columns.index(column) for column in target.key]
     for number, row in enumerate(work.rows, start=1):
-        stored = connection.execute(select, {str(at): row[place] for at, place in enumerate(places)}).fetchone()
+        stored = connection.execute(
+            select, {str(at): row[place] for at, place in enumerate(places)}
+        ).fetchone()
         if stored is not None:
             raise work.misspelt(number, row, stored)
 
@@ -159,23 +227,34 @@ def _collations(connection: sqlite3.Connection, target: Target) -> Mapping[str, 
     by the collation of the index, not of the column."""
     *schema, table = target.name.split(".", 1)
     indexes = connection.execute(
-        f'SELECT name FROM pragma_index_list({", ".join("?" * (1 + len(schema)))}) WHERE "unique" AND NOT partial', [table, *schema]
+        f'SELECT name FROM pragma_index_list({", ".join("?" * (1 + len(schema)))}) WHERE "unique" AND NOT partial',
+        [table, *schema],
     )
     for (index,) in indexes.fetchall():
         select = f"SELECT name, coll FROM pragma_index_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE key"
-        by_column = {str(name).lower(): f" COLLATE {quoted(collation)}" for name, collation in connection.execute(select, [index, *schema])}
+        by_column = {
+            str(name).lower(): f" COLLATE {quoted(collation)}"
+            for name, collation in connection.execute(select, [index, *schema])
+        }
         if set(by_column) == {column.lower() for column in target.key}:
             return {column: by_column[column.lower()] for column in target.key}
     return {}
 
 
-def columns(connection: sqlite3.Connection, target: Target, undo: bool = False, condition: str = "TRUE") -> Mapping[str, values.Column]:
+def columns(
+    connection: sqlite3.Connection, target: Target, undo: bool = False, condition: str = "TRUE"
+) -> Mapping[str, values.Column]:
     """The columns of the table, or of its undo log, by lower case; none if it is not there. Those
     that SQLite computes are ``hidden``. A type says how the column reads numerals (affinity)."""
     *schema, table = target.name.split(".", 1)
     select = f"SELECT name, type FROM pragma_table_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE {condition}"
     rows = connection.execute(select, [f"{table}_undo" if undo else table, *schema])
-    by_name = {name.lower(): values.Column(name, next(read for read, form in _READ_AS.items() if re.fullmatch(form, type))) for name, type in rows}
+    by_name = {
+        name.lower(): values.Column(
+            name, next(read for read, form in _READ_AS.items() if re.fullmatch(form, type))
+        )
+        for name, type in rows
+    }
     return by_name and {**(_ROWIDS if condition == "TRUE" and not undo else {}), **by_name}
 
 
@@ -192,10 +271,19 @@ def _blaming(work: Work, is_log: bool = False) -> Iterator[Iterator[Any]]:
 
     try:
         yield counted()
-    except (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError, OverflowError, UnicodeError) as error:
+    except (
+        sqlite3.IntegrityError,
+        sqlite3.InterfaceError,
+        sqlite3.ProgrammingError,
+        sqlite3.DataError,
+        OverflowError,
+        UnicodeError,
+    ) as error:
         if is_log and isinstance(error, sqlite3.IntegrityError):
             key = tuple_rows.described(work.target.columns, row)
-            raise conflicts.StoreConflict(work.sink, key, "another task", work.stamp.writer, work.stamp.txid) from None
+            raise conflicts.StoreConflict(
+                work.sink, key, "another task", work.stamp.writer, work.stamp.txid
+            ) from None
         raise work.refusal(number, row, str(error)) from error
     except sqlite3.OperationalError as error:
         said = str(error)
@@ -203,9 +291,13 @@ def _blaming(work: Work, is_log: bool = False) -> Iterator[Iterator[Any]]:
             *schema, table = work.target.name.split(".", 1)
             index = ".".join(map(quoted, [*schema, f"{table}_key"]))
             cure = f"Make it unique: CREATE UNIQUE INDEX {index} ON {quoted(table)}({listed(work.target.key)})"
-            raise errors.SetupError(f"the key of the sink {work.sink} is not unique in its table: {said}\n  {cure}") from error
+            raise errors.SetupError(
+                f"the key of the sink {work.sink} is not unique in its table: {said}\n  {cure}"
+            ) from error
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
             if number:  # The statement was understood: JSON is malformed, a sum is too large.
                 raise work.refusal(number, row, said) from error
-            raise errors.SetupError(f"the sink {work.sink} cannot write: {said}\n  Mend the table, or the statement.") from error
+            raise errors.SetupError(
+                f"the sink {work.sink} cannot write: {said}\n  Mend the table, or the statement."
+            ) from error
         raise

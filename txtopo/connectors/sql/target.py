@@ -74,7 +74,11 @@ class Target:
     def check_undo_log(self, logged_columns: Iterable[str]) -> None:
         """Refuse an undo log, with the columns ``logged_columns``, of a sink that writes other
         columns: the undo log has no earlier values of the new columns."""
-        logged = {column.lower(): column for column in logged_columns if column.lower() not in UNDO_COLUMNS}
+        logged = {
+            column.lower(): column
+            for column in logged_columns
+            if column.lower() not in UNDO_COLUMNS
+        }
         if set(logged) != {column.lower() for column in self.columns}:
             raise errors.SetupError(
                 f"the undo log {self.undo} was made for a sink with the columns {', '.join(logged.values())}, and this one writes"
@@ -87,14 +91,19 @@ class Target:
         """How an ``INSERT`` becomes an upsert, in SQLite as in PostgreSQL; empty if it is none."""
         if not self.key:
             return ""
-        changes = ", ".join(f"{quoted(column)} = excluded.{quoted(column)}" for column in self.others)
+        changes = ", ".join(
+            f"{quoted(column)} = excluded.{quoted(column)}" for column in self.others
+        )
         return f" ON CONFLICT ({listed(self.key)}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'}"
 
     def matches(self, one: str, other: str, collations: Mapping[str, str] | None = None) -> str:
         """The condition that two relations, as SQL, have the same key; ``collations`` are the
         collations to write after a column."""
         said = collations or {}
-        return " AND ".join(f"{one}.{quoted(column)} = {other}.{quoted(column)}{said.get(column, '')}" for column in self.key)
+        return " AND ".join(
+            f"{one}.{quoted(column)} = {other}.{quoted(column)}{said.get(column, '')}"
+            for column in self.key
+        )
 
     def given_to(self, sort: Callable[[str], str]) -> str:
         """The statement, with each ``:name`` as ``sort(name)``."""
@@ -176,7 +185,9 @@ class Work:
             row = next(itertools.islice(self.rows, number - 1, None), None)
         shown = "" if row is None else tuple_rows.described(self.target.columns, row)
         stamp = self.stamp
-        return errors.RowRefusedError(self.sink, stamp.component, stamp.task, stamp.position, number, shown, why)
+        return errors.RowRefusedError(
+            self.sink, stamp.component, stamp.task, stamp.position, number, shown, why
+        )
 
 
 def write_or_blame(run: Callable[[str], object], work: Work, write: Callable[[Work], None]) -> None:
@@ -199,7 +210,9 @@ def write_or_blame(run: Callable[[str], object], work: Work, write: Callable[[Wo
     ends = (now := time.monotonic()) + max(2.0, now - began)
     while count - taken > 1:
         if time.monotonic() > ends:
-            raise work.refusal(0, None, f"{refused.why} (one of the rows {taken + 1} to {count} of the task)") from refused
+            raise work.refusal(
+                0, None, f"{refused.why} (one of the rows {taken + 1} to {count} of the task)"
+            ) from refused
         some = (taken + count) // 2
         run("ROLLBACK TO SAVEPOINT sink_rows")
         try:
@@ -265,25 +278,45 @@ def target_of(
     :raises errors.UsageError: they contradict each other, or opaque rows could not be taken back.
     """
     if (table is None) == (statement is None):
-        raise errors.UsageError("an SqlSink needs a table or a statement, and not both\n  Give table='sales', or statement='INSERT INTO …'.")
+        raise errors.UsageError(
+            "an SqlSink needs a table or a statement, and not both\n  Give table='sales', or statement='INSERT INTO …'."
+        )
     keys = (key,) if isinstance(key, str) else tuple(key)
     if statement is not None:
         return _of_statement(statement, columns, keys, mark, opaque, dialect)
     name, known = _named(table)
     names = tuple(columns or ())
-    if isinstance(columns, str) or len(set(names)) != len(names) or not all(isinstance(column, str) and column for column in names):
-        raise errors.UsageError(f"the columns of an SqlSink are different names, not {columns!r}\n  Give columns=['word', 'count'].")
-    unknown = [column for column in (*names, *keys, *([mark] if mark else [])) if known is not None and column not in known]
+    if (
+        isinstance(columns, str)
+        or len(set(names)) != len(names)
+        or not all(isinstance(column, str) and column for column in names)
+    ):
+        raise errors.UsageError(
+            f"the columns of an SqlSink are different names, not {columns!r}\n  Give columns=['word', 'count']."
+        )
+    unknown = [
+        column
+        for column in (*names, *keys, *([mark] if mark else []))
+        if known is not None and column not in known
+    ]
     if unknown:
-        raise errors.UsageError(f"the table {name} has no column {unknown[0]!r}\n  It has {', '.join(known or ())}.")
+        raise errors.UsageError(
+            f"the table {name} has no column {unknown[0]!r}\n  It has {', '.join(known or ())}."
+        )
     if keys and not set(keys) <= set(names):
         raise errors.UsageError(
             f"the key of an SqlSink ({', '.join(keys)}) is not among its columns ({', '.join(names) or 'none are given'})\n"
             "  Give columns= with every column the sink writes, and in key= those by which a row replaces another."
         )
     if mark is not None and (keys or mark in names):
-        reason = "is one of its columns" if mark in names else "is of no use with a key, since a row may replace another"
-        raise errors.UsageError(f"the mark {mark!r} of an SqlSink {reason}\n  Give a column of its own; or, with a key, no mark.")
+        reason = (
+            "is one of its columns"
+            if mark in names
+            else "is of no use with a key, since a row may replace another"
+        )
+        raise errors.UsageError(
+            f"the mark {mark!r} of an SqlSink {reason}\n  Give a column of its own; or, with a key, no mark."
+        )
     if opaque and not keys and mark is None:
         raise errors.UsageError(
             f"an opaque SqlSink cannot take back rows that it inserts into {name}: nothing tells them from others (R31)\n"
@@ -317,18 +350,27 @@ def _of_statement(
             "  Give table= with mark= or key=; or use a transactional spout, and no opaque=True."
         )
     first = " ".join(statement.split())
-    return Target(first if len(first) <= 40 else first[:37] + "...", names, statement=statement, dialect=dialect)
+    return Target(
+        first if len(first) <= 40 else first[:37] + "...",
+        names,
+        statement=statement,
+        dialect=dialect,
+    )
 
 
 def _named(table: Any) -> tuple[str, tuple[str, ...] | None]:
     """The table's name, and its columns where they are known."""
     if isinstance(table, str):
         if not table or "\0" in table:
-            raise errors.UsageError(f"an SqlSink cannot write to a table {table!r}\n  Give its name, or schema.name.")
+            raise errors.UsageError(
+                f"an SqlSink cannot write to a table {table!r}\n  Give its name, or schema.name."
+            )
         return table, None
     # By its attributes and not by its class, which would need SQLAlchemy here.
     name, columns = getattr(table, "name", None), getattr(table, "columns", None)
     if not isinstance(name, str) or columns is None:
-        raise errors.UsageError(f"an SqlSink cannot write to {table!r}\n  Give the name of a table, or a sqlalchemy.Table.")
+        raise errors.UsageError(
+            f"an SqlSink cannot write to {table!r}\n  Give the name of a table, or a sqlalchemy.Table."
+        )
     schema = getattr(table, "schema", None)
     return f"{schema}.{name}" if schema else name, tuple(column.name for column in columns)

@@ -27,21 +27,37 @@ PORTION_ROWS = 10_000
 _TEXT = ".*char.*|.*text"
 _NUMBER = f"double.*|real|float|numeric|decimal|json.*|{_TEXT}"
 _KEPT_BY: dict[type, str] = {
-    bool: "bool.*|.*int|integer|bit|json.*|decimal|double|float", int: "(?!date|time|enum|set|bytea|.*blob|.*binary).*", float: _NUMBER,
-    str: ".*", bytes: "bytea|.*blob|.*binary", bytearray: "bytea|.*blob|.*binary", datetime.date: f"date(time)?|timestamp( without.*)?|{_TEXT}",
-    datetime.datetime: f"datetime|timestamp( without.*)?|{_TEXT}", decimal.Decimal: f".*int|integer|{_NUMBER}",
+    bool: "bool.*|.*int|integer|bit|json.*|decimal|double|float",
+    int: "(?!date|time|enum|set|bytea|.*blob|.*binary).*",
+    float: _NUMBER,
+    str: ".*",
+    bytes: "bytea|.*blob|.*binary",
+    bytearray: "bytea|.*blob|.*binary",
+    datetime.date: f"date(time)?|timestamp( without.*)?|{_TEXT}",
+    datetime.datetime: f"datetime|timestamp( without.*)?|{_TEXT}",
+    decimal.Decimal: f".*int|integer|{_NUMBER}",
     datetime.time: f"time( without.*)?|{_TEXT}",
-}  # fmt: skip
+}
 """The types that a sink takes, each with the types of columns that keep it."""
 _EVERYWHERE = re.compile(r"[^\0\ud800-\udfff]*+")
-_PLAIN: dict[type, Callable[[Any], object]] = {float: math.isfinite, decimal.Decimal: decimal.Decimal.is_finite, str: _EVERYWHERE.fullmatch}
+_PLAIN: dict[type, Callable[[Any], object]] = {
+    float: math.isfinite,
+    decimal.Decimal: decimal.Decimal.is_finite,
+    str: _EVERYWHERE.fullmatch,
+}
 _DOUBLE, _TIMES = re.compile("double|real|float"), (datetime.datetime, datetime.time)
-_READ = re.compile("bool.*|.*int|integer|numeric|decimal|double.*|real|float|money|bit.*|date.*|time.*|year|uuid|number")
+_READ = re.compile(
+    "bool.*|.*int|integer|numeric|decimal|double.*|real|float|money|bit.*|date.*|time.*|year|uuid|number"
+)
 """Types of columns that read several texts as one value; SQLite reads numerals only."""
 _INTEGERS = re.compile(".*int|integer")
 _NUMERAL = r"(?ai)\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*"
 _NO_NUMERAL = _NUMERAL.replace("(?ai)", "(?ais)(?!") + "$).*"
-_SPELT_ONCE = {"uuid": "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "number": _NO_NUMERAL, "double": _NO_NUMERAL}
+_SPELT_ONCE = {
+    "uuid": "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    "number": _NO_NUMERAL,
+    "double": _NO_NUMERAL,
+}
 
 
 class Column(NamedTuple):
@@ -66,7 +82,9 @@ def check_table(sink: str, target: sql_target.Target, columns: Mapping[str, Colu
     for name in (*target.columns, *filter(None, [target.mark])):
         if name not in columns and name.lower() not in columns:
             known = f"It has {', '.join(column.name for column in columns.values() if column.name != 'rowid')}. Name the columns by columns=."
-            raise errors.SetupError(f"the table {target.name!r} of the sink {sink} has no column {name!r}\n  {known}")
+            raise errors.SetupError(
+                f"the table {target.name!r} of the sink {sink} has no column {name!r}\n  {known}"
+            )
 
 
 def check(work: sql_target.Work) -> None:
@@ -74,14 +92,30 @@ def check(work: sql_target.Work) -> None:
     statement are not known."""
     target, columns, numbered = work.target, work.columns, enumerate(work.rows, start=1)
     spelt = target.key if work.minds_spelling else ()
-    by_name = {name: columns.get(name) or columns.get(name.lower()) or Column(name) for name in target.columns}
-    known = [column._replace(name=name, is_key=name in target.key, is_spelt=name in spelt) for name, column in by_name.items()]
+    by_name = {
+        name: columns.get(name) or columns.get(name.lower()) or Column(name)
+        for name in target.columns
+    }
+    known = [
+        column._replace(name=name, is_key=name in target.key, is_spelt=name in spelt)
+        for name, column in by_name.items()
+    ]
     while portion := list(itertools.islice(numbered, PORTION_ROWS)):
         by_column = zip(known, zip(*(row for _, row in portion), strict=True), strict=True)
-        doubtful = [at for at, (column, values) in enumerate(by_column) if not _are_kept(values, column, target.dialect)]
+        doubtful = [
+            at
+            for at, (column, values) in enumerate(by_column)
+            if not _are_kept(values, column, target.dialect)
+        ]
         for (number, row), at in itertools.product(portion if doubtful else (), doubtful):
             if why := objection(row[at], known[at], target.dialect):
-                raise work.refusal(number, row, f"its key {why}" if row[at] is None else f"its value of {known[at].name!r} {why}")
+                raise work.refusal(
+                    number,
+                    row,
+                    f"its key {why}"
+                    if row[at] is None
+                    else f"its value of {known[at].name!r} {why}",
+                )
 
 
 def _are_kept(values: Sequence[Any], column: Column, dialect: str) -> bool:
@@ -90,8 +124,16 @@ def _are_kept(values: Sequence[Any], column: Column, dialect: str) -> bool:
     for kind in kinds:
         some = values if len(kinds) == 1 else [value for value in values if type(value) is kind]
         # The extremes; one with a zone and one without; any other.
-        asked = (min(some), max(some)) if kind is int else {value.tzinfo is None: value for value in some}.values() if kind in _TIMES else some[:1]
-        if any(objection(value, column, dialect) for value in asked) or not all(map(_PLAIN[kind], some) if kind in _PLAIN else ()):
+        asked = (
+            (min(some), max(some))
+            if kind is int
+            else {value.tzinfo is None: value for value in some}.values()
+            if kind in _TIMES
+            else some[:1]
+        )
+        if any(objection(value, column, dialect) for value in asked) or not all(
+            map(_PLAIN[kind], some) if kind in _PLAIN else ()
+        ):
             return False
         if any(map(changes, some) if (changes := _changes(kind, column)) else ()):
             return False
@@ -100,30 +142,58 @@ def _are_kept(values: Sequence[Any], column: Column, dialect: str) -> bool:
 
 def _changes(kind: type, column: Column) -> Callable[[Any], object] | None:
     """A test whether ``column`` changes a value of type ``kind``; None if it changes none."""
-    exact, type, scale, step = decimal.Decimal, column.type, column.scale or 0, 10 ** (6 - (6 if column.fraction is None else column.fraction))
+    exact, type, scale, step = (
+        decimal.Decimal,
+        column.type,
+        column.scale or 0,
+        10 ** (6 - (6 if column.fraction is None else column.fraction)),
+    )
     most = 0 if type in ("char", "character") else column.characters
     tests: list[tuple[Any, Callable[[Any], object]]] = [
         # Digit by digit: arithmetic would write 1E+999999999 out.
         (kind is exact and _INTEGERS.fullmatch(type), lambda one: one.as_tuple()[2] != 0),
-        (kind is exact and column.scale is not None, lambda one: (of := one.as_tuple())[2] < -scale and any(of[1][of[2] + scale :])),
-        ((kind is float and column.scale is not None) or (kind is int and scale < 0), lambda one: round(one, scale) != one),
+        (
+            kind is exact and column.scale is not None,
+            lambda one: (of := one.as_tuple())[2] < -scale and any(of[1][of[2] + scale :]),
+        ),
+        (
+            (kind is float and column.scale is not None) or (kind is int and scale < 0),
+            lambda one: round(one, scale) != one,
+        ),
         (kind in (int, exact) and _DOUBLE.match(type), lambda one: float(str(one)) != one),
         (kind is int and type == "year", lambda one: not 1901 <= one <= 2155),
         (kind in _TIMES and step > 1, lambda one: one.microsecond % step),
-        (kind in (str, bytes, bytearray) and type == "binary", lambda one: len(one.encode() if kind is str else one) != most),
-        (kind is str and column.is_spelt and _READ.fullmatch(type), lambda one: not re.fullmatch(_SPELT_ONCE.get(type, "(?!)"), one)),
-        (kind is str and type in ("number", "double"), lambda one: re.fullmatch(_NUMERAL, one) and _is_rounded(one, type)),
+        (
+            kind in (str, bytes, bytearray) and type == "binary",
+            lambda one: len(one.encode() if kind is str else one) != most,
+        ),
+        (
+            kind is str and column.is_spelt and _READ.fullmatch(type),
+            lambda one: not re.fullmatch(_SPELT_ONCE.get(type, "(?!)"), one),
+        ),
+        (
+            kind is str and type in ("number", "double"),
+            lambda one: re.fullmatch(_NUMERAL, one) and _is_rounded(one, type),
+        ),
         (kind is str and most is not None, lambda one: one[-1:] == " " and len(one) > (most or 0)),
     ]
     asked = [test for is_asked, test in tests if is_asked]
-    return (lambda one: any(test(one) for test in asked)) if len(asked) > 1 else next(iter(asked), None)
+    return (
+        (lambda one: any(test(one) for test in asked))
+        if len(asked) > 1
+        else next(iter(asked), None)
+    )
 
 
 def _is_rounded(numeral: str, type: str) -> bool:
     """Whether a number column of SQLite keeps another number than that of a text."""
     try:
         number = decimal.Decimal(numeral)
-        if type == "number" and re.fullmatch("[+-]?[0-9]+", numeral.strip()) and -(2**63) <= number < 2**63:
+        if (
+            type == "number"
+            and re.fullmatch("[+-]?[0-9]+", numeral.strip())
+            and -(2**63) <= number < 2**63
+        ):
             return False
         return number != decimal.Decimal(repr(float(numeral)))
     except decimal.InvalidOperation:  # an exponent of more digits than decimals have
@@ -135,7 +205,13 @@ def objection(value: Any, column: Column, dialect: str) -> str:
     if value is None:
         return "is None" if column.is_key else ""
     kind, zone, type_ = type(value), getattr(value, "tzinfo", None), column.type
-    if kind not in (taken := [kind for kind in _KEPT_BY if dialect != "sqlite" or kind not in (decimal.Decimal, datetime.time)]):
+    if kind not in (
+        taken := [
+            kind
+            for kind in _KEPT_BY
+            if dialect != "sqlite" or kind not in (decimal.Decimal, datetime.time)
+        ]
+    ):
         known = ", ".join(kind.__name__ for kind in taken)
         return f"is of type {kind.__qualname__}\n  Make it one of {known} in a bolt: enum.value, float(…), str(…), json.dumps(…)."
     if kind in _PLAIN and not _PLAIN[kind](value):
@@ -143,12 +219,20 @@ def objection(value: Any, column: Column, dialect: str) -> str:
         return f"{why}, which not every database keeps\n  Make it None or another text in a bolt."
     if kind is int and not -(most := 2**63 if dialect == "sqlite" else 10**1000) <= value < most:
         return "is too large for any column"
-    wanted = _KEPT_BY[kind] if zone is None else f"time{'stamp' * (kind is datetime.datetime)} with .*|{_TEXT}"
-    if (zone is not None and dialect == "mysql") or (type_ and dialect != "sqlite" and not re.fullmatch(wanted, type_)):
+    wanted = (
+        _KEPT_BY[kind]
+        if zone is None
+        else f"time{'stamp' * (kind is datetime.datetime)} with .*|{_TEXT}"
+    )
+    if (zone is not None and dialect == "mysql") or (
+        type_ and dialect != "sqlite" and not re.fullmatch(wanted, type_)
+    ):
         kept = f"and {f'a column of type {type_}' if type_ else 'a column of MySQL or MariaDB'} does not keep"
         if zone is not None:
             return f"is a {kind.__name__} with a time zone, {kept} the zone\n  Make it UTC without a zone, or take PostgreSQL's timestamptz."
-        cure = ', in a query by date_format(…, "yyyy-MM-dd HH:mm:ss.SSSSSSXXX")' * (kind is datetime.datetime)
+        cure = ', in a query by date_format(…, "yyyy-MM-dd HH:mm:ss.SSSSSSXXX")' * (
+            kind is datetime.datetime
+        )
         return f"is a {kind.__name__}, {kept} it as it is\n  Convert it in a bolt{cure}, or change the column."
     if not ((changes := _changes(kind, column)) and changes(value)):
         return ""

@@ -19,7 +19,9 @@ MERGED_BYTES = 4 * 1024 * 1024
 """Consecutive small RecordBatches are merged before they travel, up to about this size."""
 _COMPRESSED_FROM_BYTES = 64 * 1024
 _PLAIN = pa.ipc.IpcWriteOptions(use_threads=False)
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4" if pa.Codec.is_available("lz4") else None, use_threads=False)
+_COMPRESSED = pa.ipc.IpcWriteOptions(
+    compression="lz4" if pa.Codec.is_available("lz4") else None, use_threads=False
+)
 _ENVELOPE_BYTES = 256
 """The bytes that a run and its frame add to a stream."""
 
@@ -41,7 +43,10 @@ def dumped(batches: Iterable[pa.RecordBatch | bytes], bound: int | None) -> list
             streams.append(batch)
             waiting, size = [], 0
             continue
-        if waiting and (size + batch.nbytes > merged_max or not batch.schema.equals(waiting[0].schema, check_metadata=True)):
+        if waiting and (
+            size + batch.nbytes > merged_max
+            or not batch.schema.equals(waiting[0].schema, check_metadata=True)
+        ):
             _flush(waiting, room, streams)
             waiting, size = [], 0
         waiting.append(batch)
@@ -86,7 +91,11 @@ def to_stream(batch: pa.RecordBatch) -> bytes:
     """``batch`` as an Arrow IPC stream: of a slice, the slice alone. A large one is compressed:
     many processes copy the bytes on their way."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=_COMPRESSED if batch.nbytes >= _COMPRESSED_FROM_BYTES else _PLAIN) as writer:
+    with pa.ipc.new_stream(
+        sink,
+        batch.schema,
+        options=_COMPRESSED if batch.nbytes >= _COMPRESSED_FROM_BYTES else _PLAIN,
+    ) as writer:
         writer.write_batch(batch)
     data: bytes = sink.getvalue().to_pybytes()
     return data
@@ -161,7 +170,9 @@ def _compacted(column: pa.Array) -> pa.Array:
         except pa.ArrowNotImplementedError:
             return column
     if pa.types.is_string_view(type) or pa.types.is_binary_view(type):
-        return column.cast(pa.large_binary() if pa.types.is_binary_view(type) else pa.large_string()).cast(type)
+        return column.cast(
+            pa.large_binary() if pa.types.is_binary_view(type) else pa.large_string()
+        ).cast(type)
     return column
 
 
@@ -171,7 +182,9 @@ def taken(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
         return batch.take(rows)
     except pa.ArrowNotImplementedError:
         numbers = rows.to_pylist()
-        return pa.RecordBatch.from_arrays([_taken(column, rows, numbers) for column in batch.columns], schema=batch.schema)
+        return pa.RecordBatch.from_arrays(
+            [_taken(column, rows, numbers) for column in batch.columns], schema=batch.schema
+        )
 
 
 def _taken(column: pa.Array, rows: pa.Array, numbers: list[int]) -> pa.Array:
@@ -198,8 +211,15 @@ def slices(batch: pa.RecordBatch, rows: int = ROWS_AT_ONCE) -> Iterator[pa.Recor
 
 def rows(batch: pa.RecordBatch, attempt: Any) -> list[Row]:
     """The rows of ``batch``, each with ``attempt`` as its first value."""
-    columns = [values.values(column, name) for column, name in zip(batch.columns, batch.schema.names, strict=True)]
-    return list(zip(itertools.repeat(attempt, batch.num_rows), *columns, strict=True)) if columns else [(attempt,)] * batch.num_rows
+    columns = [
+        values.values(column, name)
+        for column, name in zip(batch.columns, batch.schema.names, strict=True)
+    ]
+    return (
+        list(zip(itertools.repeat(attempt, batch.num_rows), *columns, strict=True))
+        if columns
+        else [(attempt,)] * batch.num_rows
+    )
 
 
 def read_schema(serialized: bytes) -> pa.Schema:
@@ -208,7 +228,11 @@ def read_schema(serialized: bytes) -> pa.Schema:
 
 
 def from_rows(
-    rows: Sequence[Row], names: Sequence[str], schema: pa.Schema | None, where: str, is_declared: bool = True
+    rows: Sequence[Row],
+    names: Sequence[str],
+    schema: pa.Schema | None,
+    where: str,
+    is_declared: bool = True,
 ) -> pa.RecordBatch:
     """``rows`` without their first value as columns ``names``, of ``schema`` or, without one, of
     the types Arrow finds.
@@ -222,6 +246,11 @@ def from_rows(
     columns = list(zip(*rows, strict=True))[1:]
     wanted = [None] * len(names) if schema is None else schema.types
     arrays = [
-        values.array(column, name, type, is_declared, where) for column, name, type in zip(columns, names, wanted, strict=True)
+        values.array(column, name, type, is_declared, where)
+        for column, name, type in zip(columns, names, wanted, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema) if schema is not None else pa.RecordBatch.from_arrays(arrays, names=list(names))
+    return (
+        pa.RecordBatch.from_arrays(arrays, schema=schema)
+        if schema is not None
+        else pa.RecordBatch.from_arrays(arrays, names=list(names))
+    )

@@ -54,9 +54,15 @@ class ColumnPorts:
     def __init__(self, component: str, outputs: Mapping[str, StreamSpec]) -> None:
         self._component, self._outputs = component, outputs
         self._names = {stream: list(spec.fields)[1:] for stream, spec in outputs.items()}
-        self._schemas = {stream: batches.read_schema(spec.schema) for stream, spec in outputs.items() if spec.schema is not None}
+        self._schemas = {
+            stream: batches.read_schema(spec.schema)
+            for stream, spec in outputs.items()
+            if spec.schema is not None
+        }
         self._ports: dict[str, list[SendBatch]] = {stream: [] for stream in outputs}
-        self._direct_ports: dict[str, list[tuple[str, Sequence[SendBatch]]]] = {stream: [] for stream in outputs}
+        self._direct_ports: dict[str, list[tuple[str, Sequence[SendBatch]]]] = {
+            stream: [] for stream in outputs
+        }
 
     def connect(self, stream: str, send: SendBatch) -> None:
         """Add a receiver of ``stream``."""
@@ -87,15 +93,29 @@ class ColumnPorts:
         return [lanes[task] for _, lanes in self._direct_ports[stream]]
 
     def _mistake(self, batch: Any, stream: str, task: int | None) -> str:
-        emitted = "columns" if isinstance(batch, pa.RecordBatch) else repr(batch) if isinstance(batch, str | None) else f"a {type(batch).__name__}"
+        emitted = (
+            "columns"
+            if isinstance(batch, pa.RecordBatch)
+            else repr(batch)
+            if isinstance(batch, str | None)
+            else f"a {type(batch).__name__}"
+        )
         where = f"component {self._component!r} emits {emitted} {'' if task is None else 'directly '}on stream {stream!r}"
         if stream not in self._outputs:
             return f"{where}, which it does not declare; it declares {', '.join(map(repr, self._outputs)) or 'none: define declare_output_fields'}"
         if not isinstance(batch, pa.RecordBatch):
-            cure = "for batch in table.to_batches(): collector.emit_batch(batch)" if isinstance(batch, pa.Table) else "emit(values) is for tuples"
+            cure = (
+                "for batch in table.to_batches(): collector.emit_batch(batch)"
+                if isinstance(batch, pa.Table)
+                else "emit(values) is for tuples"
+            )
             return f"{where}; emit_batch takes a pyarrow.RecordBatch: {cure}"
         if self._outputs[stream].direct != (task is not None):
-            cure = "use emit_batch_direct(task_index, batch)" if task is None else "declare it with direct=True, or use emit_batch(batch)"
+            cure = (
+                "use emit_batch_direct(task_index, batch)"
+                if task is None
+                else "declare it with direct=True, or use emit_batch(batch)"
+            )
             return f"{where}, which is {'' if task is None else 'not '}a direct stream; {cure}"
         names = self._names[stream]
         if names != batch.schema.names:
@@ -106,7 +126,9 @@ class ColumnPorts:
                 f" ({first}), which is the attempt and no column"
             )
         expected = self._schemas[stream]
-        unlike = next(i for i in range(len(names)) if not batch.schema.field(i).equals(expected.field(i)))
+        unlike = next(
+            i for i in range(len(names)) if not batch.schema.field(i).equals(expected.field(i))
+        )
         return (
             f"{where} whose column {names[unlike]!r} is {batch.schema.field(unlike).type}; the declared schema expects {expected.field(unlike).type}"
             f"{_nullability(batch.schema.field(unlike), expected.field(unlike))}: emit_batch(batch.cast(schema))"
@@ -114,11 +136,20 @@ class ColumnPorts:
 
 
 def _nullability(actual: pa.Field, expected: pa.Field) -> str:
-    return "" if actual.nullable == expected.nullable else " not null" if actual.nullable else " with nulls"
+    return (
+        ""
+        if actual.nullable == expected.nullable
+        else " not null"
+        if actual.nullable
+        else " with nulls"
+    )
 
 
 def ports(
-    run: Slot, task: Task, out_lanes: dict[tuple[str, int], outbox.OutLane], memories: Mapping[tuple[str, str], route.SenderMemory]
+    run: Slot,
+    task: Task,
+    out_lanes: dict[tuple[str, int], outbox.OutLane],
+    memories: Mapping[tuple[str, str], route.SenderMemory],
 ) -> ColumnPorts:
     """The ports of ``task``: ``out_lanes`` and ``memories`` are shared with the rows of the
     task."""
@@ -130,16 +161,24 @@ def ports(
             if (component.id, stream, receiver.id) in run.levels.fused:
                 only = route.fixed_task(grouping, index, receiver.parallelism)
                 lanes = [
-                    run.inboxes[receiver.id, t].batch_sender((component.id, index), stream) if only in (None, t) else _unreachable
+                    run.inboxes[receiver.id, t].batch_sender((component.id, index), stream)
+                    if only in (None, t)
+                    else _unreachable
                     for t in range(receiver.parallelism)
                 ]
             else:
-                lanes = [out_lanes[receiver.id, t].batch_sender(stream) for t in range(receiver.parallelism)]
+                lanes = [
+                    out_lanes[receiver.id, t].batch_sender(stream)
+                    for t in range(receiver.parallelism)
+                ]
             if spec.direct:
                 column_ports.connect_direct(stream, receiver.id, lanes)
             else:
                 memory = memories[stream, receiver.id]
-                column_ports.connect(stream, routing.make_send(grouping, spec.fields, index, run.job.attempt, lanes, memory))
+                column_ports.connect(
+                    stream,
+                    routing.make_send(grouping, spec.fields, index, run.job.attempt, lanes, memory),
+                )
     return column_ports
 
 
@@ -154,7 +193,10 @@ def recording_ports(run: Slot, task: Task, lane: outbox.OutLane) -> ColumnPorts:
         for number, (receiver, _) in enumerate(run.plan.graph.receivers(component.id, stream)):
             # One receiver is enough to record the emit; the other receivers only check the task
             # index.
-            lanes = [lane.batch_sender(collector.direct_stream(stream, t)) if number == 0 else _ignore for t in range(receiver.parallelism)]
+            lanes = [
+                lane.batch_sender(collector.direct_stream(stream, t)) if number == 0 else _ignore
+                for t in range(receiver.parallelism)
+            ]
             column_ports.connect_direct(stream, receiver.id, lanes)
     return column_ports
 

@@ -30,16 +30,34 @@ _KEY_LENGTH_MAX = 64
 
 
 def make_send(
-    grouping: Grouping, fields: Fields, sending_task: int, attempt: Any, lanes: Sequence[SendBatch], memory: route.SenderMemory
+    grouping: Grouping,
+    fields: Fields,
+    sending_task: int,
+    attempt: Any,
+    lanes: Sequence[SendBatch],
+    memory: route.SenderMemory,
 ) -> SendBatch:
     """A function that sends the rows of a RecordBatch to the right ones of ``lanes`` (one per
     receiving task)."""
-    return route.send_by(grouping, fields, sending_task, lanes, _ColumnWays(lanes, sending_task, attempt, memory))
+    return route.send_by(
+        grouping, fields, sending_task, lanes, _ColumnWays(lanes, sending_task, attempt, memory)
+    )
 
 
 class _ColumnWays:
-    def __init__(self, lanes: Sequence[SendBatch], sending_task: int, attempt: Any, memory: route.SenderMemory) -> None:
-        self._lanes, self._sending_task, self._attempt, self._memory = lanes, sending_task, attempt, memory
+    def __init__(
+        self,
+        lanes: Sequence[SendBatch],
+        sending_task: int,
+        attempt: Any,
+        memory: route.SenderMemory,
+    ) -> None:
+        self._lanes, self._sending_task, self._attempt, self._memory = (
+            lanes,
+            sending_task,
+            attempt,
+            memory,
+        )
 
     def shuffle(self) -> SendBatch:
         return _in_slices(self._lanes, self._memory)
@@ -58,8 +76,7 @@ class _ColumnWays:
 
 
 def _columns_at(positions: Sequence[int]) -> list[int]:
-    """The columns of a RecordBatch are the fields without the first, the attempt, which is -1 here.
-    """
+    """The columns of a RecordBatch are the fields without the first, the attempt, which is -1 here."""
     return [position - 1 for position in positions]
 
 
@@ -89,7 +106,9 @@ def _by_key(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any) 
         return groupings.task_for_key(key, len(lanes))
 
     def send(batch: pa.RecordBatch) -> None:
-        if len(lanes) == 1 and all(position < 0 or _is_plain(batch.schema.types[position]) for position in positions):
+        if len(lanes) == 1 and all(
+            position < 0 or _is_plain(batch.schema.types[position]) for position in positions
+        ):
             lanes[0](batch)
             return
         codes, keys = distinct_keys(batch, positions, attempt)
@@ -99,7 +118,9 @@ def _by_key(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any) 
     return send
 
 
-def _by_two_tasks(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any, memory: route.SenderMemory) -> SendBatch:
+def _by_two_tasks(
+    lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any, memory: route.SenderMemory
+) -> SendBatch:
     """Each key goes to one of its two tasks: the one this sender has sent fewer rows to so far, the
     first if they are equal."""
     remembered: dict[Any, tuple[int, int]] = {}
@@ -122,7 +143,9 @@ def _by_two_tasks(lanes: Sequence[SendBatch], positions: Sequence[int], attempt:
     return send
 
 
-def _by_choice(lanes: Sequence[SendBatch], memory: route.SenderMemory, sending_task: int, attempt: Any) -> SendBatch:
+def _by_choice(
+    lanes: Sequence[SendBatch], memory: route.SenderMemory, sending_task: int, attempt: Any
+) -> SendBatch:
     custom = memory.custom
     assert custom is not None
 
@@ -137,7 +160,11 @@ def _by_choice(lanes: Sequence[SendBatch], memory: route.SenderMemory, sending_t
                 number += 1
         for lane, rows in zip(lanes, chosen, strict=True):
             if rows:
-                lane(batch if rows == list(range(batch.num_rows)) else batches.taken(batch, pa.array(rows, pa.int64())))
+                lane(
+                    batch
+                    if rows == list(range(batch.num_rows))
+                    else batches.taken(batch, pa.array(rows, pa.int64()))
+                )
 
     return send
 
@@ -150,19 +177,35 @@ def _is_plain(type: pa.DataType) -> bool:
     if pa.types.is_dictionary(type):
         return _is_plain(type.value_type)
     of_kind = (
-        pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_date, pa.types.is_timestamp,
-        pa.types.is_null, pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary,
-    )  # fmt: skip
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_boolean,
+        pa.types.is_decimal,
+        pa.types.is_date,
+        pa.types.is_timestamp,
+        pa.types.is_null,
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_fixed_size_binary,
+    )
     return any(is_kind(type) for is_kind in of_kind)
 
 
-def distinct_keys(batch: pa.RecordBatch, positions: Sequence[int], attempt: Any) -> tuple[pa.Array | None, list[tuple[Any, ...]]]:
+def distinct_keys(
+    batch: pa.RecordBatch, positions: Sequence[int], attempt: Any
+) -> tuple[pa.Array | None, list[tuple[Any, ...]]]:
     """The keys of ``batch``, each at least once, and for every row the index of its key; ``None``
     for the index if it is the row's number."""
     constant = tuple(attempt for position in positions if position < 0)
     if len(constant) == len(positions):
         return pa.nulls(batch.num_rows, pa.int32()).fill_null(0), [constant]
-    columns = [(batch.column(position), batch.schema.names[position]) for position in positions if position >= 0]
+    columns = [
+        (batch.column(position), batch.schema.names[position])
+        for position in positions
+        if position >= 0
+    ]
     if not all(_is_plain(column.type) for column, _ in columns):
         return None, _keys_by_row(columns, positions, attempt)
     try:
@@ -173,7 +216,9 @@ def distinct_keys(batch: pa.RecordBatch, positions: Sequence[int], attempt: Any)
     return codes, [_with_attempts(key, positions, attempt) for key in keys] if constant else keys
 
 
-def _keys_by_row(columns: Sequence[tuple[pa.Array, str]], positions: Sequence[int], attempt: Any) -> list[tuple[Any, ...]]:
+def _keys_by_row(
+    columns: Sequence[tuple[pa.Array, str]], positions: Sequence[int], attempt: Any
+) -> list[tuple[Any, ...]]:
     lists = [column_values.values(_in_utc(column), name) for column, name in columns]
     return [_with_attempts(key, positions, attempt) for key in zip(*lists, strict=True)]
 
@@ -182,9 +227,14 @@ def _distinct(columns: Sequence[tuple[pa.Array, str]]) -> tuple[pa.Array, list[t
     codes, keys = _encoded(*columns[0])
     for column, name in columns[1:]:
         more, values = _encoded(column, name)
-        pairs = pc.dictionary_encode(pc.add(pc.multiply(codes.cast(pa.int64()), len(values)), more.cast(pa.int64())))
+        pairs = pc.dictionary_encode(
+            pc.add(pc.multiply(codes.cast(pa.int64()), len(values)), more.cast(pa.int64()))
+        )
         codes = pairs.indices
-        keys = [keys[pair // len(values)] + values[pair % len(values)] for pair in pairs.dictionary.to_pylist()]
+        keys = [
+            keys[pair // len(values)] + values[pair % len(values)]
+            for pair in pairs.dictionary.to_pylist()
+        ]
     return codes, keys
 
 
@@ -216,10 +266,14 @@ def _in_utc(column: pa.Array) -> pa.Array:
     type = column.type.value_type if is_encoded else column.type
     if not pa.types.is_timestamp(type) or type.tz is None:
         return column
-    return (pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column).cast(pa.timestamp(type.unit, "UTC"))
+    return (pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column).cast(
+        pa.timestamp(type.unit, "UTC")
+    )
 
 
-def _looked_up(keys: list[tuple[Any, ...]], remembered: dict[Any, Any], find: Callable[[tuple[Any, ...]], Any]) -> list[Any]:
+def _looked_up(
+    keys: list[tuple[Any, ...]], remembered: dict[Any, Any], find: Callable[[tuple[Any, ...]], Any]
+) -> list[Any]:
     """``find`` of every key. Keys that are equal in Python have equal encodings, as long as they
     come out of columns."""
     results: list[Any] = []
@@ -231,7 +285,9 @@ def _looked_up(keys: list[tuple[Any, ...]], remembered: dict[Any, Any], find: Ca
             continue
         if known is None:
             known = find(key)
-            if not any(isinstance(value, str | bytes) and len(value) > _KEY_LENGTH_MAX for value in key):
+            if not any(
+                isinstance(value, str | bytes) and len(value) > _KEY_LENGTH_MAX for value in key
+            ):
                 if len(remembered) >= _KEYS_REMEMBERED_MAX:
                     remembered.clear()
                 remembered[key] = known
@@ -245,7 +301,9 @@ def _looked_up(keys: list[tuple[Any, ...]], remembered: dict[Any, Any], find: Ca
 def deal(batch: pa.RecordBatch, tasks: pa.Array | list[int], lanes: Sequence[SendBatch]) -> None:
     """Give each row to the lane of its task, in the order they have in ``batch``."""
     of_row = tasks if isinstance(tasks, pa.Array) else pa.array(tasks, pa.int32())
-    counts = sorted((entry["values"], entry["counts"]) for entry in of_row.value_counts().to_pylist())
+    counts = sorted(
+        (entry["values"], entry["counts"]) for entry in of_row.value_counts().to_pylist()
+    )
     if len(counts) == 1:
         lanes[counts[0][0]](batch)
         return

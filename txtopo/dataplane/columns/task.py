@@ -75,7 +75,9 @@ class ArrowBoltTask(BoltTask):
             rows, source = self._rows, self._rows_source
             assert source is not None
             self._rows, self._weight = [], 0
-            self._give(self.call("turning tuples into columns", self._columns, rows, source), source)
+            self._give(
+                self.call("turning tuples into columns", self._columns, rows, source), source
+            )
 
     def _columns(self, rows: list[Row], source: TupleSource) -> Any:
         """The rows as a RecordBatch: of the declared schema, or of the schema that Arrow inferred
@@ -86,7 +88,9 @@ class ArrowBoltTask(BoltTask):
         if key not in self._schemas:
             self._schemas[key] = None if declared is None else arrow.read_schema(declared)
         where = f"component {source.component!r}, stream {source.stream!r}"
-        batch = arrow.from_rows(rows, list(source.fields)[1:], self._schemas[key], where, declared is not None)
+        batch = arrow.from_rows(
+            rows, list(source.fields)[1:], self._schemas[key], where, declared is not None
+        )
         self._schemas[key] = batch.schema
         return batch
 

@@ -19,7 +19,9 @@ from txtopo.dataplane.column_runs import ColumnMistakeError
 from txtopo.topology import exact_columns
 
 
-def array(column: Sequence[Any], name: str, wanted: pa.DataType | None, is_declared: bool, where: str) -> pa.Array:
+def array(
+    column: Sequence[Any], name: str, wanted: pa.DataType | None, is_declared: bool, where: str
+) -> pa.Array:
     """``column`` as an array of type ``wanted``, or without one of the type that Arrow finds.
 
     :class:`ColumnMistakeError`, beginning with ``where``, that names the field ``name``, the first
@@ -29,8 +31,14 @@ def array(column: Sequence[Any], name: str, wanted: pa.DataType | None, is_decla
     try:
         return exact_columns.array(column, wanted, is_declared)
     except exact_columns.ChangedValueError as error:
-        fact = "cannot become a column" if wanted is None else f"cannot become a column of type {wanted}"
-        row = "" if error.row is None else f"row {error.row + 1} of {len(column)} is {error.shown}: "
+        fact = (
+            "cannot become a column"
+            if wanted is None
+            else f"cannot become a column of type {wanted}"
+        )
+        row = (
+            "" if error.row is None else f"row {error.row + 1} of {len(column)} is {error.shown}: "
+        )
         raise ColumnMistakeError(
             f"{where}: values of field {name!r} {fact}: {row}{error.why}\n"
             "  Emit values of one type that fits, or declare the types of the columns together with the stream:"
@@ -60,13 +68,29 @@ def _python_type(type: pa.DataType) -> pa.DataType:
     if pa.types.is_date64(type):
         return pa.date32()
     if pa.types.is_dictionary(type):
-        return type if python_type(type.value_type) == type.value_type else python_type(type.value_type)
+        return (
+            type
+            if python_type(type.value_type) == type.value_type
+            else python_type(type.value_type)
+        )
     if pa.types.is_run_end_encoded(type):
-        return type if python_type(type.value_type) == type.value_type else python_type(type.value_type)
+        return (
+            type
+            if python_type(type.value_type) == type.value_type
+            else python_type(type.value_type)
+        )
     if pa.types.is_struct(type):
-        return pa.struct([type.field(i).with_type(python_type(type.field(i).type)) for i in range(type.num_fields)])
+        return pa.struct(
+            [
+                type.field(i).with_type(python_type(type.field(i).type))
+                for i in range(type.num_fields)
+            ]
+        )
     if pa.types.is_map(type):
-        return pa.map_(type.key_field.with_type(python_type(type.key_type)), type.item_field.with_type(python_type(type.item_type)))
+        return pa.map_(
+            type.key_field.with_type(python_type(type.key_type)),
+            type.item_field.with_type(python_type(type.item_type)),
+        )
     for is_kind, make in exact_columns.LISTS:
         if is_kind(type):
             return make(type.value_field.with_type(python_type(type.value_type)))
@@ -83,12 +107,17 @@ def values(column: pa.Array, name: str) -> list[Any]:
         exact_columns.check_times(column)
         if wanted != column.type and pa.types.is_run_end_encoded(column.type):
             column = pc.run_end_decode(column)
-        if wanted != column.type and (pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type)):
+        if wanted != column.type and (
+            pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type)
+        ):
             # Arrow cannot cast a list view to another, and a cast to a list loses elements (seen
             # with pyarrow 26.0.1).
             elements = iter(values(column.flatten(), name))
             lengths = pc.list_value_length(column).to_pylist()
-            return [None if length is None else list(itertools.islice(elements, length)) for length in lengths]
+            return [
+                None if length is None else list(itertools.islice(elements, length))
+                for length in lengths
+            ]
         objects: list[Any] = (column if wanted == column.type else column.cast(wanted)).to_pylist()
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise ColumnMistakeError(

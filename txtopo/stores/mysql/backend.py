@@ -114,10 +114,23 @@ class Connection(relational_connection.Connection):
     def _layout(self, store: places.Place) -> server_layout.Tables:
         return tables.tables_of(store.name)
 
-    def _prepare(self, raw: sa.Connection, tables_: server_layout.Tables, store: places.Place) -> None:
-        tables.prepare(functools.partial(_run, raw, store.address), tables_, store, functools.partial(_lock, raw, store.address))
+    def _prepare(
+        self, raw: sa.Connection, tables_: server_layout.Tables, store: places.Place
+    ) -> None:
+        tables.prepare(
+            functools.partial(_run, raw, store.address),
+            tables_,
+            store,
+            functools.partial(_lock, raw, store.address),
+        )
 
-    def _session(self, raw: sa.Connection, tables_: server_layout.Tables, store: places.Place, stamp: stamps.Stamp) -> Session:
+    def _session(
+        self,
+        raw: sa.Connection,
+        tables_: server_layout.Tables,
+        store: places.Place,
+        stamp: stamps.Stamp,
+    ) -> Session:
         return Session(raw, tables_, store, stamp)
 
 
@@ -126,7 +139,13 @@ class Session(session.Session):
     fence take turns.
     """
 
-    def __init__(self, raw: sa.Connection, tables_: server_layout.Tables, store: places.Place, stamp: stamps.Stamp) -> None:
+    def __init__(
+        self,
+        raw: sa.Connection,
+        tables_: server_layout.Tables,
+        store: places.Place,
+        stamp: stamps.Stamp,
+    ) -> None:
         super().__init__(raw, faults, tables_, store, stamp)
         self._locked: set[str] = set()
         """Keys of existing rows that no other transaction can change before this transaction ends.
@@ -143,7 +162,9 @@ class Session(session.Session):
             row = self._run(self._tables.statements.standing, here).first()
             if row is not None:
                 self.is_listed = bool(row[0])
-                self._run(_STAND_ALONE, {**here, "lists": True}) if is_alone else self._run(_COUNT, here)
+                self._run(_STAND_ALONE, {**here, "lists": True}) if is_alone else self._run(
+                    _COUNT, here
+                )
                 return True
         # InnoDB may keep the lock of a row that was found by its key and is not the one: two tasks
         # that have it, and want to raise the fence, would wait for each other.
@@ -170,10 +191,17 @@ class Session(session.Session):
         self._locked.update(rows)
         return rows
 
-    def read_rows_to_change(self, texts: Sequence[str], stamp: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
+    def read_rows_to_change(
+        self, texts: Sequence[str], stamp: stamps.Stamp, settled_txid: int
+    ) -> dict[str, stamps.Row]:
         self._check_keys(texts)
-        select = sa.text(f"SELECT kept.`key`, IF({_IS_SETTLED}, kept.curr, NULL) FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} FOR UPDATE")
-        who, earlier = self._who() | {"settled": settled_txid}, dataclasses.replace(stamp, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
+        select = sa.text(
+            f"SELECT kept.`key`, IF({_IS_SETTLED}, kept.curr, NULL) FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} FOR UPDATE"
+        )
+        who, earlier = (
+            self._who() | {"settled": settled_txid},
+            dataclasses.replace(stamp, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT),
+        )
         rows: dict[str, stamps.Row] = {}
         others: list[str] = []
         try:
@@ -192,10 +220,15 @@ class Session(session.Session):
         self._locked.update(rows)
         return rows
 
-    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int) -> Collection[str]:
+    def merge_rows(
+        self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
+    ) -> Collection[str]:
         texts = sorted(deltas)
         self._check_keys(texts)
-        statement, who = merging.statement(self._tables.name, _KEY, how.operator), {**self._who(), "settled": settled_txid}
+        statement, who = (
+            merging.statement(self._tables.name, _KEY, how.operator),
+            {**self._who(), "settled": settled_txid},
+        )
         refused: list[str] = []
         for start, end, portion in self._portions(sorted(deltas.items())):
             try:
@@ -220,9 +253,13 @@ class Session(session.Session):
             self._write(new, replacing=False)
         except errors.FailedException as failed:
             if faults.is_duplicate(failed):
-                raise sessions.RowsChangedError(self.read_rows([row.key for row in new])) from failed
+                raise sessions.RowsChangedError(
+                    self.read_rows([row.key for row in new])
+                ) from failed
             if faults.is_deadlock(failed):
-                raise sessions.RowsChangedError(self._after(failed, [row.key for row in ordered])) from failed
+                raise sessions.RowsChangedError(
+                    self._after(failed, [row.key for row in ordered])
+                ) from failed
             raise
         self._locked.update(row.key for row in new)
         self.note(row.key for row in ordered)
@@ -234,13 +271,31 @@ class Session(session.Session):
             "kept.component = :component AND kept.txid = :txid AND kept.topology = :topology AND kept.generation = :generation"
             f" AND kept.attempt <= :attempt AND kept.attempt <> {stamps.UNKNOWN_ATTEMPT}"
         )
-        who = {"component": void.component, "txid": void.txid, "topology": void.topology_id, "generation": void.generation, "attempt": void.attempt}
+        who = {
+            "component": void.component,
+            "txid": void.txid,
+            "topology": void.topology_id,
+            "generation": void.generation,
+            "attempt": void.attempt,
+        }
         restored = f"kept.curr = given.curr, kept.txid = given.prev_txid, kept.attempt = {stamps.UNKNOWN_ATTEMPT}, kept.prev = NULL"
-        portions = self._listed_undone(void, undone, who) if self.is_listed else self._undone(_BEFORE, undone, who)
+        portions = (
+            self._listed_undone(void, undone, who)
+            if self.is_listed
+            else self._undone(_BEFORE, undone, who)
+        )
         for portion in portions:
-            self._given(self._delete_from(f"{undone} AND kept.prev IS NULL"), [key for key, prev, _ in portion if prev is None], who)
+            self._given(
+                self._delete_from(f"{undone} AND kept.prev IS NULL"),
+                [key for key, prev, _ in portion if prev is None],
+                who,
+            )
             update = f"UPDATE {_GIVEN_ROWS} STRAIGHT_JOIN {self._kept} SET {restored}, kept.prev_txid = 0, kept.steps = NULL WHERE {undone}"
-            self._given(update, [[key, prev, None, txid, None] for key, prev, txid in portion if prev is not None], who)
+            self._given(
+                update,
+                [[key, prev, None, txid, None] for key, prev, txid in portion if prev is not None],
+                who,
+            )
         self._forget_written(void.topology_id, void.component)
 
     def sweep(self, stamp: stamps.Stamp) -> None:
@@ -248,13 +303,20 @@ class Session(session.Session):
             "kept.deleted AND kept.component = :component AND kept.topology = :topology"
             " AND (kept.txid < :txid OR kept.generation <> :generation)"
         )
-        who = {"component": stamp.component, "txid": stamp.txid, "topology": stamp.topology_id, "generation": stamp.generation}
+        who = {
+            "component": stamp.component,
+            "txid": stamp.txid,
+            "topology": stamp.topology_id,
+            "generation": stamp.generation,
+        }
         for portion in self._undone("kept.`key`", settled, who):
             self._given(self._delete_from(settled), [key for (key,) in portion], who)
         if self.is_listed:
             self._forget_written(stamp.topology_id, stamp.component)
 
-    def _listed_undone(self, void: stamps.Fence, condition: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
+    def _listed_undone(
+        self, void: stamps.Fence, condition: str, who: dict[str, Any]
+    ) -> Iterator[Sequence[Any]]:
         """Rows to be undone, by the lists of written keys; as :meth:`_undone`."""
         select = f"SELECT {_BEFORE} FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} WHERE {condition}"
         texts = self._listed(void)
@@ -265,7 +327,9 @@ class Session(session.Session):
     def _undone(self, columns: str, condition: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
         """Rows to be undone, found without locking any; a portion at a time, after each of which
         they are no longer such."""
-        select = sa.text(f"SELECT {columns} FROM `{self._tables.name}` AS kept WHERE {condition} LIMIT {UNDONE_ROWS}")
+        select = sa.text(
+            f"SELECT {columns} FROM `{self._tables.name}` AS kept WHERE {condition} LIMIT {UNDONE_ROWS}"
+        )
         while portion := self._run(select, who).all():
             yield sorted(portion)
             if len(portion) < UNDONE_ROWS:
@@ -282,18 +346,34 @@ class Session(session.Session):
     def _read(self, texts: Sequence[str], lock: str) -> dict[str, stamps.Row]:
         self._check_keys(texts)
         select = f"SELECT {_COLUMNS} FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept}{lock}"
-        return {columns[0]: layout.row_of(*columns) for result in self._given(select, sorted(texts)) for columns in result}
+        return {
+            columns[0]: layout.row_of(*columns)
+            for result in self._given(select, sorted(texts))
+            for columns in result
+        }
 
     def _write(self, rows: Sequence[stamps.Row], replacing: bool) -> None:
         """Add rows, or replace rows that are locked."""
-        names, values = ", ".join(f"`{name}`" for name in layout.COLUMNS), ", ".join(_VALUES.values())
+        names, values = (
+            ", ".join(f"`{name}`" for name in layout.COLUMNS),
+            ", ".join(_VALUES.values()),
+        )
         insert = f"INSERT INTO `{self._tables.name}`({names}) SELECT {values} FROM {_GIVEN_ROWS}"
         if replacing:
-            changes = ", ".join(f"`{name}` = {value}" for name, value in _VALUES.items() if name != "key")
+            changes = ", ".join(
+                f"`{name}` = {value}" for name, value in _VALUES.items() if name != "key"
+            )
             insert = f"{insert} ON DUPLICATE KEY UPDATE {changes}"
         columns = [layout.columns_of(row) for row in rows]
         # A writer's rows bear its own stamp (see stamps.advanced), which is said once.
-        self._given(insert, [[key, curr, prev, prev_txid, steps] for key, curr, prev, *_, prev_txid, steps in columns], self._who())
+        self._given(
+            insert,
+            [
+                [key, curr, prev, prev_txid, steps]
+                for key, curr, prev, *_, prev_txid, steps in columns
+            ],
+            self._who(),
+        )
 
     def _advance(self, rows: Sequence[stamps.Row]) -> None:
         """Replace rows that are locked, and of which the values alone were read: the stored value
@@ -304,17 +384,39 @@ class Session(session.Session):
             f" FROM {_GIVEN_CHANGES} ON DUPLICATE KEY UPDATE kept.prev = kept.curr, kept.prev_txid = kept.txid, kept.curr = given.curr,"
             " kept.steps = given.steps, kept.task = :task, kept.txid = :txid, kept.attempt = :attempt"
         ).replace("kept.", f"`{self._tables.name}`.")
-        self._given(insert, [[key, curr, steps] for key, curr, *_, steps in map(layout.columns_of, rows)], self._who())
+        self._given(
+            insert,
+            [[key, curr, steps] for key, curr, *_, steps in map(layout.columns_of, rows)],
+            self._who(),
+        )
 
     def _who(self) -> dict[str, Any]:
         """The stamp of the rows that this transaction writes."""
         stamp = self._mine
-        return dict(zip(_WHO, (stamp.topology_id, stamp.generation, stamp.component, stamp.task, stamp.txid, stamp.attempt), strict=True))
+        return dict(
+            zip(
+                _WHO,
+                (
+                    stamp.topology_id,
+                    stamp.generation,
+                    stamp.component,
+                    stamp.task,
+                    stamp.txid,
+                    stamp.attempt,
+                ),
+                strict=True,
+            )
+        )
 
-    def _given(self, statement: str, items: Sequence[Any], parameters: dict[str, Any] | None = None) -> list[Any]:
+    def _given(
+        self, statement: str, items: Sequence[Any], parameters: dict[str, Any] | None = None
+    ) -> list[Any]:
         """Run ``statement`` with ``items`` as its parameter; several times if ``items`` are too
         large for one statement. Returns the results."""
-        return [self._run(sa.text(statement), {**(parameters or {}), "given": connections.sent(text)}) for _, _, text in self._portions(items)]
+        return [
+            self._run(sa.text(statement), {**(parameters or {}), "given": connections.sent(text)})
+            for _, _, text in self._portions(items)
+        ]
 
     def _portions(self, items: Sequence[Any]) -> Iterator[tuple[int, int, str]]:
         """``items`` as JSON, in portions that a packet has room for: where each begins and ends,
@@ -384,7 +486,12 @@ class Reader(session.Reader):
                 yield layout.row_of(*row)
             if len(portion) < PORTION_ROWS:
                 return
-            select = sa.select(*self._tables.columns).where(key > portion[-1][0]).order_by(key).limit(PORTION_ROWS)
+            select = (
+                sa.select(*self._tables.columns)
+                .where(key > portion[-1][0])
+                .order_by(key)
+                .limit(PORTION_ROWS)
+            )
 
 
 @contextlib.contextmanager
@@ -393,7 +500,9 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
     raw = connections.open_connection(store, store.limits["statement_timeout_s"], for_reading=True)
     try:
         tables_, run = tables.tables_of(store.name), functools.partial(_run, raw, store.address)
-        form = server_layout.form_of(run, tables_, store.address, functools.partial(tables.has_table, run))
+        form = server_layout.form_of(
+            run, tables_, store.address, functools.partial(tables.has_table, run)
+        )
         if form is not None and not any_form:
             layout.check_form(store.address, form, store.form)
         yield None if form is None else Reader(run, tables_, form)
@@ -402,7 +511,9 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
             raw.close()
 
 
-def _run(raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None) -> Any:
+def _run(
+    raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None
+) -> Any:
     with faults.translating(address):
         return raw.execute(statement, parameters or {})
 

@@ -43,10 +43,14 @@ driver expects."""
 _SERVER = sa.text("SELECT @@max_allowed_packet, @@innodb_flush_log_at_trx_commit")
 
 
-def open_connection(store: places.Place, statement_s: float, *, for_reading: bool = False) -> sa.Connection:
+def open_connection(
+    store: places.Place, statement_s: float, *, for_reading: bool = False
+) -> sa.Connection:
     """A new connection with its settings made; 0 is no limit. A connection for reading keeps its
     first state, however long the reading takes."""
-    answer_s = None if statement_s == 0 else statement_s + store.limits["lock_timeout_s"] + ANSWER_MARGIN_S
+    answer_s = (
+        None if statement_s == 0 else statement_s + store.limits["lock_timeout_s"] + ANSWER_MARGIN_S
+    )
     engine = _engine(store.url, store.password_env, store.password_file, store.address, answer_s)
     with faults.translating(store.address, connecting=True):
         raw = engine.connect()
@@ -56,7 +60,9 @@ def open_connection(store: places.Place, statement_s: float, *, for_reading: boo
             _keep_alive(raw)
             raw.execute(*_settings(raw, store, statement_s, for_reading))
             if for_reading:
-                raw.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                raw.exec_driver_sql(
+                    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+                )
             packet, flush = raw.execute(_SERVER).one()
             raw.commit()
         raw.info["packet_bytes_max"] = int(packet)
@@ -72,15 +78,28 @@ def open_connection(store: places.Place, statement_s: float, *, for_reading: boo
 
 
 @functools.lru_cache(maxsize=64)
-def _engine(url: str, password_env: str | None, password_file: str | None, address: str, answer_s: float | None) -> sa.Engine:
+def _engine(
+    url: str,
+    password_env: str | None,
+    password_file: str | None,
+    address: str,
+    answer_s: float | None,
+) -> sa.Engine:
     """What makes connections; it holds none, and no password."""
-    engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="READ COMMITTED", hide_parameters=True)
+    engine = sa.create_engine(
+        url, poolclass=sa.NullPool, isolation_level="READ COMMITTED", hide_parameters=True
+    )
 
     @sa.event.listens_for(engine, "do_connect")
     def _connect(dialect: Any, record: Any, arguments: Any, options: dict[str, Any]) -> None:
         options.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
         options.setdefault("program_name", "txtopo")
-        options |= {"charset": "utf8mb4", "autocommit": False, "read_timeout": answer_s, "write_timeout": answer_s}
+        options |= {
+            "charset": "utf8mb4",
+            "autocommit": False,
+            "read_timeout": answer_s,
+            "write_timeout": answer_s,
+        }
         password = places.password_from(f"the store {address}", password_env, password_file)
         if password is not None:
             options["password"] = password
@@ -108,13 +127,24 @@ def _is_mariadb(raw: sa.Connection) -> bool:
     return bool(dialect.is_mariadb)
 
 
-def _settings(raw: sa.Connection, store: places.Place, statement_s: float, for_reading: bool) -> tuple[sa.TextClause, dict[str, Any]]:
-    """One statement for all settings. Limits that a server takes in whole seconds are rounded up.
-    """
-    lock_s, idle_s = math.ceil(store.limits["lock_timeout_s"]), math.ceil(store.limits["idle_timeout_s"])
-    values: dict[str, Any] = {"sql_mode": _SQL_MODE, "innodb_lock_wait_timeout": lock_s, "lock_wait_timeout": lock_s}
+def _settings(
+    raw: sa.Connection, store: places.Place, statement_s: float, for_reading: bool
+) -> tuple[sa.TextClause, dict[str, Any]]:
+    """One statement for all settings. Limits that a server takes in whole seconds are rounded up."""
+    lock_s, idle_s = (
+        math.ceil(store.limits["lock_timeout_s"]),
+        math.ceil(store.limits["idle_timeout_s"]),
+    )
+    values: dict[str, Any] = {
+        "sql_mode": _SQL_MODE,
+        "innodb_lock_wait_timeout": lock_s,
+        "lock_wait_timeout": lock_s,
+    }
     if _is_mariadb(raw):
-        values |= {"max_statement_time": statement_s, "idle_transaction_timeout": 0 if for_reading else idle_s}
+        values |= {
+            "max_statement_time": statement_s,
+            "idle_transaction_timeout": 0 if for_reading else idle_s,
+        }
     else:
         values |= {"max_execution_time": int(statement_s * 1000)}
         # MySQL has no limit for transactions alone; a connection that the server ended between two
@@ -128,8 +158,12 @@ def _check_version(raw: sa.Connection, address: str) -> None:
     reported, least = raw.dialect.server_version_info or (), SERVER_VERSION_MIN[kind]
     numbers = tuple(part for part in reported if isinstance(part, int))
     if numbers < least:
-        wanted = " or newer, or ".join(f"{name} {'.'.join(map(str, version))}" for name, version in SERVER_VERSION_MIN.items())
-        raise errors.SetupError(f"the server of {address} is {kind} {'.'.join(map(str, numbers))}, which is too old\n  Use {wanted} or newer.")
+        wanted = " or newer, or ".join(
+            f"{name} {'.'.join(map(str, version))}" for name, version in SERVER_VERSION_MIN.items()
+        )
+        raise errors.SetupError(
+            f"the server of {address} is {kind} {'.'.join(map(str, numbers))}, which is too old\n  Use {wanted} or newer."
+        )
 
 
 def _keep_alive(raw: sa.Connection) -> None:

@@ -54,7 +54,9 @@ _BUSY = {
     3572: "it waited for a lock longer than lock_timeout_s",
 }
 
-_LOST = frozenset({1047, 1053, 1077, 1078, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1192, 1927, 3159, 4031})
+_LOST = frozenset(
+    {1047, 1053, 1077, 1078, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1192, 1927, 3159, 4031}
+)
 """The server ends, or ended the connection. All numbers of the driver's own are about that, too."""
 
 _GRANT = "Grant the user SELECT, INSERT, UPDATE and DELETE on the tables, and for the first use CREATE and INDEX on the database."
@@ -108,8 +110,7 @@ def is_deadlock(error: BaseException) -> bool:
 
 
 def is_duplicate(error: BaseException) -> bool:
-    """Whether a row was there already; the statement has changed nothing, the transaction goes on.
-    """
+    """Whether a row was there already; the statement has changed nothing, the transaction goes on."""
     return _number(error.__cause__) == _DUPLICATE
 
 
@@ -122,7 +123,11 @@ def is_refusal(error: BaseException) -> bool:
 def may_pass(error: BaseException) -> bool:
     """Whether another try, or another setup of the server, may do without the error of a server."""
     number = _number(error)
-    return number < 1000 or 2000 <= number < 3000 or number in {_DEADLOCK, *_BUSY, *_CURES, *_LOST, *_FULL}
+    return (
+        number < 1000
+        or 2000 <= number < 3000
+        or number in {_DEADLOCK, *_BUSY, *_CURES, *_LOST, *_FULL}
+    )
 
 
 @contextlib.contextmanager
@@ -132,7 +137,9 @@ def translating(address: str, connecting: bool = False) -> Iterator[None]:
         yield
     except sa.exc.DBAPIError as error:
         # SQLAlchemy would add the statement.
-        raise meaning(address, error.orig or error, connecting, bool(error.connection_invalidated)) from error.orig
+        raise meaning(
+            address, error.orig or error, connecting, bool(error.connection_invalidated)
+        ) from error.orig
     except DRIVER_ERROR as error:
         raise meaning(address, error, connecting, False) from error
     except (RuntimeError, TypeError, ValueError, OSError) as error:
@@ -154,7 +161,12 @@ def meaning(address: str, error: BaseException, connecting: bool, lost: bool) ->
         return failures.busy(address, f"{_BUSY[number]} ({said})")
     if connecting:
         return _while_connecting(address, said)
-    if lost or number in _LOST or 2000 <= number < 3000 or isinstance(error, pymysql.err.InterfaceError):
+    if (
+        lost
+        or number in _LOST
+        or 2000 <= number < 3000
+        or isinstance(error, pymysql.err.InterfaceError)
+    ):
         return failures.unreachable(address, f"the connection is lost ({said})")
     if number in _FULL:
         return failures.full(address, f"{said} ({number})")

@@ -40,7 +40,12 @@ NAME_CHARACTERS_MAX = 255
 """Of the name of a topology or a component: the key of the table of fences holds three names."""
 
 _COLLATION = "utf8mb4_bin"
-_OPTIONS: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": _COLLATION, "mysql_row_format": "DYNAMIC"}
+_OPTIONS: dict[str, Any] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mysql_collate": _COLLATION,
+    "mysql_row_format": "DYNAMIC",
+}
 # Names in the catalogue compare without case, also on a system where tables do not.
 _HAS_TABLE = sa.text(
     "SELECT count(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = :name"
@@ -54,8 +59,15 @@ _ENGINES = sa.text(
 ).bindparams(sa.bindparam("names", expanding=True))
 _GET_LOCK = sa.text("SELECT GET_LOCK(CONCAT('txtopo ', MD5(DATABASE())), :seconds)")
 _RELEASE_LOCK = sa.text("SELECT RELEASE_LOCK(CONCAT('txtopo ', MD5(DATABASE())))")
-_REGISTER = sa.text("INSERT INTO txtopo_schema(store, version, form) VALUES (:store, :version, :form) ON DUPLICATE KEY UPDATE store = store")
-_LOCKS = sa.Table("txtopo_lock", sa.MetaData(), sa.Column("name", mysql.CHAR(32, charset="ascii"), primary_key=True), **_OPTIONS)
+_REGISTER = sa.text(
+    "INSERT INTO txtopo_schema(store, version, form) VALUES (:store, :version, :form) ON DUPLICATE KEY UPDATE store = store"
+)
+_LOCKS = sa.Table(
+    "txtopo_lock",
+    sa.MetaData(),
+    sa.Column("name", mysql.CHAR(32, charset="ascii"), primary_key=True),
+    **_OPTIONS,
+)
 
 
 class _LongText(sa.types.TypeDecorator[str]):
@@ -76,7 +88,9 @@ def tables_of(name: str) -> server_layout.Tables:
     values = _LongText(charset="utf8mb4", collation=_COLLATION)
     # There are no indexes of some rows only: the component separates the wanted tombstones from the
     # other tombstones.
-    return server_layout.Tables(name, server_layout.Types(names, keys, values), ("deleted", "component"), **_OPTIONS)
+    return server_layout.Tables(
+        name, server_layout.Types(names, keys, values), ("deleted", "component"), **_OPTIONS
+    )
 
 
 def has_table(run: server_layout.Run, name: str) -> bool:
@@ -84,7 +98,12 @@ def has_table(run: server_layout.Run, name: str) -> bool:
     return bool(run(_HAS_TABLE, {"name": name}).scalar_one())
 
 
-def prepare(run: server_layout.Run, tables: server_layout.Tables, store: places.Place, lock: Callable[[str], None]) -> None:
+def prepare(
+    run: server_layout.Run,
+    tables: server_layout.Tables,
+    store: places.Place,
+    lock: Callable[[str], None],
+) -> None:
     """Make the missing parts of the layout; where nothing is, no right to make anything is needed.
     ``lock`` has processes take turns."""
     exists = functools.partial(has_table, run)
@@ -105,7 +124,9 @@ def _alone(run: server_layout.Run, store: places.Place) -> Iterator[None]:
     """While no other process makes tables here: a process that made an index late would wait for
     every open transaction. The lock of a process that dies ends with its session."""
     if run(_GET_LOCK, {"seconds": store.limits["lock_timeout_s"]}).scalar_one() != 1:
-        raise failures.busy(store.address, f"others made tables there for {store.limits['lock_timeout_s']:g} s")
+        raise failures.busy(
+            store.address, f"others made tables there for {store.limits['lock_timeout_s']:g} s"
+        )
     try:
         yield
     finally:
@@ -115,8 +136,7 @@ def _alone(run: server_layout.Run, store: places.Place) -> Iterator[None]:
 
 
 def _make(run: server_layout.Run, tables: server_layout.Tables, store: places.Place) -> None:
-    """After a process died here, the next process skips the existing parts, and goes on.
-    """
+    """After a process died here, the next process skips the existing parts, and goes on."""
     exists = functools.partial(has_table, run)
     server_layout.check_neighbours(run, tables, store.address, exists)
     if not _is_being_made(run, tables):
@@ -128,13 +148,18 @@ def _make(run: server_layout.Run, tables: server_layout.Tables, store: places.Pl
     run(sa.schema.CreateTable(tables.written, if_not_exists=True))
     _make_index(run, tables, tables.deleted_index)
     schema = tables.schema
-    finished = sa.update(schema).where(schema.c.store == tables.name, schema.c.version == layout.BEING_MADE)
+    finished = sa.update(schema).where(
+        schema.c.store == tables.name, schema.c.version == layout.BEING_MADE
+    )
     run(finished.values(version=layout.LAYOUT_VERSION))
 
 
 def _is_being_made(run: server_layout.Run, tables: server_layout.Tables) -> bool:
     schema = tables.schema.c
-    return has_table(run, tables.schema.name) and run(sa.select(schema.version).where(schema.store == tables.name)).first() is not None
+    return (
+        has_table(run, tables.schema.name)
+        and run(sa.select(schema.version).where(schema.store == tables.name)).first() is not None
+    )
 
 
 def _make_index(run: server_layout.Run, tables: server_layout.Tables, index: sa.Index) -> None:
@@ -147,7 +172,14 @@ def _has_index(run: server_layout.Run, tables: server_layout.Tables, index: sa.I
 
 
 def _check_engines(run: server_layout.Run, tables: server_layout.Tables, address: str) -> None:
-    names = [tables.name, tables.written.name, tables.schema.name, tables.fence.name, tables.count.name, _LOCKS.name]
+    names = [
+        tables.name,
+        tables.written.name,
+        tables.schema.name,
+        tables.fence.name,
+        tables.count.name,
+        _LOCKS.name,
+    ]
     for name, engine in run(_ENGINES, {"names": names}):
         raise errors.SetupError(
             f"table {name} of the store {address} is of the engine {engine}, which has no transactions\n"

@@ -27,7 +27,11 @@ GIVEN = "CONVERT(:given USING utf8mb4)"
 """What is given, as JSON; a parameter may be its text or the bytes of that."""
 
 _OLD, _NEW = "CAST(kept.curr AS SIGNED)", "given.delta"
-_MADE: dict[merge.Operator, str] = {"add": f"{_OLD} + {_NEW}", "min": f"LEAST({_OLD}, {_NEW})", "max": f"GREATEST({_OLD}, {_NEW})"}
+_MADE: dict[merge.Operator, str] = {
+    "add": f"{_OLD} + {_NEW}",
+    "min": f"LEAST({_OLD}, {_NEW})",
+    "max": f"GREATEST({_OLD}, {_NEW})",
+}
 # An integer as JSON has it, and not a float, a text, a very large integer, or NULL, which is no
 # value.
 _IS_ORDINARY = (
@@ -36,9 +40,16 @@ _IS_ORDINARY = (
 )
 # Of a row that is new; columns without a name are NULL.
 _VALUES = {
-    "key": "given.`key`", "curr": "given.delta", "topology": ":topology", "generation": ":generation", "component": ":component",
-    "task": ":task", "txid": ":txid", "attempt": ":attempt", "prev_txid": "0",
-}  # fmt: skip
+    "key": "given.`key`",
+    "curr": "given.delta",
+    "topology": ":topology",
+    "generation": ":generation",
+    "component": ":component",
+    "task": ":task",
+    "txid": ":txid",
+    "attempt": ":attempt",
+    "prev_txid": "0",
+}
 
 
 @functools.cache
@@ -55,4 +66,6 @@ def statement(table: str, key: str, operator: merge.Operator) -> sa.TextClause:
         " kept.txid = :txid, kept.attempt = :attempt, kept.steps = NULL"
     ).replace("kept.", f"`{table}`.")
     deltas = f"JSON_TABLE({GIVEN}, '$[*]' COLUMNS ({key} PATH '$[0]', delta BIGINT PATH '$[1]')) AS given"
-    return sa.text(f"INSERT INTO `{table}`({names}) SELECT {values} FROM {deltas} ON DUPLICATE KEY UPDATE {changes}")
+    return sa.text(
+        f"INSERT INTO `{table}`({names}) SELECT {values} FROM {deltas} ON DUPLICATE KEY UPDATE {changes}"
+    )

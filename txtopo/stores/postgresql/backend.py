@@ -50,7 +50,9 @@ CURSOR_ROWS = 1000
 
 _LOCK = sa.text("SELECT pg_advisory_xact_lock(:number)")
 # Not to_regclass: its answer may be older than the wait for the lock.
-_HAS_TABLE = sa.text("SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relname = :name AND pg_catalog.pg_table_is_visible(oid))")
+_HAS_TABLE = sa.text(
+    "SELECT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relname = :name AND pg_catalog.pg_table_is_visible(oid))"
+)
 _VERSION = "xmin::text"
 _WHO = "store = :of_store AND topology = :of_topology AND component = :of_component"
 _HERE = "(generation, txid, attempt) = (:of_generation, CAST(:of_txid AS bigint), CAST(:of_attempt AS bigint))"
@@ -96,10 +98,18 @@ class Connection(relational_connection.Connection):
     def _layout(self, store: places.Place) -> server_layout.Tables:
         return _tables(store)
 
-    def _prepare(self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place) -> None:
+    def _prepare(
+        self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place
+    ) -> None:
         _prepare(raw, tables, store)
 
-    def _session(self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place, stamp: stamps.Stamp) -> Session:
+    def _session(
+        self,
+        raw: sa.Connection,
+        tables: server_layout.Tables,
+        store: places.Place,
+        stamp: stamps.Stamp,
+    ) -> Session:
         return Session(raw, tables, store, stamp)
 
 
@@ -107,7 +117,13 @@ class Session(session.Session):
     """Reading and writing in bulk in PostgreSQL; and the lock by which tasks that raise a fence
     take turns."""
 
-    def __init__(self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place, stamp: stamps.Stamp) -> None:
+    def __init__(
+        self,
+        raw: sa.Connection,
+        tables: server_layout.Tables,
+        store: places.Place,
+        stamp: stamps.Stamp,
+    ) -> None:
         super().__init__(raw, faults, tables, store, stamp)
         self._versions: dict[str, str | None] = {}
         """Of rows that are there, by key: the version that was read; None after this transaction
@@ -130,10 +146,14 @@ class Session(session.Session):
         self._versions.update((row.key, version) for row, version in versioned)
         return {row.key: row for row, _ in versioned}
 
-    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int) -> Collection[str]:
+    def merge_rows(
+        self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
+    ) -> Collection[str]:
         self._check_keys(deltas)
         try:
-            refused = postgresql_merge.merged(self._run, self._tables.name, deltas, how, stamp, settled_txid)
+            refused = postgresql_merge.merged(
+                self._run, self._tables.name, deltas, how, stamp, settled_txid
+            )
         except errors.FailedException as deadlock:
             if not faults.is_deadlock(deadlock):
                 raise
@@ -146,18 +166,24 @@ class Session(session.Session):
         existing = [row for row in ordered if row.key in self._versions]
         new = [row for row in ordered if row.key not in self._versions]
         try:
-            written = (self._update(existing) if existing else 0) + (self._insert(new) if new else 0)
+            written = (self._update(existing) if existing else 0) + (
+                self._insert(new) if new else 0
+            )
         except errors.FailedException as deadlock:
             if not faults.is_deadlock(deadlock):
                 raise
-            raise sessions.RowsChangedError(self._after(deadlock, [row.key for row in ordered])) from deadlock
+            raise sessions.RowsChangedError(
+                self._after(deadlock, [row.key for row in ordered])
+            ) from deadlock
         if written != len(ordered):
             raise sessions.RowsChangedError(self._not_written(ordered))
         self._versions.update((row.key, None) for row in ordered)
         self.note(row.key for row in ordered)
 
     def _is_one_of(self, texts: Sequence[str]) -> sa.ColumnElement[bool]:
-        return self._tables.values.c.key == sa.any_(sa.cast(sa.literal(list(texts), postgresql.ARRAY(sa.Text)), postgresql.ARRAY(sa.Text)))
+        return self._tables.values.c.key == sa.any_(
+            sa.cast(sa.literal(list(texts), postgresql.ARRAY(sa.Text)), postgresql.ARRAY(sa.Text))
+        )
 
     def _update(self, rows: Sequence[stamps.Row]) -> int:
         table = self._table
@@ -181,14 +207,19 @@ class Session(session.Session):
 
     def _read(self, texts: Sequence[str]) -> list[tuple[stamps.Row, str]]:
         statement = f"SELECT {', '.join(layout.COLUMNS)}, {_VERSION} FROM {self._table} WHERE key = ANY({_GIVEN_KEYS})"
-        return [(layout.row_of(*columns[:-1]), columns[-1]) for columns in self._run(sa.text(statement), {"keys": "\n".join(texts)}).all()]
+        return [
+            (layout.row_of(*columns[:-1]), columns[-1])
+            for columns in self._run(sa.text(statement), {"keys": "\n".join(texts)}).all()
+        ]
 
     def _not_written(self, rows: Sequence[stamps.Row]) -> dict[str, stamps.Row | None]:
         """The rows that other transactions have put in the place of ``rows``; None where they
         removed a row."""
         own = str(self._run(sa.text("SELECT pg_current_xact_id()::xid::text")).scalar_one())
         kept = {row.key: (row, version) for row, version in self._read([row.key for row in rows])}
-        changed: dict[str, stamps.Row | None] = {key: row for key, (row, version) in kept.items() if version != own}
+        changed: dict[str, stamps.Row | None] = {
+            key: row for key, (row, version) in kept.items() if version != own
+        }
         return changed | {row.key: None for row in rows if row.key not in kept}
 
     def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
@@ -219,7 +250,9 @@ class Session(session.Session):
 class Reader(session.Reader):
     """One reading, with a cursor that stays on the server."""
 
-    def __init__(self, raw: sa.Connection, tables: server_layout.Tables, address: str, form: str) -> None:
+    def __init__(
+        self, raw: sa.Connection, tables: server_layout.Tables, address: str, form: str
+    ) -> None:
         super().__init__(functools.partial(_run, raw, address), tables, form)
         self._raw, self._address = raw, address
 
@@ -246,7 +279,9 @@ class Reader(session.Reader):
 @contextlib.contextmanager
 def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | None]:
     """A reader of one state of the store, over a new connection; None if there is no such store."""
-    raw = connections.open_connection(store, store.limits["statement_timeout_s"], is_idle_bounded=False)
+    raw = connections.open_connection(
+        store, store.limits["statement_timeout_s"], is_idle_bounded=False
+    )
     try:
         raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         tables, run = _tables(store), functools.partial(_run, raw, store.address)
@@ -274,7 +309,9 @@ def _prepare(raw: sa.Connection, tables: server_layout.Tables, store: places.Pla
         server_layout.change_form(run, tables, store.address, form, store.form)
 
 
-def _run(raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None) -> Any:
+def _run(
+    raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None
+) -> Any:
     with faults.translating(address):
         return raw.execute(statement, parameters or {})
 
@@ -287,7 +324,12 @@ def _tables(store: places.Place) -> server_layout.Tables:
     # In order of code points, not in the order of the database: Python and all other stores order
     # texts by code points.
     text = sa.Text(collation="C")
-    return server_layout.Tables(store.name, server_layout.Types(text, text, text), ("topology",), values_options={"postgresql_with": _ROOM})
+    return server_layout.Tables(
+        store.name,
+        server_layout.Types(text, text, text),
+        ("topology",),
+        values_options={"postgresql_with": _ROOM},
+    )
 
 
 def _given(parameters: Mapping[str, Any]) -> str:
@@ -295,13 +337,18 @@ def _given(parameters: Mapping[str, Any]) -> str:
     values common to all rows."""
     arrays = [name for name, value in parameters.items() if isinstance(value, list)]
     sent = [name for name in parameters if name in arrays or name in _IN_LINES]
-    columns = ", ".join(name if name in sent else f"CAST(:{name} AS {_TYPES.get(name, 'text')}) AS {name}" for name in parameters)
+    columns = ", ".join(
+        name if name in sent else f"CAST(:{name} AS {_TYPES.get(name, 'text')}) AS {name}"
+        for name in parameters
+    )
     values = ", ".join(f"CAST({_lines(name)} AS {_TYPES.get(name, 'text')}[])" for name in sent)
     return f"SELECT {columns} FROM unnest({values}) AS given({', '.join(sent)})"
 
 
 def _lines(name: str) -> str:
-    return f"string_to_array(CAST(:{name} AS text), E'\\n', '')" if name in _IN_LINES else f":{name}"
+    return (
+        f"string_to_array(CAST(:{name} AS text), E'\\n', '')" if name in _IN_LINES else f":{name}"
+    )
 
 
 def _by_column(rows: Sequence[stamps.Row]) -> dict[str, Any]:
@@ -309,7 +356,11 @@ def _by_column(rows: Sequence[stamps.Row]) -> dict[str, Any]:
     writer is sent once."""
     columns = zip(layout.COLUMNS, zip(*map(layout.columns_of, rows), strict=True), strict=True)
     return {
-        name: _in_lines(values) if name in _IN_LINES else list(values) if values.count(values[0]) < len(values) else values[0]
+        name: _in_lines(values)
+        if name in _IN_LINES
+        else list(values)
+        if values.count(values[0]) < len(values)
+        else values[0]
         for name, values in columns
     }
 
@@ -320,4 +371,6 @@ def _in_lines(values: Iterable[object]) -> str:
 
 def _lock_number(name: str) -> int:
     """Advisory locks are numbers, of 64 bits, shared by the whole database."""
-    return int.from_bytes(hashlib.blake2b(f"txtopo {name}".encode(), digest_size=8).digest(), "big", signed=True)
+    return int.from_bytes(
+        hashlib.blake2b(f"txtopo {name}".encode(), digest_size=8).digest(), "big", signed=True
+    )

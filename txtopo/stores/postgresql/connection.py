@@ -43,12 +43,17 @@ _SETTINGS = sa.text(
 )
 
 
-def open_connection(store: places.Place, statement_s: float, *, is_idle_bounded: bool = True) -> sa.Connection:
+def open_connection(
+    store: places.Place, statement_s: float, *, is_idle_bounded: bool = True
+) -> sa.Connection:
     """A new connection with its settings made; a limit of 0 is no limit.
 
     The server ends a transaction that is idle too long, unless the connection is for a reader.
     """
-    lock_ms, idle_ms = milliseconds(store.limits["lock_timeout_s"]), milliseconds(store.limits["idle_timeout_s"]) if is_idle_bounded else 0
+    lock_ms, idle_ms = (
+        milliseconds(store.limits["lock_timeout_s"]),
+        milliseconds(store.limits["idle_timeout_s"]) if is_idle_bounded else 0,
+    )
     statement_ms = milliseconds(statement_s) if statement_s else 0
     engine = _engine(store.url, store.password_env, store.password_file, store.address)
     with faults.translating(store.address, connecting=True):
@@ -68,7 +73,9 @@ def open_connection(store: places.Place, statement_s: float, *, is_idle_bounded:
                 "  Use one that was made with ENCODING 'UTF8'."
             )
         if int(version) < SERVER_VERSION_MIN * 10_000:
-            raise errors.SetupError(f"the server of {store.address} is too old\n  PostgreSQL {SERVER_VERSION_MIN} or newer is needed.")
+            raise errors.SetupError(
+                f"the server of {store.address} is too old\n  PostgreSQL {SERVER_VERSION_MIN} or newer is needed."
+            )
     except BaseException:
         raw.close()
         raise
@@ -76,9 +83,17 @@ def open_connection(store: places.Place, statement_s: float, *, is_idle_bounded:
 
 
 @functools.lru_cache(maxsize=64)
-def _engine(url: str, password_env: str | None, password_file: str | None, address: str) -> sa.Engine:
+def _engine(
+    url: str, password_env: str | None, password_file: str | None, address: str
+) -> sa.Engine:
     """What makes connections; it holds none, and no password."""
-    engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="READ COMMITTED", hide_parameters=True, use_native_hstore=False)
+    engine = sa.create_engine(
+        url,
+        poolclass=sa.NullPool,
+        isolation_level="READ COMMITTED",
+        hide_parameters=True,
+        use_native_hstore=False,
+    )
 
     @sa.event.listens_for(engine, "do_connect")
     def _connect(dialect: Any, record: Any, arguments: Any, options: dict[str, Any]) -> None:

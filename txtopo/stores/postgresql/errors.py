@@ -40,7 +40,12 @@ _LOST = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")
 _GRANT = "Grant the role CONNECT on the database, SELECT, INSERT, UPDATE and DELETE on the tables, and for the first use CREATE on the schema."
 _PASSWORD = "Check the user in the URL, and the password: PGPASSWORD, ~/.pgpass, a service file, password_env= or password_file=."
 _DATABASE = "Make it: createdb NAME; or mend the URL."
-_CURES = {"28": _PASSWORD, "3D": _DATABASE, "42501": _GRANT, "3F": "Make the schema, or mend search_path: the tables go into its first schema."}
+_CURES = {
+    "28": _PASSWORD,
+    "3D": _DATABASE,
+    "42501": _GRANT,
+    "3F": "Make the schema, or mend search_path: the tables go into its first schema.",
+}
 
 _CONNECTING = {
     "password authentication failed": _PASSWORD,
@@ -78,7 +83,9 @@ def translating(address: str, connecting: bool = False) -> Iterator[None]:
         yield
     except sa.exc.DBAPIError as error:
         # SQLAlchemy would add the statement.
-        raise meaning(address, error.orig or error, connecting, bool(error.connection_invalidated)) from error.orig
+        raise meaning(
+            address, error.orig or error, connecting, bool(error.connection_invalidated)
+        ) from error.orig
     except psycopg.Error as error:
         raise meaning(address, error, connecting, False) from error
 
@@ -96,7 +103,12 @@ def meaning(address: str, error: BaseException, connecting: bool, lost: bool) ->
             return failures.unusable(address, f"{said} ({state})", cure)
     if state in _BUSY:
         return failures.busy(address, f"{_BUSY[state]} ({said})")
-    if lost or connecting or state.startswith(_LOST) or (not state and isinstance(error, psycopg.OperationalError)):
+    if (
+        lost
+        or connecting
+        or state.startswith(_LOST)
+        or (not state and isinstance(error, psycopg.OperationalError))
+    ):
         return failures.unreachable(address, f"the connection is lost ({said})")
     if state in ("53100", "58030"):
         return failures.full(address, f"{said} ({state})")

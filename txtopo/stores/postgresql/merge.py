@@ -34,20 +34,41 @@ _IS_ORDINARY = (
     "kept.topology = CAST(:topology AS text) AND kept.generation = CAST(:generation AS text) AND kept.component = CAST(:component AS text)"
     " AND kept.txid <= CAST(:settled AS bigint) AND length(kept.curr) < 16 AND translate(kept.curr, '0123456789', '') IN ('', '-')"
 )
-_STAMP = {"topology": "text", "generation": "text", "component": "text", "task": "integer", "txid": "bigint", "attempt": "bigint"}
+_STAMP = {
+    "topology": "text",
+    "generation": "text",
+    "component": "text",
+    "task": "integer",
+    "txid": "bigint",
+    "attempt": "bigint",
+}
 
 
 def merged(
-    run: server_layout.Run, table: str, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
+    run: server_layout.Run,
+    table: str,
+    deltas: Mapping[str, int],
+    how: merge.Merge,
+    stamp: stamps.Stamp,
+    settled_txid: int,
 ) -> Collection[str]:
     """Do the work of :meth:`txtopo.stores.sessions.Session.merge_rows` in the open transaction of
     ``run``. No key has a line feed: it is JSON."""
     keys = sorted(deltas)
     who = {
-        "topology": stamp.topology_id, "generation": stamp.generation, "component": stamp.component, "task": stamp.task, "txid": stamp.txid,
-        "attempt": stamp.attempt, "keys": "\n".join(keys),
-    }  # fmt: skip
-    parameters = {**who, "deltas": ",".join([str(deltas[key]) for key in keys]), "settled": settled_txid}
+        "topology": stamp.topology_id,
+        "generation": stamp.generation,
+        "component": stamp.component,
+        "task": stamp.task,
+        "txid": stamp.txid,
+        "attempt": stamp.attempt,
+        "keys": "\n".join(keys),
+    }
+    parameters = {
+        **who,
+        "deltas": ",".join([str(deltas[key]) for key in keys]),
+        "settled": settled_txid,
+    }
     if run(_merge(table, how.operator), parameters).rowcount == len(keys):
         return ()
     return deltas.keys() - set(run(_own(table), who).scalars())
@@ -55,7 +76,9 @@ def merged(
 
 @functools.cache
 def _merge(table: str, operator: merge.Operator) -> sa.TextClause:
-    merged_value = _MADE[operator].format(old="CAST(kept.curr AS bigint)", new="CAST(excluded.curr AS bigint)")
+    merged_value = _MADE[operator].format(
+        old="CAST(kept.curr AS bigint)", new="CAST(excluded.curr AS bigint)"
+    )
     stamp = ", ".join(f"CAST(:{name} AS {kind})" for name, kind in _STAMP.items())
     return sa.text(
         f'INSERT INTO "{table}" AS kept(key, curr, {", ".join(_STAMP)}, prev_txid) SELECT given.key, given.delta, {stamp}, 0 FROM {_GIVEN}'
@@ -68,4 +91,6 @@ def _merge(table: str, operator: merge.Operator) -> sa.TextClause:
 def _own(table: str) -> sa.TextClause:
     """The given keys with rows of this stamp, written in this database transaction."""
     stamp = " AND ".join(f"{name} = CAST(:{name} AS {kind})" for name, kind in _STAMP.items())
-    return sa.text(f'SELECT key FROM "{table}" WHERE key = ANY({_GIVEN_KEYS}) AND xmin = pg_current_xact_id()::xid AND {stamp}')
+    return sa.text(
+        f'SELECT key FROM "{table}" WHERE key = ANY({_GIVEN_KEYS}) AND xmin = pg_current_xact_id()::xid AND {stamp}'
+    )

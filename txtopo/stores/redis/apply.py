@@ -68,7 +68,17 @@ class Change:
     def arguments(self) -> list[Any]:
         """As the script has them."""
         together = "" if self.together_max is None else self.together_max
-        arguments: list[Any] = [self.born, self.held, self.field, self.fence, self.new_fence, self.length, int(self.forgets), together, self.form]
+        arguments: list[Any] = [
+            self.born,
+            self.held,
+            self.field,
+            self.fence,
+            self.new_fence,
+            self.length,
+            int(self.forgets),
+            together,
+            self.form,
+        ]
         arguments += [*_merging(self.merges), self.task, self.number]
         arguments.append(len(self.rows))
         for text, (kept, row) in self.rows.items():

@@ -55,28 +55,51 @@ class Connection:
 
         def begin(link: connections.Link) -> sessions.Session:
             link.check_may_be_written(accept_loss)
-            names, field = layout.Names(store.name), layout.fence_field(stamp.topology_id, stamp.component)
-            keys = [names.meta, names.fences, names.served, names.deleted, names.rows, names.counts(stamp.topology_id, stamp.component)]
+            names, field = (
+                layout.Names(store.name),
+                layout.fence_field(stamp.topology_id, stamp.component),
+            )
+            keys = [
+                names.meta,
+                names.fences,
+                names.served,
+                names.deleted,
+                names.rows,
+                names.counts(stamp.topology_id, stamp.component),
+            ]
             # As of now: other threads go on, and acknowledgements to these threads may be newer
             # than the answer.
             known = self._acknowledged.get(store.name)
             for _ in range(2):
-                who = [layout.LAYOUT_VERSION, link.run_id, field, known.tenure if known else 0, store.form, stamp.task]
+                who = [
+                    layout.LAYOUT_VERSION,
+                    link.run_id,
+                    field,
+                    known.tenure if known else 0,
+                    store.form,
+                    stamp.task,
+                ]
                 answer = link.run(layout.OPEN, keys, who)
                 if answer:
                     break
                 maintenance.make(link, store.name, store.address, store.form)
             else:
-                raise errors.FailedException(f"the store {store.address} was removed as soon as it was made")
+                raise errors.FailedException(
+                    f"the store {store.address} was removed as soon as it was made"
+                )
             readings.check_layout(store.address, store.name, answer[0])
-            opened = sessions.Opened._make(part.decode() if isinstance(part, bytes) else part for part in answer[1:])
+            opened = sessions.Opened._make(
+                part.decode() if isinstance(part, bytes) else part for part in answer[1:]
+            )
             rows.check_form(store.address, opened.form, store.form)
             return sessions.Session(store, link, stamp, opened, known, self._acknowledge)
 
         return self._at_home(store, begin)
 
     @contextlib.contextmanager
-    def maintenance(self, store: places.Place, accept_loss: bool) -> Iterator[maintenance.Maintenance]:
+    def maintenance(
+        self, store: places.Place, accept_loss: bool
+    ) -> Iterator[maintenance.Maintenance]:
         """Maintenance of a store: the changes are made when the block ends, and not made when the
         block raises."""
 
@@ -90,7 +113,10 @@ class Connection:
 
     def read(self, store: places.Place, function: Callable[[readings.Reader], T]) -> T:
         """``function``, of a reader at the place where the store is."""
-        return self._at_home(store, lambda link: function(readings.Reader(link, store.name, store.address, store.form)))
+        return self._at_home(
+            store,
+            lambda link: function(readings.Reader(link, store.name, store.address, store.form)),
+        )
 
     def close(self) -> None:
         """Close it; the next transaction opens it again."""
@@ -101,7 +127,11 @@ class Connection:
     def _acknowledge(self, store: str, news: sessions.Acknowledged) -> None:
         with self._turn:
             known = self._acknowledged.get(store)
-            if known is None or known.born != news.born or (known.tenure, known.version) < (news.tenure, news.version):
+            if (
+                known is None
+                or known.born != news.born
+                or (known.tenure, known.version) < (news.tenure, news.version)
+            ):
                 self._acknowledged[store] = news
 
     def _at_home(self, store: places.Place, act: Callable[[connections.Link], T]) -> T:
@@ -116,7 +146,9 @@ class Connection:
                     self._homes.pop(store.name, None)
                     raise
                 self._homes[store.name] = node
-        raise failures.busy(store.address, f"the cluster has sent us from node to node {REDIRECTS_MAX} times")
+        raise failures.busy(
+            store.address, f"the cluster has sent us from node to node {REDIRECTS_MAX} times"
+        )
 
     def _link(self, store: places.Place) -> connections.Link:
         node = self._homes.get(store.name)

@@ -75,10 +75,14 @@ class Link:
     def run(self, script: layout.Script, names: Sequence[str], arguments: Sequence[Any]) -> Any:
         """What ``script`` answers; it is sent whole only to a server that does not know it."""
         with self._exchange():
-            self._raw.send_packed_command([_packed(("EVALSHA", script.digest, len(names), *names, *arguments))])
+            self._raw.send_packed_command(
+                [_packed(("EVALSHA", script.digest, len(names), *names, *arguments))]
+            )
             answer = self._answer()
             if isinstance(answer, redis.exceptions.NoScriptError):
-                self._raw.send_packed_command([_packed(("EVAL", script.text, len(names), *names, *arguments))])
+                self._raw.send_packed_command(
+                    [_packed(("EVAL", script.text, len(names), *names, *arguments))]
+                )
                 answer = self._answer()
             if isinstance(answer, redis.exceptions.ResponseError):
                 raise answer
@@ -112,9 +116,13 @@ class Link:
         version = tuple(int(part) for part in self._facts["redis_version"].split(".")[:2])
         if version < SERVER_VERSION_MIN:
             wanted = ".".join(map(str, SERVER_VERSION_MIN))
-            raise errors.SetupError(f"the server of {self._address} is too old: Redis {self._facts['redis_version']}\n  {wanted} or newer is needed.")
+            raise errors.SetupError(
+                f"the server of {self._address} is too old: Redis {self._facts['redis_version']}\n  {wanted} or newer is needed."
+            )
         if self._facts["role"] != "master":
-            raise failures.busy(self._address, "the server is a replica; give the address of the master")
+            raise failures.busy(
+                self._address, "the server is a replica; give the address of the master"
+            )
         policy = self._facts.get("maxmemory_policy", "noeviction")
         if policy.startswith("allkeys"):
             raise errors.SetupError(
@@ -135,7 +143,11 @@ class Link:
                 fsync = None
             if fsync == "always":
                 return
-            reason = "it does not say when it syncs its append-only file" if fsync is None else f"appendfsync is {fsync}"
+            reason = (
+                "it does not say when it syncs its append-only file"
+                if fsync is None
+                else f"appendfsync is {fsync}"
+            )
         raise errors.SetupError(
             f"the server of {self._address} may forget what it has acknowledged: {reason}\n"
             "  Type: redis-cli CONFIG SET appendonly yes, redis-cli CONFIG SET appendfsync always; and write both into its configuration.\n"
@@ -151,7 +163,9 @@ class Link:
     @contextlib.contextmanager
     def _exchange(self) -> Iterator[None]:
         if not self._turn.acquire(timeout=self._wait_s):
-            raise failures.busy(self._address, f"another thread held the connection for {self._wait_s:g} s")
+            raise failures.busy(
+                self._address, f"another thread held the connection for {self._wait_s:g} s"
+            )
         try:
             if self._is_lost:
                 raise failures.unreachable(self._address, "the connection is lost")
@@ -170,7 +184,10 @@ def _packed(command: Sequence[Any]) -> bytes:
     """A command as it is sent (RESP); in a third of the library's time, which counts where a
     transaction has thousands of rows."""
     parts = [part if isinstance(part, bytes) else str(part).encode() for part in command]
-    return b"*%d\r\n%b" % (len(parts), b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts]))
+    return b"*%d\r\n%b" % (
+        len(parts),
+        b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts]),
+    )
 
 
 def _connection(store: places.Place, node: Node | None) -> Any:
@@ -182,8 +199,13 @@ def _connection(store: places.Place, node: Node | None) -> Any:
         "retry": redis.retry.Retry(redis.backoff.NoBackoff(), 0),
     }
     if not store.url.startswith("unix:"):
-        options |= {"socket_connect_timeout": store.limits["connect_timeout_s"], "socket_keepalive": True}
-    password = places.password_from(f"the store {store.address}", store.password_env, store.password_file)
+        options |= {
+            "socket_connect_timeout": store.limits["connect_timeout_s"],
+            "socket_keepalive": True,
+        }
+    password = places.password_from(
+        f"the store {store.address}", store.password_env, store.password_file
+    )
     if password is None:
         password = os.environ.get(PASSWORD_VARIABLE)
     if password:

@@ -38,7 +38,9 @@ _BUSY = {
     "max number of clients reached": "the server has too many connections; raise maxclients, or use fewer executor cores",
 }
 
-_PASSWORD = "Check the user in the URL, and the password: REDISCLI_AUTH, password_env= or password_file=."
+_PASSWORD = (
+    "Check the user in the URL, and the password: REDISCLI_AUTH, password_env= or password_file=."
+)
 _RIGHTS = "Give the user the rights that the page on stores names: ACL SETUSER …"
 _CURES = {
     "WRONGPASS": _PASSWORD,
@@ -70,9 +72,13 @@ def translating(address: str, connecting: bool = False) -> Iterator[None]:
 
 def meaning(address: str, error: BaseException, connecting: bool = False) -> Exception:
     """What ``error`` means for the attempt."""
-    said = re.sub(r"^Error running script .*@user_script: \d+: -?", "", _said(error)).removeprefix("ERR ")
+    said = re.sub(r"^Error running script .*@user_script: \d+: -?", "", _said(error)).removeprefix(
+        "ERR "
+    )
     for words, cure in _CURES.items():
-        if said.startswith(words) or (isinstance(error, redis.exceptions.AuthenticationError) and cure is _PASSWORD):
+        if said.startswith(words) or (
+            isinstance(error, redis.exceptions.AuthenticationError) and cure is _PASSWORD
+        ):
             return failures.unusable(address, said, cure)
     for words, reason in _BUSY.items():
         if said.startswith(words):
@@ -88,12 +94,19 @@ def _by_kind(address: str, error: BaseException, said: str, connecting: bool) ->
     strips the server's word from the message."""
     kinds = redis.exceptions
     if isinstance(error, kinds.NoPermissionError):
-        return failures.unusable(address, said, _CURES['NOPERM'])
+        return failures.unusable(address, said, _CURES["NOPERM"])
     if isinstance(error, kinds.OutOfMemoryError):
         return _full(address, _FULL["OOM"], said)
     if isinstance(error, kinds.ReadOnlyError):
         return failures.busy(address, f"{_BUSY['READONLY']} ({said})")
-    if isinstance(error, kinds.MovedError | kinds.AskError | kinds.TryAgainError | kinds.ClusterDownError | kinds.MasterDownError):
+    if isinstance(
+        error,
+        kinds.MovedError
+        | kinds.AskError
+        | kinds.TryAgainError
+        | kinds.ClusterDownError
+        | kinds.MasterDownError,
+    ):
         return failures.busy(address, f"the cluster is changing ({said})")
     if isinstance(error, kinds.BusyLoadingError | kinds.MaxConnectionsError):
         return failures.busy(address, said)
@@ -102,7 +115,9 @@ def _by_kind(address: str, error: BaseException, said: str, connecting: bool) ->
         return failures.unreachable(address, f"the server {reason} ({said})")
     if isinstance(error, kinds.ConnectionError | OSError):
         if "certificate" in said.lower() or "ssl" in said.lower():
-            return failures.unusable(address, said, "Check rediss:// and the ssl_… options of the URL.")
+            return failures.unusable(
+                address, said, "Check rediss:// and the ssl_… options of the URL."
+            )
         reason = "it cannot be connected to" if connecting else "the connection is lost"
         return failures.unreachable(address, f"{reason} ({said})")
     return failures.failed(address, said)
@@ -117,7 +132,11 @@ def moved_to(error: BaseException) -> tuple[str, int] | None:
     node; else None.
     """
     cause = error.__cause__
-    return (str(cause.host), int(cause.port)) if isinstance(cause, redis.exceptions.MovedError) else None
+    return (
+        (str(cause.host), int(cause.port))
+        if isinstance(cause, redis.exceptions.MovedError)
+        else None
+    )
 
 
 def _said(error: BaseException) -> str:

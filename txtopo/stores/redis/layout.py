@@ -61,7 +61,12 @@ class Names:
 
     def __init__(self, name: str) -> None:
         base = f"txtopo:{{{name}}}:"
-        self.meta, self.fences, self.rows, self.order = f"{base}meta", f"{base}fences", f"{base}rows", f"{base}order"
+        self.meta, self.fences, self.rows, self.order = (
+            f"{base}meta",
+            f"{base}fences",
+            f"{base}rows",
+            f"{base}order",
+        )
         self.deleted, self.served = f"{base}deleted", f"{base}served"
         self._written, self._counts = f"{base}written:", f"{base}counts:"
 
@@ -93,7 +98,9 @@ def fence_of(field: str, text: str, count: int = 0) -> tuple[stamps.Fence, int]:
 
 def row_text(row: stamps.Row) -> str:
     """A row as it is kept."""
-    values = ",".join(["null" if value is None else _encode_text(value) for value in (row.prev, *row.steps)])
+    values = ",".join(
+        ["null" if value is None else _encode_text(value) for value in (row.prev, *row.steps)]
+    )
     return f"{stamp_text(row.stamp)}\n[{row.prev_txid},{values}]"
 
 
@@ -107,7 +114,16 @@ def row_of(key: str, text: str) -> stamps.Row:
 @functools.lru_cache(maxsize=1024)
 def stamp_text(stamp: stamps.Stamp) -> str:
     """The first line of a row that ``stamp`` is of."""
-    return _encode([stamp.topology_id, stamp.generation, stamp.component, stamp.task, stamp.txid, stamp.attempt])
+    return _encode(
+        [
+            stamp.topology_id,
+            stamp.generation,
+            stamp.component,
+            stamp.task,
+            stamp.txid,
+            stamp.attempt,
+        ]
+    )
 
 
 @functools.lru_cache(maxsize=1024)

@@ -48,7 +48,9 @@ class Maintenance(sessions.Maintenance):
         chosen = self._of(topology_id, component)
         for row in chosen:
             renewed = dataclasses.replace(stamp, component=row.stamp.component, task=row.stamp.task)
-            self._rows[row.key] = stamps.Row(row.key, renewed, prev=None, prev_txid=0, steps=[row.curr])
+            self._rows[row.key] = stamps.Row(
+                row.key, renewed, prev=None, prev_txid=0, steps=[row.curr]
+            )
             self._changed.add(row.key)
         return len(chosen)
 
@@ -57,7 +59,9 @@ class Maintenance(sessions.Maintenance):
         for row in chosen:
             del self._rows[row.key]
             self._changed.add(row.key)
-        fences = [who for who in self._fences if who[0] == topology_id and component in (None, who[1])]
+        fences = [
+            who for who in self._fences if who[0] == topology_id and component in (None, who[1])
+        ]
         for who in fences:
             del self._fences[who]
             self._new_fences[who] = None
@@ -75,7 +79,9 @@ class Maintenance(sessions.Maintenance):
         if not self._exists:
             self._make()
         born, _, version = self._state.partition(" ")
-        held = self._link.run(layout.HOLD, [self._names.meta], [born, version, "maintained", self._form]).decode()
+        held = self._link.run(
+            layout.HOLD, [self._names.meta], [born, version, "maintained", self._form]
+        ).decode()
         if not held:
             raise self._refusal("it was written to while it was being read")
         changed = sorted(self._changed)
@@ -85,21 +91,44 @@ class Maintenance(sessions.Maintenance):
 
     def _change(self, born: str, held: str, keys: Sequence[str]) -> None:
         names = self._names
-        rows = {key: (self._there[key], "" if (row := self._rows.get(key)) is None else layout.row_text(row)) for key in keys}
+        rows = {
+            key: (
+                self._there[key],
+                "" if (row := self._rows.get(key)) is None else layout.row_text(row),
+            )
+            for key in keys
+        }
         marks = {key: False for key in keys if key not in self._rows}
         change = applying.Change(born, held, self._form, rows=rows, marks=marks)
-        places = [names.meta, names.fences, names.rows, names.order, names.deleted, names.written("", ""), names.counts("", "")]
+        places = [
+            names.meta,
+            names.fences,
+            names.rows,
+            names.order,
+            names.deleted,
+            names.written("", ""),
+            names.counts("", ""),
+        ]
         if self._link.run(applying.APPLY, places, change.arguments())[0] != b"done":
             raise self._refusal("somebody else adopts or clears it too")
 
     def _release(self, born: str, held: str) -> None:
-        written = [key for who in self._new_fences for key in (self._names.written(*who), self._names.counts(*who))]
+        written = [
+            key
+            for who in self._new_fences
+            for key in (self._names.written(*who), self._names.counts(*who))
+        ]
         arguments: list[Any] = [born, held]
         for who, fence in self._new_fences.items():
             # No tenure: no later server process can interrupt an attempt of this fence, because the
             # fence is closed.
-            arguments += (layout.fence_field(*who), "" if fence is None else layout.fence_text(fence, 0))
-        if not self._link.run(layout.RELEASE, [self._names.meta, self._names.fences, *written], arguments):
+            arguments += (
+                layout.fence_field(*who),
+                "" if fence is None else layout.fence_text(fence, 0),
+            )
+        if not self._link.run(
+            layout.RELEASE, [self._names.meta, self._names.fences, *written], arguments
+        ):
             raise self._refusal("somebody else adopts or clears it too")
 
     def _make(self) -> None:
@@ -108,7 +137,10 @@ class Maintenance(sessions.Maintenance):
 
     def _of(self, topology_id: str, component: str | None) -> list[stamps.Row]:
         return [
-            row for row in self._rows.values() if row.stamp.topology_id == topology_id and (component is None or row.stamp.component == component)
+            row
+            for row in self._rows.values()
+            if row.stamp.topology_id == topology_id
+            and (component is None or row.stamp.component == component)
         ]
 
     def _refusal(self, why: str) -> errors.FailedException:
@@ -120,4 +152,6 @@ def make(link: connections.Link, name: str, address: str, form: str) -> None:
     names = layout.Names(name)
     places = [names.meta, names.fences, names.rows, names.order, names.deleted, names.served]
     if link.run(layout.MAKE, places, [layout.LAYOUT_VERSION, link.run_id, form]) == b"foreign":
-        raise errors.SetupError(f"the server of {address} has keys of that name that are not a store of txtopo\n  Choose another name.")
+        raise errors.SetupError(
+            f"the server of {address} has keys of that name that are not a store of txtopo\n  Choose another name."
+        )

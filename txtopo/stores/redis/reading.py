@@ -81,7 +81,9 @@ class Reader:
         state, keys, rows = self._page(*_bounds(text, beginning), -1)
         return state, _pairs(keys, rows)
 
-    def _pages(self, text: str, beginning: str, size: int) -> tuple[str, list[tuple[bytes, bytes]]] | None:
+    def _pages(
+        self, text: str, beginning: str, size: int
+    ) -> tuple[str, list[tuple[bytes, bytes]]] | None:
         """All pages, None if the store was changed between two of them."""
         low, high = _bounds(text, beginning)
         first, keys, rows = self._page(low, high, size)
@@ -94,7 +96,9 @@ class Reader:
         return first, pairs
 
     def _page(self, low: bytes, high: bytes, size: int) -> tuple[str, list[bytes], list[bytes]]:
-        state, keys, rows = self._link.run(layout.PAGE, [self._names.meta, self._names.order, self._names.rows], [low, high, size])
+        state, keys, rows = self._link.run(
+            layout.PAGE, [self._names.meta, self._names.order, self._names.rows], [low, high, size]
+        )
         return state.decode(), keys, rows
 
 

@@ -111,7 +111,14 @@ class Session(sessions.Session):
         acknowledge: Callable[[str, Acknowledged], None],
     ) -> None:
         super().__init__()
-        self._store, self._link, self._mine, self._opened, self._known, self._acknowledge = store, link, stamp, opened, known, acknowledge
+        self._store, self._link, self._mine, self._opened, self._known, self._acknowledge = (
+            store,
+            link,
+            stamp,
+            opened,
+            known,
+            acknowledge,
+        )
         self._names = layout.Names(store.name)
         self._field = layout.fence_field(stamp.topology_id, stamp.component)
         self._fence, self._count, self._number = opened.fence, opened.counted, 0
@@ -136,7 +143,11 @@ class Session(sessions.Session):
         return layout.fence_of(self._field, self._fence, self._count)[0] if self._fence else None
 
     def read_fences(self, topology_id: str) -> list[stamps.Fence]:
-        return [fence for fence in fences_of(self._link, self._names) if fence.topology_id == topology_id]
+        return [
+            fence
+            for fence in fences_of(self._link, self._names)
+            if fence.topology_id == topology_id
+        ]
 
     def write_fence(self, fence: stamps.Fence) -> None:
         self._raised = fence
@@ -157,19 +168,29 @@ class Session(sessions.Session):
         longer holds the judged fence."""
         if self._raised is None:
             return True
-        lists = [("LRANGE", self._names.written(self._mine.topology_id, self._mine.component), 0, -1)] if self._void else []
+        lists = (
+            [("LRANGE", self._names.written(self._mine.topology_id, self._mine.component), 0, -1)]
+            if self._void
+            else []
+        )
         sets = [("SMEMBERS", self._names.deleted)] if self._sweeps else []
         answers = self._link.ask_all([*lists, *sets]) if lists or sets else []
         written = answers[0] if lists else []
         texts = {key for portion in written for key in portion.decode().split("\n")}
         texts.update(key.decode() for key in sorted(answers[-1] if sets else [])[:SWEPT_MAX])
         changes = dict(self._settled(self.read_rows(sorted(texts)).values())) if texts else {}
-        is_over = self._void is not None or not self._fence or self._raised.txid != layout.fence_of(self._field, self._fence)[0].txid
+        is_over = (
+            self._void is not None
+            or not self._fence
+            or self._raised.txid != layout.fence_of(self._field, self._fence)[0].txid
+        )
         fence = layout.fence_text(self._raised, self._opened.tenure)
         length = str(len(written)) if self._void else ""
         marks = {text: False for text in changes if self._deleted[text]}
         rows = {text: (self._found[text], row) for text, row in changes.items()}
-        outcome = self._apply(self._change(new_fence=fence, length=length, forgets=is_over, rows=rows, marks=marks))
+        outcome = self._apply(
+            self._change(new_fence=fence, length=length, forgets=is_over, rows=rows, marks=marks)
+        )
         self._found.clear()
         if outcome == "done":
             self._fence, self._raised, self._counted_of_task = fence, None, 0
@@ -192,33 +213,52 @@ class Session(sessions.Session):
             raised its fence: the store may lack writes of the attempt, and only a new attempt
             writes them again.
         """
-        if self._known is not None and (contradiction := _contradiction(self._opened, self._known)) is not None:
+        if (
+            self._known is not None
+            and (contradiction := _contradiction(self._opened, self._known)) is not None
+        ):
             why = f"lost {self._known.version} {contradiction}"
             # For all later writers, also for a new run, which knows of no loss.
             self._link.ask("HSET", self._names.meta, "held", why)
             raise _held(self._store, self._mine.topology_id, why)
-        if self._raised is None and layout.fence_of(self._field, self._fence)[1] != self._opened.tenure:
-            raise errors.FailedException(f"the store {self._store.address} was taken over by another server process in the middle of an attempt")
+        if (
+            self._raised is None
+            and layout.fence_of(self._field, self._fence)[1] != self._opened.tenure
+        ):
+            raise errors.FailedException(
+                f"the store {self._store.address} was taken over by another server process in the middle of an attempt"
+            )
 
     def _settled(self, rows: Iterable[stamps.Row]) -> Iterator[tuple[str, str]]:
         """The changes of rows that go with the raise of the fence, by key: taken back (R31), or a
         tombstone that nothing will ask for any more."""
         for row in rows:
             if self._void is not None and _is_of(row.stamp, self._void):
-                stamp = dataclasses.replace(row.stamp, txid=row.prev_txid, attempt=stamps.UNKNOWN_ATTEMPT)
+                stamp = dataclasses.replace(
+                    row.stamp, txid=row.prev_txid, attempt=stamps.UNKNOWN_ATTEMPT
+                )
                 before = stamps.Row(row.key, stamp, prev=None, prev_txid=0, steps=[row.prev])
                 yield row.key, "" if row.prev is None else layout.row_text(before)
             elif self._sweeps and row.curr is None and self._is_swept(row.stamp):
                 yield row.key, ""
 
     def _is_swept(self, stamp: stamps.Stamp) -> bool:
-        is_ours = (stamp.topology_id, stamp.component) == (self._mine.topology_id, self._mine.component)
-        return is_ours and (stamp.txid < self._mine.txid or stamp.generation != self._mine.generation)
+        is_ours = (stamp.topology_id, stamp.component) == (
+            self._mine.topology_id,
+            self._mine.component,
+        )
+        return is_ours and (
+            stamp.txid < self._mine.txid or stamp.generation != self._mine.generation
+        )
 
     # -- rows -------------------------------------------------------------------------------------
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        rows = {text: layout.row_of(text, self._written[text]) for text in texts if text in self._written}
+        rows = {
+            text: layout.row_of(text, self._written[text])
+            for text in texts
+            if text in self._written
+        }
         unread = [text for text in texts if text not in rows]
         answer = self._link.ask("HMGET", self._names.rows, *unread) if unread else []
         for text, kept in zip(unread, answer, strict=True):
@@ -244,14 +284,22 @@ class Session(sessions.Session):
         writes = f"what one task writes to the store {self._store.address} in a transaction"
         rows, size = len(self._written) + more_rows, self._bytes + more_bytes
         if rows > ROWS_MAX:
-            raise errors.TxtopoError(f"{writes} has {rows} rows; the bound is {ROWS_MAX}\n  {_SMALLER}")
+            raise errors.TxtopoError(
+                f"{writes} has {rows} rows; the bound is {ROWS_MAX}\n  {_SMALLER}"
+            )
         if size > BYTES_MAX:
             raise errors.BatchTooLargeError(writes, size, BYTES_MAX, "BYTES_MAX", _SMALLER)
 
     merges_midway = False
 
-    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int) -> Collection[str]:
-        self._check_bounds(len(deltas), sum(map(len, deltas)) + len(deltas) * (len(layout.stamp_text(stamp)) + MERGED_BYTES_MAX))
+    def merge_rows(
+        self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
+    ) -> Collection[str]:
+        self._check_bounds(
+            len(deltas),
+            sum(map(len, deltas))
+            + len(deltas) * (len(layout.stamp_text(stamp)) + MERGED_BYTES_MAX),
+        )
         merges = applying.Merges(deltas, how, stamp, settled_txid)
         # All of the transaction, or nothing: written rows go with the merge, or wait until the
         # rules have combined the other rows.
@@ -264,36 +312,63 @@ class Session(sessions.Session):
     def _apply_written(self, merges: applying.Merges | None) -> str:
         rows = {text: (self._found[text], row) for text, row in self._written.items()}
         counted = {"task": self._mine.task, "number": self._number}
-        outcome = self._apply(self._change(together_max=ROWS_TOGETHER_MAX, rows=rows, marks=self._marks, merges=merges, **counted))
+        outcome = self._apply(
+            self._change(
+                together_max=ROWS_TOGETHER_MAX,
+                rows=rows,
+                marks=self._marks,
+                merges=merges,
+                **counted,
+            )
+        )
         if outcome == "done":
             self.is_counted = True
             self._written, self._marks = {}, {}
         return outcome
 
     def _change(self, **parts: Any) -> applying.Change:
-        return applying.Change(self._opened.born, "", self._opened.form, self._field, self._fence, **parts)
+        return applying.Change(
+            self._opened.born, "", self._opened.form, self._field, self._fence, **parts
+        )
 
     def _apply(self, change: applying.Change) -> str:
         """What became of it: done; or of nothing: written (the list of written keys has changed),
         unmerged; or, where the fence could not be raised, fence, rows."""
         names, stamp = self._names, self._mine
-        keys = [names.meta, names.fences, names.rows, names.order, names.deleted, names.written(stamp.topology_id, stamp.component)]
+        keys = [
+            names.meta,
+            names.fences,
+            names.rows,
+            names.order,
+            names.deleted,
+            names.written(stamp.topology_id, stamp.component),
+        ]
         keys.append(names.counts(stamp.topology_id, stamp.component))
         answer, *values = self._link.run(applying.APPLY, keys, change.arguments())
         outcome = str(answer.decode())
         if outcome == "done":
-            self._acknowledge(self._store.name, Acknowledged(self._opened.born, self._opened.tenure, self._link.run_id, values[0]))
+            self._acknowledge(
+                self._store.name,
+                Acknowledged(self._opened.born, self._opened.tenure, self._link.run_id, values[0]),
+            )
         elif outcome == "held":
             fact = "it is being adopted or cleared, was emptied, or is of another form by now"
             raise failures.busy(self._store.address, f"{fact}")
         elif outcome == "many":
             fact = f"what component {stamp.component!r} writes to the store {self._store.address} in a transaction"
-            raise errors.TxtopoError(f"{fact} has {values[0]} rows; the bound is {ROWS_TOGETHER_MAX}\n  {_SMALLER}")
+            raise errors.TxtopoError(
+                f"{fact} has {values[0]} rows; the bound is {ROWS_TOGETHER_MAX}\n  {_SMALLER}"
+            )
         elif outcome == "fence" and not change.new_fence:
             raise FenceMovedError(values[0].decode())
         elif outcome == "rows" and not change.new_fence:
-            texts = {key.decode(): kept.decode() for key, kept in zip(values[0][::2], values[0][1::2], strict=True)}
-            raise sessions.RowsChangedError({key: layout.row_of(key, kept) if kept else None for key, kept in texts.items()})
+            texts = {
+                key.decode(): kept.decode()
+                for key, kept in zip(values[0][::2], values[0][1::2], strict=True)
+            }
+            raise sessions.RowsChangedError(
+                {key: layout.row_of(key, kept) if kept else None for key, kept in texts.items()}
+            )
         return outcome
 
 
@@ -304,20 +379,32 @@ def fences_of(link: connections.Link, names: layout.Names) -> list[stamps.Fence]
     """
     answer = link.ask("HGETALL", names.fences)
     for _ in range(READINGS_MAX):
-        fences = [layout.fence_of(field.decode(), text.decode())[0] for field, text in zip(answer[::2], answer[1::2], strict=True)]
+        fences = [
+            layout.fence_of(field.decode(), text.decode())[0]
+            for field, text in zip(answer[::2], answer[1::2], strict=True)
+        ]
         counts = [("HVALS", names.counts(fence.topology_id, fence.component)) for fence in fences]
         *numbers, now = link.ask_all([*counts, ("HGETALL", names.fences)])
         if now == answer:  # the counts are of these fences
-            counted = (dataclasses.replace(fence, count=sum(map(int, of))) for fence, of in zip(fences, numbers, strict=True))
+            counted = (
+                dataclasses.replace(fence, count=sum(map(int, of)))
+                for fence, of in zip(fences, numbers, strict=True)
+            )
             return sorted(counted, key=lambda fence: (fence.topology_id, fence.component))
         answer = now
-    raise errors.FailedException(f"the fences of the store were raised {READINGS_MAX} times while they were read")
+    raise errors.FailedException(
+        f"the fences of the store were raised {READINGS_MAX} times while they were read"
+    )
 
 
 def _is_of(stamp: stamps.Stamp, void: stamps.Fence) -> bool:
-    """Whether ``stamp`` is of the attempt of ``void``, or of an earlier attempt of its transaction.
-    """
-    same = (stamp.topology_id, stamp.component, stamp.generation, stamp.txid) == (void.topology_id, void.component, void.generation, void.txid)
+    """Whether ``stamp`` is of the attempt of ``void``, or of an earlier attempt of its transaction."""
+    same = (stamp.topology_id, stamp.component, stamp.generation, stamp.txid) == (
+        void.topology_id,
+        void.component,
+        void.generation,
+        void.txid,
+    )
     return same and stamp.attempt <= void.attempt and stamp.attempt != stamps.UNKNOWN_ATTEMPT
 
 

@@ -40,7 +40,9 @@ NAME_MAX = 100
 """Characters of a store's name."""
 
 _SCHEMES = ("redis", "rediss", "unix")
-_INSTALL = "Type: pip install 'txtopo[redis]', for the interpreter of the driver and of every executor."
+_INSTALL = (
+    "Type: pip install 'txtopo[redis]', for the interpreter of the driver and of every executor."
+)
 _PASSWORD_CURE = "Give the password by REDISCLI_AUTH, or by password_env= or password_file=."
 
 
@@ -87,7 +89,9 @@ class RedisStore(base.Store):
     ) -> None:
         server = _server(url)
         if not re.fullmatch(rf"[A-Za-z0-9_.-]{{1,{NAME_MAX}}}", name):
-            raise errors.UsageError(f"a RedisStore cannot be called {name!r}\n  Use up to {NAME_MAX} letters, digits, _, . and -.")
+            raise errors.UsageError(
+                f"a RedisStore cannot be called {name!r}\n  Use up to {NAME_MAX} letters, digits, _, . and -."
+            )
         limits = {"connect_timeout_s": connect_timeout_s, "answer_timeout_s": answer_timeout_s}
         places.check_access("RedisStore", password_env, password_file, limits)
         self.url = url
@@ -102,14 +106,28 @@ class RedisStore(base.Store):
         """Longest time for making a connection, in seconds."""
         self.answer_timeout_s = answer_timeout_s
         """Longest wait for an answer, in seconds."""
-        super().__init__(name=name, address=f"{server}#{name}", opaque=opaque, location=url, plain=plain, codec=codec)
+        super().__init__(
+            name=name,
+            address=f"{server}#{name}",
+            opaque=opaque,
+            location=url,
+            plain=plain,
+            codec=codec,
+        )
 
     @property
     def _place(self) -> places.Place:
-        limits = {"connect_timeout_s": self.connect_timeout_s, "answer_timeout_s": self.answer_timeout_s}
+        limits = {
+            "connect_timeout_s": self.connect_timeout_s,
+            "answer_timeout_s": self.answer_timeout_s,
+        }
         return dataclasses.replace(
-            super()._place, url=self.url, password_env=self.password_env, password_file=self.password_file, limits=limits
-        )  # fmt: skip
+            super()._place,
+            url=self.url,
+            password_env=self.password_env,
+            password_file=self.password_file,
+            limits=limits,
+        )
 
     def exists(self) -> bool:
         return bool(self._read(lambda reader: reader.exists))
@@ -123,7 +141,10 @@ class RedisStore(base.Store):
 
     @contextlib.contextmanager
     def _fenced_session(
-        self, context: contexts.TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
+        self,
+        context: contexts.TopologyContext,
+        stamp: stamps.Stamp,
+        recorded: stamps.Recorded | None,
     ) -> Iterator[sessions.Session]:
         backend = self._backend()
         connection = self._connection(context.resource)
@@ -135,7 +156,9 @@ class RedisStore(base.Store):
             if session.raise_fence():
                 break
         else:
-            raise failures.busy(self.address, f"its fence was changed {RAISES_MAX} times while it was being raised")
+            raise failures.busy(
+                self.address, f"its fence was changed {RAISES_MAX} times while it was being raised"
+            )
         session.count(stamp, self._number(context))
         try:
             yield session
@@ -143,10 +166,16 @@ class RedisStore(base.Store):
             # Nothing was written. The judgement names the attempt that moved the fence; if there is
             # nothing to say against this attempt, a replay will see.
             self._stand_at_fence(session.at(moved.found), context, stamp, recorded)
-            raise errors.FailedException(f"store {self.address}: the fence of {stamp.component!r} was changed by others") from moved
+            raise errors.FailedException(
+                f"store {self.address}: the fence of {stamp.component!r} was changed by others"
+            ) from moved
 
-    def open_maintenance(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Maintenance]:
-        maintenance: contextlib.AbstractContextManager[sessions.Maintenance] = self._connection(resources).maintenance(self._place, self.accept_loss)
+    def open_maintenance(
+        self, resources: base.Resources
+    ) -> contextlib.AbstractContextManager[sessions.Maintenance]:
+        maintenance: contextlib.AbstractContextManager[sessions.Maintenance] = self._connection(
+            resources
+        ).maintenance(self._place, self.accept_loss)
         return maintenance
 
     def _connection(self, resources: base.Resources) -> Any:
@@ -177,7 +206,9 @@ class RedisStore(base.Store):
         try:
             return importlib.import_module("txtopo.stores.redis.backend")
         except ImportError as error:
-            raise errors.SetupError(f"the store {self.address} needs redis-py, which cannot be imported: {error}\n  {_INSTALL}") from error
+            raise errors.SetupError(
+                f"the store {self.address} needs redis-py, which cannot be imported: {error}\n  {_INSTALL}"
+            ) from error
 
 
 def _server(url: str) -> str:
@@ -186,20 +217,32 @@ def _server(url: str) -> str:
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in _SCHEMES:
         # Not echoed: an address without a known form may hold a password anywhere.
-        raise errors.UsageError("the address of a RedisStore does not begin with redis://, rediss:// or unix://\n  Give redis://user@host:port/0.")
+        raise errors.UsageError(
+            "the address of a RedisStore does not begin with redis://, rediss:// or unix://\n  Give redis://user@host:port/0."
+        )
     split = places.split(url)
     if split is None:
-        raise errors.UsageError(f"the address of a RedisStore is not understood\n  Give {scheme}://user@host:port/0. {_PASSWORD_CURE}")
+        raise errors.UsageError(
+            f"the address of a RedisStore is not understood\n  Give {scheme}://user@host:port/0. {_PASSWORD_CURE}"
+        )
     options = [option for option, _ in urllib.parse.parse_qsl(split.query, keep_blank_values=True)]
     if places.holds_password(split) or any("pass" in option.lower() for option in options):
-        raise errors.UsageError(f"the address of a RedisStore holds a password, or a stray @; a store is pickled and shown\n  {_PASSWORD_CURE}")
+        raise errors.UsageError(
+            f"the address of a RedisStore holds a password, or a stray @; a store is pickled and shown\n  {_PASSWORD_CURE}"
+        )
     known = ("db",) if scheme == "unix" else ("ssl_",) if scheme == "rediss" else ()
     if split.fragment or any(not option.startswith(known or ("\0",)) for option in options):
-        raise errors.UsageError(f"the address of a RedisStore has unknown options\n  Give {scheme}://user@host:port/0; with rediss ssl_….")
+        raise errors.UsageError(
+            f"the address of a RedisStore has unknown options\n  Give {scheme}://user@host:port/0; with rediss ssl_…."
+        )
     if scheme == "unix":
         if split.hostname or not split.path.strip("/"):
-            raise errors.UsageError("the address of a RedisStore names no socket\n  Give unix:///path/of/socket.")
+            raise errors.UsageError(
+                "the address of a RedisStore names no socket\n  Give unix:///path/of/socket."
+            )
         return f"unix://{split.path}{f'?{split.query}' if split.query else ''}"
     if not split.hostname or not re.fullmatch(r"/?[0-9]*", split.path):
-        raise errors.UsageError(f"the address of a RedisStore names no server\n  Give {scheme}://user@host:port/0.")
+        raise errors.UsageError(
+            f"the address of a RedisStore names no server\n  Give {scheme}://user@host:port/0."
+        )
     return f"{scheme}://{places.host_of(split)}:{split.port or 6379}/{split.path.removeprefix('/') or 0}"

@@ -57,11 +57,19 @@ class Connection(abc.ABC):
         """The tables of the store."""
 
     @abc.abstractmethod
-    def _prepare(self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place) -> None:
+    def _prepare(
+        self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place
+    ) -> None:
         """Make the missing tables. Where no table is missing, no right to make tables is needed."""
 
     @abc.abstractmethod
-    def _session(self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place, stamp: stamps.Stamp) -> Any:
+    def _session(
+        self,
+        raw: sa.Connection,
+        tables: server_layout.Tables,
+        store: places.Place,
+        stamp: stamps.Stamp,
+    ) -> Any:
         """The statements of one transaction of the task of ``stamp``."""
 
     @contextlib.contextmanager
@@ -102,7 +110,9 @@ class Connection(abc.ABC):
             )
         wait_s = store.limits["lock_timeout_s"]
         if not self._turn.acquire(timeout=wait_s):
-            raise failures.busy(store.address, f"another thread held the connection for {wait_s:g} s")
+            raise failures.busy(
+                store.address, f"another thread held the connection for {wait_s:g} s"
+            )
         try:
             self._owner = threading.get_ident()
             yield
@@ -155,7 +165,9 @@ class Connection(abc.ABC):
         return bool(poll.poll(0))
 
 
-_opened: weakref.WeakKeyDictionary[sa.Connection, Callable[[Any], int]] = weakref.WeakKeyDictionary()
+_opened: weakref.WeakKeyDictionary[sa.Connection, Callable[[Any], int]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def _leave_to_parent() -> None:

@@ -56,7 +56,13 @@ class Tables:
     are the database's own for every table."""
 
     def __init__(
-        self, name: str, types: Types, tombstones: Sequence[str], *, values_options: Mapping[str, Any] | None = None, **options: Any
+        self,
+        name: str,
+        types: Types,
+        tombstones: Sequence[str],
+        *,
+        values_options: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> None:
         metadata = sa.MetaData()
 
@@ -68,32 +74,73 @@ class Tables:
 
         self.name = name
         self.schema = sa.Table(
-            "txtopo_schema", metadata, column("store", primary_key=True), column("version", sa.Integer), column("form"), **options
+            "txtopo_schema",
+            metadata,
+            column("store", primary_key=True),
+            column("version", sa.Integer),
+            column("form"),
+            **options,
         )
         self.fence = sa.Table(
-            "txtopo_fence", metadata, *(column(part, primary_key=True) for part in ("store", "topology", "component")),
-            column("generation"), column("txid", sa.BigInteger), column("attempt", sa.BigInteger), column("listed", sa.Boolean),
-            column("counted", sa.BigInteger), **options,
-        )  # fmt: skip
+            "txtopo_fence",
+            metadata,
+            *(column(part, primary_key=True) for part in ("store", "topology", "component")),
+            column("generation"),
+            column("txid", sa.BigInteger),
+            column("attempt", sa.BigInteger),
+            column("listed", sa.Boolean),
+            column("counted", sa.BigInteger),
+            **options,
+        )
         self.count = sa.Table(
-            "txtopo_count", metadata, *(column(part, primary_key=True) for part in ("store", "topology", "component")),
-            column("task", sa.Integer, primary_key=True, autoincrement=False), column("generation"), column("txid", sa.BigInteger),
-            column("attempt", sa.BigInteger), column("transactions", sa.BigInteger), **options,
-        )  # fmt: skip
+            "txtopo_count",
+            metadata,
+            *(column(part, primary_key=True) for part in ("store", "topology", "component")),
+            column("task", sa.Integer, primary_key=True, autoincrement=False),
+            column("generation"),
+            column("txid", sa.BigInteger),
+            column("attempt", sa.BigInteger),
+            column("transactions", sa.BigInteger),
+            **options,
+        )
         self.written = sa.Table(
-            f"{name}_written", metadata, column("topology", primary_key=True), column("component", primary_key=True),
-            column("id", sa.BigInteger, primary_key=True, autoincrement=False), column("keys", types.value), quote=True, **options,
-        )  # fmt: skip
+            f"{name}_written",
+            metadata,
+            column("topology", primary_key=True),
+            column("component", primary_key=True),
+            column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+            column("keys", types.value),
+            quote=True,
+            **options,
+        )
         self.values = sa.Table(
-            name, metadata, column("key", types.key, primary_key=True), text("curr"), text("prev"),
-            column("topology"), column("generation"), column("component"), column("task", sa.Integer), column("txid", sa.BigInteger),
-            column("attempt", sa.BigInteger), column("prev_txid", sa.BigInteger), text("steps"),
+            name,
+            metadata,
+            column("key", types.key, primary_key=True),
+            text("curr"),
+            text("prev"),
+            column("topology"),
+            column("generation"),
+            column("component"),
+            column("task", sa.Integer),
+            column("txid", sa.BigInteger),
+            column("attempt", sa.BigInteger),
+            column("prev_txid", sa.BigInteger),
+            text("steps"),
             sa.Column("deleted", sa.Boolean, sa.Computed("curr IS NULL", persisted=True)),
-            quote=True, **options, **(values_options or {}),
-        )  # fmt: skip
+            quote=True,
+            **options,
+            **(values_options or {}),
+        )
         values = self.values.c
-        self.statements = relational_statements.statements_of(name, self.fence, self.count, self.written, self.values)
-        self.deleted_index = sa.Index(f"{name}_deleted", *(values[column] for column in tombstones), postgresql_where=values.deleted)
+        self.statements = relational_statements.statements_of(
+            name, self.fence, self.count, self.written, self.values
+        )
+        self.deleted_index = sa.Index(
+            f"{name}_deleted",
+            *(values[column] for column in tombstones),
+            postgresql_where=values.deleted,
+        )
         self.columns = [values[name] for name in rows.COLUMNS]
 
 
@@ -103,22 +150,34 @@ def form_of(run: Run, tables: Tables, address: str, has_table: Callable[[str], b
     if not has_table(tables.schema.name):
         return None
     schema = tables.schema.c
-    row = run(sa.select(schema.version, schema.form).where(schema.store == tables.name)).one_or_none()
+    row = run(
+        sa.select(schema.version, schema.form).where(schema.store == tables.name)
+    ).one_or_none()
     if row is None or row.version == rows.BEING_MADE:
         return None
     rows.check_version(address, tables.name, row.version)
     return str(row.form)
 
 
-def check_neighbours(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
+def check_neighbours(
+    run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]
+) -> None:
     """Refuse to make a store among stores that are all of another version, since the tables it
     would share with them are theirs."""
     if has_table(tables.schema.name):
         schema = tables.schema.c
-        rows.check_neighbours(address, {str(store): int(version) for store, version in run(sa.select(schema.store, schema.version))})
+        rows.check_neighbours(
+            address,
+            {
+                str(store): int(version)
+                for store, version in run(sa.select(schema.store, schema.version))
+            },
+        )
 
 
-def make(run: Run, tables: Tables, address: str, form: str, has_table: Callable[[str], bool]) -> None:
+def make(
+    run: Run, tables: Tables, address: str, form: str, has_table: Callable[[str], bool]
+) -> None:
     """Make the tables of a store, beside those of others; not to be done by two at once."""
     check_names_are_free(tables, address, has_table)
     check_neighbours(run, tables, address, has_table)
@@ -131,8 +190,7 @@ def make(run: Run, tables: Tables, address: str, form: str, has_table: Callable[
 
 
 def check_names_are_free(tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
-    """Refuse to make a store where a foreign table has the name of the store, or of its lists.
-    """
+    """Refuse to make a store where a foreign table has the name of the store, or of its lists."""
     for table in (tables.values, tables.written):
         if has_table(table.name):
             fact = f"the database of {address} has a table {table.name!r} that is not a store of txtopo"
@@ -140,8 +198,7 @@ def check_names_are_free(tables: Tables, address: str, has_table: Callable[[str]
 
 
 def change_form(run: Run, tables: Tables, address: str, stored: str, form: str) -> None:
-    """Have an empty store take ``form``; refuse if it is not empty. Not to be done by two at once.
-    """
+    """Have an empty store take ``form``; refuse if it is not empty. Not to be done by two at once."""
     if run(sa.select(tables.values.c.txid).limit(1)).first() is not None:
         rows.check_form(address, stored, form)
     run(sa.update(tables.schema).where(tables.schema.c.store == tables.name).values(form=form))

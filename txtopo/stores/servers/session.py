@@ -36,7 +36,9 @@ class Faults(Protocol):
     def DRIVER_ERROR(self) -> type[Exception]:
         """The errors that the driver raises."""
 
-    def translating(self, address: str, connecting: bool = False) -> contextlib.AbstractContextManager[None]:
+    def translating(
+        self, address: str, connecting: bool = False
+    ) -> contextlib.AbstractContextManager[None]:
         """Errors of the database as errors of txtopo."""
 
     def was_reported(self, error: BaseException) -> bool:
@@ -46,7 +48,9 @@ class Faults(Protocol):
 class Statements:
     """The open transaction of one connection, and the statements of tasks and of maintenance."""
 
-    def __init__(self, raw: sa.Connection, faults: Faults, tables: server_layout.Tables, store: places.Place) -> None:
+    def __init__(
+        self, raw: sa.Connection, faults: Faults, tables: server_layout.Tables, store: places.Place
+    ) -> None:
         self._raw, self._faults, self._tables, self._address = raw, faults, tables, store.address
 
     @property
@@ -62,14 +66,29 @@ class Statements:
         with self._faults.translating(self._address):
             return self._raw.execute(statement, parameters or {})
 
-    def _raise_or_make(self, fence: stamps.Fence, listed: bool, counted: int, is_there: bool = True) -> None:
-        values = {"generation": fence.generation, "txid": fence.txid, "attempt": fence.attempt, "listed": listed, "counted": counted}
+    def _raise_or_make(
+        self, fence: stamps.Fence, listed: bool, counted: int, is_there: bool = True
+    ) -> None:
+        values = {
+            "generation": fence.generation,
+            "txid": fence.txid,
+            "attempt": fence.attempt,
+            "listed": listed,
+            "counted": counted,
+        }
         of_fence = _of(fence.topology_id, fence.component)
-        if is_there and self._run(self._tables.statements.raise_fence, {**values, **of_fence}).rowcount:
+        if (
+            is_there
+            and self._run(self._tables.statements.raise_fence, {**values, **of_fence}).rowcount
+        ):
             return
         # Where the store was adopted meanwhile, this statement violates the primary key, and the
         # attempt fails.
-        who = {"store": self._tables.name, "topology": fence.topology_id, "component": fence.component}
+        who = {
+            "store": self._tables.name,
+            "topology": fence.topology_id,
+            "component": fence.component,
+        }
         self._run(self._tables.statements.make_fence, {**who, **values})
 
     def _forget_written(self, topology_id: str, component: str) -> None:
@@ -79,7 +98,9 @@ class Statements:
 class Maintenance(Statements, sessions.Maintenance):
     """The statements that adopt or clear a store."""
 
-    def __init__(self, raw: sa.Connection, faults: Faults, tables: server_layout.Tables, store: places.Place) -> None:
+    def __init__(
+        self, raw: sa.Connection, faults: Faults, tables: server_layout.Tables, store: places.Place
+    ) -> None:
         super().__init__(raw, faults, tables, store)
         self._lists = store.opaque
 
@@ -87,7 +108,11 @@ class Maintenance(Statements, sessions.Maintenance):
         """Wait until no task writes to this store, and let no task begin until this transaction
         ends."""
         fence = self._tables.fence.c
-        locked = sa.select(fence.txid).where(fence.store == self._tables.name).order_by(fence.topology, fence.component)
+        locked = (
+            sa.select(fence.txid)
+            .where(fence.store == self._tables.name)
+            .order_by(fence.topology, fence.component)
+        )
         self._run(locked.with_for_update()).all()
 
     def write_fence(self, fence: stamps.Fence) -> None:
@@ -95,20 +120,34 @@ class Maintenance(Statements, sessions.Maintenance):
 
     def restamp(self, topology_id: str, component: str, stamp: stamps.Stamp) -> int:
         row = self._tables.values.c
-        who = {"topology": stamp.topology_id, "generation": stamp.generation, "txid": stamp.txid, "attempt": stamp.attempt}
+        who = {
+            "topology": stamp.topology_id,
+            "generation": stamp.generation,
+            "txid": stamp.txid,
+            "attempt": stamp.attempt,
+        }
         settled = {**who, "prev": None, "prev_txid": 0, "steps": None}
         is_chosen = sa.and_(row.topology == topology_id, row.component == component)
         self._forget_written(topology_id, component)
         kept = self._tables.count.c
-        counted = sa.and_(kept.store == self._tables.name, kept.component == component, kept.topology.in_([topology_id, stamp.topology_id]))
+        counted = sa.and_(
+            kept.store == self._tables.name,
+            kept.component == component,
+            kept.topology.in_([topology_id, stamp.topology_id]),
+        )
         self._run(sa.delete(self._tables.count).where(counted))
-        return int(self._run(sa.update(self._tables.values).where(is_chosen).values(settled)).rowcount)
+        return int(
+            self._run(sa.update(self._tables.values).where(is_chosen).values(settled)).rowcount
+        )
 
     def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
         removed = []
         shared = (self._tables.count, self._tables.fence)
         for table in (self._tables.written, self._tables.values, *shared):
-            conditions = [table.c.topology == topology_id, *([] if component is None else [table.c.component == component])]
+            conditions = [
+                table.c.topology == topology_id,
+                *([] if component is None else [table.c.component == component]),
+            ]
             whose = [table.c.store == self._tables.name] if table in shared else []
             removed.append(self._run(sa.delete(table).where(*conditions, *whose)).rowcount)
         return removed[1], removed[3]
@@ -117,7 +156,14 @@ class Maintenance(Statements, sessions.Maintenance):
 class Session(Statements, sessions.Session):
     """The statements of one transaction of the task of ``stamp``."""
 
-    def __init__(self, raw: sa.Connection, faults: Faults, tables: server_layout.Tables, store: places.Place, stamp: stamps.Stamp) -> None:
+    def __init__(
+        self,
+        raw: sa.Connection,
+        faults: Faults,
+        tables: server_layout.Tables,
+        store: places.Place,
+        stamp: stamps.Stamp,
+    ) -> None:
         Statements.__init__(self, raw, faults, tables, store)
         sessions.Session.__init__(self, lists=store.opaque)
         self._mine = stamp
@@ -128,8 +174,7 @@ class Session(Statements, sessions.Session):
 
     @abc.abstractmethod
     def lock_raisers(self, name: str) -> None:
-        """Take the lock ``name``, after waiting for its holder, until this transaction ends.
-        """
+        """Take the lock ``name``, after waiting for its holder, until this transaction ends."""
 
     @abc.abstractmethod
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
@@ -151,12 +196,20 @@ class Session(Statements, sessions.Session):
         The statement that raises the fence counts this transaction too.
         """
         stamp = self._mine
-        row = self._run(self._tables.statements.taken_fence, _of(stamp.topology_id, stamp.component)).first()
+        row = self._run(
+            self._tables.statements.taken_fence, _of(stamp.topology_id, stamp.component)
+        ).first()
         if row is not None:
             generation, txid, attempt, self.is_listed, counted = row
             # An only task that counts in the fence does so alone; then there is no sum to be read.
-            whole = stamps.Fence(stamp.topology_id, stamp.component, generation, txid, attempt, counted)
-            self._taken = whole if counted > 0 else self._read_fence(stamp.topology_id, stamp.component, lock=True)
+            whole = stamps.Fence(
+                stamp.topology_id, stamp.component, generation, txid, attempt, counted
+            )
+            self._taken = (
+                whole
+                if counted > 0
+                else self._read_fence(stamp.topology_id, stamp.component, lock=True)
+            )
         return self._taken is not None
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
@@ -167,7 +220,11 @@ class Session(Statements, sessions.Session):
         # Another task of this attempt may have raised the fence just now. Then the fence is not
         # locked here, so that this task does not wait for the rows of the other task.
         fence = self._read_fence(topology_id, component)
-        if fence is not None and (fence.generation, fence.txid, fence.attempt) != (stamp.generation, stamp.txid, stamp.attempt):
+        if fence is not None and (fence.generation, fence.txid, fence.attempt) != (
+            stamp.generation,
+            stamp.txid,
+            stamp.attempt,
+        ):
             fence = self._read_fence(topology_id, component, lock=True)
         self._has_no_fence = fence is None
         return fence
@@ -179,7 +236,9 @@ class Session(Statements, sessions.Session):
         # A task that has the fence for itself counts there. Siblings count in separate rows, so
         # that no task waits for a commit.
         self._is_counted = self._taken is not None
-        self._raise_or_make(fence, self.lists, int(self._is_counted), is_there=not self._has_no_fence)
+        self._raise_or_make(
+            fence, self.lists, int(self._is_counted), is_there=not self._has_no_fence
+        )
 
     def count(self, stamp: stamps.Stamp, number: int) -> None:
         if not self._is_counted:
@@ -193,22 +252,37 @@ class Session(Statements, sessions.Session):
     def apply(self) -> None:
         for keys in _lists_of(self.written):
             stamp = self._mine
-            who = {"topology": stamp.topology_id, "component": stamp.component, "id": secrets.randbits(63)}
+            who = {
+                "topology": stamp.topology_id,
+                "component": stamp.component,
+                "id": secrets.randbits(63),
+            }
             self._run(self._tables.statements.add_list, {**who, "keys": keys})
         self.written.clear()
 
     def take_back(self, void: stamps.Fence) -> None:
         table, row = self._tables.values, self._tables.values.c
         undone = sa.and_(
-            row.component == void.component, row.txid == void.txid, row.topology == void.topology_id, row.generation == void.generation,
-            row.attempt <= void.attempt, row.attempt != stamps.UNKNOWN_ATTEMPT,
-        )  # fmt: skip
+            row.component == void.component,
+            row.txid == void.txid,
+            row.topology == void.topology_id,
+            row.generation == void.generation,
+            row.attempt <= void.attempt,
+            row.attempt != stamps.UNKNOWN_ATTEMPT,
+        )
         if self.is_listed:
             undone = sa.and_(undone, self._is_one_of(self._listed(void)))
         # Else every row is looked at. A transactional store comes here only when user code skipped
         # its writes on replay.
         self._run(sa.delete(table).where(undone, row.prev.is_(None)))
-        restored = {"curr": row.prev, "txid": row.prev_txid, "attempt": stamps.UNKNOWN_ATTEMPT, "prev": None, "prev_txid": 0, "steps": None}
+        restored = {
+            "curr": row.prev,
+            "txid": row.prev_txid,
+            "attempt": stamps.UNKNOWN_ATTEMPT,
+            "prev": None,
+            "prev_txid": 0,
+            "steps": None,
+        }
         self._run(sa.update(table).where(undone).values(restored))
         self._forget_written(void.topology_id, void.component)
 
@@ -222,26 +296,41 @@ class Session(Statements, sessions.Session):
         return sorted({text for (listed,) in lists for text in listed.split("\n")})
 
     def sweep(self, stamp: stamps.Stamp) -> None:
-        settled = {**_of(stamp.topology_id, stamp.component), "of_generation": stamp.generation, "of_txid": stamp.txid}
+        settled = {
+            **_of(stamp.topology_id, stamp.component),
+            "of_generation": stamp.generation,
+            "of_txid": stamp.txid,
+        }
         self._run(self._tables.statements.sweep, settled)
         if self.is_listed:
             self._forget_written(stamp.topology_id, stamp.component)
 
-    def _read_fence(self, topology_id: str, component: str, lock: bool = False) -> stamps.Fence | None:
+    def _read_fence(
+        self, topology_id: str, component: str, lock: bool = False
+    ) -> stamps.Fence | None:
         statements = self._tables.statements
-        row = self._run(statements.locked_fence if lock else statements.fence, _of(topology_id, component)).first()
+        row = self._run(
+            statements.locked_fence if lock else statements.fence, _of(topology_id, component)
+        ).first()
         if row is None:
             return None
         generation, txid, attempt, self.is_listed, counted, total = row
-        return stamps.Fence(topology_id, component, generation, txid, attempt, layout.count_of(counted, total))
+        return stamps.Fence(
+            topology_id, component, generation, txid, attempt, layout.count_of(counted, total)
+        )
 
     def _here(self, number: int) -> dict[str, Any]:
         """The fence that a task stands at, and how it is counted there."""
         stamp = self._mine
         return {
-            **_of(stamp.topology_id, stamp.component), "of_store": self._tables.name, "of_task": stamp.task, "of_generation": stamp.generation,
-            "of_txid": stamp.txid, "of_attempt": stamp.attempt, "number": number,
-        }  # fmt: skip
+            **_of(stamp.topology_id, stamp.component),
+            "of_store": self._tables.name,
+            "of_task": stamp.task,
+            "of_generation": stamp.generation,
+            "of_txid": stamp.txid,
+            "of_attempt": stamp.attempt,
+            "number": number,
+        }
 
 
 class Reader:
@@ -254,7 +343,9 @@ class Reader:
 
     def row(self, text: str) -> stamps.Row | None:
         """One committed row."""
-        columns = self._run(sa.select(*self._tables.columns).where(self._tables.values.c.key == text)).first()
+        columns = self._run(
+            sa.select(*self._tables.columns).where(self._tables.values.c.key == text)
+        ).first()
         return None if columns is None else layout.row_of(*columns)
 
     def select_from(self, text: str) -> sa.Select[Any]:
@@ -285,11 +376,27 @@ def _of(topology_id: str, component: str) -> dict[str, Any]:
     return {"of_topology": topology_id, "of_component": component}
 
 
-def _fences(run: server_layout.Run, tables: server_layout.Tables, *conditions: sa.ColumnElement[bool]) -> list[stamps.Fence]:
+def _fences(
+    run: server_layout.Run, tables: server_layout.Tables, *conditions: sa.ColumnElement[bool]
+) -> list[stamps.Fence]:
     fence = tables.fence.c
-    columns = (fence.topology, fence.component, fence.generation, fence.txid, fence.attempt, fence.counted, tables.statements.total)
-    rows = run(sa.select(*columns).where(fence.store == tables.name, *conditions).order_by(fence.topology, fence.component))
+    columns = (
+        fence.topology,
+        fence.component,
+        fence.generation,
+        fence.txid,
+        fence.attempt,
+        fence.counted,
+        tables.statements.total,
+    )
+    rows = run(
+        sa.select(*columns)
+        .where(fence.store == tables.name, *conditions)
+        .order_by(fence.topology, fence.component)
+    )
     return [
-        stamps.Fence(topology, component, generation, txid, attempt, layout.count_of(counted, total))
+        stamps.Fence(
+            topology, component, generation, txid, attempt, layout.count_of(counted, total)
+        )
         for topology, component, generation, txid, attempt, counted, total in rows
     ]

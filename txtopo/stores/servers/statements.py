@@ -42,27 +42,49 @@ class Statements:
     add_list: sa.Insert
 
 
-def statements_of(store: str, fences: sa.Table, counts: sa.Table, lists: sa.Table, values: sa.Table) -> Statements:
+def statements_of(
+    store: str, fences: sa.Table, counts: sa.Table, lists: sa.Table, values: sa.Table
+) -> Statements:
     """The statements on these tables of ``store``."""
     fence, row = fences.c, values.c
-    topology, component, generation, txid, attempt = map(_which, ("topology", "component", "generation", "txid", "attempt"))
-    is_fence = sa.and_(fence.store == store, fence.topology == topology, fence.component == component)
+    topology, component, generation, txid, attempt = map(
+        _which, ("topology", "component", "generation", "txid", "attempt")
+    )
+    is_fence = sa.and_(
+        fence.store == store, fence.topology == topology, fence.component == component
+    )
     is_here = sa.and_(fence.generation == generation, fence.txid == txid, fence.attempt == attempt)
     is_list = sa.and_(lists.c.topology == topology, lists.c.component == component)
     is_settled = sa.or_(row.txid < txid, row.generation != generation)
-    of_same = (counts.c[name] == fence[name] for name in ("store", "topology", "component", "generation", "txid", "attempt"))
-    total = sa.select(sa.func.sum(counts.c.transactions)).where(*of_same).correlate(fences).scalar_subquery()
-    selected = sa.select(fence.generation, fence.txid, fence.attempt, fence.listed, fence.counted, total).where(is_fence)
+    of_same = (
+        counts.c[name] == fence[name]
+        for name in ("store", "topology", "component", "generation", "txid", "attempt")
+    )
+    total = (
+        sa.select(sa.func.sum(counts.c.transactions))
+        .where(*of_same)
+        .correlate(fences)
+        .scalar_subquery()
+    )
+    selected = sa.select(
+        fence.generation, fence.txid, fence.attempt, fence.listed, fence.counted, total
+    ).where(is_fence)
     return Statements(
         total=total,
         standing=sa.select(fence.listed).where(is_fence, is_here).with_for_update(read=True),
         fence=selected,
         locked_fence=selected.with_for_update(of=fences),
-        taken_fence=sa.select(fence.generation, fence.txid, fence.attempt, fence.listed, fence.counted).where(is_fence).with_for_update(),
+        taken_fence=sa.select(
+            fence.generation, fence.txid, fence.attempt, fence.listed, fence.counted
+        )
+        .where(is_fence)
+        .with_for_update(),
         raise_fence=sa.update(fences).where(is_fence),
         lists=sa.select(lists.c["keys"]).where(is_list),
         forget_lists=sa.delete(lists).where(is_list),
-        sweep=sa.delete(values).where(row.deleted, row.topology == topology, row.component == component, is_settled),
+        sweep=sa.delete(values).where(
+            row.deleted, row.topology == topology, row.component == component, is_settled
+        ),
         make_fence=sa.insert(fences),
         add_list=sa.insert(lists),
     )

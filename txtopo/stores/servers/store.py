@@ -78,14 +78,19 @@ class _Dialect:
 
 _DIALECTS = {
     "postgresql+psycopg": _Dialect(
-        "txtopo.stores.postgresql.backend", "psycopg", "postgres",
-        places="PGPASSWORD, ~/.pgpass or a service file", naming=frozenset({"service", "dbname"}),
+        "txtopo.stores.postgresql.backend",
+        "psycopg",
+        "postgres",
+        places="PGPASSWORD, ~/.pgpass or a service file",
+        naming=frozenset({"service", "dbname"}),
     ),
     "mysql+pymysql": _Dialect(
-        "txtopo.stores.mysql.backend", "PyMySQL", "mysql",
+        "txtopo.stores.mysql.backend",
+        "PyMySQL",
+        "mysql",
         places="a file named by read_default_file in the URL",
     ),
-}  # fmt: skip
+}
 
 
 class SqlStore(base.Store):
@@ -135,12 +140,18 @@ class SqlStore(base.Store):
         idle_timeout_s: float = 60.0,
     ) -> None:
         database = _database(url)
-        if not re.fullmatch(rf"[A-Za-z_][A-Za-z0-9_]{{0,{TABLE_NAME_MAX - 1}}}", table) or table.lower().startswith(("pg_", "txtopo_")):
+        if not re.fullmatch(
+            rf"[A-Za-z_][A-Za-z0-9_]{{0,{TABLE_NAME_MAX - 1}}}", table
+        ) or table.lower().startswith(("pg_", "txtopo_")):
             raise errors.UsageError(
                 f"a store cannot name a table {table!r}\n"
                 f"  Use up to {TABLE_NAME_MAX} letters, digits and _, not beginning with a digit, pg_ or txtopo_."
             )
-        limits = {"lock_timeout_s": lock_timeout_s, "statement_timeout_s": statement_timeout_s, "idle_timeout_s": idle_timeout_s}
+        limits = {
+            "lock_timeout_s": lock_timeout_s,
+            "statement_timeout_s": statement_timeout_s,
+            "idle_timeout_s": idle_timeout_s,
+        }
         places.check_access("SqlStore", password_env, password_file, limits)
         self.url = url
         """The database, without a password."""
@@ -154,14 +165,29 @@ class SqlStore(base.Store):
         """Longest statement, in seconds."""
         self.idle_timeout_s = idle_timeout_s
         """Longest silence in an open transaction, in seconds."""
-        super().__init__(name=table, address=f"{database}#{table}", opaque=opaque, location=url, plain=plain, codec=codec)
+        super().__init__(
+            name=table,
+            address=f"{database}#{table}",
+            opaque=opaque,
+            location=url,
+            plain=plain,
+            codec=codec,
+        )
 
     @property
     def _place(self) -> places.Place:
-        limits = {"lock_timeout_s": self.lock_timeout_s, "statement_timeout_s": self.statement_timeout_s, "idle_timeout_s": self.idle_timeout_s}
+        limits = {
+            "lock_timeout_s": self.lock_timeout_s,
+            "statement_timeout_s": self.statement_timeout_s,
+            "idle_timeout_s": self.idle_timeout_s,
+        }
         return dataclasses.replace(
-            super()._place, url=self.url, password_env=self.password_env, password_file=self.password_file, limits=limits
-        )  # fmt: skip
+            super()._place,
+            url=self.url,
+            password_env=self.password_env,
+            password_file=self.password_file,
+            limits=limits,
+        )
 
     def exists(self) -> bool:
         with self._reading() as reader:
@@ -177,7 +203,10 @@ class SqlStore(base.Store):
 
     @contextlib.contextmanager
     def _fenced_session(
-        self, context: contexts.TopologyContext, stamp: stamps.Stamp, recorded: stamps.Recorded | None
+        self,
+        context: contexts.TopologyContext,
+        stamp: stamps.Stamp,
+        recorded: stamps.Recorded | None,
     ) -> Iterator[sessions.Session]:
         connection = self._connection(context.resource)
         for _ in range(RAISES_MAX):
@@ -193,10 +222,16 @@ class SqlStore(base.Store):
                     yield session
                     return
                 self._stand_at_fence(session, context, stamp, recorded)
-        raise failures.busy(self.address, f"its fence was changed {RAISES_MAX} times while it was being raised")
+        raise failures.busy(
+            self.address, f"its fence was changed {RAISES_MAX} times while it was being raised"
+        )
 
-    def open_maintenance(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Maintenance]:
-        maintenance: contextlib.AbstractContextManager[sessions.Maintenance] = self._connection(resources).maintenance(self._place)
+    def open_maintenance(
+        self, resources: base.Resources
+    ) -> contextlib.AbstractContextManager[sessions.Maintenance]:
+        maintenance: contextlib.AbstractContextManager[sessions.Maintenance] = self._connection(
+            resources
+        ).maintenance(self._place)
         return maintenance
 
     def _connection(self, resources: base.Resources) -> Any:
@@ -218,7 +253,9 @@ class SqlStore(base.Store):
             row = reader.row(itself)
             if row is not None:
                 yield row
-            for other in itertools.takewhile(lambda row: row.key.startswith(beginning), reader.rows_from(beginning)):
+            for other in itertools.takewhile(
+                lambda row: row.key.startswith(beginning), reader.rows_from(beginning)
+            ):
                 if other.key != itself:
                     yield other
 
@@ -250,15 +287,27 @@ def _database(url: str) -> str:
         # Not echoed: an address without a known form may hold a password anywhere.
         known = [f"{name}://" for name in _DIALECTS]
         forms = " or ".join(f"{name}user@host:port/database" for name in known)
-        raise errors.UsageError(f"the address of a database does not begin with {' or '.join(known)}\n  Give {forms}.")
+        raise errors.UsageError(
+            f"the address of a database does not begin with {' or '.join(known)}\n  Give {forms}."
+        )
     dialect, split = _DIALECTS[scheme], places.split(url)
     if split is None:
-        raise errors.UsageError(f"the address of a database is not understood\n  Give {scheme}://user@host:port/database. {dialect.password_cure}")
-    names = {name.lower() for name, _ in urllib.parse.parse_qsl(split.query, keep_blank_values=True)}
-    if places.holds_password(split) or any(re.search("pass(?!file)|pwd|secret|token", name) for name in names):
-        raise errors.UsageError(f"the address of a database holds a password, or a stray @; a store is pickled and shown\n  {dialect.password_cure}")
+        raise errors.UsageError(
+            f"the address of a database is not understood\n  Give {scheme}://user@host:port/database. {dialect.password_cure}"
+        )
+    names = {
+        name.lower() for name, _ in urllib.parse.parse_qsl(split.query, keep_blank_values=True)
+    }
+    if places.holds_password(split) or any(
+        re.search("pass(?!file)|pwd|secret|token", name) for name in names
+    ):
+        raise errors.UsageError(
+            f"the address of a database holds a password, or a stray @; a store is pickled and shown\n  {dialect.password_cure}"
+        )
     database = split.path.removeprefix("/")
     if split.fragment or "/" in database or not (database or names & dialect.naming):
-        raise errors.UsageError(f"the address of a database names no database\n  Give {scheme}://user@host:port/database, with options after a ?.")
+        raise errors.UsageError(
+            f"the address of a database names no database\n  Give {scheme}://user@host:port/database, with options after a ?."
+        )
     port = "" if split.port is None else f":{split.port}"
     return f"{scheme}://{places.host_of(split)}{port}{split.path}{f'?{split.query}' if split.query else ''}"

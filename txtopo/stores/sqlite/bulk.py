@@ -37,7 +37,11 @@ _IS_INTEGER = "length(curr) < 16 AND CAST(CAST(curr AS INTEGER) AS TEXT) = curr"
 
 
 def ordinary_values(
-    connection: sqlite3.Connection, table: str, texts: Sequence[str], stamp: stamps.Stamp, settled_txid: int
+    connection: sqlite3.Connection,
+    table: str,
+    texts: Sequence[str],
+    stamp: stamps.Stamp,
+    settled_txid: int,
 ) -> tuple[dict[str, str | None], list[str]]:
     """The values of those rows of ``texts`` that are ordinary, None for a tombstone; and the keys
     of the others that there are."""
@@ -46,18 +50,28 @@ def ordinary_values(
         # CROSS JOIN: begin at the given keys, even if SQLite's statistics advise otherwise.
         f' FROM json_each(:given) AS given CROSS JOIN "{table}" AS kept ON kept.key = given.value'
     )
-    rows = connection.execute(select, _who(stamp) | {"settled": settled_txid, "given": json.dumps(texts)}).fetchall()
-    return {key: curr for key, curr, is_ordinary in rows if is_ordinary}, [key for key, _, is_ordinary in rows if not is_ordinary]
+    rows = connection.execute(
+        select, _who(stamp) | {"settled": settled_txid, "given": json.dumps(texts)}
+    ).fetchall()
+    return {key: curr for key, curr, is_ordinary in rows if is_ordinary}, [
+        key for key, _, is_ordinary in rows if not is_ordinary
+    ]
 
 
-def replace(connection: sqlite3.Connection, table: str, rows: Sequence[stamps.Row], settled_txid: int) -> None:
+def replace(
+    connection: sqlite3.Connection, table: str, rows: Sequence[stamps.Row], settled_txid: int
+) -> None:
     """Write ``rows``, whose predecessors are ordinary or not there; all were looked at in this
     transaction, which has the file to itself."""
     for portion in _portions(rows):
         values = json.dumps({row.key: row.curr for row in portion})
         parameters = _who(portion[0].stamp) | {"settled": settled_txid, "given": values}
-        if connection.execute(_upsert(table, "excluded.curr", _IS_ORDINARY), parameters).rowcount != len(portion):
-            raise errors.FailedException(f"rows of {table} were changed by others while a transaction had the file to itself")
+        if connection.execute(
+            _upsert(table, "excluded.curr", _IS_ORDINARY), parameters
+        ).rowcount != len(portion):
+            raise errors.FailedException(
+                f"rows of {table} were changed by others while a transaction had the file to itself"
+            )
     composed = ((layout.steps_of(row), row.key) for row in rows if len(row.steps) > 1)
     connection.executemany(f'UPDATE "{table}" SET steps = ? WHERE key = ?', composed)
 
@@ -75,7 +89,12 @@ def _portions(rows: Sequence[stamps.Row]) -> Iterator[Sequence[stamps.Row]]:
 
 
 def merged(
-    connection: sqlite3.Connection, table: str, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
+    connection: sqlite3.Connection,
+    table: str,
+    deltas: Mapping[str, int],
+    how: merge.Merge,
+    stamp: stamps.Stamp,
+    settled_txid: int,
 ) -> Collection[str]:
     """Do the work of :meth:`txtopo.stores.sessions.Session.merge_rows` in the open transaction of
     ``connection``."""
@@ -84,7 +103,9 @@ def merged(
     value = _MADE[how.operator].replace("old", _OLD).replace("new", _NEW)
     parameters = _who(stamp) | {"settled": settled_txid, "given": json.dumps(deltas)}
     connection.execute("SAVEPOINT merge")
-    done = connection.execute(_upsert(table, value, f"{_IS_ORDINARY} AND {_IS_INTEGER}"), parameters).rowcount == len(deltas)
+    done = connection.execute(
+        _upsert(table, value, f"{_IS_ORDINARY} AND {_IS_INTEGER}"), parameters
+    ).rowcount == len(deltas)
     if not done:
         connection.execute("ROLLBACK TO merge")
     connection.execute("RELEASE merge")
@@ -104,6 +125,10 @@ def _upsert(table: str, value: str, condition: str) -> str:
 
 def _who(stamp: stamps.Stamp) -> dict[str, Any]:
     return {
-        "topology": stamp.topology_id, "generation": stamp.generation, "component": stamp.component, "task": stamp.task,
-        "txid": stamp.txid, "attempt": stamp.attempt,
-    }  # fmt: skip
+        "topology": stamp.topology_id,
+        "generation": stamp.generation,
+        "component": stamp.component,
+        "task": stamp.task,
+        "txid": stamp.txid,
+        "attempt": stamp.attempt,
+    }

@@ -123,13 +123,19 @@ os.register_at_fork(before=_close_idle_connections)
 def _open(path: str, busy_timeout_s: float) -> sqlite3.Connection:
     directory = os.path.dirname(path)
     if not os.path.isdir(directory):
-        raise errors.SetupError(f"the store {path} cannot be made: there is no directory {directory}\n  Make it, or choose another path.")
-    connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+        raise errors.SetupError(
+            f"the store {path} cannot be made: there is no directory {directory}\n  Make it, or choose another path."
+        )
+    connection = sqlite3.connect(
+        path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+    )
     try:
         connection.execute("PRAGMA synchronous = FULL")
         mode = _switch_to_wal(connection, busy_timeout_s)
         if mode != "wal":
-            raise errors.SetupError(f"the store {path} cannot use a write-ahead log there (SQLite says {mode!r})\n  Put it on a local file system.")
+            raise errors.SetupError(
+                f"the store {path} cannot use a write-ahead log there (SQLite says {mode!r})\n  Put it on a local file system."
+            )
     except BaseException:
         connection.close()
         raise

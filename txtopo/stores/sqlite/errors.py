@@ -14,7 +14,15 @@ from txtopo.stores import faults as failures
 
 TRANSIENT = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 """Codes of errors that pass when other processes finish."""
-_SETUP = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_AUTH})
+_SETUP = frozenset(
+    {
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_AUTH,
+    }
+)
 
 
 def code_of(error: sqlite3.Error) -> int | None:

@@ -36,15 +36,22 @@ def prepare(connection: sqlite3.Connection, store: places.Place) -> None:
         if form is None:
             select = "SELECT name FROM sqlite_master WHERE name COLLATE NOCASE IN (?, ?)"
             for (name,) in connection.execute(select, [table, f"{table}_written"]):
-                raise errors.SetupError(f"{path} has a table {name!r} that is not a store of txtopo\n  Choose another table name, or another file.")
+                raise errors.SetupError(
+                    f"{path} has a table {name!r} that is not a store of txtopo\n  Choose another table name, or another file."
+                )
             rows.check_neighbours(path, _versions(connection))
             for statement in _LAYOUT:
                 connection.execute(statement.format(table=table))
-            connection.execute("INSERT INTO txtopo_schema(store, version, form) VALUES (?, ?, ?)", [table, rows.LAYOUT_VERSION, store.form])
+            connection.execute(
+                "INSERT INTO txtopo_schema(store, version, form) VALUES (?, ?, ?)",
+                [table, rows.LAYOUT_VERSION, store.form],
+            )
         elif form != store.form:
             if connection.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone():
                 rows.check_form(store.address, form, store.form)
-            connection.execute("UPDATE txtopo_schema SET form = ? WHERE store = ?", [store.form, table])
+            connection.execute(
+                "UPDATE txtopo_schema SET form = ? WHERE store = ?", [store.form, table]
+            )
 
 
 _LAYOUT = (
@@ -70,11 +77,15 @@ def form_of(connection: sqlite3.Connection, path: str, table: str) -> str | None
     if table not in versions:
         return None
     rows.check_version(path, table, versions[table])
-    return str(connection.execute("SELECT form FROM txtopo_schema WHERE store = ?", [table]).fetchone()[0])
+    return str(
+        connection.execute("SELECT form FROM txtopo_schema WHERE store = ?", [table]).fetchone()[0]
+    )
 
 
 def _versions(connection: sqlite3.Connection) -> dict[str, int]:
     """Of the stores in this file."""
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'txtopo_schema'").fetchone():
+    if not connection.execute(
+        "SELECT 1 FROM sqlite_master WHERE name = 'txtopo_schema'"
+    ).fetchone():
         return {}
     return dict(connection.execute("SELECT store, version FROM txtopo_schema"))

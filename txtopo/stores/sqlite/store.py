@@ -41,7 +41,9 @@ LOOKUP_KEYS_MAX = 500
 _COLUMNS = ", ".join(layout.COLUMNS)
 _IS_SAME = "counted.{0} = fence.{0}"
 _TOTAL = "(SELECT sum(transactions) FROM txtopo_count AS counted WHERE {})".format(
-    " AND ".join(map(_IS_SAME.format, ("store", "topology", "component", "generation", "txid", "attempt")))
+    " AND ".join(
+        map(_IS_SAME.format, ("store", "topology", "component", "generation", "txid", "attempt"))
+    )
 )
 _FENCES = f"SELECT topology, component, generation, txid, attempt, counted, {_TOTAL} FROM txtopo_fence AS fence WHERE store = ?"
 _COUNT = (
@@ -85,8 +87,12 @@ class SqliteStore(backend.Backend):
     ) -> None:
         path_text = os.fspath(path)
         if not path_text or path_text == ":memory:":
-            raise errors.UsageError(f"results in SQLite need a file that outlives the process, not {path_text!r}\n  Give the path of a file.")
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", table) or table.lower().startswith(("sqlite_", "txtopo_")):
+            raise errors.UsageError(
+                f"results in SQLite need a file that outlives the process, not {path_text!r}\n  Give the path of a file."
+            )
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", table) or table.lower().startswith(
+            ("sqlite_", "txtopo_")
+        ):
             raise errors.UsageError(
                 f"a store cannot name a table {table!r}\n  Use up to 63 letters, digits and _, not beginning with a digit, sqlite_ or txtopo_."
             )
@@ -95,18 +101,24 @@ class SqliteStore(backend.Backend):
         """
         self.busy_timeout_s = busy_timeout_s
         """Longest wait for other writers, in seconds."""
-        super().__init__(name=table, address=f"{self.path}#{table}", opaque=opaque, plain=plain, codec=codec)
+        super().__init__(
+            name=table, address=f"{self.path}#{table}", opaque=opaque, plain=plain, codec=codec
+        )
 
     @property
     def _place(self) -> places.Place:
-        return dataclasses.replace(super()._place, url=self.path, limits={"busy_timeout_s": self.busy_timeout_s})
+        return dataclasses.replace(
+            super()._place, url=self.path, limits={"busy_timeout_s": self.busy_timeout_s}
+        )
 
     def simulated(self, world: destination.World) -> destination.Destination | None:
         substitute = super().simulated(world)
         if substitute is None:
             # A class of the user's keeps its code, on a file of its own.
             redirected = copy.copy(self)
-            redirected.path = os.path.join(world.directory(), f"{hashlib.sha256(self.path.encode()).hexdigest()[:16]}.db")
+            redirected.path = os.path.join(
+                world.directory(), f"{hashlib.sha256(self.path.encode()).hexdigest()[:16]}.db"
+            )
             redirected.address = f"{redirected.path}#{redirected.name}"
             substitute = redirected
         return substitute
@@ -123,19 +135,27 @@ class SqliteStore(backend.Backend):
         with self._reading() as connection:
             if connection is None:
                 return []
-            return _fences(connection.execute(f"{_FENCES} ORDER BY topology, component", [self.name]))
+            return _fences(
+                connection.execute(f"{_FENCES} ORDER BY topology, component", [self.name])
+            )
 
-    def open_session(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Session]:
+    def open_session(
+        self, resources: base.Resources
+    ) -> contextlib.AbstractContextManager[sessions.Session]:
         return self._transaction(resources)
 
-    def open_maintenance(self, resources: base.Resources) -> contextlib.AbstractContextManager[sessions.Maintenance]:
+    def open_maintenance(
+        self, resources: base.Resources
+    ) -> contextlib.AbstractContextManager[sessions.Maintenance]:
         return self._transaction(resources)
 
     @contextlib.contextmanager
     def _transaction(self, resources: base.Resources) -> Iterator[_Session]:
         # Keyed by process: a connection that a fork carried along must not be touched
         # (https://sqlite.org/howtocorrupt.html, 2.6).
-        connection: connections.Connection = resources(f"sqlite:{self.path}:{os.getpid()}", lambda: connections.Connection(self.path))
+        connection: connections.Connection = resources(
+            f"sqlite:{self.path}:{os.getpid()}", lambda: connections.Connection(self.path)
+        )
         with connection.transaction(self._place) as raw:
             yield _Session(raw, self.path, self.name, self.opaque)
 
@@ -143,13 +163,17 @@ class SqliteStore(backend.Backend):
         with self._reading() as connection:
             if connection is None:
                 return None
-            columns = connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key = ?', [text]).fetchone()
+            columns = connection.execute(
+                f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key = ?', [text]
+            ).fetchone()
             return None if columns is None else layout.row_of(*columns)
 
     def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         with self._reading() as connection:
             if connection is not None:
-                for columns in connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key >= ? ORDER BY key', [text]):
+                for columns in connection.execute(
+                    f'SELECT {_COLUMNS} FROM "{self.name}" WHERE key >= ? ORDER BY key', [text]
+                ):
                     yield layout.row_of(*columns)
 
     def read_under(self, itself: str, beginning: str) -> Generator[stamps.Row, None, None]:
@@ -158,7 +182,9 @@ class SqliteStore(backend.Backend):
                 return
             connection.execute("BEGIN")  # both statements see one state
             for where, text in (("key = ?", itself), ("key >= ? ORDER BY key", beginning)):
-                for columns in connection.execute(f'SELECT {_COLUMNS} FROM "{self.name}" WHERE {where}', [text]):
+                for columns in connection.execute(
+                    f'SELECT {_COLUMNS} FROM "{self.name}" WHERE {where}', [text]
+                ):
                     row = layout.row_of(*columns)
                     if text == beginning and not row.key.startswith(beginning):
                         return
@@ -183,7 +209,11 @@ class SqliteStore(backend.Backend):
         """A new connection, over which nothing can be changed."""
         with faults.translating(self.path):
             address = f"file:{urllib.parse.quote(self.path)}?mode=ro"
-            with contextlib.closing(sqlite3.connect(address, uri=True, timeout=self.busy_timeout_s, isolation_level=None)) as connection:
+            with contextlib.closing(
+                sqlite3.connect(
+                    address, uri=True, timeout=self.busy_timeout_s, isolation_level=None
+                )
+            ) as connection:
                 yield connection
 
 
@@ -218,25 +248,48 @@ class _Session(sessions.Session, sessions.Maintenance):
         if row is None:
             return None
         generation, txid, attempt, counted, total, self.is_listed = row
-        return stamps.Fence(topology_id, component, generation, txid, attempt, layout.count_of(counted, total))
+        return stamps.Fence(
+            topology_id, component, generation, txid, attempt, layout.count_of(counted, total)
+        )
 
     def read_fences(self, topology_id: str) -> list[stamps.Fence]:
         with faults.translating(self._path):
-            return _fences(self._connection.execute(f"{_FENCES} AND topology = ?", [self._table, topology_id]))
+            return _fences(
+                self._connection.execute(f"{_FENCES} AND topology = ?", [self._table, topology_id])
+            )
 
     def write_fence(self, fence: stamps.Fence) -> None:
         self._is_counted = self.is_alone
-        values = [self._table, fence.topology_id, fence.component, fence.generation, fence.txid, fence.attempt, self.lists, self.is_alone]
+        values = [
+            self._table,
+            fence.topology_id,
+            fence.component,
+            fence.generation,
+            fence.txid,
+            fence.attempt,
+            self.lists,
+            self.is_alone,
+        ]
         columns = "store, topology, component, generation, txid, attempt, listed, counted"
-        self._change(f"INSERT OR REPLACE INTO txtopo_fence({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        self._change(
+            f"INSERT OR REPLACE INTO txtopo_fence({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            values,
+        )
 
     def count(self, stamp: stamps.Stamp, number: int) -> None:
         if self._is_counted:
             return
-        who = {"store": self._table, "topology": stamp.topology_id, "component": stamp.component, "task": stamp.task}
+        who = {
+            "store": self._table,
+            "topology": stamp.topology_id,
+            "component": stamp.component,
+            "task": stamp.task,
+        }
         at = {"generation": stamp.generation, "txid": stamp.txid, "attempt": stamp.attempt}
         with faults.translating(self._path):
-            self._connection.execute(_COUNT_ALONE if self.is_alone else _COUNT, {**who, **at, "number": number})
+            self._connection.execute(
+                _COUNT_ALONE if self.is_alone else _COUNT, {**who, **at, "number": number}
+            )
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         rows: dict[str, stamps.Row] = {}
@@ -244,23 +297,38 @@ class _Session(sessions.Session, sessions.Maintenance):
             for start in range(0, len(texts), LOOKUP_KEYS_MAX):
                 some = texts[start : start + LOOKUP_KEYS_MAX]
                 select = f'SELECT {_COLUMNS} FROM "{self._table}" WHERE key IN ({", ".join("?" * len(some))})'
-                rows.update((columns[0], layout.row_of(*columns)) for columns in self._connection.execute(select, some))
+                rows.update(
+                    (columns[0], layout.row_of(*columns))
+                    for columns in self._connection.execute(select, some)
+                )
         return rows
 
-    def read_rows_to_change(self, texts: Sequence[str], stamp: stamps.Stamp, settled_txid: int) -> dict[str, stamps.Row]:
+    def read_rows_to_change(
+        self, texts: Sequence[str], stamp: stamps.Stamp, settled_txid: int
+    ) -> dict[str, stamps.Row]:
         if not bulk.IS_POSSIBLE:
             return self.read_rows(texts)
         with faults.translating(self._path):
-            ordinary, others = bulk.ordinary_values(self._connection, self._table, texts, stamp, settled_txid)
-        self._settled_txid, earlier = settled_txid, dataclasses.replace(stamp, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
-        rows = {text: stamps.Row(text, earlier, None, stamps.KEPT, [curr]) for text, curr in ordinary.items()}
+            ordinary, others = bulk.ordinary_values(
+                self._connection, self._table, texts, stamp, settled_txid
+            )
+        self._settled_txid, earlier = (
+            settled_txid,
+            dataclasses.replace(stamp, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT),
+        )
+        rows = {
+            text: stamps.Row(text, earlier, None, stamps.KEPT, [curr])
+            for text, curr in ordinary.items()
+        }
         if others:
             rows |= self.read_rows(others)
         self._absent.difference_update(rows)
         self._absent.update(text for text in texts if text not in rows)
         return rows
 
-    def merge_rows(self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int) -> Collection[str]:
+    def merge_rows(
+        self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
+    ) -> Collection[str]:
         with faults.translating(self._path):
             refused = bulk.merged(self._connection, self._table, deltas, how, stamp, settled_txid)
         self.note(deltas.keys() if not refused else ())
@@ -269,20 +337,27 @@ class _Session(sessions.Session, sessions.Maintenance):
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
         light, whole = list[stamps.Row](), list[stamps.Row]()
         for row in rows:
-            (light if row.prev_txid == stamps.KEPT or row.key in self._absent else whole).append(row)
+            (light if row.prev_txid == stamps.KEPT or row.key in self._absent else whole).append(
+                row
+            )
         with faults.translating(self._path):
             if light:
                 bulk.replace(self._connection, self._table, light, self._settled_txid)
             marks = ", ".join("?" * len(layout.COLUMNS))
             parameters = map(layout.columns_of, whole)
-            self._connection.executemany(f'INSERT OR REPLACE INTO "{self._table}"({_COLUMNS}) VALUES ({marks})', parameters)
+            self._connection.executemany(
+                f'INSERT OR REPLACE INTO "{self._table}"({_COLUMNS}) VALUES ({marks})', parameters
+            )
         self._absent.difference_update(row.key for row in light)
         self.note(row.key for row in (*light, *whole))
 
     def apply(self) -> None:
         if self.written and self._who is not None:
             values = [*self._who, "\n".join(self.written)]
-            self._change(f'INSERT INTO "{self._table}_written"(topology, component, keys) VALUES (?, ?, ?)', values)
+            self._change(
+                f'INSERT INTO "{self._table}_written"(topology, component, keys) VALUES (?, ?, ?)',
+                values,
+            )
 
     def take_back(self, void: stamps.Fence) -> None:
         undone = f"component = ? AND txid = ? AND topology = ? AND generation = ? AND attempt <= ? AND attempt <> {stamps.UNKNOWN_ATTEMPT}"
@@ -296,28 +371,60 @@ class _Session(sessions.Session, sessions.Maintenance):
             return
         select = f'SELECT keys FROM "{self._table}_written" WHERE topology = ? AND component = ?'
         with faults.translating(self._path):
-            lists = [listed for (listed,) in self._connection.execute(select, [void.topology_id, void.component])]
-            each = [(text, *parameters) for text in dict.fromkeys(text for listed in lists for text in listed.split("\n"))]
-            self._connection.executemany(f'DELETE FROM "{self._table}" WHERE key = ? AND {undone} AND prev IS NULL', each)
-            self._connection.executemany(f'UPDATE "{self._table}" SET {restored} WHERE key = ? AND {undone}', each)
+            lists = [
+                listed
+                for (listed,) in self._connection.execute(
+                    select, [void.topology_id, void.component]
+                )
+            ]
+            each = [
+                (text, *parameters)
+                for text in dict.fromkeys(text for listed in lists for text in listed.split("\n"))
+            ]
+            self._connection.executemany(
+                f'DELETE FROM "{self._table}" WHERE key = ? AND {undone} AND prev IS NULL', each
+            )
+            self._connection.executemany(
+                f'UPDATE "{self._table}" SET {restored} WHERE key = ? AND {undone}', each
+            )
         self._forget_written(void.topology_id, void.component)
 
     def _forget_written(self, topology_id: str, component: str) -> None:
-        self._change(f'DELETE FROM "{self._table}_written" WHERE topology = ? AND component = ?', [topology_id, component])
+        self._change(
+            f'DELETE FROM "{self._table}_written" WHERE topology = ? AND component = ?',
+            [topology_id, component],
+        )
 
     def sweep(self, stamp: stamps.Stamp) -> None:
-        settled = "curr IS NULL AND topology = ? AND component = ? AND (txid < ? OR generation <> ?)"
-        self._change(f'DELETE FROM "{self._table}" WHERE {settled}', [stamp.topology_id, stamp.component, stamp.txid, stamp.generation])
+        settled = (
+            "curr IS NULL AND topology = ? AND component = ? AND (txid < ? OR generation <> ?)"
+        )
+        self._change(
+            f'DELETE FROM "{self._table}" WHERE {settled}',
+            [stamp.topology_id, stamp.component, stamp.txid, stamp.generation],
+        )
         if self.is_listed:
             self._forget_written(stamp.topology_id, stamp.component)
 
     def restamp(self, topology_id: str, component: str, stamp: stamps.Stamp) -> int:
         settled = "topology = ?, generation = ?, txid = ?, attempt = ?, prev = NULL, prev_txid = 0, steps = NULL"
-        values = [stamp.topology_id, stamp.generation, stamp.txid, stamp.attempt, topology_id, component]
+        values = [
+            stamp.topology_id,
+            stamp.generation,
+            stamp.txid,
+            stamp.attempt,
+            topology_id,
+            component,
+        ]
         self._forget_written(topology_id, component)
         condition = "store = ? AND component = ? AND topology IN (?, ?)"
-        self._change(f"DELETE FROM txtopo_count WHERE {condition}", [self._table, component, topology_id, stamp.topology_id])
-        return self._change(f'UPDATE "{self._table}" SET {settled} WHERE topology = ? AND component = ?', values)
+        self._change(
+            f"DELETE FROM txtopo_count WHERE {condition}",
+            [self._table, component, topology_id, stamp.topology_id],
+        )
+        return self._change(
+            f'UPDATE "{self._table}" SET {settled} WHERE topology = ? AND component = ?', values
+        )
 
     def remove(self, topology_id: str, component: str | None) -> tuple[int, int]:
         condition, values = "topology = ?", [topology_id]
@@ -325,8 +432,12 @@ class _Session(sessions.Session, sessions.Maintenance):
             condition, values = f"{condition} AND component = ?", [topology_id, component]
         rows = self._change(f'DELETE FROM "{self._table}" WHERE {condition}', values)
         self._change(f'DELETE FROM "{self._table}_written" WHERE {condition}', values)
-        self._change(f"DELETE FROM txtopo_count WHERE {condition} AND store = ?", [*values, self._table])
-        return rows, self._change(f"DELETE FROM txtopo_fence WHERE {condition} AND store = ?", [*values, self._table])
+        self._change(
+            f"DELETE FROM txtopo_count WHERE {condition} AND store = ?", [*values, self._table]
+        )
+        return rows, self._change(
+            f"DELETE FROM txtopo_fence WHERE {condition} AND store = ?", [*values, self._table]
+        )
 
     def _change(self, statement: str, values: Sequence[object]) -> int:
         with faults.translating(self._path):
@@ -335,6 +446,8 @@ class _Session(sessions.Session, sessions.Maintenance):
 
 def _fences(rows: Iterable[tuple[Any, ...]]) -> list[stamps.Fence]:
     return [
-        stamps.Fence(topology, component, generation, txid, attempt, layout.count_of(counted, total))
+        stamps.Fence(
+            topology, component, generation, txid, attempt, layout.count_of(counted, total)
+        )
         for topology, component, generation, txid, attempt, counted, total in rows
     ]

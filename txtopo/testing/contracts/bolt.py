@@ -90,11 +90,15 @@ def check_bolt_idempotence(
 
     :raises ContractError: the first difference, with component, action and rule.
     """
-    setting = Setting(make, batches, fields, tasks, group_by, effects, transactions, task_counts or {}, conf)
+    setting = Setting(
+        make, batches, fields, tasks, group_by, effects, transactions, task_counts or {}, conf
+    )
     return check_setting(setting, late_tasks, other_processes)
 
 
-def check_setting(setting: Setting, late_tasks: bool = True, other_processes: bool = True) -> BoltReport:
+def check_setting(
+    setting: Setting, late_tasks: bool = True, other_processes: bool = True
+) -> BoltReport:
     """The check of :func:`check_bolt_idempotence`, of a setting that is made."""
     with tempfile.TemporaryDirectory(prefix="txtopo-contract-") as directory:
         check = _Check(setting, Path(directory))
@@ -106,7 +110,9 @@ def check_setting(setting: Setting, late_tasks: bool = True, other_processes: bo
             check.late_tasks()
         if other_processes:
             check.in_other_processes()
-        return BoltReport(tuple(check.components), len(check.after), check.points, check.applications)
+        return BoltReport(
+            tuple(check.components), len(check.after), check.points, check.applications
+        )
 
 
 @dataclass
@@ -138,7 +144,13 @@ class _Check:
             for txid in scene.txids():
                 before = self.after.get(txid - 1, self.before)
                 work = self._process(scene, txid)
-                self._same_effects(scene, before, f"in the processing phase of attempt {work.attempt}", 32, _CURES["processing"])
+                self._same_effects(
+                    scene,
+                    before,
+                    f"in the processing phase of attempt {work.attempt}",
+                    32,
+                    _CURES["processing"],
+                )
                 self._apply(scene, work)
                 self.after[txid], self.emitted[txid] = scene.effects(), work.probed
                 self.points = max(self.points, len(work.points))
@@ -150,7 +162,13 @@ class _Check:
             for txid in scene.txids():
                 work = self._process(scene, txid)
                 self._apply(scene, work)
-                self._same(scene, work, "when the same transactions are run a second time in one process, over new stores", 10, _CURES["differs"])
+                self._same(
+                    scene,
+                    work,
+                    "when the same transactions are run a second time in one process, over new stores",
+                    10,
+                    _CURES["differs"],
+                )
                 scene.run.record(work)
 
     def replayed_after_the_commit(self) -> None:
@@ -166,7 +184,13 @@ class _Check:
                         scene.restart()
                     replay = self._process(scene, txid)
                     self._apply(scene, replay)
-                    self._same(scene, replay, f"after attempt {first.attempt} was committed and replayed as {replay.attempt}", 28, _REPLAY)
+                    self._same(
+                        scene,
+                        replay,
+                        f"after attempt {first.attempt} was committed and replayed as {replay.attempt}",
+                        28,
+                        _REPLAY,
+                    )
                 scene.run.record(replay)
 
     def failed_at_every_point(self) -> None:
@@ -179,7 +203,13 @@ class _Check:
                     where = self._struck(scene, first, number)
                     replay = self._process(scene, txid)
                     self._apply(scene, replay)
-                    self._same(scene, replay, f"after attempt {first.attempt} failed {where} and was replayed as {replay.attempt}", 28, _REPLAY)
+                    self._same(
+                        scene,
+                        replay,
+                        f"after attempt {first.attempt} failed {where} and was replayed as {replay.attempt}",
+                        28,
+                        _REPLAY,
+                    )
                     scene.run.record(replay)
 
     def late_tasks(self) -> None:
@@ -208,17 +238,25 @@ class _Check:
                 replay = self._process(scene, txid, 1)
                 self._apply(scene, replay, 1)
                 for work in (first, replay):
-                    self._same_emits(work, f"attempt {work.attempt} in another process", 17, _CURES["process"])
+                    self._same_emits(
+                        work, f"attempt {work.attempt} in another process", 17, _CURES["process"]
+                    )
                 done = f"after attempt {first.attempt} was committed in one process and replayed as {replay.attempt} in another"
-                self._same_effects(scene, self.after[txid], done, 28, f"{_REPLAY} {_CURES['process']}")
+                self._same_effects(
+                    scene, self.after[txid], done, 28, f"{_REPLAY} {_CURES['process']}"
+                )
                 scene.run.record(replay)
 
     # -- steps ------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _scene(self, make_processes: Callable[[Run], list[processes.Process]] | None = None) -> Iterator[Scene]:
+    def _scene(
+        self, make_processes: Callable[[Run], list[processes.Process]] | None = None
+    ) -> Iterator[Scene]:
         try:
-            scene = Scene(self.setting, self.directory / str(next(self._numbers)), make_processes or _local)
+            scene = Scene(
+                self.setting, self.directory / str(next(self._numbers)), make_processes or _local
+            )
         except errors.InvalidTopologyError as error:
             cure = "Every attempt gets a copy of the bolt, made by pickling it."
             raise violation.ContractError("bolt", None, "; ".join(error.problems), cure) from error
@@ -265,7 +303,9 @@ class _Check:
         self._same_effects(scene, self.after[work.attempt.txid], done, rule, cure)
         self._same_emits(work, done, rule, cure)
 
-    def _same_effects(self, scene: Scene, expected: Effects, done: str, rule: int, cure: str) -> None:
+    def _same_effects(
+        self, scene: Scene, expected: Effects, done: str, rule: int, cure: str
+    ) -> None:
         actual = scene.effects()
         for name, value in expected.items():
             difference = _difference(actual[name], value)
@@ -275,23 +315,35 @@ class _Check:
     def _same_emits(self, work: Work, done: str, rule: int, cure: str) -> None:
         expected = self.emitted[work.attempt.txid]
         for component in self.emitting:
-            difference = equality.multiset_difference(_of(component, work.probed), _of(component, expected))
+            difference = equality.multiset_difference(
+                _of(component, work.probed), _of(component, expected)
+            )
             if difference is not None:
-                self._broken(rule, f"component {component!r} emits other tuples, {done}: {difference}", cure)
+                self._broken(
+                    rule, f"component {component!r} emits other tuples, {done}: {difference}", cure
+                )
 
     def _raised(self, failure: outcome.Failure) -> NoReturn:
         error, rule = failure.to_error(), None
-        for kind, number in ((errors.HeldStateError, 12), (errors.StoreConflictError, 32), (errors.EmitError, 14)):
+        for kind, number in (
+            (errors.HeldStateError, 12),
+            (errors.StoreConflictError, 32),
+            (errors.EmitError, 14),
+        ):
             rule = number if isinstance(error, kind) else rule
         if isinstance(error, errors.UsageError) and failure.phase == "processing":
             rule = 32
         where = f"component {failure.component!r}, task {failure.task}, {failure.hook} of attempt {failure.attempt} in the {failure.phase} phase"
         # The held object is the probe around the bolt, so pickle does not name the attribute of the
         # bolt.
-        fault = f"{where}: {failure.error}".replace("its attribute 'inner'", "one of its attributes")
+        fault = f"{where}: {failure.error}".replace(
+            "its attribute 'inner'", "one of its attributes"
+        )
         trace = failure.traceback.rstrip()
         fault = f"{fault}\n{trace}" if trace else fault
-        raise violation.ContractError("bolt", rule, fault, "Mend the hook: no failure was asked for here.") from error
+        raise violation.ContractError(
+            "bolt", rule, fault, "Mend the hook: no failure was asked for here."
+        ) from error
 
     def _broken(self, rule: int, fault: str, cure: str) -> NoReturn:
         raise violation.ContractError("bolt", rule, fault, cure)
@@ -311,8 +363,12 @@ def _remote(run: Run) -> list[processes.Process]:
     return started
 
 
-def _of(component: str, emitted: Iterable[probe.Emitted]) -> list[tuple[str, int | None, tuple[Any, ...]]]:
-    return [(each.stream, each.direct, each.values) for each in emitted if each.component == component]
+def _of(
+    component: str, emitted: Iterable[probe.Emitted]
+) -> list[tuple[str, int | None, tuple[Any, ...]]]:
+    return [
+        (each.stream, each.direct, each.values) for each in emitted if each.component == component
+    ]
 
 
 def _difference(actual: Any, expected: Any) -> str | None:

@@ -56,11 +56,17 @@ class Setting:
         if isinstance(result, builder.TransactionalTopologyBuilder):
             return result.build_topology()
         if not isinstance(result, IBatchBolt):
-            raise errors.UsageError(f"make returned a {type(result).__name__}\n  Return a batch bolt, a topology, or its builder.")
+            raise errors.UsageError(
+                f"make returned a {type(result).__name__}\n  Return a batch bolt, a topology, or its builder."
+            )
         if not self.batches or not self.fields:
-            cure = "Give batches=[[(value, …), …], …], one list per transaction, and fields=(name, …)."
+            cure = (
+                "Give batches=[[(value, …), …], …], one list per transaction, and fields=(name, …)."
+            )
             raise errors.UsageError(f"a bolt alone needs batches to execute\n  {cure}")
-        build = builder.TransactionalTopologyBuilder("contract", "feeder", _Feeder(self.batches, self.fields))
+        build = builder.TransactionalTopologyBuilder(
+            "contract", "feeder", _Feeder(self.batches, self.fields)
+        )
         declarer = build.set_committer_bolt("bolt", result, self.tasks)
         if self.group_by:
             declarer.fields_grouping("feeder", Fields(self.group_by))
@@ -86,17 +92,32 @@ class _Dealt:
 class Scene:
     """A topology in its own directory. Close the scene."""
 
-    def __init__(self, setting: Setting, directory: Path, make_processes: Callable[[Run], list[processes.Process]]) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        directory: Path,
+        make_processes: Callable[[Run], list[processes.Process]],
+    ) -> None:
         directory.mkdir()
         self._setting, self._directory, self._make_processes = setting, directory, make_processes
         graph = setting.graph(directory)
         held = compiler.held_components(graph)
-        self.components = [id for id, component in graph.components.items() if id in held and component.kind == "batch"]
+        self.components = [
+            id
+            for id, component in graph.components.items()
+            if id in held and component.kind == "batch"
+        ]
         """The batch bolts that finish in the commit phase, and so may write."""
-        self.emitting = [id for id, component in graph.components.items() if id in held and component.kind != "spout"]
+        self.emitting = [
+            id
+            for id, component in graph.components.items()
+            if id in held and component.kind != "spout"
+        ]
         """These batch bolts, and basic bolts downstream."""
         if not self.components:
-            raise errors.UsageError(f"topology {graph.id!r} has no committer\n  Mark a bolt with ICommitter, or use set_committer_bolt.")
+            raise errors.UsageError(
+                f"topology {graph.id!r} has no committer\n  Mark a bolt with ICommitter, or use set_committer_bolt."
+            )
         self._stores = list(_stores_of(graph))
         if not self._stores and setting.effects is None:
             raise errors.UsageError(
@@ -107,7 +128,13 @@ class Scene:
         self.run = self._new_run()
 
     def _new_run(self) -> LocalRun:
-        return LocalRun(self._graph, self._server, self._make_processes, self._setting.conf, self._setting.task_counts)
+        return LocalRun(
+            self._graph,
+            self._server,
+            self._make_processes,
+            self._setting.conf,
+            self._setting.task_counts,
+        )
 
     def restart(self) -> None:
         """A restart: a new run over the state and the stores, in a new epoch, with larger attempt
@@ -122,7 +149,9 @@ class Scene:
     def txids(self) -> Iterator[int]:
         """The next txid, while there is one: its batch is fixed, and it must be recorded before the
         next is asked for."""
-        while self.run.state.current <= self._setting.transactions and self.run.batches.open(self.run.state.current):
+        while self.run.state.current <= self._setting.transactions and self.run.batches.open(
+            self.run.state.current
+        ):
             yield self.run.state.current
 
     def process(self, txid: int, process: int = 0) -> Work:
@@ -161,10 +190,14 @@ class _Feeder(spout.BaseTransactionalSpout):
         self.batches = [[tuple(row) for row in batch] for batch in batches]
         self.fields = Fields("tx", fields)
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> spout.TransactionalSpoutCoordinator:
         return _FeederCoordinator(len(self.batches), context)
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.TransactionalSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> spout.TransactionalSpoutEmitter:
         return _FeederEmitter(self.batches)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -187,6 +220,8 @@ class _FeederEmitter(spout.TransactionalSpoutEmitter):
     def __init__(self, batches: list[list[tuple[Any, ...]]]) -> None:
         self._batches = batches
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         for row in self._batches[metadata]:
             collector.emit([attempt, *row])

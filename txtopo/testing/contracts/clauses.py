@@ -41,7 +41,9 @@ class Clause(Generic[S]):
         try:
             self.check(subject)
         except BrokenClauseError as broken:
-            raise violation.ContractError(self.contract, rule, f"{self.claim}: {broken}", self.cure) from broken
+            raise violation.ContractError(
+                self.contract, rule, f"{self.claim}: {broken}", self.cure
+            ) from broken
         except Exception as error:
             violated = f"{self.claim}: it raised {type(error).__name__}: {error}"
             raise violation.ContractError(self.contract, rule, violated, self.cure) from error
@@ -57,7 +59,9 @@ class Contract(Generic[S]):
         self._name = name
         self.clauses: list[Clause[S]] = []
 
-    def clause(self, claim: str, *rules: int, cure: str, only: str | None = None) -> Callable[[Check[S]], Check[S]]:
+    def clause(
+        self, claim: str, *rules: int, cure: str, only: str | None = None
+    ) -> Callable[[Check[S]], Check[S]]:
         """Make the decorated function a clause."""
 
         def add(check: Check[S]) -> Check[S]:
@@ -87,8 +91,12 @@ def refused(kind: type[E], action: Callable[[], Any], attempted: str, *naming: s
     except kind as error:
         missing = [part for part in naming if part not in str(error)]
         if missing:
-            raise BrokenClauseError(f"{attempted} is refused, but the message does not name {', '.join(map(repr, missing))}: {error}") from error
+            raise BrokenClauseError(
+                f"{attempted} is refused, but the message does not name {', '.join(map(repr, missing))}: {error}"
+            ) from error
         return error
     except Exception as error:
-        raise BrokenClauseError(f"{attempted} must be refused with {kind.__name__}, not with {type(error).__name__}: {error}") from error
+        raise BrokenClauseError(
+            f"{attempted} must be refused with {kind.__name__}, not with {type(error).__name__}: {error}"
+        ) from error
     raise BrokenClauseError(f"{attempted} must be refused with {kind.__name__}, but was accepted")

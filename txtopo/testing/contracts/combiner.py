@@ -17,7 +17,9 @@ from txtopo.topology.stream import Tuple, TupleSource, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
 
-def check_combiner(combiner: aggregator.CombinerAggregator, rows: Sequence[Sequence[Any]], *, fields: Sequence[str]) -> int:
+def check_combiner(
+    combiner: aggregator.CombinerAggregator, rows: Sequence[Sequence[Any]], *, fields: Sequence[str]
+) -> int:
     """Combine the values of ``rows``, tuples of one key with ``fields``, by every cut of them into
     two parts, in either order, and dealt to two tasks; returns the number of divisions. Floats may
     differ in their last digits.
@@ -37,26 +39,42 @@ def check_combiner(combiner: aggregator.CombinerAggregator, rows: Sequence[Seque
         try:
             return aggregator.checked(combiner, value, tup)
         except aggregator.ValueRefusedError:
-            raise broken(fact, "Let neither None nor NaN nor an infinity be a value: return another, or drop such tuples before.") from None
+            raise broken(
+                fact,
+                "Let neither None nor NaN nor an infinity be a value: return another, or drop such tuples before.",
+            ) from None
 
     def combine(left: Any, right: Any) -> Any:
         value = combiner.combine(left, right)
         return checked(value, None, f".combine makes {value!r} of {left!r} and {right!r}")
 
     tuples = [Tuple((TransactionAttempt(1, 0), *row), source) for row in rows]
-    values = [checked(value := combiner.init(tup), tup, f".init makes {value!r} of {tup.values[1:]!r}") for tup in tuples]
+    values = [
+        checked(value := combiner.init(tup), tup, f".init makes {value!r} of {tup.values[1:]!r}")
+        for tup in tuples
+    ]
     whole = functools.reduce(combine, copy.deepcopy(values))
     cuts = [(values[:cut], values[cut:]) for cut in range(1, len(values))]
-    divisions = [*cuts, *(part[::-1] for part in cuts), *([(values[::2], values[1::2])] if cuts else [])]
+    divisions = [
+        *cuts,
+        *(part[::-1] for part in cuts),
+        *([(values[::2], values[1::2])] if cuts else []),
+    ]
     for division in divisions:
         parts = [functools.reduce(combine, copy.deepcopy(some)) for some in division]
         before = copy.deepcopy(parts)
         result = combine(*parts)
         if not _is_same(parts, before):
-            raise broken(f".combine changed {before!r} to {parts!r}", "Make a new value: the old one may be combined once more.")
+            raise broken(
+                f".combine changed {before!r} to {parts!r}",
+                "Make a new value: the old one may be combined once more.",
+            )
         if not _is_same(result, whole):
             fact = f".combine makes {whole!r} of all tuples one by one, and {result!r} of {division[0]!r} and {division[1]!r}"
-            raise broken(fact, "Let combine be associative, in any order. A mean is not; its parts are: a sum and a count.")
+            raise broken(
+                fact,
+                "Let combine be associative, in any order. A mean is not; its parts are: a sum and a count.",
+            )
     return len(divisions)
 
 
@@ -66,5 +84,7 @@ def _is_same(left: Any, right: Any) -> bool:
     if isinstance(left, list | tuple) and type(left) is type(right):
         return len(left) == len(right) and all(map(_is_same, left, right))
     if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return bool(left.keys() == right.keys()) and all(_is_same(value, right[key]) for key, value in left.items())
+        return bool(left.keys() == right.keys()) and all(
+            _is_same(value, right[key]) for key, value in left.items()
+        )
     return bool(equality.identity(left) == equality.identity(right))

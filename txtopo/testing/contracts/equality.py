@@ -31,11 +31,16 @@ def identity(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value).__qualname__, tuple(map(identity, value))
     if isinstance(value, Mapping):
-        return type(value).__qualname__, frozenset((identity(key), identity(item)) for key, item in value.items())
+        return type(value).__qualname__, frozenset(
+            (identity(key), identity(item)) for key, item in value.items()
+        )
     if isinstance(value, set | frozenset):
         return type(value).__qualname__, frozenset(map(identity, value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return type(value).__qualname__, tuple((field.name, identity(getattr(value, field.name))) for field in dataclasses.fields(value))
+        return type(value).__qualname__, tuple(
+            (field.name, identity(getattr(value, field.name)))
+            for field in dataclasses.fields(value)
+        )
     if getattr(type(value), "__eq__", None) is object.__eq__ and hasattr(value, "__dict__"):
         return type(value).__qualname__, identity(vars(value))
     try:
@@ -57,7 +62,11 @@ def multiset_difference(actual: Iterable[Any], expected: Iterable[Any]) -> str |
     if ours == theirs:
         return None
     lacking, surplus = theirs - ours, ours - theirs
-    parts = [part for part in (_few("missing", lacking, expected), _few("too many", surplus, actual)) if part]
+    parts = [
+        part
+        for part in (_few("missing", lacking, expected), _few("too many", surplus, actual))
+        if part
+    ]
     return "; ".join(parts) or None
 
 
@@ -70,8 +79,13 @@ def _few(label: str, differing: collections.Counter[Any], values: list[Any]) -> 
         key = identity(value)
         if key in differing and len(first) < _SHOWN:
             first.setdefault(key, value)
-    shown = ", ".join(short(value) + (f" ×{differing[key]}" if differing[key] > 1 else "") for key, value in first.items())
-    return f"{differing.total()} {label}, {'first' if len(differing) > _SHOWN else 'namely'} {shown}"
+    shown = ", ".join(
+        short(value) + (f" ×{differing[key]}" if differing[key] > 1 else "")
+        for key, value in first.items()
+    )
+    return (
+        f"{differing.total()} {label}, {'first' if len(differing) > _SHOWN else 'namely'} {shown}"
+    )
 
 
 def mapping_difference(actual: Mapping[Any, Any], expected: Mapping[Any, Any]) -> str | None:
@@ -84,8 +98,16 @@ def mapping_difference(actual: Mapping[Any, Any], expected: Mapping[Any, Any]) -
             parts.append(f"{short(key)} is {short(actual[key])}, it should not be there")
         elif identity(actual[key]) != identity(expected[key]):
             ours, theirs = actual[key], expected[key]
-            inner = mapping_difference(ours, theirs) if isinstance(ours, Mapping) and isinstance(theirs, Mapping) else None
-            parts.append(f"{short(key)} is {short(ours)}, it should be {short(theirs)}" if inner is None else f"{short(key)}: {inner}")
+            inner = (
+                mapping_difference(ours, theirs)
+                if isinstance(ours, Mapping) and isinstance(theirs, Mapping)
+                else None
+            )
+            parts.append(
+                f"{short(key)} is {short(ours)}, it should be {short(theirs)}"
+                if inner is None
+                else f"{short(key)}: {inner}"
+            )
     more = f", and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
     return "; ".join(parts[:_SHOWN]) + more if parts else None
 

@@ -101,7 +101,13 @@ class LocalRun:
         self._more_tasks = dict(more_tasks or {})
         settings = config.Config(conf or {}).as_mapping()
         self.graph = graph
-        self.state = TopologyState.open(memory.MemoryStateStore(server), graph.id, _HOLDER, displaces=True, new_id=lambda: f"id-{next(_ids)}")
+        self.state = TopologyState.open(
+            memory.MemoryStateStore(server),
+            graph.id,
+            _HOLDER,
+            displaces=True,
+            new_id=lambda: f"id-{next(_ids)}",
+        )
         self.batches = batches.Batches(graph, settings, self.state, lambda txid: SOME_TIME)
         self._tries: dict[int, int] = {}
         sealed = self.state.sealed()
@@ -130,16 +136,24 @@ class LocalRun:
         """The numbers of tasks ``txid`` runs under: the sealed ones if it is sealed, else the
         topology's, overlaid by ``wanted`` (R23)."""
         sealed_txid, sealed = self._sealed
-        return {**self._more_tasks, **self.graph.task_counts, **(sealed if txid == sealed_txid else wanted)}
+        return {
+            **self._more_tasks,
+            **self.graph.task_counts,
+            **(sealed if txid == sealed_txid else wanted),
+        }
 
     # -- an attempt, step by step -----------------------------------------------------------------
 
-    def emit(self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process) -> Work:
+    def emit(
+        self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process
+    ) -> Work:
         """Run the spout alone, and keep its rows. Metadata learnt by emitting becomes the attempt's
         metadata, now in use."""
         batch = self._batch(attempt)
         done = self._emission(attempt, counts, process, batch)
-        work = Work(attempt, counts, [frame for frame in done.frames if frame.kind == "held"], batch)
+        work = Work(
+            attempt, counts, [frame for frame in done.frames if frame.kind == "held"], batch
+        )
         if batch.mode in ("new", "opaque"):
             work.metadata = dict(self.batches.batch(attempt.txid).partitions)
         else:
@@ -148,10 +162,18 @@ class LocalRun:
         for frame in done.frames:
             if frame.kind == "rows":
                 runs = column_runs.in_rows(wire.unpack_runs(frame.payload), attempt)
-                work.rows[frame.task].extend((stream, row[1:]) for stream, rows in runs for row in rows)
+                work.rows[frame.task].extend(
+                    (stream, row[1:]) for stream, rows in runs for row in rows
+                )
         return work
 
-    def _emission(self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process, batch: Batch) -> processes.Done:
+    def _emission(
+        self,
+        attempt: TransactionAttempt,
+        counts: Mapping[str, int],
+        process: processes.Process,
+        batch: Batch,
+    ) -> processes.Done:
         """The emission job; metadata that the job learns is put to use."""
         done = self._job("emission", attempt, counts, process, batch)
         if batch.mode in ("new", "opaque"):
@@ -180,9 +202,13 @@ class LocalRun:
     def apply(self, work: Work, process: processes.Process, strike: int | None = None) -> None:
         """The commit phase; may be run again, as a task that is late would. A probed bolt fails at
         its ``strike``-th point."""
-        if not compiler.compile_plan(self.graph.with_task_counts(work.task_counts), self.run.cores).commit:
+        if not compiler.compile_plan(
+            self.graph.with_task_counts(work.task_counts), self.run.cores
+        ).commit:
             return
-        done = self._job("commit", work.attempt, work.task_counts, process, None, work.frames, strike)
+        done = self._job(
+            "commit", work.attempt, work.task_counts, process, None, work.frames, strike
+        )
         tally = outcome.Tally()
         # The same in every report, of all levels before the last.
         tally.add(done.reports[0].before)
@@ -194,7 +220,12 @@ class LocalRun:
     def seal(self, work: Work) -> None:
         """Make durable that effects of the attempt may exist."""
         txid = work.attempt.txid
-        self.state.seal(work.attempt, work.task_counts, self.batches.metadata(txid), self.batches.opened_at(txid))
+        self.state.seal(
+            work.attempt,
+            work.task_counts,
+            self.batches.metadata(txid),
+            self.batches.opened_at(txid),
+        )
 
     def record(self, work: Work) -> None:
         """Make the commit of the attempt durable."""
@@ -205,7 +236,9 @@ class LocalRun:
         txid = attempt.txid
         if self.batches.is_opaque and not self.batches.emits_metadata:
             self.batches.learnt(attempt, self.batches.plan(txid))
-        elif self.batches.emits_metadata and (self.batches.is_opaque or not self.state.txids.has_cache(txid)):
+        elif self.batches.emits_metadata and (
+            self.batches.is_opaque or not self.state.txids.has_cache(txid)
+        ):
             return self.batches.new_batch(txid)
         return self.batches.batch(txid)
 
@@ -220,9 +253,21 @@ class LocalRun:
         strike: int | None = None,
     ) -> processes.Done:
         known, opened_at = self.state.known_stores, self.batches.opened_at(attempt.txid)
-        job = Job(self.run.token, part, attempt, counts, known, self.state.current - 1, batch, pinned=True, opened_at=opened_at)
+        job = Job(
+            self.run.token,
+            part,
+            attempt,
+            counts,
+            known,
+            self.state.current - 1,
+            batch,
+            pinned=True,
+            opened_at=opened_at,
+        )
         done = process.run(job, seeds, strike)
-        failure = next((report.failure for report in done.reports if report.failure is not None), None)
+        failure = next(
+            (report.failure for report in done.reports if report.failure is not None), None
+        )
         if failure is not None:
             raise HookFailedError(failure)
         return done

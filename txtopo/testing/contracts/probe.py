@@ -98,9 +98,20 @@ class ProbedBolt(bolt.BaseTransactionalBolt):
     def __init__(self, inner: Any) -> None:
         self.inner = inner
 
-    def prepare(self, conf: TopologyConf, context: TopologyContext, collector: bolt.BatchOutputCollector, attempt: TransactionAttempt) -> None:
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: bolt.BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
         self.component, self.task = context.component_id, context.task_index
-        self.inner.prepare(conf, _ProbedContext(context), _ProbedCollector(collector, self.component, self.task, context), attempt)
+        self.inner.prepare(
+            conf,
+            _ProbedContext(context),
+            _ProbedCollector(collector, self.component, self.task, context),
+            attempt,
+        )
 
     def execute(self, tup: Tuple) -> None:
         self.inner.execute(tup)
@@ -130,7 +141,12 @@ class ProbedBasicBolt(bolt.BaseBasicBolt):
         self.inner.prepare(conf, context)
 
     def execute(self, tup: Tuple, collector: bolt.BasicOutputCollector) -> None:
-        self.inner.execute(tup, _NotingCollector(collector, self.context.component_id, self.context.task_index, self.context))
+        self.inner.execute(
+            tup,
+            _NotingCollector(
+                collector, self.context.component_id, self.context.task_index, self.context
+            ),
+        )
 
     def cleanup(self) -> None:
         self.inner.cleanup()
@@ -161,7 +177,10 @@ class _ProbedContext:
 
     def _committed(self, name: str) -> None:
         place = f"after a transaction of the store {name!r}"
-        _reach_for_good(Point(self.context.component_id, self.context.task_index, place), self.context.on_failure)
+        _reach_for_good(
+            Point(self.context.component_id, self.context.task_index, place),
+            self.context.on_failure,
+        )
 
     def _reach(self, place: str) -> None:
         _observer.reach(Point(self.context.component_id, self.context.task_index, place))
@@ -194,31 +213,67 @@ class _AnnouncingDict(MutableMapping[str, int]):
 class _ProbedCollector(bolt.BatchOutputCollector):
     """``collector``, writing down what it delivers."""
 
-    def __init__(self, collector: bolt.BatchOutputCollector, component: str, task: int, context: TopologyContext) -> None:
-        self._collector, self._component, self._task, self._context = collector, component, task, context
+    def __init__(
+        self,
+        collector: bolt.BatchOutputCollector,
+        component: str,
+        task: int,
+        context: TopologyContext,
+    ) -> None:
+        self._collector, self._component, self._task, self._context = (
+            collector,
+            component,
+            task,
+            context,
+        )
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         self._note(values, stream, None, lambda: self._collector.emit(values, stream))
 
-    def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        self._note(values, stream, task_index, lambda: self._collector.emit_direct(task_index, values, stream))
+    def emit_direct(
+        self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM
+    ) -> None:
+        self._note(
+            values,
+            stream,
+            task_index,
+            lambda: self._collector.emit_direct(task_index, values, stream),
+        )
 
     def emit_batch(self, batch: Any, stream: str = DEFAULT_STREAM) -> None:
         self._note_columns(batch, stream, None, lambda: self._collector.emit_batch(batch, stream))
 
     def emit_batch_direct(self, task_index: int, batch: Any, stream: str = DEFAULT_STREAM) -> None:
-        self._note_columns(batch, stream, task_index, lambda: self._collector.emit_batch_direct(task_index, batch, stream))
+        self._note_columns(
+            batch,
+            stream,
+            task_index,
+            lambda: self._collector.emit_batch_direct(task_index, batch, stream),
+        )
 
-    def _note_columns(self, batch: Any, stream: str, direct: int | None, emit: Callable[[], None]) -> None:
+    def _note_columns(
+        self, batch: Any, stream: str, direct: int | None, emit: Callable[[], None]
+    ) -> None:
         self._emit(emit)
-        _observer.emitted.extend(Emitted(self._component, stream, direct, row[1:]) for row in column_runs.load_batches().rows(batch, None))
+        _observer.emitted.extend(
+            Emitted(self._component, stream, direct, row[1:])
+            for row in column_runs.load_batches().rows(batch, None)
+        )
 
-    def _note(self, values: Sequence[Any], stream: str, direct: int | None, emit: Callable[[], None]) -> None:
+    def _note(
+        self, values: Sequence[Any], stream: str, direct: int | None, emit: Callable[[], None]
+    ) -> None:
         self._emit(emit)
-        _observer.emitted.append(Emitted(self._component, stream, direct, pickling.loads(pickling.dumps(tuple(values)[1:]))))
+        _observer.emitted.append(
+            Emitted(
+                self._component, stream, direct, pickling.loads(pickling.dumps(tuple(values)[1:]))
+            )
+        )
 
     def _emit(self, emit: Callable[[], None]) -> None:
-        _reach_for_good(Point(self._component, self._task, "where finish_batch emits"), self._context.on_failure)
+        _reach_for_good(
+            Point(self._component, self._task, "where finish_batch emits"), self._context.on_failure
+        )
         emit()
 
 
@@ -240,7 +295,11 @@ def probed(graph: TopologyGraph, token: str | None = None) -> TopologyGraph:
         if components[id].kind != "spout":
             probe = ProbedBasicBolt if components[id].kind == "basic" else ProbedBolt
             bolt_observed = probe(pickling.loads(components[id].template))
-            template, classes = pickling.dumps_with_classes(bolt_observed) if token is None else (_by_reference(bolt_observed, token), ())
+            template, classes = (
+                pickling.dumps_with_classes(bolt_observed)
+                if token is None
+                else (_by_reference(bolt_observed, token), ())
+            )
             components[id] = dataclasses.replace(components[id], template=template)
             by_value.extend(cls for cls in classes if cls not in by_value)
     return TopologyGraph(graph.id, components, tuple(by_value), graph.local_only)

@@ -38,12 +38,20 @@ class Done:
     points: list[probe.Point] = field(default_factory=list)
 
 
-def start_python(program: str, hash_seed: int, stderr: int | None = None) -> subprocess.Popen[bytes]:
+def start_python(
+    program: str, hash_seed: int, stderr: int | None = None
+) -> subprocess.Popen[bytes]:
     """Start a Python interpreter whose ``hash`` of text has ``hash_seed``, with pipes for standard
     input and output. The interpreter looks for modules in the places where this process does."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path}
-    return subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=environment)
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env=environment,
+    )
 
 
 class Process(Protocol):
@@ -98,7 +106,9 @@ class RemoteProcess:
     def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
         answer = self._ask(pickling.dumps((job, list(seeds), strike)))
         if not isinstance(answer, Done):
-            raise errors.UsageError(f"a job failed in another process: {answer}\n  What bolts emit must be of classes both processes can import.")
+            raise errors.UsageError(
+                f"a job failed in another process: {answer}\n  What bolts emit must be of classes both processes can import."
+            )
         return answer
 
     def close(self) -> None:
@@ -121,7 +131,9 @@ class RemoteProcess:
         except BrokenPipeError:
             received = None
         if received is None:
-            raise errors.UsageError("another process died while it ran the topology\n  Its last words are on the standard error.")
+            raise errors.UsageError(
+                "another process died while it ran the topology\n  Its last words are on the standard error."
+            )
         return pickling.loads(received)
 
 

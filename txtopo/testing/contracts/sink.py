@@ -65,7 +65,9 @@ class _Collected(bolt.BatchOutputCollector):
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         self.values.append((stream, *values[1:]))
 
-    def emit_direct(self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+    def emit_direct(
+        self, task_index: int, values: Sequence[Any], stream: str = DEFAULT_STREAM
+    ) -> None:
         self.values.append((stream, task_index, *values[1:]))
 
 
@@ -85,8 +87,16 @@ class SinkReport:
 class Subject:
     """A sink and its rows, for one clause after the other; ``root`` is an empty directory."""
 
-    def __init__(self, make_sink: MakeSink, rows: Share, fields: Fields, contents: Contents, root: Path) -> None:
-        self._make_sink, self.rows, self._fields, self._contents, self._root = make_sink, rows, fields, contents, root
+    def __init__(
+        self, make_sink: MakeSink, rows: Share, fields: Fields, contents: Contents, root: Path
+    ) -> None:
+        self._make_sink, self.rows, self._fields, self._contents, self._root = (
+            make_sink,
+            rows,
+            fields,
+            contents,
+            root,
+        )
         self._directories = 0
         self.points = 0
 
@@ -107,19 +117,38 @@ class Subject:
         pickling.dumps_with_classes(sink, search.visit)
         return search.writes(sink).destinations
 
-    def write(self, directory: Path, txid: int, attempt: int, *shares: Share, task: int = 0) -> list[list[tuple[Any, ...]]]:
+    def write(
+        self, directory: Path, txid: int, attempt: int, *shares: Share, task: int = 0
+    ) -> list[list[tuple[Any, ...]]]:
         """One attempt: each of ``shares`` is written by a task, from ``task`` on, in one process.
         Returns the emitted tuples of each task."""
         process = WorkerProcess()
         try:
-            return [self._write(process, directory, txid, attempt, task + number, share) for number, share in enumerate(shares)]
+            return [
+                self._write(process, directory, txid, attempt, task + number, share)
+                for number, share in enumerate(shares)
+            ]
         finally:
             process.close()
 
-    def _write(self, process: WorkerProcess, directory: Path, txid: int, attempt: int, task: int, share: Share) -> list[tuple[Any, ...]]:
-        sink, collected, tried = self.sink(directory), _Collected(), TransactionAttempt(txid, attempt)
+    def _write(
+        self,
+        process: WorkerProcess,
+        directory: Path,
+        txid: int,
+        attempt: int,
+        task: int,
+        share: Share,
+    ) -> list[tuple[Any, ...]]:
+        sink, collected, tried = (
+            self.sink(directory),
+            _Collected(),
+            TransactionAttempt(txid, attempt),
+        )
         source = TupleSource("spout", 0, DEFAULT_STREAM, self._fields)
-        sink.prepare(TopologyConf({}), process.task(_COMPONENT, task, num_tasks=_TASKS), collected, tried)
+        sink.prepare(
+            TopologyConf({}), process.task(_COMPONENT, task, num_tasks=_TASKS), collected, tried
+        )
         for row in share:
             sink.execute(Tuple((tried, *row), source))
         sink.finish_batch()
@@ -141,7 +170,9 @@ class Subject:
         ``action`` ended before."""
         files = frozenset(_files_of(self._make_sink(self.new())))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # other threads are of no use to the child
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # other threads are of no use to the child
             child = os.fork()
         if child == 0:
             _act_until(line, files, action)
@@ -157,8 +188,15 @@ def _files_of(sink: Any) -> set[str]:
             search[type(part)] = None
 
     pickling.dumps_with_classes(sink, visit)
-    classes = {cls for kind in (type(sink), *search) for cls in kind.__mro__ if not cls.__module__.startswith(_TESTED_ELSEWHERE)}
-    methods = (getattr(method, "__code__", None) for cls in classes for method in vars(cls).values())
+    classes = {
+        cls
+        for kind in (type(sink), *search)
+        for cls in kind.__mro__
+        if not cls.__module__.startswith(_TESTED_ELSEWHERE)
+    }
+    methods = (
+        getattr(method, "__code__", None) for cls in classes for method in vars(cls).values()
+    )
     return {code.co_filename for code in methods if code is not None}
 
 
@@ -201,22 +239,36 @@ def _exit_code(child: int) -> int:
         time.sleep(_TICK_S)
 
 
-@CONTRACT.clause("a sink is a committer, and a destination in it gives a guarantee", 32, cure=_DESTINATION)
+@CONTRACT.clause(
+    "a sink is a committer, and a destination in it gives a guarantee", 32, cure=_DESTINATION
+)
 def _destination(subject: Subject) -> None:
     sink = subject.sink(subject.new())
-    true(isinstance(sink, bolt.ICommitter), f"{type(sink).__name__} is no ICommitter: it would write in the processing phase")
+    true(
+        isinstance(sink, bolt.ICommitter),
+        f"{type(sink).__name__} is no ICommitter: it would write in the processing phase",
+    )
     guarantees = subject.guarantees()
     true(bool(guarantees), f"there is no Destination in {type(sink).__name__}")
-    true(all(guarantee.name and guarantee.holds for guarantee in guarantees), "the guarantee has no name, or does not say what the sink holds")
+    true(
+        all(guarantee.name and guarantee.holds for guarantee in guarantees),
+        "the guarantee has no name, or does not say what the sink holds",
+    )
 
 
-@CONTRACT.clause("a transaction that is replayed is written once, and emits the same", 28, cure=_ONCE)
+@CONTRACT.clause(
+    "a transaction that is replayed is written once, and emits the same", 28, cure=_ONCE
+)
 def _replayed(subject: Subject) -> None:
     first, second = subject.rows[::2], subject.rows[1::2]
     expected, directory = subject.expected([*first, *second]), subject.new()
     emitted = subject.write(directory, 1, 0, first, second)
     for attempt in (0, 1, 2):
-        equal(subject.write(directory, 1, attempt, first, second), emitted, f"the emitted tuples of attempt 1:{attempt}")
+        equal(
+            subject.write(directory, 1, attempt, first, second),
+            emitted,
+            f"the emitted tuples of attempt 1:{attempt}",
+        )
         equal(subject.contents(directory), expected, f"the rows after attempt 1:{attempt}")
 
 
@@ -230,7 +282,9 @@ def _next(subject: Subject) -> None:
     equal(subject.contents(directory), expected, "the rows after transaction 2")
 
 
-@CONTRACT.clause("a transaction that one of its tasks has written is completed by its replay", 28, cure=_ONCE)
+@CONTRACT.clause(
+    "a transaction that one of its tasks has written is completed by its replay", 28, cure=_ONCE
+)
 def _completed(subject: Subject) -> None:
     first, second = subject.rows[::2], subject.rows[1::2]
     expected, directory = subject.expected([*first, *second]), subject.new()
@@ -249,11 +303,19 @@ def _late(subject: Subject) -> None:
     for txid, attempt in ((2, 0), (1, 5), (1, 9)):
         late_task = f"a task of attempt {txid}:{attempt} after attempt 2:1 has written"
         for task in range(_TASKS):
-            refused(errors.FailedException, functools.partial(subject.write, directory, txid, attempt, late, task=task), late_task)
+            refused(
+                errors.FailedException,
+                functools.partial(subject.write, directory, txid, attempt, late, task=task),
+                late_task,
+            )
             equal(subject.contents(directory), before, f"the rows after {late_task}")
 
 
-@CONTRACT.clause("a task that dies at any line leaves all of its rows or none, and a replay completes them", 28, cure=_WHOLE)
+@CONTRACT.clause(
+    "a task that dies at any line leaves all of its rows or none, and a replay completes them",
+    28,
+    cure=_WHOLE,
+)
 def _killed(subject: Subject) -> None:
     first, second = subject.rows[:2], subject.rows[2:]
     before, after = subject.expected(first), subject.expected(first, second)
@@ -265,12 +327,20 @@ def _killed(subject: Subject) -> None:
         subject.points += 1
         rows = subject.contents(directory)
         died = f"a task that died at line {line} of its code"
-        true(rows in (before, after), f"the rows of {died}: {dict(rows)}, neither {dict(before)} nor {dict(after)}")
+        true(
+            rows in (before, after),
+            f"the rows of {died}: {dict(rows)}, neither {dict(before)} nor {dict(after)}",
+        )
         subject.write(directory, 2, 1, second)
         equal(subject.contents(directory), after, f"the rows after the replay of {died}")
 
 
-@CONTRACT.clause("the rows of a failed attempt of an opaque batch are taken back", 31, cure=_TAKE_BACK, only="takes back")
+@CONTRACT.clause(
+    "the rows of a failed attempt of an opaque batch are taken back",
+    31,
+    cure=_TAKE_BACK,
+    only="takes back",
+)
 def _taken_back(subject: Subject) -> None:
     kept, void, other = subject.rows[:1], subject.rows[1:3], subject.rows[3:]
     expected, directory = subject.expected(kept, other), subject.new()
@@ -294,7 +364,9 @@ SINK_CLAUSES: tuple[clauses.Clause[Subject], ...] = tuple(CONTRACT.clauses)
 """Every promise of a sink; ``only="takes back"`` where its guarantee says so."""
 
 
-def check_sink(make_sink: MakeSink, rows: Share, *, fields: Sequence[str], contents: Contents) -> SinkReport:
+def check_sink(
+    make_sink: MakeSink, rows: Share, *, fields: Sequence[str], contents: Contents
+) -> SinkReport:
     """Run a sink of your own through its whole contract.
 
     ``make_sink(directory)`` gives the sink, a committer, over the destination in ``directory``,
@@ -309,7 +381,9 @@ def check_sink(make_sink: MakeSink, rows: Share, *, fields: Sequence[str], conte
     :raises UsageError: there are fewer than four rows.
     """
     if len(rows) < ROWS_MIN:
-        raise errors.UsageError(f"check_sink was given {len(rows)} rows\n  Give at least {ROWS_MIN}, all different.")
+        raise errors.UsageError(
+            f"check_sink was given {len(rows)} rows\n  Give at least {ROWS_MIN}, all different."
+        )
     with tempfile.TemporaryDirectory(prefix="txtopo-sink-") as root:
         subject = Subject(make_sink, rows, Fields("tx", *fields), contents, Path(root))
         takes_back = any(guarantee.takes_back for guarantee in subject.guarantees())

@@ -72,13 +72,17 @@ def check_spout(
     :raises ContractError: the first broken promise, with hook and rule.
     """
     if transactions < 1 or stories < 0 or not parallelisms or min(parallelisms) < 1:
-        raise errors.UsageError("check_spout: transactions and parallelisms are at least 1, stories at least 0\n  Give other numbers.")
+        raise errors.UsageError(
+            "check_spout: transactions and parallelisms are at least 1, stories at least 0\n  Give other numbers."
+        )
 
     def make() -> tuple[TopologyGraph, Any]:
         user_spout = make_spout()
         return spout_graph(user_spout), user_spout
 
-    return check_graph(make, expected, Plot(transactions, tuple(parallelisms), grow), stories, seed, conf)
+    return check_graph(
+        make, expected, Plot(transactions, tuple(parallelisms), grow), stories, seed, conf
+    )
 
 
 def check_graph(
@@ -95,14 +99,23 @@ def check_graph(
 
     def tell(rng: random.Random | None = None, replays: bool = False) -> Told:
         graph, user_spout = make()
-        return spout_story.Story(graph, user_spout, dataclasses.replace(plot, rng=rng, replays=replays), conf).tell()
+        return spout_story.Story(
+            graph, user_spout, dataclasses.replace(plot, rng=rng, replays=replays), conf
+        ).tell()
 
     straight = tell(replays=True)
     told = [straight]
     hook = _deciding_hook(graph)
     if expected is not None:
         truth = [tuple(values) for values in expected]
-        _compare(hook, [values for _, values in straight.rows], truth, straight, may_lack=not straight.is_exhausted, against="what the source holds")
+        _compare(
+            hook,
+            [values for _, values in straight.rows],
+            truth,
+            straight,
+            may_lack=not straight.is_exhausted,
+            against="what the source holds",
+        )
     for number in range(stories):
         story = tell(random.Random(f"{seed}/{number}"))
         told.append(story)
@@ -110,9 +123,14 @@ def check_graph(
             _compare_stories(hook, story, straight, tell, f"story {number} of seed {seed}")
     kind = "committer" if graph.spout.committer else graph.spout.spout_kind or ""
     return SpoutReport(
-        kind, all(each.is_exhausted for each in told), len(straight.committed), len(straight.rows), straight.partitions,
-        sum(each.attempts for each in told), sum(each.restarts for each in told),
-    )  # fmt: skip
+        kind,
+        all(each.is_exhausted for each in told),
+        len(straight.committed),
+        len(straight.rows),
+        straight.partitions,
+        sum(each.attempts for each in told),
+        sum(each.restarts for each in told),
+    )
 
 
 class _Sink(BaseBatchBolt):
@@ -134,7 +152,12 @@ def spout_graph(user_spout: Any) -> TopologyGraph:
                 declarer.direct_grouping("spout", stream)
             graph = build.build_topology()
     except errors.InvalidTopologyError as error:
-        raise violation.ContractError("spout", 22, "; ".join(error.problems), "Every task gets a copy of the spout, made by pickling it.") from error
+        raise violation.ContractError(
+            "spout",
+            22,
+            "; ".join(error.problems),
+            "Every task gets a copy of the spout, made by pickling it.",
+        ) from error
     return graph
 
 
@@ -142,32 +165,48 @@ def _deciding_hook(graph: TopologyGraph) -> str:
     """The hook that says where a batch begins."""
     if not graph.spout_traits.is_partitioned:
         return "initialize_transaction and emit_batch"
-    learning = "emit_partition_batch" if graph.spout_traits.is_opaque else "emit_partition_batch_new"
+    learning = (
+        "emit_partition_batch" if graph.spout_traits.is_opaque else "emit_partition_batch_new"
+    )
     return f"plan_batch, plan_partition_batch or {learning}"
 
 
-def _compare_stories(hook: str, story: Told, straight: Told, tell: Callable[[], Told], name: str) -> None:
+def _compare_stories(
+    hook: str, story: Told, straight: Told, tell: Callable[[], Told], name: str
+) -> None:
     difference = equality.multiset_difference(story.rows, straight.rows)
     if difference is None:
         return
     again = tell()
     if equality.multiset_difference(again.rows, straight.rows) is not None:
         raise violation.ContractError(
-            "spout", None, f"two runs without failures differ: {equality.multiset_difference(again.rows, straight.rows)}",
+            "spout",
+            None,
+            f"two runs without failures differ: {equality.multiset_difference(again.rows, straight.rows)}",
             "Let make_spout bring the source back to its beginning; or the spout keeps positions outside of its metadata (R20).",
-        )  # fmt: skip
-    _compare(hook, story.rows, straight.rows, story, may_lack=not story.is_exhausted, against=f"a run without failures ({name})")
+        )
+    _compare(
+        hook,
+        story.rows,
+        straight.rows,
+        story,
+        may_lack=not story.is_exhausted,
+        against=f"a run without failures ({name})",
+    )
 
 
-def _compare(hook: str, actual: Sequence[Any], truth: Sequence[Any], told: Told, may_lack: bool, against: str) -> None:
+def _compare(
+    hook: str, actual: Sequence[Any], truth: Sequence[Any], told: Told, may_lack: bool, against: str
+) -> None:
     lacks_only = not equality.counted(actual) - equality.counted(truth)
     difference = equality.multiset_difference(actual, truth)
     if difference is None or (may_lack and lacks_only):
         return
     history = "\n".join(f"    {line}" for line in told.history[-_HISTORY_SHOWN:])
     raise violation.ContractError(
-        "spout", 20, f"{hook}: against {against}, {difference}\n  What happened last:\n{history}",
+        "spout",
+        20,
+        f"{hook}: against {against}, {difference}\n  What happened last:\n{history}",
         "Begin where the metadata given to the hook ends, and keep positions nowhere else: not in the emitter, the coordinator, a global or"
         " context.resource. None keeps the position (R21). is_ready must be right also just after a restart.",
-    )  # fmt: skip
-
+    )

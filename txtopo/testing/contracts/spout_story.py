@@ -70,7 +70,13 @@ class Told:
 class Story:
     """Tells one. ``graph`` holds the spout alone; ``given`` is the spout, for ``grow``."""
 
-    def __init__(self, graph: TopologyGraph, user_spout: Any, plot: Plot, conf: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        graph: TopologyGraph,
+        user_spout: Any,
+        plot: Plot,
+        conf: Mapping[str, Any] | None = None,
+    ) -> None:
         self.graph, self.given, self.plot, self.conf = graph, user_spout, plot, conf
         self.spout_id, self.traits = graph.spout.id, graph.spout_traits
         self.metadata_type = pickling.loads(graph.spout.template).metadata_type
@@ -140,12 +146,13 @@ class Story:
             self._step()
 
     def _step(self) -> None:
-        """One thing that may happen to the open transactions, most often the commit of the first.
-        """
+        """One thing that may happen to the open transactions, most often the commit of the first."""
         if self.grows_left == 2 and self.run.state.current >= 2:
             self._grow(f"while transactions {sorted(self.window)} were open")
         rng = self.plot.rng
-        step = "commit" if rng is None else rng.choices(["commit", "abandon", "restart"], [6, 3, 1])[0]
+        step = (
+            "commit" if rng is None else rng.choices(["commit", "abandon", "restart"], [6, 3, 1])[0]
+        )
         if step == "abandon":
             self._abandon(random_of(rng, sorted(self.window)), "on purpose")
         elif step == "restart":
@@ -164,7 +171,11 @@ class Story:
     def _commit(self, txid: int) -> None:
         work, rng = self.window[txid], self.plot.rng
         self.run.seal(work)
-        dies = None if rng is None else rng.choices([None, "after its seal", "before its record"], [6, 1, 1])[0]
+        dies = (
+            None
+            if rng is None
+            else rng.choices([None, "after its seal", "before its record"], [6, 1, 1])[0]
+        )
         if dies == "after its seal":
             self._restart(f"after the seal of {work.attempt}")
             return
@@ -181,7 +192,9 @@ class Story:
         self.run.record(work)
         del self.window[txid]
         self.told.committed[txid] = work.emitted
-        self.told.history.append(f"attempt {work.attempt} was committed with {len(work.emitted)} tuples")
+        self.told.history.append(
+            f"attempt {work.attempt} was committed with {len(work.emitted)} tuples"
+        )
         self.empties = 0 if work.emitted else self.empties + 1
 
     def _process(self) -> processes.Process:
@@ -194,9 +207,15 @@ class Story:
         for txid in range(first, min(first + PENDING, self.plot.transactions + 1)):
             if txid in self.window:
                 continue
-            if txid not in self.asked and txid not in self.run.batches.known_txids() and not self._open(txid):
+            if (
+                txid not in self.asked
+                and txid not in self.run.batches.known_txids()
+                and not self._open(txid)
+            ):
                 if self.is_fresh and self.told.restarts and not self.window:
-                    self.told.history.append(f"right after a restart, is_ready said that there is no transaction {txid}")
+                    self.told.history.append(
+                        f"right after a restart, is_ready said that there is no transaction {txid}"
+                    )
                 self.is_fresh = False
                 return
             self.is_fresh = False
@@ -214,7 +233,11 @@ class Story:
     def _emitted(self, txid: int) -> Work:
         """The attempt of ``txid`` that is used; for a transactional spout it must be the batch it
         was."""
-        tasks = self.plot.parallelisms[0] if self.plot.rng is None else random_of(self.plot.rng, self.plot.parallelisms)
+        tasks = (
+            self.plot.parallelisms[0]
+            if self.plot.rng is None
+            else random_of(self.plot.rng, self.plot.parallelisms)
+        )
         work = self._emit(txid, tasks)
         if self.traits.is_opaque:
             return work
@@ -241,8 +264,11 @@ class Story:
                 self._failed(error.failure)
                 continue
             except local_run.PartitionCountError as error:
-                self._broken(19, f"num_partitions answered {list(error.counts)} to the tasks of attempt {attempt}",
-                             "Let every task see the same number: take it from one place, or plan the batch in the coordinator.")  # fmt: skip
+                self._broken(
+                    19,
+                    f"num_partitions answered {list(error.counts)} to the tasks of attempt {attempt}",
+                    "Let every task see the same number: take it from one place, or plan the batch in the coordinator.",
+                )
             self._check_metadata(work)
             return work
         return self._keeps_failing(f"emitting transaction {txid}")
@@ -254,21 +280,35 @@ class Story:
         """The hook that emits a batch again."""
         if not self.traits.is_partitioned:
             return "emit_batch"
-        return "emit_partition_batch" if self.run.batches.emits_metadata or not self.traits.is_opaque else "emit_planned_partition_batch"
+        return (
+            "emit_partition_batch"
+            if self.run.batches.emits_metadata or not self.traits.is_opaque
+            else "emit_planned_partition_batch"
+        )
 
     def _check_same(self, txid: int, work: Work) -> None:
         was = self.first[txid][1]
         spout_tasks = [each.task_counts[self.spout_id] for each in (was, work)]
         has_same_tasks = spout_tasks[0] == spout_tasks[1]
-        if work is was or (has_same_tasks and equality.identity(work.rows) == equality.identity(was.rows)):
+        if work is was or (
+            has_same_tasks and equality.identity(work.rows) == equality.identity(was.rows)
+        ):
             return
         case = f"{self.emit_hook} of attempt {work.attempt} with {spout_tasks[1]} tasks, against {was.attempt} with {spout_tasks[0]}"
         difference = equality.multiset_difference(work.emitted, was.emitted)
         if difference is not None:
             cure = "Emit from the metadata alone: not from what is there now, from memory, from the attempt, or differently for each number of tasks."
-            self._broken(19 if self.traits.is_partitioned and not has_same_tasks else 18, f"{case}: {difference}", cure)
+            self._broken(
+                19 if self.traits.is_partitioned and not has_same_tasks else 18,
+                f"{case}: {difference}",
+                cure,
+            )
         if has_same_tasks:
-            self._broken(17, f"{case}: the same tuples in another order, or in other tasks", "Emit in an order that depends on the metadata alone.")
+            self._broken(
+                17,
+                f"{case}: the same tuples in another order, or in other tasks",
+                "Emit in an order that depends on the metadata alone.",
+            )
 
     def _check_metadata(self, work: Work) -> None:
         """The spout gets back the metadata that it made."""
@@ -276,12 +316,20 @@ class Story:
             stored = [work.metadata]
         else:
             stored = [metadata for metadata in work.metadata.values() if metadata is not None]
-            self.told.partitions = max(self.told.partitions, work.batch.num_partitions, 1 + max(work.metadata, default=-1))
+            self.told.partitions = max(
+                self.told.partitions, work.batch.num_partitions, 1 + max(work.metadata, default=-1)
+            )
         for metadata in stored:
-            again = metadata_of.to_json(metadata_of.from_json(json.loads(json.dumps(metadata)), self.metadata_type), self.metadata_type)
+            again = metadata_of.to_json(
+                metadata_of.from_json(json.loads(json.dumps(metadata)), self.metadata_type),
+                self.metadata_type,
+            )
             if again != metadata:
-                self._broken(4, f"metadata {equality.short(metadata)} comes back from its model as {equality.short(again)}",
-                             "Let metadata_type give back all it was made of.")  # fmt: skip
+                self._broken(
+                    4,
+                    f"metadata {equality.short(metadata)} comes back from its model as {equality.short(again)}",
+                    "Let metadata_type give back all it was made of.",
+                )
 
     def _check_quiet_after_restart(self) -> None:
         txid = self.run.state.current
@@ -289,8 +337,11 @@ class Story:
             return
         self._restart("when is_ready had said that there was nothing")
         if self._open(txid):
-            self._broken(5, f"is_ready said False before transaction {txid}, and True right after a restart, though nothing had been added",
-                         "Answer from context.last_metadata and what the source has, not from what the coordinator remembers.")  # fmt: skip
+            self._broken(
+                5,
+                f"is_ready said False before transaction {txid}, and True right after a restart, though nothing had been added",
+                "Answer from context.last_metadata and what the source has, not from what the coordinator remembers.",
+            )
 
     # -- user code that raises --------------------------------------------------------------------
 
@@ -298,30 +349,58 @@ class Story:
         try:
             return call(*args)
         except errors.MetadataError as error:
-            self._broken(4, str(error), "Metadata is JSON, or an instance of the pydantic model that metadata_type names.", error)
+            self._broken(
+                4,
+                str(error),
+                "Metadata is JSON, or an instance of the pydantic model that metadata_type names.",
+                error,
+            )
         except errors.UserCodeError as error:
-            self._broken(None, f"{error.hook} raised {error}", "Mend the hook; raise FailedException for what passes.", error)
+            self._broken(
+                None,
+                f"{error.hook} raised {error}",
+                "Mend the hook; raise FailedException for what passes.",
+                error,
+            )
         except errors.TxtopoError as error:
-            self._broken(None, f"the spout coordinator raised {type(error).__name__}: {error}", "Mend the hook, or what it needs.", error)
+            self._broken(
+                None,
+                f"the spout coordinator raised {type(error).__name__}: {error}",
+                "Mend the hook, or what it needs.",
+                error,
+            )
 
     def _failed(self, failure: outcome.Failure) -> None:
         """An emitter's hook raised: only ``FailedException`` may pass."""
         if failure.kind != "error":
             return
-        error, (rule, cure) = failure.to_error(), (None, "Mend the hook; raise FailedException for what passes.")
+        error, (rule, cure) = (
+            failure.to_error(),
+            (None, "Mend the hook; raise FailedException for what passes."),
+        )
         if isinstance(error, errors.EmitError):
             rule, cure = 14, "Emit the attempt first, and only what declare_output_fields declares."
         elif isinstance(error, errors.MetadataError):
-            rule, cure = (21, "Return metadata for every batch that has tuples.") if "None as metadata" in failure.error else (4, "Return JSON.")
+            rule, cure = (
+                (21, "Return metadata for every batch that has tuples.")
+                if "None as metadata" in failure.error
+                else (4, "Return JSON.")
+            )
         elif isinstance(error, errors.HeldStateError):
             rule, cure = 22, "Keep connections in context.resource."
         fault = f"{failure.hook} of attempt {failure.attempt}, task {failure.task}: {failure.error}\n{failure.traceback}"
         self._broken(rule, fault.rstrip(), cure, error)
 
     def _keeps_failing(self, fault: str) -> NoReturn:
-        self._broken(7, f"{fault} raised FailedException {TRIES_MAX} times in a row", "Raise it for what passes, and nothing else.")
+        self._broken(
+            7,
+            f"{fault} raised FailedException {TRIES_MAX} times in a row",
+            "Raise it for what passes, and nothing else.",
+        )
 
-    def _broken(self, rule: int | None, fault: str, cure: str, cause: BaseException | None = None) -> NoReturn:
+    def _broken(
+        self, rule: int | None, fault: str, cure: str, cause: BaseException | None = None
+    ) -> NoReturn:
         raise violation.ContractError("spout", rule, fault, cure) from cause
 
 

@@ -39,7 +39,11 @@ KINDS: tuple[stamps.Kind, ...] = ("transactional", "opaque", "plain")
 
 
 def check_store(
-    make_store: store_subject.MakeStore, *, kinds: tuple[stamps.Kind, ...] = KINDS, concurrent: bool = True, prefix: str = "contract"
+    make_store: store_subject.MakeStore,
+    *,
+    kinds: tuple[stamps.Kind, ...] = KINDS,
+    concurrent: bool = True,
+    prefix: str = "contract",
 ) -> int:
     """Run a store through its whole contract; returns how many clauses were checked.
 
@@ -69,7 +73,9 @@ def clauses_for(kind: stamps.Kind, concurrent: bool = True) -> list[StoreClause]
     return [clause for clause in STORE_CLAUSES if clause.only in kinds]
 
 
-def check_clause(clause: StoreClause, make_store: store_subject.MakeStore, *, kind: stamps.Kind, prefix: str) -> None:
+def check_clause(
+    clause: StoreClause, make_store: store_subject.MakeStore, *, kind: stamps.Kind, prefix: str
+) -> None:
     """Check one clause, for suites that make a test of each."""
     subject = store_subject.Subject(make_store, kind, prefix)
     try:

@@ -28,7 +28,9 @@ _COUNT = (
 _WAIT_S = 60.0
 
 
-def _tasks(subject: Subject, store: Store, recorded: RecordedAttempt | None = None, /) -> list[TopologyContext]:
+def _tasks(
+    subject: Subject, store: Store, recorded: RecordedAttempt | None = None, /
+) -> list[TopologyContext]:
     """The two tasks of an attempt; ``recorded`` is what ZooKeeper knows of the store."""
     known = {} if recorded is None else {f"count/{store.name}": recorded}
     return [subject.task(task=task, num_tasks=2, known_stores=known) for task in range(2)]
@@ -44,18 +46,30 @@ def _count(store: Store) -> int | None:
     return fence.count
 
 
-@CONTRACT.clause("the fence counts the store transactions of its attempt, as its tasks report them", 34, cure=_COUNT)
+@CONTRACT.clause(
+    "the fence counts the store transactions of its attempt, as its tasks report them",
+    34,
+    cure=_COUNT,
+)
 def _counts(subject: Subject) -> None:
     store = subject.store()
     for txid in (1, 2):
         tasks = _tasks(subject, store)
         for number, task in enumerate((*tasks, tasks[0]), start=1):
             put(store, task, txid, 0, **{f"key {task.task_index}": txid})
-            equal(_count(store), number, f"the count of the fence after store transaction {number} of transaction {txid}")
+            equal(
+                _count(store),
+                number,
+                f"the count of the fence after store transaction {number} of transaction {txid}",
+            )
         equal(_reported(tasks), 3, "what the tasks report")
 
 
-@CONTRACT.clause("a store transaction that is rolled back is not counted, and a new attempt is counted anew", 34, cure=_COUNT)
+@CONTRACT.clause(
+    "a store transaction that is rolled back is not counted, and a new attempt is counted anew",
+    34,
+    cure=_COUNT,
+)
 def _anew(subject: Subject) -> None:
     store = subject.store()
     tasks = _tasks(subject, store)
@@ -66,10 +80,18 @@ def _anew(subject: Subject) -> None:
         raise ZeroDivisionError
 
     refused(ZeroDivisionError, lambda: block(store, tasks[1], 1, 0, die), "a block that raises")
-    equal((_count(store), _reported(tasks)), (1, 1), "the count of the fence, and of the tasks, after a block that raised")
+    equal(
+        (_count(store), _reported(tasks)),
+        (1, 1),
+        "the count of the fence, and of the tasks, after a block that raised",
+    )
     tasks = _tasks(subject, store)
     put(store, tasks[1], 1, 1, owl=1)
-    equal((_count(store), _reported(tasks)), (1, 1), "the count of the fence, and of the tasks, in the next attempt")
+    equal(
+        (_count(store), _reported(tasks)),
+        (1, 1),
+        "the count of the fence, and of the tasks, in the next attempt",
+    )
 
 
 @CONTRACT.clause("a task that is run twice in an attempt is counted once", 34, cure=_COUNT)
@@ -80,45 +102,99 @@ def _once(subject: Subject) -> None:
         for task, count in zip((*tasks, tasks[1]), counts, strict=True):
             put(store, task, 1, 0, **{f"key {task.task_index}": 1})
             equal(_count(store), count, "the count of the fence")
-    equal((_count(store), _reported(tasks)), (3, 3), "the count of the fence, and of the tasks that ran last")
+    equal(
+        (_count(store), _reported(tasks)),
+        (3, 3),
+        "the count of the fence, and of the tasks that ran last",
+    )
 
 
-@CONTRACT.clause("a store that lacks a store transaction of the recorded attempt is refused", 34, 27, cure="Compare the count of the fence.")
+@CONTRACT.clause(
+    "a store that lacks a store transaction of the recorded attempt is refused",
+    34,
+    27,
+    cure="Compare the count of the fence.",
+)
 def _incomplete(subject: Subject) -> None:
     store = subject.store()
     put(store, _tasks(subject, store)[0], 1, 0, dog=1)
-    named = ("is behind", "holds 1 store transactions of attempt 1:0", "has recorded 2", "txtopo store adopt", "txtopo state reset words")
+    named = (
+        "is behind",
+        "holds 1 store transactions of attempt 1:0",
+        "has recorded 2",
+        "txtopo store adopt",
+        "txtopo state reset words",
+    )
     for task in _tasks(subject, store, RecordedAttempt(1, 0, 2)):
         write = functools.partial(put, store, task, 2, 0, dog=2)
-        error = refused(errors.StateMismatchError, write, "a store in which the commit of the second task is missing", *named)
+        error = refused(
+            errors.StateMismatchError,
+            write,
+            "a store in which the commit of the second task is missing",
+            *named,
+        )
         equal(error.exit_code, 6, "its exit code")
     equal((contents(store), _count(store)), ({"dog": 1}, 1), "what is stored")
     put(store, _tasks(subject, store, RecordedAttempt(1, 0, 1))[0], 2, 0, dog=2)
     equal(contents(store), {"dog": 2}, "what is stored when nothing is missing")
 
 
-@CONTRACT.clause("a store with more store transactions of the recorded attempt than were recorded is refused", 34, 29, cure="Compare the counts.")
+@CONTRACT.clause(
+    "a store with more store transactions of the recorded attempt than were recorded is refused",
+    34,
+    29,
+    cure="Compare the counts.",
+)
 def _overfull(subject: Subject) -> None:
     store = subject.store()
     for task in _tasks(subject, store):
         put(store, task, 1, 0, **{f"key {task.task_index}": 1})
-    named = ("is ahead", "holds 2 store transactions of attempt 1:0", "has recorded 1", "txtopo store adopt", "txtopo state reset words")
-    write = functools.partial(put, store, _tasks(subject, store, RecordedAttempt(1, 0, 1))[0], 2, 0, dog=2)
+    named = (
+        "is ahead",
+        "holds 2 store transactions of attempt 1:0",
+        "has recorded 1",
+        "txtopo store adopt",
+        "txtopo state reset words",
+    )
+    write = functools.partial(
+        put, store, _tasks(subject, store, RecordedAttempt(1, 0, 1))[0], 2, 0, dog=2
+    )
     refused(errors.StateMismatchError, write, "a store that holds more than was recorded", *named)
 
 
-@CONTRACT.clause("what lacks a store transaction of the recorded attempt is not shown as of it", 34, 3, cure=_COUNT, only="transactional")
+@CONTRACT.clause(
+    "what lacks a store transaction of the recorded attempt is not shown as of it",
+    34,
+    3,
+    cure=_COUNT,
+    only="transactional",
+)
 def _not_shown(subject: Subject) -> None:
     store = subject.store()
     put(store, _tasks(subject, store)[0], 1, 0, dog=1)
     name = f"count/{store.name}"
-    equal(store.get("dog", as_of=visible_at(1, {name: RecordedAttempt(1, 0, 1)})), 1, "what is shown of a store that has all")
+    equal(
+        store.get("dog", as_of=visible_at(1, {name: RecordedAttempt(1, 0, 1)})),
+        1,
+        "what is shown of a store that has all",
+    )
     as_of = visible_at(1, {name: RecordedAttempt(1, 0, 2)})
     for look in (lambda: store.get("dog", as_of=as_of), lambda: list(store.items(as_of=as_of))):
-        refused(errors.StateMismatchError, look, "a reading as of a transaction that is not all there", "holds 1 store transactions", "recorded 2")
+        refused(
+            errors.StateMismatchError,
+            look,
+            "a reading as of a transaction that is not all there",
+            "holds 1 store transactions",
+            "recorded 2",
+        )
 
 
-@CONTRACT.clause("adopting or clearing a store forgets what was counted", 34, 27, cure="Remove the counts with the fence.")
+@CONTRACT.clause(
+    "adopting or clearing a store forgets what was counted",
+    34,
+    27,
+    cure="Remove the counts with the fence.",
+)
 def _forgotten(subject: Subject) -> None:
     store = subject.store()
     put(store, _tasks(subject, store)[1], 1, 0, dog=1)
@@ -133,7 +209,12 @@ def _forgotten(subject: Subject) -> None:
     equal(_count(store), 1, "the count of the first transaction of a store that was cleared")
 
 
-@CONTRACT.clause("what was counted before a store was adopted is never counted again", 34, 27, cure="Remove its counts.")
+@CONTRACT.clause(
+    "what was counted before a store was adopted is never counted again",
+    34,
+    27,
+    cure="Remove its counts.",
+)
 def _not_counted_again(subject: Subject) -> None:
     store = subject.store()
     for task in _tasks(subject, store):
@@ -143,21 +224,41 @@ def _not_counted_again(subject: Subject) -> None:
     store.adopt("words", "first", 1, ["count"])
     task = _tasks(subject, store)[0]
     put(store, task, 2, 0, dog=1)
-    equal((_count(store), _reported([task])), (1, 1), "the count of an attempt whose number was used before the store was adopted")
+    equal(
+        (_count(store), _reported([task])),
+        (1, 1),
+        "the count of an attempt whose number was used before the store was adopted",
+    )
 
 
-@CONTRACT.clause("a task opens no block of a store inside another one of that store", 34, 32, cure="Leave Store.transaction as it is.")
+@CONTRACT.clause(
+    "a task opens no block of a store inside another one of that store",
+    34,
+    32,
+    cure="Leave Store.transaction as it is.",
+)
 def _one_inside_another(subject: Subject) -> None:
     store, task = subject.store(), subject.task()
     with store.transaction(task, TransactionAttempt(1, 0)) as opened:
         opened.put("dog", 1)
         inside = functools.partial(put, store, task, 1, 0, cat=1)
-        refused(errors.UsageError, inside, "a block inside another one", "is open already in this task")
+        refused(
+            errors.UsageError, inside, "a block inside another one", "is open already in this task"
+        )
     put(store, task, 1, 0, cat=1)
-    equal((contents(store), _count(store), _reported([task])), ({"cat": 1, "dog": 1}, 2, 2), "what is stored and counted")
+    equal(
+        (contents(store), _count(store), _reported([task])),
+        ({"cat": 1, "dog": 1}, 2, 2),
+        "what is stored and counted",
+    )
 
 
-@CONTRACT.clause("blocks that threads of one task open at the same time are all counted", 34, 32, cure="Leave Store.transaction as it is.")
+@CONTRACT.clause(
+    "blocks that threads of one task open at the same time are all counted",
+    34,
+    32,
+    cure="Leave Store.transaction as it is.",
+)
 def _threads_of_a_task(subject: Subject) -> None:
     store, task, threads = subject.store(), subject.task(), 4
     begin = threading.Barrier(threads)
@@ -177,10 +278,20 @@ def _threads_of_a_task(subject: Subject) -> None:
     for thread in running:
         thread.join(_WAIT_S)
     equal(failures, [], "what the threads raised")
-    equal((_count(store), _reported([task])), (3 * threads, 3 * threads), "the count of the fence, and of the task")
+    equal(
+        (_count(store), _reported([task])),
+        (3 * threads, 3 * threads),
+        "the count of the fence, and of the task",
+    )
 
 
-@CONTRACT.clause("tasks of one attempt that commit at the same time are all counted", 34, 29, cure=_COUNT, only="concurrent")
+@CONTRACT.clause(
+    "tasks of one attempt that commit at the same time are all counted",
+    34,
+    29,
+    cure=_COUNT,
+    only="concurrent",
+)
 def _at_once(subject: Subject) -> None:
     store, tasks, begin = subject.store(), 4, threading.Barrier(4)
     contexts = [subject.task(task=task, num_tasks=tasks) for task in range(tasks)]
@@ -207,8 +318,23 @@ def _at_once(subject: Subject) -> None:
     for thread in threads:
         thread.join(_WAIT_S)
     equal(failures, [], "what the tasks raised")
-    equal((_count(store), _reported(contexts)), (3 * tasks, 3 * tasks), "the count of the fence, and of the tasks")
+    equal(
+        (_count(store), _reported(contexts)),
+        (3 * tasks, 3 * tasks),
+        "the count of the fence, and of the tasks",
+    )
 
 
-CONTRACT.clause("the fence of a plain store counts the store transactions of its attempt too", 34, cure=_COUNT, only="plain")(_counts)
-CONTRACT.clause("a plain store that lacks a store transaction of the recorded attempt is refused too", 34, 27, cure=_COUNT, only="plain")(_incomplete)
+CONTRACT.clause(
+    "the fence of a plain store counts the store transactions of its attempt too",
+    34,
+    cure=_COUNT,
+    only="plain",
+)(_counts)
+CONTRACT.clause(
+    "a plain store that lacks a store transaction of the recorded attempt is refused too",
+    34,
+    27,
+    cure=_COUNT,
+    only="plain",
+)(_incomplete)

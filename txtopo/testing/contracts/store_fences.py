@@ -16,7 +16,15 @@ from txtopo.stores.transaction import ROWS_HELD_MAX
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
-from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, run, swallowed
+from txtopo.testing.contracts.store_subject import (
+    Subject,
+    add,
+    block,
+    contents,
+    plus,
+    run,
+    swallowed,
+)
 from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
@@ -28,16 +36,28 @@ _CHANCE_S = 0.2
 """How long a transaction is kept open for another one to pass it, which must not happen."""
 
 
-@CONTRACT.clause("the processing phase may not write", 32, cure="Call Store.transaction's own checks before the database is asked.")
+@CONTRACT.clause(
+    "the processing phase may not write",
+    32,
+    cure="Call Store.transaction's own checks before the database is asked.",
+)
 def _phase(subject: Subject) -> None:
     store = subject.store()
     case = "a transaction in the processing phase"
-    refused(errors.UsageError, lambda: run(store, subject.task(phase="processing"), 1, 0, dog=1), case, "'count'", "processing phase", "ICommitter")
+    refused(
+        errors.UsageError,
+        lambda: run(store, subject.task(phase="processing"), 1, 0, dog=1),
+        case,
+        "'count'",
+        "processing phase",
+        "ICommitter",
+    )
     true(not store.exists(), "the store was made all the same")
 
 
 @CONTRACT.clause(
-    "a store of one machine is refused on a cluster, naming why", 32,
+    "a store of one machine is refused on a cluster, naming why",
+    32,
     cure="Set local_only_reason, or make the store reachable from everywhere.",
 )
 def _local_only(subject: Subject) -> None:
@@ -46,17 +66,32 @@ def _local_only(subject: Subject) -> None:
         run(store, subject.task(local_master=False), 1, 0, dog=1)
         equal(store.get("dog"), 1, "what a remote executor wrote")
     else:
-        refused(errors.UsageError, lambda: run(store, subject.task(local_master=False), 1, 0, dog=1), "a remote executor", store.local_only_reason)
+        refused(
+            errors.UsageError,
+            lambda: run(store, subject.task(local_master=False), 1, 0, dog=1),
+            "a remote executor",
+            store.local_only_reason,
+        )
 
 
-@CONTRACT.clause("a transaction is of no use after its block", 29, cure="End it with the block, and refuse every later call.")
+@CONTRACT.clause(
+    "a transaction is of no use after its block",
+    29,
+    cure="End it with the block, and refuse every later call.",
+)
 def _ended(subject: Subject) -> None:
     store = subject.store()
     with store.transaction(subject.task(), TransactionAttempt(1, 0)) as opened:
         pass
-    calls: list[Callable[[], Any]] = [lambda: opened.update("dog", plus(1)), lambda: opened.get("dog"), lambda: opened.delete("dog")]
+    calls: list[Callable[[], Any]] = [
+        lambda: opened.update("dog", plus(1)),
+        lambda: opened.get("dog"),
+        lambda: opened.delete("dog"),
+    ]
     for call in [*calls, lambda: opened.update_many({"dog": 1}, add)]:
-        refused(errors.UsageError, call, "a call after the block", "this store transaction has ended")
+        refused(
+            errors.UsageError, call, "a call after the block", "this store transaction has ended"
+        )
 
 
 @CONTRACT.clause("an attempt raises the fence, and its other tasks pass it", 29, cure=_FENCE)
@@ -75,14 +110,31 @@ def _late(subject: Subject) -> None:
     run(store, subject.task(), 3, 2, dog=1)
     for txid, attempt in ((3, 1), (2, 9), (1, 0)):
         late = f"{txid}:{attempt}"
-        for key in ("dog", "cat"):  # a key that a newer attempt has written, and one that nobody has
+        for key in (
+            "dog",
+            "cat",
+        ):  # a key that a newer attempt has written, and one that nobody has
             write = functools.partial(run, store, subject.task(task=1), txid, attempt, **{key: 5})
-            refused(errors.StaleAttemptError, write, f"attempt {late} below the fence 3:2", f"fenced at attempt 3:2; attempt {late}")
+            refused(
+                errors.StaleAttemptError,
+                write,
+                f"attempt {late} below the fence 3:2",
+                f"fenced at attempt 3:2; attempt {late}",
+            )
         equal(contents(store), {"dog": 1}, f"what is stored after attempt {late} came late")
-        equal(store.fences(), [Fence("words", "count", "first", 3, 2)], f"the fences after attempt {late} came late")
+        equal(
+            store.fences(),
+            [Fence("words", "count", "first", 3, 2)],
+            f"the fences after attempt {late} came late",
+        )
 
 
-@CONTRACT.clause("a replay and a late task that write at the same moment do not pass each other", 29, cure=_FENCE, only="concurrent")
+@CONTRACT.clause(
+    "a replay and a late task that write at the same moment do not pass each other",
+    29,
+    cure=_FENCE,
+    only="concurrent",
+)
 def _racing(subject: Subject) -> None:
     store, is_open, is_done = subject.store(), threading.Event(), threading.Event()
     run(store, subject.task(), 1, 0, dog=1)
@@ -104,17 +156,28 @@ def _racing(subject: Subject) -> None:
     thread = threading.Thread(target=replay)
     thread.start()
     # Either the replay waits for the late task, or the late task is refused.
-    with contextlib.suppress(errors.StaleAttemptError), store.transaction(subject.task(), TransactionAttempt(2, 0)) as late:
+    with (
+        contextlib.suppress(errors.StaleAttemptError),
+        store.transaction(subject.task(), TransactionAttempt(2, 0)) as late,
+    ):
         is_open.set()
         is_done.wait(_CHANCE_S)
         late.update("dog", plus(10))
     thread.join(_WAIT_S)
     equal(seen, [11], "what the replay sees")
     equal(contents(store), {"dog": 11}, "what is stored")
-    refused(errors.StaleAttemptError, lambda: run(store, subject.task(), 2, 0, dog=10), "the late task, once the replay has written")
+    refused(
+        errors.StaleAttemptError,
+        lambda: run(store, subject.task(), 2, 0, dog=10),
+        "the late task, once the replay has written",
+    )
 
 
-@CONTRACT.clause("components and topologies have fences of their own", 29, cure="Key the fence by topology id and component.")
+@CONTRACT.clause(
+    "components and topologies have fences of their own",
+    29,
+    cure="Key the fence by topology id and component.",
+)
 def _own_fences(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task("count"), 5, 0, dog=1)
@@ -125,7 +188,8 @@ def _own_fences(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "a block that raises leaves none of its writes", 29,
+    "a block that raises leaves none of its writes",
+    29,
     cure="Write fence and rows in one database transaction, and roll it back.",
 )
 def _no_trace(subject: Subject) -> None:
@@ -142,12 +206,17 @@ def _no_trace(subject: Subject) -> None:
     equal(contents(store), {"dog": 1}, "what is stored")
     # Raising a fence may be a transaction of its own: that keeps an older attempt out, and nothing
     # else.
-    true(store.fences() in ([Fence("words", "count", "first", txid, 0)] for txid in (1, 2)), f"the fences are {store.fences()}")
+    true(
+        store.fences() in ([Fence("words", "count", "first", txid, 0)] for txid in (1, 2)),
+        f"the fences are {store.fences()}",
+    )
     equal((context.store_steps, context.touched_stores), ({}, {}), "what the context remembers")
 
 
 @CONTRACT.clause(
-    "a refusal that user code swallows still ends the attempt", 7, 29,
+    "a refusal that user code swallows still ends the attempt",
+    7,
+    29,
     cure="Remember the refusal, and raise it again when the block ends.",
 )
 def _swallowed(subject: Subject) -> None:
@@ -159,36 +228,74 @@ def _swallowed(subject: Subject) -> None:
         for _ in range(2):
             swallowed(errors.StaleAttemptError, lambda: opened.update("dog", plus(1)))
 
-    refused(errors.StaleAttemptError, lambda: block(store, subject.task("count"), 8, 0, swallow), "committing after a refusal")
+    refused(
+        errors.StaleAttemptError,
+        lambda: block(store, subject.task("count"), 8, 0, swallow),
+        "committing after a refusal",
+    )
     equal(contents(store), {"dog": 1}, "what is stored")
 
 
-@CONTRACT.clause("a value of a later transaction is refused, also when another component wrote it", 30, cure="Compare the txid of the row's stamp.")
+@CONTRACT.clause(
+    "a value of a later transaction is refused, also when another component wrote it",
+    30,
+    cure="Compare the txid of the row's stamp.",
+)
 def _ahead(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task("sum"), 9, 4, dog=1)
-    actions: list[Callable[[Any], Any]] = [lambda t: t.update("dog", plus(1)), lambda t: t.delete("dog"), lambda t: t.get("dog")]
+    actions: list[Callable[[Any], Any]] = [
+        lambda t: t.update("dog", plus(1)),
+        lambda t: t.delete("dog"),
+        lambda t: t.get("dog"),
+    ]
     for action in actions:
         call = functools.partial(block, store, subject.task("count"), 8, 0, action)
-        refused(errors.StaleAttemptError, call, "a value that attempt 9:4 wrote, met by 8:0", "9:4", "8:0")
+        refused(
+            errors.StaleAttemptError,
+            call,
+            "a value that attempt 9:4 wrote, met by 8:0",
+            "9:4",
+            "8:0",
+        )
 
 
-@CONTRACT.clause("another generation is refused, naming both and the commands to type", 27, cure=_GENERATION)
+@CONTRACT.clause(
+    "another generation is refused, naming both and the commands to type", 27, cure=_GENERATION
+)
 def _generation(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 7, 0, dog=1)
-    named = ("first", "second", "txtopo state show", "txtopo state reset words", "txtopo store adopt", "txtopo store clear")
+    named = (
+        "first",
+        "second",
+        "txtopo state show",
+        "txtopo state reset words",
+        "txtopo store adopt",
+        "txtopo store clear",
+    )
     write = functools.partial(run, store, subject.task(generation="second"), 8, 0, dog=1)
-    equal(refused(errors.StateMismatchError, write, "generation 'second'", *named).exit_code, 6, "its exit code")
+    equal(
+        refused(errors.StateMismatchError, write, "generation 'second'", *named).exit_code,
+        6,
+        "its exit code",
+    )
     equal(contents(store), {"dog": 1}, "what is stored")
 
 
-@CONTRACT.clause("a store that is empty although it was written before is refused", 27, cure=_GENERATION)
+@CONTRACT.clause(
+    "a store that is empty although it was written before is refused", 27, cure=_GENERATION
+)
 def _emptied(subject: Subject) -> None:
     store = subject.store()
     known = {f"count/{store.name}": TransactionAttempt(2, 0)}
     named = ("holds nothing of component 'count'", "txtopo store adopt", "txtopo state reset words")
-    error = refused(errors.StateMismatchError, lambda: run(store, subject.task(known_stores=known), 3, 0, dog=1), "an emptied store", *named)
+    error = refused(
+        errors.StateMismatchError,
+        lambda: run(store, subject.task(known_stores=known), 3, 0, dog=1),
+        "an emptied store",
+        *named,
+    )
     equal(error.exit_code, 6, "its exit code")
     equal((contents(store), store.fences()), ({}, []), "what is stored")
     run(store, subject.task("sum", known_stores=known), 3, 0, dog=1)
@@ -201,39 +308,80 @@ def _cleared_between(subject: Subject) -> None:
     run(store, context, 1, 0, dog=1)
     store.clear("words")
     case = "a store cleared under a running task"
-    refused(errors.StateMismatchError, lambda: run(store, context, 1, 0, dog=1), case, "holds nothing of component 'count'")
+    refused(
+        errors.StateMismatchError,
+        lambda: run(store, context, 1, 0, dog=1),
+        case,
+        "holds nothing of component 'count'",
+    )
 
 
-@CONTRACT.clause("a store is reported as touched once it has committed", 27, cure="Count component/name in context.touched_stores after the commit.")
+@CONTRACT.clause(
+    "a store is reported as touched once it has committed",
+    27,
+    cure="Count component/name in context.touched_stores after the commit.",
+)
 def _touched(subject: Subject) -> None:
     store, context = subject.store(), subject.task()
     with store.transaction(context, TransactionAttempt(1, 0)):
         equal(context.touched_stores, {}, "touched_stores inside the block")
     equal(list(context.touched_stores), [f"count/{store.name}"], "touched_stores after the block")
-    run(store, subject.task(known_stores=dict.fromkeys(context.touched_stores, TransactionAttempt(1, 0))), 2, 0, dog=1)
+    run(
+        store,
+        subject.task(known_stores=dict.fromkeys(context.touched_stores, TransactionAttempt(1, 0))),
+        2,
+        0,
+        dog=1,
+    )
     equal(store.get("dog"), 1, "what is stored")
 
 
 @CONTRACT.clause(
-    "a store that is new to a component with results in others is refused unless it is expected", 35,
+    "a store that is new to a component with results in others is refused unless it is expected",
+    35,
     cure="Where there is no fence of the component, compare the store's name with context.expected_stores.",
-)  # fmt: skip
+)
 def _unexpected(subject: Subject) -> None:
     store, known = subject.store(), {"count/others": TransactionAttempt(2, 0)}
     for names in ([], ["others_too", "x*"]):
-        write = functools.partial(run, store, subject.task(known_stores=known, expected_stores=names), 3, 0, dog=1)
-        named = ("is new to component 'count'", "are in others", f"txtopo state accept words --store count/{store.name}", "txtopo store adopt")
-        equal(refused(errors.StateMismatchError, write, f"a store when {names} are expected", *named).exit_code, 6, "its exit code")
+        write = functools.partial(
+            run, store, subject.task(known_stores=known, expected_stores=names), 3, 0, dog=1
+        )
+        named = (
+            "is new to component 'count'",
+            "are in others",
+            f"txtopo state accept words --store count/{store.name}",
+            "txtopo store adopt",
+        )
+        equal(
+            refused(
+                errors.StateMismatchError, write, f"a store when {names} are expected", *named
+            ).exit_code,
+            6,
+            "its exit code",
+        )
         equal((contents(store), store.fences()), ({}, []), "what is stored")
     for name, ending in (("late", "late"), ("day_7", "day_*")):
         begun = subject.store(name)
         expected = ["others_too", begun.name.removesuffix(name) + ending]
         run(begun, subject.task(known_stores=known, expected_stores=expected), 3, 0, dog=1)
         run(begun, subject.task(known_stores=known, expected_stores=[]), 3, 1, dog=1)
-        equal(contents(begun), {"dog": 1}, f"what is stored when {expected} are expected, also after a replay, which finds a fence")
+        equal(
+            contents(begun),
+            {"dog": 1},
+            f"what is stored when {expected} are expected, also after a replay, which finds a fence",
+        )
 
 
-def _commit(store: Store, subject: Subject, known: dict[str, TransactionAttempt], txid: int, attempt: int, /, **deltas: int) -> dict[str, Update]:
+def _commit(
+    store: Store,
+    subject: Subject,
+    known: dict[str, TransactionAttempt],
+    txid: int,
+    attempt: int,
+    /,
+    **deltas: int,
+) -> dict[str, Update]:
     """An attempt that is recorded: its successors know of it."""
     context = subject.task(known_stores=dict(known))
     updates = run(store, context, txid, attempt, **deltas)
@@ -241,71 +389,141 @@ def _commit(store: Store, subject: Subject, known: dict[str, TransactionAttempt]
     return updates
 
 
-@CONTRACT.clause("a store older or newer than the recorded attempt is refused", 27, 29, cure="Compare the fence with context.known_stores.")
+@CONTRACT.clause(
+    "a store older or newer than the recorded attempt is refused",
+    27,
+    29,
+    cure="Compare the fence with context.known_stores.",
+)
 def _other_age(subject: Subject) -> None:
-    for held, recorded, word in (((3, 0), (7, 2), "behind"), ((7, 1), (7, 2), "behind"), ((2, 1), (2, 0), "ahead")):
+    for held, recorded, word in (
+        ((3, 0), (7, 2), "behind"),
+        ((7, 1), (7, 2), "behind"),
+        ((2, 1), (2, 0), "ahead"),
+    ):
         store = subject.store(f"at_{held[0]}_{held[1]}")
         run(store, subject.task(), *held, x=1)
         known = {f"count/{store.name}": TransactionAttempt(*recorded)}
-        named = (f"is {word}", f"{held[0]}:{held[1]}", f"{recorded[0]}:{recorded[1]}", "txtopo store adopt", "txtopo state reset words")
+        named = (
+            f"is {word}",
+            f"{held[0]}:{held[1]}",
+            f"{recorded[0]}:{recorded[1]}",
+            "txtopo store adopt",
+            "txtopo state reset words",
+        )
         write = functools.partial(run, store, subject.task(known_stores=known), 8, 0, x=1)
-        refused(errors.StateMismatchError, write, f"a store at attempt {held}, when {recorded} is recorded", *named)
+        refused(
+            errors.StateMismatchError,
+            write,
+            f"a store at attempt {held}, when {recorded} is recorded",
+            *named,
+        )
         equal(contents(store), {"x": 1}, "what is stored")
 
 
 _SEALED = "Refuse a fence of this transaction whose attempt is below context.first_attempt, unless values can be taken back."
 
 
-@CONTRACT.clause("a store that holds an attempt which was never sealed is refused: the state was rewound", 23, 27, cure=_SEALED, only="transactional")
+@CONTRACT.clause(
+    "a store that holds an attempt which was never sealed is refused: the state was rewound",
+    23,
+    27,
+    cure=_SEALED,
+    only="transactional",
+)
 def _never_sealed(subject: Subject) -> None:
     store, known = subject.store(), dict[str, TransactionAttempt]()
     _commit(store, subject, known, 1, 0, x=1)
     run(store, subject.task(known_stores=dict(known)), 2, 0, x=10)
     rewound = subject.task(known_stores=dict(known), first_attempt=1_000_000)
     named = ("is ahead", "2:0", "never sealed", "txtopo store adopt", "txtopo state reset words")
-    refused(errors.StateMismatchError, lambda: run(store, rewound, 2, 1_000_000, x=5), "another batch of a transaction that was committed", *named)
+    refused(
+        errors.StateMismatchError,
+        lambda: run(store, rewound, 2, 1_000_000, x=5),
+        "another batch of a transaction that was committed",
+        *named,
+    )
     equal(contents(store), {"x": 11}, "what is stored")
     sealed = subject.task(known_stores=dict(known), first_attempt=0)
-    equal(run(store, sealed, 2, 1_000_000, x=10), {"x": Update(1, 11, applied=False)}, "the update of a replay whose transaction was sealed")
+    equal(
+        run(store, sealed, 2, 1_000_000, x=10),
+        {"x": Update(1, 11, applied=False)},
+        "the update of a replay whose transaction was sealed",
+    )
     run(store, subject.task(known_stores=dict(known), first_attempt=1_000_000), 2, 1_000_001, x=10)
     equal(contents(store), {"x": 11}, "what is stored after another replay in the same run")
 
 
-@CONTRACT.clause("an opaque store is taken back to before an attempt that was never sealed", 27, 31, cure="Take back one transaction.", only="opaque")
+@CONTRACT.clause(
+    "an opaque store is taken back to before an attempt that was never sealed",
+    27,
+    31,
+    cure="Take back one transaction.",
+    only="opaque",
+)
 def _rewound(subject: Subject) -> None:
     store, known = subject.store(), dict[str, TransactionAttempt]()
     _commit(store, subject, known, 1, 0, x=1)
     run(store, subject.task(known_stores=dict(known)), 2, 0, x=10, y=10)
     rewound = subject.task(known_stores=dict(known), first_attempt=1_000_000)
-    equal(run(store, rewound, 2, 1_000_000, x=5), {"x": Update(1, 6, applied=True)}, "the update of another batch")
+    equal(
+        run(store, rewound, 2, 1_000_000, x=5),
+        {"x": Update(1, 6, applied=True)},
+        "the update of another batch",
+    )
     equal(contents(store), {"x": 6}, "what is stored")
 
 
 @CONTRACT.clause(
-    "what an attempt wrote does not count if the recorded one opened nothing", 31,
+    "what an attempt wrote does not count if the recorded one opened nothing",
+    31,
     cure="Take back what the fence's attempt wrote if it is not recorded.",
 )
 def _void(subject: Subject) -> None:
     store, known = subject.store(), dict[str, TransactionAttempt]()
     _commit(store, subject, known, 1, 0, x=1)
     run(store, subject.task(known_stores=dict(known)), 2, 0, x=100, y=100)
-    equal(_commit(store, subject, known, 3, 0, x=5), {"x": Update(1, 6, applied=True)}, "the next transaction's update")
+    equal(
+        _commit(store, subject, known, 3, 0, x=5),
+        {"x": Update(1, 6, applied=True)},
+        "the next transaction's update",
+    )
     equal(contents(store), {"x": 6}, "what is stored")
-    equal(_commit(store, subject, known, 4, 0, y=2), {"y": Update(None, 2, applied=True)}, "a later transaction's update")
+    equal(
+        _commit(store, subject, known, 4, 0, y=2),
+        {"y": Update(None, 2, applied=True)},
+        "a later transaction's update",
+    )
 
 
-@CONTRACT.clause("an adopted store goes on from what it holds", 27, cure="adopt sets the fence and stamps the rows anew; a dry run changes nothing.")
+@CONTRACT.clause(
+    "an adopted store goes on from what it holds",
+    27,
+    cure="adopt sets the fence and stamps the rows anew; a dry run changes nothing.",
+)
 def _adopt(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 40, 6, dog=5, cat=2)
-    equal(store.adopt("words", "second", 0, ["count"], dry_run=True).rows, 2, "the rows of a dry run")
+    equal(
+        store.adopt("words", "second", 0, ["count"], dry_run=True).rows, 2, "the rows of a dry run"
+    )
     equal(store.fences()[0].generation, "first", "the generation after a dry run")
     equal(store.adopt("words", "second", 0, ["count"]).rows, 2, "the rows that are adopted")
-    equal(run(store, subject.task(generation="second"), 1, 0, dog=1), {"dog": Update(5, 6, applied=True)}, "the first update after it")
+    equal(
+        run(store, subject.task(generation="second"), 1, 0, dog=1),
+        {"dog": Update(5, 6, applied=True)},
+        "the first update after it",
+    )
     equal(contents(store), {"cat": 2, "dog": 6}, "what is stored")
 
 
-@CONTRACT.clause("what a failed attempt made of an adopted value is taken back", 27, 31, cure="Restamped rows are settled values.", only="opaque")
+@CONTRACT.clause(
+    "what a failed attempt made of an adopted value is taken back",
+    27,
+    31,
+    cure="Restamped rows are settled values.",
+    only="opaque",
+)
 def _adopt_take_back(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 40, 0, dog=5)
@@ -315,50 +533,102 @@ def _adopt_take_back(subject: Subject) -> None:
     equal(contents(store), {"cat": 1, "dog": 5}, "what is stored")
 
 
-@CONTRACT.clause("values of a generation that is over count as earlier, whatever their txid", 27, 30, 31, cure=_GENERATION, only="opaque")
+@CONTRACT.clause(
+    "values of a generation that is over count as earlier, whatever their txid",
+    27,
+    30,
+    31,
+    cure=_GENERATION,
+    only="opaque",
+)
 def _older_generation(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task("sum"), 40, 0, dog=5)
-    equal(run(store, subject.task(generation="second"), 1, 0, dog=1), {"dog": Update(5, 6, applied=True)}, "the first update")
+    equal(
+        run(store, subject.task(generation="second"), 1, 0, dog=1),
+        {"dog": Update(5, 6, applied=True)},
+        "the first update",
+    )
     run(store, subject.task(generation="second"), 1, 1)
-    equal(run(store, subject.task(generation="second"), 1, 2, dog=2), {"dog": Update(5, 7, applied=True)}, "the update of a later attempt")
+    equal(
+        run(store, subject.task(generation="second"), 1, 2, dog=2),
+        {"dog": Update(5, 7, applied=True)},
+        "the update of a later attempt",
+    )
 
 
 @CONTRACT.clause(
-    "a store newer than its state can be adopted as it is", 27, 29,
+    "a store newer than its state can be adopted as it is",
+    27,
+    29,
     cure="adopt lowers the fence to the given txid, and closes that txid.",
 )
 def _adopt_newer(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 7, 0, dog=3)
     store.adopt("words", "first", 4, ["count"])
-    refused(errors.StaleAttemptError, lambda: run(store, subject.task(), 4, 99, cat=1), "an attempt of the adopted txid")
-    equal(run(store, subject.task(), 5, 0, dog=1), {"dog": Update(3, 4, applied=True)}, "the next transaction")
+    refused(
+        errors.StaleAttemptError,
+        lambda: run(store, subject.task(), 4, 99, cat=1),
+        "an attempt of the adopted txid",
+    )
+    equal(
+        run(store, subject.task(), 5, 0, dog=1),
+        {"dog": Update(3, 4, applied=True)},
+        "the next transaction",
+    )
 
 
-@CONTRACT.clause("an emptied store can be adopted too", 27, cure="adopt makes the store and its fence where there is none.")
+@CONTRACT.clause(
+    "an emptied store can be adopted too",
+    27,
+    cure="adopt makes the store and its fence where there is none.",
+)
 def _adopt_empty(subject: Subject) -> None:
     store = subject.store()
-    equal(store.adopt("words", "first", 6, ["count"], dry_run=True).fences, 1, "the fences of a dry run")
+    equal(
+        store.adopt("words", "first", 6, ["count"], dry_run=True).fences,
+        1,
+        "the fences of a dry run",
+    )
     true(not store.exists(), "a dry run has made the store")
     store.adopt("words", "first", 6, ["count"])
-    run(store, subject.task(known_stores={f"count/{store.name}": TransactionAttempt(6, 0)}), 7, 0, dog=1)
+    run(
+        store,
+        subject.task(known_stores={f"count/{store.name}": TransactionAttempt(6, 0)}),
+        7,
+        0,
+        dog=1,
+    )
     equal(store.get("dog"), 1, "what is stored")
 
 
-@CONTRACT.clause("the results of a renamed topology can be adopted", 27, cure="adopt with from_topology moves rows and fences.")
+@CONTRACT.clause(
+    "the results of a renamed topology can be adopted",
+    27,
+    cure="adopt with from_topology moves rows and fences.",
+)
 def _adopt_renamed(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(topology_id="old name"), 7, 0, dog=3)
     run(store, subject.task(topology_id="neighbour"), 7, 0, cat=1)
-    equal(store.adopt("words", "second", 0, ["count"], from_topology="old name").rows, 1, "the rows that are adopted")
+    equal(
+        store.adopt("words", "second", 0, ["count"], from_topology="old name").rows,
+        1,
+        "the rows that are adopted",
+    )
     run(store, subject.task(generation="second"), 1, 0, dog=1)
     equal(contents(store), {"cat": 1, "dog": 4}, "what is stored")
-    equal([fence.topology_id for fence in store.fences()], ["neighbour", "words"], "whose fences there are")
+    equal(
+        [fence.topology_id for fence in store.fences()],
+        ["neighbour", "words"],
+        "whose fences there are",
+    )
 
 
 @CONTRACT.clause(
-    "clear removes one topology or one component, and can be tried dry", 27,
+    "clear removes one topology or one component, and can be tried dry",
+    27,
     cure="Remove by topology id, and by component where one is given.",
 )
 def _clear(subject: Subject) -> None:
@@ -368,7 +638,11 @@ def _clear(subject: Subject) -> None:
     run(store, subject.task("count"), 1, 0, dog=1, cat=1)
     run(store, subject.task("sum"), 1, 0, total=2)
     run(store, subject.task(topology_id="neighbour"), 1, 0, other=1)
-    equal((store.clear("words", dry_run=True).rows, len(contents(store))), (3, 4), "what a dry run counts and leaves")
+    equal(
+        (store.clear("words", dry_run=True).rows, len(contents(store))),
+        (3, 4),
+        "what a dry run counts and leaves",
+    )
     change = store.clear("words", ["sum"])
     equal((change.rows, change.fences), (1, 1), "what clearing a component removes")
     change = store.clear("words")

@@ -55,9 +55,21 @@ def _put(subject: Subject) -> None:
     put(store, subject.task(), 2, 0, dog=5)
     put(store, subject.task(), 2, 1, dog=5)
     row = store.inspect("dog")
-    equal(row and (row.curr, row.prev, row.txid), (5, 1, 2), "curr, prev and txid of a value that was set, and set again by a replay")
-    equal(run(store, subject.task(), 3, 0, dog=1), {"dog": Update(5, 6, applied=True)}, "the update after it")
-    refused(StoreConflict, lambda: put(store, subject.task(task=1), 3, 0, dog=9), "setting what another task updated")
+    equal(
+        row and (row.curr, row.prev, row.txid),
+        (5, 1, 2),
+        "curr, prev and txid of a value that was set, and set again by a replay",
+    )
+    equal(
+        run(store, subject.task(), 3, 0, dog=1),
+        {"dog": Update(5, 6, applied=True)},
+        "the update after it",
+    )
+    refused(
+        StoreConflict,
+        lambda: put(store, subject.task(task=1), 3, 0, dog=9),
+        "setting what another task updated",
+    )
     equal(store.get("dog"), 6, "what is stored after that")
 
 
@@ -67,7 +79,9 @@ def _put_composes(subject: Subject) -> None:
 
     def steps(opened: Any) -> None:
         opened.put("dog", 10)
-        equal(opened.update("dog", plus(1)), Update(10, 11, applied=True), "an update of what was set")
+        equal(
+            opened.update("dog", plus(1)), Update(10, 11, applied=True), "an update of what was set"
+        )
         opened.put("dog", 20)
         equal(opened.delete("dog"), Update(20, None, applied=True), "a deletion of what was set")
         opened.put("dog", 30)
@@ -76,11 +90,20 @@ def _put_composes(subject: Subject) -> None:
     block(store, subject.task(), 1, 0, steps)
     equal(contents(store), {"dog": 30}, "what is stored")
     not_json: dict[str, Any] = {"ant": 1, "dog": {1}}
-    refused(errors.UsageError, lambda: put(store, subject.task(), 2, 0, **not_json), "a set among the values", "Store None, bool, int")
+    refused(
+        errors.UsageError,
+        lambda: put(store, subject.task(), 2, 0, **not_json),
+        "a set among the values",
+        "Store None, bool, int",
+    )
     equal(contents(store), {"dog": 30}, "what is stored after a value was refused")
     many: dict[Any, int] = {number: number for number in range(transaction.ROWS_HELD_MAX + 7)}
     block(store, subject.task(), 2, 1, lambda t: t.put_many(many))
-    equal(contents(store) == many | {"dog": 30}, True, "whether more keys than are held in memory are all stored")
+    equal(
+        contents(store) == many | {"dog": 30},
+        True,
+        "whether more keys than are held in memory are all stored",
+    )
 
 
 @CONTRACT.clause("values are kept by the codec that the store was given", 28, cure=_CODEC)
@@ -91,17 +114,24 @@ def _codec(subject: Subject) -> None:
         opened.update_many({"j": 2j, "k": 0j}, lambda old, new: new)
         opened.delete("k")
         equal((opened.get("i"), opened.get("k")), (1j, None), "what the task reads")
-        equal(opened.update("i", lambda old: old + 1), Update(1j, 1 + 1j, applied=True), "an update")
+        equal(
+            opened.update("i", lambda old: old + 1), Update(1j, 1 + 1j, applied=True), "an update"
+        )
     copied = pickling.loads(pickling.dumps(store))
     equal(contents(copied), {"i": 1 + 1j, "j": 2j}, "items() of a pickled copy")
     equal((copied.get("j"), dict(copied.scan("i"))), (2j, {"i": 1 + 1j}), "get() and scan()")
     updates = block(copied, subject.task(), 2, 0, lambda t: t.update_many({"i": 1j}, operator.add))
-    equal(updates, {"i": Update(1 + 1j, 1 + 2j, applied=True)}, "the updates of the next transaction")
+    equal(
+        updates, {"i": Update(1 + 1j, 1 + 2j, applied=True)}, "the updates of the next transaction"
+    )
     row = copied.inspect("i")
     equal(row and (row.curr, row.prev), (1 + 2j, 1 + 1j), "curr and prev")
 
 
-@CONTRACT.clause("a text that not every database keeps is refused, naming the codec", cure="Have codecs.encode check what a codec made.")
+@CONTRACT.clause(
+    "a text that not every database keeps is refused, naming the codec",
+    cure="Have codecs.encode check what a codec made.",
+)
 def _codec_faults(subject: Subject) -> None:
     store = subject.store(codec=_Faulty())
     for value in ("bytes", "nul", "half"):
@@ -110,21 +140,40 @@ def _codec_faults(subject: Subject) -> None:
     equal(contents(store), {}, "what is stored")
 
 
-@CONTRACT.clause("a store that was written in another form is refused, and changed only while it is empty", 27, cure=_FORM)
+@CONTRACT.clause(
+    "a store that was written in another form is refused, and changed only while it is empty",
+    27,
+    cure=_FORM,
+)
 def _other_form(subject: Subject) -> None:
     forms: list[dict[str, Any]] = [{}, {"codec": ComplexCodec()}, {"plain": True, "opaque": False}]
     for number, held in enumerate(forms):
         store = subject.store(f"of_form_{number}", **held)
         put(store, subject.task(), 1, 0, dog=1)
         equal(store.stored_form(), store.form, "the form that is stored")
-        for other in (subject.store(f"of_form_{number}", **form) for form in forms if form is not held):
+        for other in (
+            subject.store(f"of_form_{number}", **form) for form in forms if form is not held
+        ):
             case = f"a store of form {store.form!r}, opened as {other.form!r}"
-            equal(other.stored_form(), store.form, "the form that is stored, asked by who expects another")
-            refused(errors.StateMismatchError, functools.partial(put, other, subject.task(), 2, 0, cat=1), case, other.address)
+            equal(
+                other.stored_form(),
+                store.form,
+                "the form that is stored, asked by who expects another",
+            )
+            refused(
+                errors.StateMismatchError,
+                functools.partial(put, other, subject.task(), 2, 0, cat=1),
+                case,
+                other.address,
+            )
             for read in (functools.partial(other.get, "dog"), functools.partial(contents, other)):
                 refused(errors.StateMismatchError, read, f"reading {case}", "codec")
         equal(contents(store), {"dog": 1}, "what is stored")
     store.clear("words")
     emptied = subject.store(f"of_form_{number}")
     put(emptied, subject.task(), 1, 0, dog=1)
-    equal((emptied.stored_form(), contents(emptied)), (emptied.form, {"dog": 1}), "what an emptied store holds once it was written in another form")
+    equal(
+        (emptied.stored_form(), contents(emptied)),
+        (emptied.form, {"dog": 1}),
+        "what an emptied store holds once it was written in another form",
+    )

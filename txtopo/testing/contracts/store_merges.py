@@ -15,7 +15,15 @@ from txtopo.stores.keys import Key
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused
-from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, run, visible_at
+from txtopo.testing.contracts.store_subject import (
+    Subject,
+    add,
+    block,
+    contents,
+    plus,
+    run,
+    visible_at,
+)
 from txtopo.topology import merge
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.transaction import TransactionAttempt
@@ -23,30 +31,58 @@ from txtopo.topology.transaction import TransactionAttempt
 CONTRACT = clauses.Contract[Subject]("store")
 
 _ORDINARY = "In merge_rows, combine only rows of the same topology, generation and component that are settled integers; return the other keys."
-_FIRST = "Have merge_many's integers combined before anything of the transaction is read or written."
+_FIRST = (
+    "Have merge_many's integers combined before anything of the transaction is read or written."
+)
 
 _VALUES: dict[str, Any] = {
-    "none": None, "zero": 0, "one": 1, "negative": -3, "largest": 10**15 - 1, "least": 1 - 10**15, "too large": 10**15, "huge": 10**30,
-    "float": 2.5, "true": True,
-}  # fmt: skip
-_DELTAS: dict[str, Any] = {"plus": 7, "minus": -7, "nothing": 0, "large": 10**15 - 1, "too large": 10**15, "huge": -(10**30), "float": 0.25}
+    "none": None,
+    "zero": 0,
+    "one": 1,
+    "negative": -3,
+    "largest": 10**15 - 1,
+    "least": 1 - 10**15,
+    "too large": 10**15,
+    "huge": 10**30,
+    "float": 2.5,
+    "true": True,
+}
+_DELTAS: dict[str, Any] = {
+    "plus": 7,
+    "minus": -7,
+    "nothing": 0,
+    "large": 10**15 - 1,
+    "too large": 10**15,
+    "huge": -(10**30),
+    "float": 0.25,
+}
 _NEAR_BOUNDS = (10**15 - 1, 10**16 - 1, 5 * 10**17, 2**53, 2**63 - 8, 2**63 - 1, 2**64 - 1)
 """Of the integers that databases have, and of those that they take a float for."""
 
 
-def merged(store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int) -> None:
+def merged(
+    store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int
+) -> None:
     """One store transaction that has the database add ``deltas``."""
     with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
         opened.merge_many(deltas, merge.ADD)
 
 
-@CONTRACT.clause("merging makes of every value what updating makes of it, and leaves the same row", 28, 30, cure=_ORDINARY)
+@CONTRACT.clause(
+    "merging makes of every value what updating makes of it, and leaves the same row",
+    28,
+    30,
+    cure=_ORDINARY,
+)
 def _same(subject: Subject) -> None:
     keys = [(value, delta) for value in [*_VALUES, "absent"] for delta in _DELTAS]
     values = {key: _VALUES[key[0]] for key in keys if key[0] != "absent"}
     deltas = {key: _DELTAS[key[1]] for key in keys}
     for how in (merge.ADD, merge.MIN, merge.MAX):
-        by_database, by_function = subject.store(f"merged_{how.operator}"), subject.store(f"updated_{how.operator}")
+        by_database, by_function = (
+            subject.store(f"merged_{how.operator}"),
+            subject.store(f"updated_{how.operator}"),
+        )
         for store in (by_database, by_function):
             with store.transaction(subject.task(), TransactionAttempt(1, 0)) as opened:
                 opened.put_many(values)
@@ -59,7 +95,11 @@ def _same(subject: Subject) -> None:
         for value, delta in keys:
             if delta in ("plus", "large"):  # a look at a row is a connection
                 key = (value, delta)
-                equal(by_database.inspect(key), by_function.inspect(key), f"what {how!r} made of the row of {key}")
+                equal(
+                    by_database.inspect(key),
+                    by_function.inspect(key),
+                    f"what {how!r} made of the row of {key}",
+                )
 
 
 @CONTRACT.clause("merging is exact where a database's integers end", 28, 30, cure=_ORDINARY)
@@ -78,14 +118,31 @@ def _near_bounds(subject: Subject) -> None:
 @CONTRACT.clause("merging takes every key that has a text", 30, cure=_ORDINARY)
 def _keys(subject: Subject) -> None:
     store = subject.store()
-    keys: list[Key] = ["plain", 'quo"ted', "back\\slash", "käse 🧀", "", "a\nb", 7, ("a", 1), ("a", (1, None)), "tab\t", "it's"]
+    keys: list[Key] = [
+        "plain",
+        'quo"ted',
+        "back\\slash",
+        "käse 🧀",
+        "",
+        "a\nb",
+        7,
+        ("a", 1),
+        ("a", (1, None)),
+        "tab\t",
+        "it's",
+    ]
     twos = dict.fromkeys(keys, 2)
     for txid in (1, 2):
         block(store, subject.task(), txid, 0, lambda opened: opened.merge_many(twos, merge.ADD))
     equal(contents(store), dict.fromkeys(keys, 4), "what is stored")
 
 
-@CONTRACT.clause("a merge is applied once, however often its transaction is replayed", 28, only="transactional", cure=_ORDINARY)
+@CONTRACT.clause(
+    "a merge is applied once, however often its transaction is replayed",
+    28,
+    only="transactional",
+    cure=_ORDINARY,
+)
 def _once(subject: Subject) -> None:
     store = subject.store()
     merged(store, subject.task(), 1, 0, dog=1)
@@ -93,21 +150,39 @@ def _once(subject: Subject) -> None:
     merged(store, subject.task(), 2, 1, dog=2, cat=3, owl=4)
     merged(store, subject.task(), 2, 1, dog=2, cat=3, owl=4)
     equal(contents(store), {"cat": 3, "dog": 3, "owl": 4}, "what is stored")
-    equal(run(store, subject.task(), 2, 2, dog=2), {"dog": Update(1, 3, applied=False)}, "what a replay that updates is told")
+    equal(
+        run(store, subject.task(), 2, 2, dog=2),
+        {"dog": Update(1, 3, applied=False)},
+        "what a replay that updates is told",
+    )
 
 
-@CONTRACT.clause("what an attempt merged is taken back when the next one begins", 31, only="opaque", cure=_ORDINARY)
+@CONTRACT.clause(
+    "what an attempt merged is taken back when the next one begins",
+    31,
+    only="opaque",
+    cure=_ORDINARY,
+)
 def _taken_back(subject: Subject) -> None:
-    store, known = subject.store(), {f"{subject.task().component_id}/{subject.store().name}": TransactionAttempt(1, 0)}
+    store, known = (
+        subject.store(),
+        {f"{subject.task().component_id}/{subject.store().name}": TransactionAttempt(1, 0)},
+    )
     merged(store, subject.task(known_stores={}), 1, 0, dog=1, cat=1)
     merged(store, subject.task(known_stores=known), 2, 0, dog=10, owl=10)
     merged(store, subject.task(known_stores=known), 2, 1, dog=5, cat=5)
     equal(contents(store), {"cat": 6, "dog": 6}, "what is stored after the replay")
     merged(store, subject.task(known_stores=known), 3, 0, dog=1)
-    equal(contents(store), {"cat": 1, "dog": 2}, "what is stored when the recorded attempt opened nothing")
+    equal(
+        contents(store),
+        {"cat": 1, "dog": 2},
+        "what is stored when the recorded attempt opened nothing",
+    )
 
 
-@CONTRACT.clause("what a dead attempt of another component left is not merged with", 31, cure=_ORDINARY)
+@CONTRACT.clause(
+    "what a dead attempt of another component left is not merged with", 31, cure=_ORDINARY
+)
 def _void(subject: Subject) -> None:
     store, name = subject.store(), subject.store().name
     merged(store, subject.task("other", known_stores={}), 1, 0, dog=1)
@@ -117,31 +192,63 @@ def _void(subject: Subject) -> None:
     second = first | {f"count/{name}": TransactionAttempt(2, 1)}
     merged(store, subject.task(known_stores=second), 3, 0, dog=5)
     equal(contents(store), {"cat": 1, "dog": 6}, "what is stored")
-    equal(run(store, subject.task(known_stores=second), 3, 0, dog=5), {"dog": Update(1, 6, applied=False)}, "what a second run of the task is told")
+    equal(
+        run(store, subject.task(known_stores=second), 3, 0, dog=5),
+        {"dog": Update(1, 6, applied=False)},
+        "what a second run of the task is told",
+    )
 
 
-@CONTRACT.clause("what was adopted before the first transaction is combined with, and updated", 27, 30, cure=_ORDINARY)
+@CONTRACT.clause(
+    "what was adopted before the first transaction is combined with, and updated",
+    27,
+    30,
+    cure=_ORDINARY,
+)
 def _adopted(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(generation="old"), 5, 0, dog=10, cat=10)
     store.adopt("words", "first", 0, ["count"])
     merged(store, subject.task(known_stores={}), 1, 0, dog=1)
-    equal(run(store, subject.task(task=1, known_stores={}), 1, 0, cat=1), {"cat": Update(10, 11, applied=True)}, "what an update is told")
+    equal(
+        run(store, subject.task(task=1, known_stores={}), 1, 0, cat=1),
+        {"cat": Update(10, 11, applied=True)},
+        "what an update is told",
+    )
     equal(contents(store), {"cat": 11, "dog": 11}, "what is stored")
 
 
-@CONTRACT.clause("a key of another topology, of another writer or of a later transaction is refused to a merge too", 29, 32, cure=_ORDINARY)
+@CONTRACT.clause(
+    "a key of another topology, of another writer or of a later transaction is refused to a merge too",
+    29,
+    32,
+    cure=_ORDINARY,
+)
 def _refused(subject: Subject) -> None:
     store = subject.store()
     merged(store, subject.task(), 2, 0, dog=1)
     merged(store, subject.task("other"), 2, 0, cat=1)
-    refused(conflicts.StoreConflict, lambda: merged(store, subject.task(task=1), 2, 0, owl=1, dog=1), "a second writer")
-    refused(conflicts.StoreConflict, lambda: merged(store, subject.task("other"), 2, 0, owl=1, dog=1), "a second component")
-    refused(errors.StaleAttemptError, lambda: merged(store, subject.task("late"), 1, 0, owl=1, dog=1), "an earlier transaction")
+    refused(
+        conflicts.StoreConflict,
+        lambda: merged(store, subject.task(task=1), 2, 0, owl=1, dog=1),
+        "a second writer",
+    )
+    refused(
+        conflicts.StoreConflict,
+        lambda: merged(store, subject.task("other"), 2, 0, owl=1, dog=1),
+        "a second component",
+    )
+    refused(
+        errors.StaleAttemptError,
+        lambda: merged(store, subject.task("late"), 1, 0, owl=1, dog=1),
+        "an earlier transaction",
+    )
     equal(contents(store), {"cat": 1, "dog": 1}, "what is stored")
 
 
-@CONTRACT.clause("merges compose with updates, deletions and readings, within and across blocks", 32, cure=_FIRST)
+@CONTRACT.clause(
+    "merges compose with updates, deletions and readings, within and across blocks", 32, cure=_FIRST
+)
 def _compose(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 1, 0, dog=1, cat=1, owl=1, fox=1)
@@ -150,22 +257,40 @@ def _compose(subject: Subject) -> None:
         context = subject.task()
         with store.transaction(context, TransactionAttempt(2, attempt)) as opened:
             opened.merge_many({"dog": 1, "cat": 1, "elk": 1}, merge.ADD)
-            equal((opened.get("dog"), opened.get_many(["cat", "elk"])), (2, {"cat": 2, "elk": 1}), "what the task reads after a merge")
+            equal(
+                (opened.get("dog"), opened.get_many(["cat", "elk"])),
+                (2, {"cat": 2, "elk": 1}),
+                "what the task reads after a merge",
+            )
             opened.merge_many({"dog": 2, "fox": 9}, merge.ADD)
-            equal(opened.update("dog", plus(1)), Update(4, 5, applied), "an update after two merges")
+            equal(
+                opened.update("dog", plus(1)), Update(4, 5, applied), "an update after two merges"
+            )
             opened.merge_many({"dog": 3, "owl": 5}, merge.MIN)
             opened.merge_many({"owl": 8}, merge.MAX)
             equal(opened.delete("fox"), Update(10, None, applied), "a deletion after a merge")
         with store.transaction(context, TransactionAttempt(2, attempt)) as opened:
             opened.merge_many({"dog": 1, "owl": 1, "fox": 1, "elk": 1, "bee": 1}, merge.ADD)
-            equal(opened.update_many({"dog": 1}, add)["dog"], Update(4, 5, applied), "an update after a merge in the next block")
-        equal(contents(store), {"bee": 1, "cat": 2, "dog": 5, "elk": 2, "fox": 1, "owl": 9}, f"what is stored after attempt {attempt}")
+            equal(
+                opened.update_many({"dog": 1}, add)["dog"],
+                Update(4, 5, applied),
+                "an update after a merge in the next block",
+            )
+        equal(
+            contents(store),
+            {"bee": 1, "cat": 2, "dog": 5, "elk": 2, "fox": 1, "owl": 9},
+            f"what is stored after attempt {attempt}",
+        )
 
     twice(0, applied=True)
     twice(1, applied=subject.kind == "opaque")
 
 
-@CONTRACT.clause("a merge is all or nothing, and leaves nothing when its block raises", 30, cure="Combine in the transaction of the database.")
+@CONTRACT.clause(
+    "a merge is all or nothing, and leaves nothing when its block raises",
+    30,
+    cure="Combine in the transaction of the database.",
+)
 def _whole(subject: Subject) -> None:
     store, context = subject.store(), subject.task()
     run(store, context, 1, 0, dog=1)
@@ -175,17 +300,35 @@ def _whole(subject: Subject) -> None:
         opened.flush()
         raise ZeroDivisionError
 
-    refused(ZeroDivisionError, lambda: block(store, subject.task(), 2, 0, die), "a block that raises")
+    refused(
+        ZeroDivisionError, lambda: block(store, subject.task(), 2, 0, die), "a block that raises"
+    )
     block(store, subject.task(), 3, 0, lambda opened: opened.put("text", "a"))
     mixed = {"dog": 5, "text": 1}
-    refused(TypeError, lambda: block(store, subject.task(), 4, 0, lambda opened: opened.merge_many(mixed, merge.ADD)), "a text plus a number")
+    refused(
+        TypeError,
+        lambda: block(
+            store, subject.task(), 4, 0, lambda opened: opened.merge_many(mixed, merge.ADD)
+        ),
+        "a text plus a number",
+    )
     equal(contents(store), {"dog": 1, "text": "a"}, "what is stored")
 
 
-@CONTRACT.clause("what is merged is seen as of its transaction, and not before", 30, 31, cure=_ORDINARY)
+@CONTRACT.clause(
+    "what is merged is seen as of its transaction, and not before", 30, 31, cure=_ORDINARY
+)
 def _visible(subject: Subject) -> None:
     store, name = subject.store(), f"{subject.task().component_id}/{subject.store().name}"
     merged(store, subject.task(known_stores={}), 1, 0, dog=1)
     merged(store, subject.task(known_stores={name: TransactionAttempt(1, 0)}), 2, 0, dog=2, cat=2)
-    equal(dict(store.items(as_of=visible_at(1, {name: TransactionAttempt(1, 0)}))), {"dog": 1}, "what is seen as of transaction 1")
-    equal(dict(store.items(as_of=visible_at(2, {name: TransactionAttempt(2, 0)}))), {"cat": 2, "dog": 3}, "what is seen as of transaction 2")
+    equal(
+        dict(store.items(as_of=visible_at(1, {name: TransactionAttempt(1, 0)}))),
+        {"dog": 1},
+        "what is seen as of transaction 1",
+    )
+    equal(
+        dict(store.items(as_of=visible_at(2, {name: TransactionAttempt(2, 0)}))),
+        {"cat": 2, "dog": 3},
+        "what is seen as of transaction 2",
+    )

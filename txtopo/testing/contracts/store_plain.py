@@ -19,7 +19,15 @@ from txtopo.stores.stamps import Fence
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
-from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, put, write_at_once
+from txtopo.testing.contracts.store_subject import (
+    Subject,
+    add,
+    block,
+    contents,
+    plus,
+    put,
+    write_at_once,
+)
 from txtopo.topology import merge, pickling
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -27,11 +35,18 @@ CONTRACT = clauses.Contract[Subject]("store")
 
 _FENCE = "Read the fence under a lock that lasts until the commit, compare (txid, attempt), and raise it in the same database transaction."
 _LAST = "Overwrite what an earlier transaction or attempt wrote, and keep the stamp, but no value before."
-_STAMP = "Compare txid, attempt and writer of the row's stamp with one's own (stamps.plain_standing)."
+_STAMP = (
+    "Compare txid, attempt and writer of the row's stamp with one's own (stamps.plain_standing)."
+)
 _TASKS_AT_ONCE = 4
 
 
-@CONTRACT.clause("the last write stands, within a transaction, on a replay, and in the next", 29, cure=_LAST, only="plain")
+@CONTRACT.clause(
+    "the last write stands, within a transaction, on a replay, and in the next",
+    29,
+    cure=_LAST,
+    only="plain",
+)
 def _last_write(subject: Subject) -> None:
     store = subject.store()
 
@@ -46,34 +61,76 @@ def _last_write(subject: Subject) -> None:
     block(store, subject.task(), 1, 1, steps)
     equal(contents(store), {"dog": 2, ("ant", 7): None}, "what is stored after a replay")
     put(store, subject.task(task=1), 2, 0, dog=7, cat=7)
-    equal(contents(store), {"cat": 7, "dog": 7, ("ant", 7): None}, "what is stored after the next transaction, of another task")
+    equal(
+        contents(store),
+        {"cat": 7, "dog": 7, ("ant", 7): None},
+        "what is stored after the next transaction, of another task",
+    )
     row = store.inspect("dog")
-    equal(row and (row.curr, row.prev, row.txid, row.task), (7, None, 2, 1), "the value and its stamp")
+    equal(
+        row and (row.curr, row.prev, row.txid, row.task), (7, None, 2, 1), "the value and its stamp"
+    )
 
 
-@CONTRACT.clause("what a failed attempt wrote is overwritten, by whichever task, and not taken back", 29, 32, cure=_LAST, only="plain")
+@CONTRACT.clause(
+    "what a failed attempt wrote is overwritten, by whichever task, and not taken back",
+    29,
+    32,
+    cure=_LAST,
+    only="plain",
+)
 def _not_taken_back(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, dog=1)
     put(store, subject.task(), 2, 0, dog=2, cat=2)
     put(store, subject.task(task=1), 2, 1, dog=3)
-    equal(contents(store), {"cat": 2, "dog": 3}, "what is stored after a replay that wrote other keys, from another task")
+    equal(
+        contents(store),
+        {"cat": 2, "dog": 3},
+        "what is stored after a replay that wrote other keys, from another task",
+    )
     known = {f"count/{store.name}": TransactionAttempt(1, 0)}
     put(store, subject.task(known_stores=known), 3, 0, bird=1)
-    equal(contents(store), {"bird": 1, "cat": 2, "dog": 3}, "what is stored after a transaction whose recorded attempt opened nothing")
+    equal(
+        contents(store),
+        {"bird": 1, "cat": 2, "dog": 3},
+        "what is stored after a transaction whose recorded attempt opened nothing",
+    )
 
 
-@CONTRACT.clause("updating is refused, with the cure, and so is writing what was read", 28, cure="Refuse what a replay would do twice.", only="plain")
+@CONTRACT.clause(
+    "updating is refused, with the cure, and so is writing what was read",
+    28,
+    cure="Refuse what a replay would do twice.",
+    only="plain",
+)
 def _no_updates(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, dog=1)
-    for update in (lambda t: t.update("dog", plus(1)), lambda t: t.update_many({"dog": 1}, add), lambda t: t.merge_many({"dog": 1}, merge.ADD)):
-        refused(errors.UsageError, functools.partial(block, store, subject.task(), 2, 0, update), "an update", "is plain", "plain=True", "put()")
+    for update in (
+        lambda t: t.update("dog", plus(1)),
+        lambda t: t.update_many({"dog": 1}, add),
+        lambda t: t.merge_many({"dog": 1}, merge.ADD),
+    ):
+        refused(
+            errors.UsageError,
+            functools.partial(block, store, subject.task(), 2, 0, update),
+            "an update",
+            "is plain",
+            "plain=True",
+            "put()",
+        )
 
     def write_after_read(opened: Any) -> None:
         opened.put("dog", opened.get("dog") + 1)
 
-    refused(errors.UsageError, lambda: block(store, subject.task(), 2, 0, write_after_read), "writing what was read", '"dog"', "update()")
+    refused(
+        errors.UsageError,
+        lambda: block(store, subject.task(), 2, 0, write_after_read),
+        "writing what was read",
+        '"dog"',
+        "update()",
+    )
     equal(contents(store), {"dog": 1}, "what is stored")
 
     def read_other(opened: Any) -> None:
@@ -87,7 +144,10 @@ def _no_updates(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "a late task of an older attempt, or of an older transaction, is refused and changes nothing in a plain store", 29, cure=_FENCE, only="plain"
+    "a late task of an older attempt, or of an older transaction, is refused and changes nothing in a plain store",
+    29,
+    cure=_FENCE,
+    only="plain",
 )
 def _late(subject: Subject) -> None:
     store = subject.store()
@@ -96,59 +156,135 @@ def _late(subject: Subject) -> None:
         for key in ("dog", "cat"):
             write = functools.partial(put, store, subject.task(task=1), txid, attempt, **{key: 5})
             late = f"attempt {txid}:{attempt}"
-            refused(errors.StaleAttemptError, write, f"{late} below the fence 3:2", f"fenced at attempt 3:2; {late}")
+            refused(
+                errors.StaleAttemptError,
+                write,
+                f"{late} below the fence 3:2",
+                f"fenced at attempt 3:2; {late}",
+            )
     equal(contents(store), {"dog": 1}, "what is stored")
     equal(store.fences(), [Fence("words", "count", "first", 3, 2)], "the fences")
 
 
-@CONTRACT.clause("a late task whose own fence nobody has raised does not overwrite a newer value of a plain store", 29, cure=_STAMP, only="plain")
+@CONTRACT.clause(
+    "a late task whose own fence nobody has raised does not overwrite a newer value of a plain store",
+    29,
+    cure=_STAMP,
+    only="plain",
+)
 def _ahead(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task("sum"), 9, 4, dog=1)
     for txid, attempt in ((8, 0), (9, 3)):
-        for action in (lambda t: t.put("dog", 5), lambda t: t.delete("dog"), lambda t: t.get("dog")):
+        for action in (
+            lambda t: t.put("dog", 5),
+            lambda t: t.delete("dog"),
+            lambda t: t.get("dog"),
+        ):
             late = functools.partial(block, store, subject.task("count"), txid, attempt, action)
-            refused(errors.StaleAttemptError, late, f"a value of 9:4, met by {txid}:{attempt}", "9:4", f"{txid}:{attempt}")
+            refused(
+                errors.StaleAttemptError,
+                late,
+                f"a value of 9:4, met by {txid}:{attempt}",
+                "9:4",
+                f"{txid}:{attempt}",
+            )
     equal(contents(store), {"dog": 1}, "what is stored")
     block(store, subject.task("sum"), 9, 5, lambda t: t.delete("dog"))
-    refused(errors.StaleAttemptError, lambda: put(store, subject.task("count"), 9, 4, dog=5), "writing what a newer attempt deleted")
+    refused(
+        errors.StaleAttemptError,
+        lambda: put(store, subject.task("count"), 9, 4, dog=5),
+        "writing what a newer attempt deleted",
+    )
     equal(contents(store), {}, "what is stored once it was deleted")
 
 
-@CONTRACT.clause("a second writer of a key of a plain store in one attempt is refused, naming both", 32, cure=_STAMP, only="plain")
+@CONTRACT.clause(
+    "a second writer of a key of a plain store in one attempt is refused, naming both",
+    32,
+    cure=_STAMP,
+    only="plain",
+)
 def _second_writer(subject: Subject) -> None:
     for name, other in (("task", ("count", 1)), ("component", ("sum", 0))):
         store = subject.store(name)
         put(store, subject.task("count", 0), 1, 0, dog=1)
         write = functools.partial(put, store, subject.task(*other), 1, 0, dog=1)
-        error = pickle.loads(pickle.dumps(refused(StoreConflict, write, f"another {name}", "fields_grouping on the key")))
-        true("'count' task 0" in error.first_writer, f"the first writer is called {error.first_writer}")
-        true(f"{other[0]!r} task {other[1]}" in error.second_writer, f"the second writer is called {error.second_writer}")
+        error = pickle.loads(
+            pickle.dumps(
+                refused(StoreConflict, write, f"another {name}", "fields_grouping on the key")
+            )
+        )
+        true(
+            "'count' task 0" in error.first_writer,
+            f"the first writer is called {error.first_writer}",
+        )
+        true(
+            f"{other[0]!r} task {other[1]}" in error.second_writer,
+            f"the second writer is called {error.second_writer}",
+        )
         block(store, subject.task("count", 0), 2, 0, lambda t: t.delete("dog"))
-        refused(StoreConflict, functools.partial(put, store, subject.task(*other), 2, 0, dog=1), "writing what another task deleted")
+        refused(
+            StoreConflict,
+            functools.partial(put, store, subject.task(*other), 2, 0, dog=1),
+            "writing what another task deleted",
+        )
         write = functools.partial(put, store, subject.task(topology_id="neighbour"), 9, 0, dog=1)
         put(store, subject.task(*other), 3, 0, dog=3)
-        refused(StoreConflict, write, "writing another topology's key", "topology 'neighbour'", "topology 'words'")
+        refused(
+            StoreConflict,
+            write,
+            "writing another topology's key",
+            "topology 'neighbour'",
+            "topology 'words'",
+        )
         equal(contents(store), {"dog": 3}, "what is stored")
 
 
 @CONTRACT.clause(
-    "a plain store of another generation or age, or one that was emptied, is refused", 27, 29,
-    cure="Compare generation, fence and record before the first write, whatever values remember.", only="plain",
+    "a plain store of another generation or age, or one that was emptied, is refused",
+    27,
+    29,
+    cure="Compare generation, fence and record before the first write, whatever values remember.",
+    only="plain",
 )
 def _mismatch(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 7, 1, dog=1)
     write = functools.partial(put, store, subject.task(generation="second"), 8, 0, dog=2)
-    refused(errors.StateMismatchError, write, "another generation", "txtopo state reset words", "txtopo store adopt", "txtopo store clear")
+    refused(
+        errors.StateMismatchError,
+        write,
+        "another generation",
+        "txtopo state reset words",
+        "txtopo store adopt",
+        "txtopo store clear",
+    )
     for recorded, word in (((9, 2), "behind"), ((7, 0), "ahead")):
         known = {f"count/{store.name}": TransactionAttempt(*recorded)}
-        refused(errors.StateMismatchError, functools.partial(put, store, subject.task(known_stores=known), 10, 0, dog=2), "another age", f"is {word}")
-    rewound = subject.task(known_stores={f"count/{store.name}": TransactionAttempt(6, 0)}, first_attempt=1_000_000)
-    refused(errors.StateMismatchError, lambda: put(store, rewound, 7, 1_000_000, cat=2), "an attempt that was never sealed", "never sealed")
+        refused(
+            errors.StateMismatchError,
+            functools.partial(put, store, subject.task(known_stores=known), 10, 0, dog=2),
+            "another age",
+            f"is {word}",
+        )
+    rewound = subject.task(
+        known_stores={f"count/{store.name}": TransactionAttempt(6, 0)}, first_attempt=1_000_000
+    )
+    refused(
+        errors.StateMismatchError,
+        lambda: put(store, rewound, 7, 1_000_000, cat=2),
+        "an attempt that was never sealed",
+        "never sealed",
+    )
     empty = subject.store("empty")
     known = {f"count/{empty.name}": TransactionAttempt(2, 0)}
-    refused(errors.StateMismatchError, lambda: put(empty, subject.task(known_stores=known), 3, 0, dog=2), "an emptied store", "holds nothing")
+    refused(
+        errors.StateMismatchError,
+        lambda: put(empty, subject.task(known_stores=known), 3, 0, dog=2),
+        "an emptied store",
+        "holds nothing",
+    )
     equal((contents(store), contents(empty)), ({"dog": 1}, {}), "what is stored")
     equal(store.adopt("words", "second", 0, ["count"]).rows, 1, "the rows that are adopted")
     put(store, subject.task(generation="second"), 1, 0, cat=1)
@@ -157,7 +293,10 @@ def _mismatch(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "a block of a plain store that raises leaves nothing, and a written store pickles", 29, cure="Roll the transaction back.", only="plain"
+    "a block of a plain store that raises leaves nothing, and a written store pickles",
+    29,
+    cure="Roll the transaction back.",
+    only="plain",
 )
 def _all_or_nothing(subject: Subject) -> None:
     store = subject.store()
@@ -168,14 +307,18 @@ def _all_or_nothing(subject: Subject) -> None:
         opened.put_many(dict.fromkeys(range(transaction.ROWS_HELD_MAX + 1), 1))
         raise ZeroDivisionError
 
-    refused(ZeroDivisionError, lambda: block(store, subject.task(), 2, 0, die), "a block that raises")
+    refused(
+        ZeroDivisionError, lambda: block(store, subject.task(), 2, 0, die), "a block that raises"
+    )
     copies = pickling.loads(pickling.dumps(store)), copy.deepcopy(store)
     equal([contents(each) for each in copies], [{"dog": 1}] * 2, "what copies of the store read")
 
 
 @CONTRACT.clause(
-    "tasks of one attempt may write to a plain store at the same time", 29,
-    cure="No deadlock, and no error but a transient one.", only="plain, concurrent",
+    "tasks of one attempt may write to a plain store at the same time",
+    29,
+    cure="No deadlock, and no error but a transient one.",
+    only="plain, concurrent",
 )
 def _at_once(subject: Subject) -> None:
     write_at_once(subject, _TASKS_AT_ONCE, put)

@@ -13,7 +13,16 @@ from txtopo.stores.transaction import StoreTransaction
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
-from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, run, set_to, swallowed
+from txtopo.testing.contracts.store_subject import (
+    Subject,
+    add,
+    block,
+    contents,
+    plus,
+    run,
+    set_to,
+    swallowed,
+)
 from txtopo.topology import pickling
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -30,7 +39,17 @@ _VALUES: dict[Any, Any] = {
     (): {},
 }
 _NOT_KEYS: list[Any] = [True, 1.5, None, b"dog", ("a", False), ("a", 2.0), ["a"], "\ud800"]
-_NOT_VALUES: list[Any] = [{1}, object(), b"x", {1: "a"}, [{"a": {True: 1}}], float("nan"), float("inf"), "\udfff", 1j]
+_NOT_VALUES: list[Any] = [
+    {1},
+    object(),
+    b"x",
+    {1: "a"},
+    [{"a": {True: 1}}],
+    float("nan"),
+    float("inf"),
+    "\udfff",
+    1j,
+]
 
 
 @CONTRACT.clause(
@@ -39,12 +58,22 @@ _NOT_VALUES: list[Any] = [{1}, object(), b"x", {1: "a"}, [{"a": {True: 1}}], flo
 )
 def _never_written(subject: Subject) -> None:
     store = subject.store()
-    read = (store.get("dog"), list(store.items()), list(store.scan("d")), store.fences(), store.inspect("dog"))
+    read = (
+        store.get("dog"),
+        list(store.items()),
+        list(store.scan("d")),
+        store.fences(),
+        store.inspect("dog"),
+    )
     equal(read, (None, [], [], [], None), "what it reads")
     true(not store.exists(), "exists() is true although nothing was written")
 
 
-@CONTRACT.clause("readers see committed results only", 28, cure="Write in one transaction of the database; read outside of it.")
+@CONTRACT.clause(
+    "readers see committed results only",
+    28,
+    cure="Write in one transaction of the database; read outside of it.",
+)
 def _committed_only(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 1, 0, dog=1)
@@ -55,12 +84,20 @@ def _committed_only(subject: Subject) -> None:
     equal(contents(store), {"cat": 1, "dog": 2}, "what a reader sees after its commit")
 
 
-@CONTRACT.clause("keys and values come back as they were", 28, cure="Keep the texts of txtopo.stores.keys as they are, byte for byte.")
+@CONTRACT.clause(
+    "keys and values come back as they were",
+    28,
+    cure="Keep the texts of txtopo.stores.keys as they are, byte for byte.",
+)
 def _come_back(subject: Subject) -> None:
     store = subject.store()
     with store.transaction(subject.task(), TransactionAttempt(1, 0)) as opened:
         for key, value in _VALUES.items():
-            equal(opened.update(key, set_to(value)), Update(None, value, applied=True), f"the update of {key!r}")
+            equal(
+                opened.update(key, set_to(value)),
+                Update(None, value, applied=True),
+                f"the update of {key!r}",
+            )
     equal(contents(store), _VALUES, "items()")
     equal({key: store.get(key) for key in _VALUES}, _VALUES, "get()")
 
@@ -71,16 +108,43 @@ def _come_back(subject: Subject) -> None:
 )
 def _scan(subject: Subject) -> None:
     store = subject.store()
-    keys: list[Any] = ["a", "ab", 'a"c', "b", 1, ("a",), ("a", 1), ("a", 1, "x"), ("a", 10), ("ab", 1), ()]
-    block(store, subject.task(), 1, 0, lambda opened: opened.update_many(dict.fromkeys(keys, 1), add))
+    keys: list[Any] = [
+        "a",
+        "ab",
+        'a"c',
+        "b",
+        1,
+        ("a",),
+        ("a", 1),
+        ("a", 1, "x"),
+        ("a", 10),
+        ("ab", 1),
+        (),
+    ]
+    block(
+        store, subject.task(), 1, 0, lambda opened: opened.update_many(dict.fromkeys(keys, 1), add)
+    )
     equal({key for key, _ in store.scan("a")}, {"a", "ab", 'a"c'}, "scan('a')")
     equal({key for key, _ in store.scan("")}, {"a", "ab", 'a"c', "b"}, "scan('')")
     equal([key for key, _ in store.scan(("a", 1))], [("a", 1), ("a", 1, "x")], "scan(('a', 1))")
-    equal({key for key, _ in store.scan(("a",))}, {("a",), ("a", 1), ("a", 1, "x"), ("a", 10)}, "scan(('a',))")
-    equal({key for key, _ in store.scan(())}, {key for key in keys if isinstance(key, tuple)}, "scan(())")
+    equal(
+        {key for key, _ in store.scan(("a",))},
+        {("a",), ("a", 1), ("a", 1, "x"), ("a", 10)},
+        "scan(('a',))",
+    )
+    equal(
+        {key for key, _ in store.scan(())},
+        {key for key in keys if isinstance(key, tuple)},
+        "scan(())",
+    )
     counts = [store.count(prefix) for prefix in (None, "a", "", ("a", 1), ("a",), (), "c")]
     equal(counts, [len(keys), 3, 4, 2, 4, 6, 0], "count()")
-    refused(errors.UsageError, lambda: store.scan(7), "scanning by a number", "scanned by a str or by a tuple")  # type: ignore[arg-type]
+    refused(
+        errors.UsageError,
+        lambda: store.scan(7),
+        "scanning by a number",
+        "scanned by a str or by a tuple",
+    )  # type: ignore[arg-type]
 
 
 @CONTRACT.clause(
@@ -97,25 +161,45 @@ def _scan_of_one_state(subject: Subject) -> None:
         first = next(begun)
         block(store, subject.task(), 2, 0, functools.partial(_put_all, keys, 2))
         for moment, items in (("made", dict(before)), ("begun", dict([first, *begun]))):
-            equal(sorted(items, key=repr), sorted(keys, key=repr), f"the keys of a scan that was {moment} before a transaction")
-            equal(len(set(items.values())), 1, f"the states that a scan shows which was {moment} before a transaction")
+            equal(
+                sorted(items, key=repr),
+                sorted(keys, key=repr),
+                f"the keys of a scan that was {moment} before a transaction",
+            )
+            equal(
+                len(set(items.values())),
+                1,
+                f"the states that a scan shows which was {moment} before a transaction",
+            )
 
 
 def _put_all(keys: Sequence[Key], value: int, opened: StoreTransaction) -> None:
     opened.put_many(dict.fromkeys(keys, value))
 
 
-@CONTRACT.clause("a store is configuration only, and pickles even while in use", 12, cure="Keep connections in context.resource, never in the store.")
+@CONTRACT.clause(
+    "a store is configuration only, and pickles even while in use",
+    12,
+    cure="Keep connections in context.resource, never in the store.",
+)
 def _pickles(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 1, 0, dog=3)
     copied = pickling.loads(pickling.dumps(store))
     equal(copied.get("dog"), 3, "what a pickled copy reads")
-    equal(run(copied, subject.task(), 2, 0, dog=1), {"dog": Update(3, 4, applied=True)}, "what a pickled copy updates")
+    equal(
+        run(copied, subject.task(), 2, 0, dog=1),
+        {"dog": Update(3, 4, applied=True)},
+        "what a pickled copy updates",
+    )
     equal(copy.deepcopy(store).get("dog"), 4, "what a deep copy reads")
 
 
-@CONTRACT.clause("several stores share a place without mixing", 27, cure="Keep rows and fences by the name of the store.")
+@CONTRACT.clause(
+    "several stores share a place without mixing",
+    27,
+    cure="Keep rows and fences by the name of the store.",
+)
 def _sharing(subject: Subject) -> None:
     words, letters = subject.store("words", opaque=False), subject.store("letters", opaque=True)
     context = subject.task()
@@ -123,39 +207,63 @@ def _sharing(subject: Subject) -> None:
     run(letters, context, 1, 0, a=5)
     equal((contents(words), contents(letters)), ({"a": 1}, {"a": 5}), "the contents of the two")
     equal(words.clear("words").rows, 1, "the rows that clearing one removes")
-    equal((words.fences(), len(letters.fences()), letters.get("a")), ([], 1, 5), "what is left when one was cleared")
+    equal(
+        (words.fences(), len(letters.fences()), letters.get("a")),
+        ([], 1, 5),
+        "what is left when one was cleared",
+    )
 
 
 def _update(key: Any, value: Any, opened: StoreTransaction) -> Update:
     return opened.update(key, set_to(value))
 
 
-@CONTRACT.clause("a key that has no text is refused", cure="Use txtopo.stores.keys.encode_key for every key.")
+@CONTRACT.clause(
+    "a key that has no text is refused", cure="Use txtopo.stores.keys.encode_key for every key."
+)
 def _bad_keys(subject: Subject) -> None:
     store = subject.store()
     for key in _NOT_KEYS:
-        update = functools.partial(block, store, subject.task(), 1, 0, functools.partial(_update, key, 1))
+        update = functools.partial(
+            block, store, subject.task(), 1, 0, functools.partial(_update, key, 1)
+        )
         refused(errors.UsageError, update, f"updating {key!r}", "store key")
-        refused(errors.UsageError, functools.partial(store.get, key), f"getting {key!r}", "store key")
+        refused(
+            errors.UsageError, functools.partial(store.get, key), f"getting {key!r}", "store key"
+        )
 
 
-@CONTRACT.clause("a value that JSON would not give back is refused", cure="Use txtopo.stores.keys.encode_value for every value.")
+@CONTRACT.clause(
+    "a value that JSON would not give back is refused",
+    cure="Use txtopo.stores.keys.encode_value for every value.",
+)
 def _bad_values(subject: Subject) -> None:
     store = subject.store()
     for value in _NOT_VALUES:
-        case, update = f"the value {value!r}", functools.partial(block, store, subject.task(), 1, 0, functools.partial(_update, "dog", value))
+        case, update = (
+            f"the value {value!r}",
+            functools.partial(
+                block, store, subject.task(), 1, 0, functools.partial(_update, "dog", value)
+            ),
+        )
         refused(errors.UsageError, update, case, "Store None, bool, int")
         equal(store.get("dog"), None, f"what is stored after {case} was refused")
 
 
-@CONTRACT.clause("a FailedException in the block passes as it is", 7, cure="Roll back, and let the exception through.")
+@CONTRACT.clause(
+    "a FailedException in the block passes as it is",
+    7,
+    cure="Roll back, and let the exception through.",
+)
 def _failed(subject: Subject) -> None:
     store, thrown = subject.store(), errors.FailedException("again, please")
 
     def fail(opened: Any) -> None:
         raise thrown
 
-    error = refused(errors.FailedException, lambda: block(store, subject.task(), 1, 0, fail), "a failing block")
+    error = refused(
+        errors.FailedException, lambda: block(store, subject.task(), 1, 0, fail), "a failing block"
+    )
     true(error is thrown, "another FailedException comes out than went in")
 
 
@@ -175,7 +283,10 @@ def _failing_function(subject: Subject) -> None:
     equal(store.get("dog"), 2, "the value in the end")
 
 
-@CONTRACT.clause("what the function does to the old value does not change prev", cure="Give out decoded copies, never the stored object.")
+@CONTRACT.clause(
+    "what the function does to the old value does not change prev",
+    cure="Give out decoded copies, never the stored object.",
+)
 def _in_place(subject: Subject) -> None:
     store = subject.store()
 
@@ -185,11 +296,19 @@ def _in_place(subject: Subject) -> None:
         return old
 
     for txid in (1, 2):
-        update = block(store, subject.task(), txid, 0, lambda opened: (opened.update("dog", append), opened.update("dog", append))[1])
+        update = block(
+            store,
+            subject.task(),
+            txid,
+            0,
+            lambda opened: (opened.update("dog", append), opened.update("dog", append))[1],
+        )
     equal((update.prev, update.curr), ([0, 1, 2], [0, 1, 2, 3]), "prev and curr of the last update")
 
 
-@CONTRACT.clause("update_many is all or nothing", 28, cure="When combine raises, the whole transaction is lost.")
+@CONTRACT.clause(
+    "update_many is all or nothing", 28, cure="When combine raises, the whole transaction is lost."
+)
 def _all_or_nothing(subject: Subject) -> None:
     store = subject.store()
 
@@ -197,9 +316,16 @@ def _all_or_nothing(subject: Subject) -> None:
         return 1 // (delta != "cat")
 
     def swallow(opened: Any) -> None:
-        swallowed(ZeroDivisionError, lambda: opened.update_many({"ant": "ant", "cat": "cat", "dog": "dog"}, fail_at_cat))
+        swallowed(
+            ZeroDivisionError,
+            lambda: opened.update_many({"ant": "ant", "cat": "cat", "dog": "dog"}, fail_at_cat),
+        )
 
-    refused(ZeroDivisionError, lambda: block(store, subject.task(), 1, 0, swallow), "committing after a failed update_many")
+    refused(
+        ZeroDivisionError,
+        lambda: block(store, subject.task(), 1, 0, swallow),
+        "committing after a failed update_many",
+    )
     equal(contents(store), {}, "what is stored")
 
 
@@ -212,9 +338,16 @@ def _nested(subject: Subject) -> None:
     run(store, subject.task(), 1, 0, cat=4)
 
     def steps(opened: Any) -> None:
-        equal(opened.update("dog", lambda old: opened.get("cat")).curr, 4, "what the function reads")
+        equal(
+            opened.update("dog", lambda old: opened.get("cat")).curr, 4, "what the function reads"
+        )
         nested = "cannot be updated inside the function given to update"
-        refused(errors.UsageError, lambda: opened.update("dog", lambda old: opened.delete("cat")), "updating inside the function", nested)
+        refused(
+            errors.UsageError,
+            lambda: opened.update("dog", lambda old: opened.delete("cat")),
+            "updating inside the function",
+            nested,
+        )
 
     block(store, subject.task(), 2, 0, steps)
     equal(contents(store), {"cat": 4, "dog": 4}, "what is stored")

@@ -39,32 +39,47 @@ class Subject:
         self.task = self.process.task
 
     def store(self, name: str = "results", opaque: bool | None = None, **form: Any) -> base.Store:
-        """A store of this clause's own, of the kind that is checked unless the call says otherwise.
-        """
+        """A store of this clause's own, of the kind that is checked unless the call says otherwise."""
         if self.kind == "plain":
             form = {"plain": True, **form}
-        return self._make_store(f"{self._prefix}_{name}", opaque=self.kind == "opaque" if opaque is None else opaque, **form)
+        return self._make_store(
+            f"{self._prefix}_{name}",
+            opaque=self.kind == "opaque" if opaque is None else opaque,
+            **form,
+        )
 
 
-def run(store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int) -> dict[str, Update]:
+def run(
+    store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int
+) -> dict[str, Update]:
     """One store transaction that adds ``deltas``."""
     with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
         return opened.update_many(deltas, add)
 
 
-def block(store: base.Store, context: TopologyContext, txid: int, attempt: int, action: Callable[[transaction.StoreTransaction], Any]) -> Any:
+def block(
+    store: base.Store,
+    context: TopologyContext,
+    txid: int,
+    attempt: int,
+    action: Callable[[transaction.StoreTransaction], Any],
+) -> Any:
     """One store transaction that does ``action``."""
     with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
         return action(opened)
 
 
-def put(store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **values: Any) -> None:
+def put(
+    store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **values: Any
+) -> None:
     """One store transaction that sets ``values``."""
     with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
         opened.put_many(values)
 
 
-def visible_at(txid: int, known: Mapping[str, TransactionAttempt], generation: str = "first") -> VisibleTxid:
+def visible_at(
+    txid: int, known: Mapping[str, TransactionAttempt], generation: str = "first"
+) -> VisibleTxid:
     """What is visible when transaction ``txid`` of the tasks' topology is recorded, and ``known``
     by store."""
     return VisibleTxid(txid, "words", generation, known)
@@ -82,7 +97,9 @@ def add(old: int | None, delta: int) -> int:
 
 def never(old: Any) -> Any:
     """For an update that must not be applied again."""
-    raise clauses.BrokenClauseError(f"the function given to update is called although the update was applied before, with {old!r}")
+    raise clauses.BrokenClauseError(
+        f"the function given to update is called although the update was applied before, with {old!r}"
+    )
 
 
 def set_to(value: Any) -> Callable[[Any], Any]:
@@ -101,7 +118,9 @@ def swallowed(kind: type[Exception], action: Callable[[], Any]) -> None:
         action()
     except kind:
         return
-    raise clauses.BrokenClauseError(f"a refusal with {kind.__name__} was expected inside the transaction")
+    raise clauses.BrokenClauseError(
+        f"a refusal with {kind.__name__} was expected inside the transaction"
+    )
 
 
 _TRIES_MAX, _WAIT_S = 200, 120.0

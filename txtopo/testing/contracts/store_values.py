@@ -14,12 +14,19 @@ from txtopo.testing.contracts.store_subject import Subject, block, contents, nev
 CONTRACT = clauses.Contract[Subject]("store")
 
 _STAMP = "stamp == txid: already applied, return it; stamp < txid: prev = curr, and apply."
-_STEPS = "Keep what each update in a transaction made of the value, and give the same out on a replay."
+_STEPS = (
+    "Keep what each update in a transaction made of the value, and give the same out on a replay."
+)
 _OPAQUE = "Lower txid: prev = curr, apply; same txid and lower attempt: apply to prev; same attempt: already applied."
 _TAKE_BACK = "Before a new attempt raises the fence, restore what an earlier one of this txid wrote, and remove what was not there before."
 
 
-@CONTRACT.clause("the worked example of Storm's documentation for transactional values", 30, cure=_STAMP, only="transactional")
+@CONTRACT.clause(
+    "the worked example of Storm's documentation for transactional values",
+    30,
+    cure=_STAMP,
+    only="transactional",
+)
 def _transactional_example(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 1, 0, man=3, dog=3)
@@ -27,26 +34,46 @@ def _transactional_example(subject: Subject) -> None:
     run(store, subject.task(), 3, 0, dog=1)  # the attempt dies here: "dog" is applied, "man" is not
 
     def replay(opened: Any) -> None:
-        equal(opened.update("man", plus(2)), Update(3, 5, applied=True), "the update of 'man', which was not applied")
-        equal(opened.update("dog", never), Update(3, 4, applied=False), "the update of 'dog', which was")
+        equal(
+            opened.update("man", plus(2)),
+            Update(3, 5, applied=True),
+            "the update of 'man', which was not applied",
+        )
+        equal(
+            opened.update("dog", never),
+            Update(3, 4, applied=False),
+            "the update of 'dog', which was",
+        )
 
     block(store, subject.task(), 3, 1, replay)
-    stamped = {key: (row.curr, row.txid) for key in ("man", "dog", "apple") if (row := store.inspect(key))}
+    stamped = {
+        key: (row.curr, row.txid) for key in ("man", "dog", "apple") if (row := store.inspect(key))
+    }
     equal(stamped, {"man": (5, 3), "dog": (4, 3), "apple": (10, 2)}, "values and stamps")
 
 
-@CONTRACT.clause("a replay gets what the first application returned", 28, 30, cure=_STAMP, only="transactional")
+@CONTRACT.clause(
+    "a replay gets what the first application returned", 28, 30, cure=_STAMP, only="transactional"
+)
 def _replay(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 1, 0, dog=3)
     first = run(store, subject.task(), 2, 0, dog=2, cat=1)
     for attempt in (0, 1, 2, 1_000_000):
-        expected = {key: Update(update.prev, update.curr, applied=False) for key, update in first.items()}
-        equal(run(store, subject.task(), 2, attempt, dog=2, cat=1), expected, f"the updates of attempt 2:{attempt}")
+        expected = {
+            key: Update(update.prev, update.curr, applied=False) for key, update in first.items()
+        }
+        equal(
+            run(store, subject.task(), 2, attempt, dog=2, cat=1),
+            expected,
+            f"the updates of attempt 2:{attempt}",
+        )
     equal(contents(store), {"cat": 1, "dog": 5}, "what is stored")
 
 
-@CONTRACT.clause("a half-applied sequence is completed by its replay", 28, 32, cure=_STEPS, only="transactional")
+@CONTRACT.clause(
+    "a half-applied sequence is completed by its replay", 28, 32, cure=_STEPS, only="transactional"
+)
 def _half_applied(subject: Subject) -> None:
     store, first, replay = subject.store(), subject.task(), subject.task()
     run(store, subject.task(), 1, 0, dog=1)
@@ -59,7 +86,11 @@ def _half_applied(subject: Subject) -> None:
         equal(opened.get("dog"), 2, "what it reads then")
         equal(opened.update("dog", never), Update(2, 12, applied=False), "the second update")
         equal(opened.get("dog"), 12, "what it reads then")
-        equal(opened.update("dog", plus(100)), Update(12, 112, applied=True), "the third update, which is new")
+        equal(
+            opened.update("dog", plus(100)),
+            Update(12, 112, applied=True),
+            "the third update, which is new",
+        )
 
     def go_on(opened: Any) -> None:
         equal(opened.delete("dog"), Update(112, None, applied=True), "a deletion in another block")
@@ -70,23 +101,46 @@ def _half_applied(subject: Subject) -> None:
     equal(store.get("dog"), 7, "the value")
 
     def all_again(opened: Any) -> list[Update]:
-        return [*(opened.update("dog", never) for _ in range(3)), opened.delete("dog"), opened.update("dog", never)]
+        return [
+            *(opened.update("dog", never) for _ in range(3)),
+            opened.delete("dog"),
+            opened.update("dog", never),
+        ]
 
     seen = block(store, subject.task(), 2, 2, all_again)
-    equal([(update.prev, update.curr, update.applied) for update in seen],
-          [(1, 2, False), (2, 12, False), (12, 112, False), (112, None, False), (None, 7, False)], "the updates of another replay")  # fmt: skip
+    equal(
+        [(update.prev, update.curr, update.applied) for update in seen],
+        [(1, 2, False), (2, 12, False), (12, 112, False), (112, None, False), (None, 7, False)],
+        "the updates of another replay",
+    )
 
 
-@CONTRACT.clause("deleting what is not there is a step like another", 28, cure=_STEPS, only="transactional")
+@CONTRACT.clause(
+    "deleting what is not there is a step like another", 28, cure=_STEPS, only="transactional"
+)
 def _delete_absent(subject: Subject) -> None:
     store = subject.store()
     for attempt, applied in ((0, True), (1, False)):
-        updates = block(store, subject.task(), 1, attempt, lambda t: [t.delete("dog"), t.update("dog", plus(5)), t.delete("cat")])
-        equal(updates, [Update(None, None, applied), Update(None, 5, applied), Update(None, None, applied)], f"the steps of attempt 1:{attempt}")
+        updates = block(
+            store,
+            subject.task(),
+            1,
+            attempt,
+            lambda t: [t.delete("dog"), t.update("dog", plus(5)), t.delete("cat")],
+        )
+        equal(
+            updates,
+            [Update(None, None, applied), Update(None, 5, applied), Update(None, None, applied)],
+            f"the steps of attempt 1:{attempt}",
+        )
     equal(contents(store), {"dog": 5}, "what is stored")
 
 
-@CONTRACT.clause("the first application returns values as a replay will", 28, cure="Return what JSON gives back, also the first time.")
+@CONTRACT.clause(
+    "the first application returns values as a replay will",
+    28,
+    cure="Return what JSON gives back, also the first time.",
+)
 def _as_replayed(subject: Subject) -> None:
     def steps(opened: Any) -> None:
         equal(opened.update("dog", lambda old: (1, (2,))).curr, [1, [2]], "curr of a tuple")
@@ -95,20 +149,35 @@ def _as_replayed(subject: Subject) -> None:
     block(subject.store(), subject.task(), 1, 0, steps)
 
 
-@CONTRACT.clause("the worked example of Storm's documentation for opaque values", 30, cure=_OPAQUE, only="opaque")
+@CONTRACT.clause(
+    "the worked example of Storm's documentation for opaque values", 30, cure=_OPAQUE, only="opaque"
+)
 def _opaque_example(subject: Subject) -> None:
     for name, attempt, expected in (("next", (3, 0), (6, 4, 3)), ("same", (2, 1), (3, 1, 2))):
         store = subject.store(name)
         run(store, subject.task(), 1, 0, count=1)
         run(store, subject.task(), 2, 0, count=3)
         before = store.inspect("count")
-        equal(before and (before.curr, before.prev, before.txid), (4, 1, 2), "curr, prev and txid before")
+        equal(
+            before and (before.curr, before.prev, before.txid),
+            (4, 1, 2),
+            "curr, prev and txid before",
+        )
         run(store, subject.task(), *attempt, count=2)
         after = store.inspect("count")
-        equal(after and (after.curr, after.prev, after.txid), expected, f"curr, prev and txid after attempt {attempt[0]}:{attempt[1]}")
+        equal(
+            after and (after.curr, after.prev, after.txid),
+            expected,
+            f"curr, prev and txid after attempt {attempt[0]}:{attempt[1]}",
+        )
 
 
-@CONTRACT.clause("a new attempt takes back what an earlier one wrote and it does not", 31, cure=_TAKE_BACK, only="opaque")
+@CONTRACT.clause(
+    "a new attempt takes back what an earlier one wrote and it does not",
+    31,
+    cure=_TAKE_BACK,
+    only="opaque",
+)
 def _take_back(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(task=0), 1, 0, dog=1)
@@ -118,12 +187,22 @@ def _take_back(subject: Subject) -> None:
     run(store, subject.task(task=0), 2, 1)  # nothing to write this time
     equal(contents(store), {"cat": 1, "dog": 1}, "what is stored")
     equal(store.inspect("bird"), None, "the row of a key that was not there before")
-    equal(run(store, subject.task(task=1), 2, 1, bird=5), {"bird": Update(None, 5, applied=True)}, "the update of that key")
+    equal(
+        run(store, subject.task(task=1), 2, 1, bird=5),
+        {"bird": Update(None, 5, applied=True)},
+        "the update of that key",
+    )
     run(store, subject.task(task=0), 3, 0, dog=1)
-    equal(contents(store), {"bird": 5, "cat": 1, "dog": 2}, "what is stored after the next transaction")
+    equal(
+        contents(store),
+        {"bird": 5, "cat": 1, "dog": 2},
+        "what is stored after the next transaction",
+    )
 
 
-@CONTRACT.clause("deleted and composed values are taken back whole", 31, cure=_TAKE_BACK, only="opaque")
+@CONTRACT.clause(
+    "deleted and composed values are taken back whole", 31, cure=_TAKE_BACK, only="opaque"
+)
 def _take_back_whole(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 1, 0, dog=3, cat=4)
@@ -142,7 +221,9 @@ def _take_back_whole(subject: Subject) -> None:
         equal(contents(store), {"cat": 4, "dog": 3}, f"what is stored after attempt 2:{attempt}")
 
 
-@CONTRACT.clause("only this component and this transaction are taken back", 31, cure=_TAKE_BACK, only="opaque")
+@CONTRACT.clause(
+    "only this component and this transaction are taken back", 31, cure=_TAKE_BACK, only="opaque"
+)
 def _take_back_only(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task("count"), 1, 0, dog=1)
@@ -153,7 +234,13 @@ def _take_back_only(subject: Subject) -> None:
     equal(contents(store), {"dog": 1, "other": 1, "total": 1}, "what is stored")
 
 
-@CONTRACT.clause("what a dead attempt of another component left does not count", 30, 31, cure=_OPAQUE, only="opaque")
+@CONTRACT.clause(
+    "what a dead attempt of another component left does not count",
+    30,
+    31,
+    cure=_OPAQUE,
+    only="opaque",
+)
 def _other_components(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task("count"), 1, 0, dog=1)
@@ -164,25 +251,54 @@ def _other_components(subject: Subject) -> None:
         equal(opened.update("dog", plus(5)), Update(1, 6, applied=True), "its update")
 
     block(store, subject.task("sum"), 2, 1, take_over)
-    refused(errors.StaleAttemptError, lambda: run(store, subject.task("count", task=1), 2, 0, dog=10), "the dead attempt")
+    refused(
+        errors.StaleAttemptError,
+        lambda: run(store, subject.task("count", task=1), 2, 0, dog=10),
+        "the dead attempt",
+    )
     run(store, subject.task("count"), 2, 1, cat=1)
     equal(contents(store), {"cat": 1, "dog": 6}, "what is stored")
     run(store, subject.task("sum"), 2, 2)
     equal(contents(store), {"cat": 1, "dog": 1}, "what is stored after the next attempt")
 
 
-@CONTRACT.clause("within an attempt a repeated run of a task is already applied", 30, 32, cure=_OPAQUE, only="opaque")
+@CONTRACT.clause(
+    "within an attempt a repeated run of a task is already applied",
+    30,
+    32,
+    cure=_OPAQUE,
+    only="opaque",
+)
 def _same_attempt(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 1, 0, dog=1)
     for applied in (True, False):
-        equal(run(store, subject.task(), 2, 4, dog=2), {"dog": Update(1, 3, applied)}, "the update of attempt 2:4")
+        equal(
+            run(store, subject.task(), 2, 4, dog=2),
+            {"dog": Update(1, 3, applied)},
+            "the update of attempt 2:4",
+        )
 
 
-@CONTRACT.clause("an opaque replay with other tuples leaves nothing of the first", 28, 30, 31, cure=_TAKE_BACK, only="opaque")
+@CONTRACT.clause(
+    "an opaque replay with other tuples leaves nothing of the first",
+    28,
+    30,
+    31,
+    cure=_TAKE_BACK,
+    only="opaque",
+)
 def _other_batch(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 1, 0, a=1, b=1)
-    equal(run(store, subject.task(), 1, 1, b=1, c=1), {key: Update(None, 1, applied=True) for key in "bc"}, "the updates of the replay")
+    equal(
+        run(store, subject.task(), 1, 1, b=1, c=1),
+        {key: Update(None, 1, applied=True) for key in "bc"},
+        "the updates of the replay",
+    )
     run(store, subject.task(), 2, 0, a=1)
-    equal(contents(store), {"a": 1, "b": 1, "c": 1}, "what is stored when the lost tuple has come in a later batch")
+    equal(
+        contents(store),
+        {"a": 1, "b": 1, "c": 1},
+        "what is stored when the lost tuple has come in a later batch",
+    )

@@ -14,17 +14,29 @@ from txtopo.stores.base import Store
 from txtopo.stores.visible import VisibleTxid
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused
-from txtopo.testing.contracts.store_subject import Subject, block, contents, plus, put, run, visible_at
+from txtopo.testing.contracts.store_subject import (
+    Subject,
+    block,
+    contents,
+    plus,
+    put,
+    run,
+    visible_at,
+)
 from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
 
 _AS_OF = "Where the transaction of a row's stamp is not recorded, show its prev (visible.text_of)."
 _REACHES = "Read the fences after the first row, and refuse if one is beyond the next transaction (visible.check_reaches)."
-_GENERATION = "Compare generation and recorded attempts with the fences before anything is given out."
+_GENERATION = (
+    "Compare generation and recorded attempts with the fences before anything is given out."
+)
 
 
-def _known(store: Store, txid: int, attempt: int = 0, component: str = "count") -> dict[str, TransactionAttempt]:
+def _known(
+    store: Store, txid: int, attempt: int = 0, component: str = "count"
+) -> dict[str, TransactionAttempt]:
     return {f"{component}/{store.name}": TransactionAttempt(txid, attempt)}
 
 
@@ -33,7 +45,11 @@ def _as_of(store: Store, visible: VisibleTxid) -> dict[Any, Any]:
     items = dict(store.items(as_of=visible))
     for key in ("ant", "bird", "cat", "dog"):
         equal(store.get(key, as_of=visible), items.get(key), f"get({key!r}) beside items()")
-        equal(dict(store.scan(key, as_of=visible)), {key: items[key]} if key in items else {}, f"scan({key!r}) beside items()")
+        equal(
+            dict(store.scan(key, as_of=visible)),
+            {key: items[key]} if key in items else {},
+            f"scan({key!r}) beside items()",
+        )
         equal(store.count(key, as_of=visible), int(key in items), f"count({key!r}) beside items()")
     return items
 
@@ -49,7 +65,12 @@ def _change(opened: Any) -> None:
     opened.delete("never there")
 
 
-@CONTRACT.clause("a transaction under way is not seen as of the recorded one, whatever it does and however often it is tried", 3, 30, cure=_AS_OF)
+@CONTRACT.clause(
+    "a transaction under way is not seen as of the recorded one, whatever it does and however often it is tried",
+    3,
+    30,
+    cure=_AS_OF,
+)
 def _under_way(subject: Subject) -> None:
     store = subject.store()
     equal(_as_of(store, visible_at(0, {})), {}, "what a store shows that was never written")
@@ -58,11 +79,24 @@ def _under_way(subject: Subject) -> None:
     before = visible_at(1, _known(store, 1))
     for attempt in (0, 1, 2):
         block(store, subject.task(known_stores=dict(before.stores)), 2, attempt, _change)
-        equal(_as_of(store, pickle.loads(pickle.dumps(before))), {"ant": 1, "cat": 1, "dog": 1}, f"what is seen while 2:{attempt} is under way")
-    equal(_as_of(store, visible_at(2, _known(store, 2, 2))), {"ant": 8, "bird": 7, "dog": 3}, "what is seen once transaction 2 is recorded")
+        equal(
+            _as_of(store, pickle.loads(pickle.dumps(before))),
+            {"ant": 1, "cat": 1, "dog": 1},
+            f"what is seen while 2:{attempt} is under way",
+        )
+    equal(
+        _as_of(store, visible_at(2, _known(store, 2, 2))),
+        {"ant": 8, "bird": 7, "dog": 3},
+        "what is seen once transaction 2 is recorded",
+    )
 
 
-@CONTRACT.clause("what is read as of a transaction is of one state, also if a writer comes after the look at the fences", 3, 30, cure=_REACHES)
+@CONTRACT.clause(
+    "what is read as of a transaction is of one state, also if a writer comes after the look at the fences",
+    3,
+    30,
+    cure=_REACHES,
+)
 def _overtaken(subject: Subject) -> None:
     ways: dict[str, Callable[[Store, VisibleTxid], Any]] = {
         "items": lambda store, visible: dict(store.items(as_of=visible)),
@@ -76,10 +110,20 @@ def _overtaken(subject: Subject) -> None:
         visible = visible_at(1, _known(store, 1))
         look, later = store.fences, iter((2, 3))
 
-        def look_and_be_overtaken(look: Any = look, writer: Store = writer, later: Iterator[int] = later) -> Any:
+        def look_and_be_overtaken(
+            look: Any = look, writer: Store = writer, later: Iterator[int] = later
+        ) -> Any:
             fences = look()
             for txid in later:
-                put(writer, subject.task(known_stores=_known(writer, txid - 1)), txid, 0, ant=txid, dog=txid, owl=txid)
+                put(
+                    writer,
+                    subject.task(known_stores=_known(writer, txid - 1)),
+                    txid,
+                    0,
+                    ant=txid,
+                    dog=txid,
+                    owl=txid,
+                )
             return fences
 
         expected: Any = {"count": 2, "get": 1}.get(way, {"ant": 1, "dog": 1})
@@ -87,37 +131,65 @@ def _overtaken(subject: Subject) -> None:
             equal(read(store, visible), expected, f"what {way} shows")
 
 
-@CONTRACT.clause("what a dead attempt left is not seen, though no component has taken it back", 31, cure=_AS_OF)
+@CONTRACT.clause(
+    "what a dead attempt left is not seen, though no component has taken it back", 31, cure=_AS_OF
+)
 def _void(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, ant=1, cat=1, dog=1)
     block(store, subject.task(known_stores=_known(store, 1)), 2, 0, _change)
     for txid in (2, 5):
         # The attempts of 2 and later that were recorded opened nothing.
-        equal(_as_of(store, visible_at(txid, _known(store, 1))), {"ant": 1, "cat": 1, "dog": 1}, f"what is seen as of {txid}")
+        equal(
+            _as_of(store, visible_at(txid, _known(store, 1))),
+            {"ant": 1, "cat": 1, "dog": 1},
+            f"what is seen as of {txid}",
+        )
     known = {**_known(store, 1), **_known(store, 6, 0, "sum")}
     put(store, subject.task("sum", known_stores=_known(store, 1)), 6, 0, dog=6)
-    equal(_as_of(store, visible_at(6, known)), {"ant": 1, "cat": 1, "dog": 6}, "what is seen once another component has written")
+    equal(
+        _as_of(store, visible_at(6, known)),
+        {"ant": 1, "cat": 1, "dog": 6},
+        "what is seen once another component has written",
+    )
 
 
-@CONTRACT.clause("what was taken back to is seen as of its transaction", 31, cure=_AS_OF, only="opaque")
+@CONTRACT.clause(
+    "what was taken back to is seen as of its transaction", 31, cure=_AS_OF, only="opaque"
+)
 def _taken_back(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task("sum"), 1, 0, ant=1, cat=1, dog=1)
     block(store, subject.task(), 2, 0, _change)
     put(store, subject.task(), 2, 1)
-    equal(_as_of(store, visible_at(1, _known(store, 1, 0, "sum"))), {"ant": 1, "cat": 1, "dog": 1}, "what is seen once 2:0 was taken back")
+    equal(
+        _as_of(store, visible_at(1, _known(store, 1, 0, "sum"))),
+        {"ant": 1, "cat": 1, "dog": 1},
+        "what is seen once 2:0 was taken back",
+    )
 
 
-@CONTRACT.clause("a reader who comes too late is refused, and not given a mixture", 3, cure=_REACHES)
+@CONTRACT.clause(
+    "a reader who comes too late is refused, and not given a mixture", 3, cure=_REACHES
+)
 def _outrun(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, dog=1, cat=1)
     block(store, subject.task(known_stores=_known(store, 1)), 2, 0, lambda t: t.delete("cat"))
     put(store, subject.task("sum", known_stores=_known(store, 2)), 3, 0, bird=1)
     early = visible_at(1, _known(store, 1))
-    for read in (lambda: store.get("cat", as_of=early), lambda: store.items(as_of=early), lambda: store.scan("c", as_of=early)):
-        error = refused(errors.OutrunError, read, "reading as of 1 when 3 has begun", "as of transaction 1", "transaction 3 has begun")
+    for read in (
+        lambda: store.get("cat", as_of=early),
+        lambda: store.items(as_of=early),
+        lambda: store.scan("c", as_of=early),
+    ):
+        error = refused(
+            errors.OutrunError,
+            read,
+            "reading as of 1 when 3 has begun",
+            "as of transaction 1",
+            "transaction 3 has begun",
+        )
         equal((error.asked, error.found), (1, 3), "what the error says")
     equal(_as_of(store, visible_at(2, _known(store, 2))), {"dog": 1}, "what is seen as of 2")
 
@@ -127,7 +199,9 @@ def _overwrite(opened: Any) -> None:
     opened.delete("cat")
 
 
-@CONTRACT.clause("what is shown is fixed when it is asked for, however long it is then read", 3, cure=_REACHES)
+@CONTRACT.clause(
+    "what is shown is fixed when it is asked for, however long it is then read", 3, cure=_REACHES
+)
 def _fixed(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, ant=1, bird=1, cat=1)
@@ -135,10 +209,18 @@ def _fixed(subject: Subject) -> None:
     for txid in (2, 3):
         known = _known(store, txid - 1)
         block(store, subject.task(known_stores=known), txid, 0, _overwrite)
-    equal(dict(reading), {"ant": 1, "bird": 1, "cat": 1}, "what was asked for as of 1, and read when 3 had been written")
+    equal(
+        dict(reading),
+        {"ant": 1, "bird": 1, "cat": 1},
+        "what was asked for as of 1, and read when 3 had been written",
+    )
 
 
-@CONTRACT.clause("only what the topology itself wrote is shown as of its transactions", 3, cure="Leave out rows of other topologies.")
+@CONTRACT.clause(
+    "only what the topology itself wrote is shown as of its transactions",
+    3,
+    cure="Leave out rows of other topologies.",
+)
 def _others(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(topology_id="neighbour"), 1, 0, cat=1)
@@ -147,24 +229,48 @@ def _others(subject: Subject) -> None:
     equal(contents(store), {"cat": 1, "dog": 1}, "what is seen without as_of")
 
 
-@CONTRACT.clause("a store of another generation, or older than what is recorded, shows nothing as of it", 27, cure=_GENERATION)
+@CONTRACT.clause(
+    "a store of another generation, or older than what is recorded, shows nothing as of it",
+    27,
+    cure=_GENERATION,
+)
 def _mismatch(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 3, 1, dog=1)
     cases = {
         "another generation": (visible_at(3, {}, "second"), "belongs to generation first"),
         "a store that is behind": (visible_at(4, _known(store, 4)), "holds attempt 3:1"),
-        "a store that is behind by an attempt": (visible_at(3, _known(store, 3, 2)), "holds attempt 3:1"),
-        "another component's results": (visible_at(3, _known(store, 3, 1, "sum")), "holds nothing of component 'sum'"),
+        "a store that is behind by an attempt": (
+            visible_at(3, _known(store, 3, 2)),
+            "holds attempt 3:1",
+        ),
+        "another component's results": (
+            visible_at(3, _known(store, 3, 1, "sum")),
+            "holds nothing of component 'sum'",
+        ),
     }
     for case, (visible, named) in cases.items():
-        for read in (functools.partial(store.get, "dog", as_of=visible), functools.partial(store.items, as_of=visible)):
-            equal(refused(errors.StateMismatchError, read, case, named).exit_code, 6, "the exit code")
+        for read in (
+            functools.partial(store.get, "dog", as_of=visible),
+            functools.partial(store.items, as_of=visible),
+        ):
+            equal(
+                refused(errors.StateMismatchError, read, case, named).exit_code, 6, "the exit code"
+            )
     empty = subject.store("empty")
-    refused(errors.StateMismatchError, lambda: empty.get("dog", as_of=visible_at(1, _known(empty, 1))), "an emptied store", "holds nothing")
+    refused(
+        errors.StateMismatchError,
+        lambda: empty.get("dog", as_of=visible_at(1, _known(empty, 1))),
+        "an emptied store",
+        "holds nothing",
+    )
 
 
-@CONTRACT.clause("an adopted store is seen as of the transaction it was adopted at", 27, cure="Rows that were stamped anew are settled.")
+@CONTRACT.clause(
+    "an adopted store is seen as of the transaction it was adopted at",
+    27,
+    cure="Rows that were stamped anew are settled.",
+)
 def _adopted(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 40, 0, dog=1, cat=1)
@@ -172,21 +278,47 @@ def _adopted(subject: Subject) -> None:
     adopted = visible_at(2, {}, "second")
     equal(_as_of(store, adopted), {"cat": 1, "dog": 1}, "what is seen")
     run(store, subject.task(generation="second", known_stores={}), 3, 0, dog=1)
-    equal(_as_of(store, adopted), {"cat": 1, "dog": 1}, "what is seen while the next transaction is under way")
+    equal(
+        _as_of(store, adopted),
+        {"cat": 1, "dog": 1},
+        "what is seen while the next transaction is under way",
+    )
 
 
-@CONTRACT.clause("a number alone does not say what is visible", cure="Take a VisibleTxid only: it says which attempts count.")
+@CONTRACT.clause(
+    "a number alone does not say what is visible",
+    cure="Take a VisibleTxid only: it says which attempts count.",
+)
 def _number(subject: Subject) -> None:
     store: Any = subject.store()
     put(store, subject.task(), 1, 0, dog=1)
-    for read in (lambda: store.get("dog", as_of=1), lambda: store.items(as_of=1), lambda: store.scan("d", as_of=1)):
+    for read in (
+        lambda: store.get("dog", as_of=1),
+        lambda: store.items(as_of=1),
+        lambda: store.scan("d", as_of=1),
+    ):
         refused(errors.UsageError, read, "reading as of a number", "visible_txid")
 
 
-@CONTRACT.clause("a plain store cannot be read as of a transaction, and says so", 3, cure="Refuse: the value before is not kept.", only="plain")
+@CONTRACT.clause(
+    "a plain store cannot be read as of a transaction, and says so",
+    3,
+    cure="Refuse: the value before is not kept.",
+    only="plain",
+)
 def _plain(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, dog=1)
     visible = visible_at(1, _known(store, 1))
-    for read in (lambda: store.get("dog", as_of=visible), lambda: store.items(as_of=visible), lambda: store.scan("d", as_of=visible)):
-        refused(errors.UsageError, read, "reading a plain store as of a transaction", "is plain", "plain=True")
+    for read in (
+        lambda: store.get("dog", as_of=visible),
+        lambda: store.items(as_of=visible),
+        lambda: store.scan("d", as_of=visible),
+    ):
+        refused(
+            errors.UsageError,
+            read,
+            "reading a plain store as of a transaction",
+            "is plain",
+            "plain=True",
+        )

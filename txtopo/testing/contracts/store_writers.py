@@ -13,7 +13,15 @@ from txtopo.stores.conflicts import StoreConflict
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
-from txtopo.testing.contracts.store_subject import Subject, add, block, contents, plus, run, write_at_once
+from txtopo.testing.contracts.store_subject import (
+    Subject,
+    add,
+    block,
+    contents,
+    plus,
+    run,
+    write_at_once,
+)
 
 CONTRACT = clauses.Contract[Subject]("store")
 
@@ -29,7 +37,11 @@ def _compose(subject: Subject) -> None:
 
     def first(opened: Any) -> None:
         equal(opened.update("dog", plus(1)), Update(1, 2, applied=True), "the first update")
-        equal(opened.update_many({"dog": 1, "cat": 1}, add)["dog"], Update(2, 3, applied=True), "an update of many")
+        equal(
+            opened.update_many({"dog": 1, "cat": 1}, add)["dog"],
+            Update(2, 3, applied=True),
+            "an update of many",
+        )
         equal(opened.get("dog"), 3, "what the task reads then")
 
     def second(opened: Any) -> None:
@@ -43,7 +55,9 @@ def _compose(subject: Subject) -> None:
     equal(contents(store), {"cat": 1, "dog": 8}, "what is stored")
 
 
-@CONTRACT.clause("updates of a key compose across blocks that have others between them", 28, 32, cure=_STEPS)
+@CONTRACT.clause(
+    "updates of a key compose across blocks that have others between them", 28, 32, cure=_STEPS
+)
 def _interleaved(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 1, 0, ant=1, bee=1)
@@ -51,7 +65,11 @@ def _interleaved(subject: Subject) -> None:
         context = subject.task()
         for n, key in enumerate(("ant", "bee", "cat", "ant", "bee"), 1):
             run(store, context, 2, attempt, **{key: n})
-        equal(contents(store), {"ant": 6, "bee": 8, "cat": 3}, f"what is stored after attempt {attempt}")
+        equal(
+            contents(store),
+            {"ant": 6, "bee": 8, "cat": 3},
+            f"what is stored after attempt {attempt}",
+        )
 
 
 @CONTRACT.clause("a block that was rolled back is not counted as a step", 32, cure=_STEPS)
@@ -68,7 +86,9 @@ def _rolled_back(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "more keys than are held in memory are updated and replayed", 28, 32,
+    "more keys than are held in memory are updated and replayed",
+    28,
+    32,
     cure="Read your own uncommitted rows: they were written earlier in the same transaction.",
 )
 def _many(subject: Subject) -> None:
@@ -78,26 +98,51 @@ def _many(subject: Subject) -> None:
     def steps(applied: bool) -> Callable[[Any], None]:
         def twice(opened: Any) -> None:
             for times in (0, 1):
-                expected = {number: Update(times * number or (None if not times else 0), (times + 1) * number, applied) for number in deltas}
-                true(opened.update_many(deltas, add) == expected, f"update_many number {times + 1} does not return what it must")
+                expected = {
+                    number: Update(
+                        times * number or (None if not times else 0), (times + 1) * number, applied
+                    )
+                    for number in deltas
+                }
+                true(
+                    opened.update_many(deltas, add) == expected,
+                    f"update_many number {times + 1} does not return what it must",
+                )
 
         return twice
 
     for applied in (True, False):
         block(store, subject.task(), 1, 0, steps(applied))
-    true(contents(store) == {number: 2 * number for number in deltas}, "not every key holds what it must")
+    true(
+        contents(store) == {number: 2 * number for number in deltas},
+        "not every key holds what it must",
+    )
 
 
-@CONTRACT.clause("a second writer of a key in one transaction is refused, naming both", 32, cure=_WRITER)
+@CONTRACT.clause(
+    "a second writer of a key in one transaction is refused, naming both", 32, cure=_WRITER
+)
 def _second_writer(subject: Subject) -> None:
     for name, other in (("task", ("count", 1)), ("component", ("sum", 0))):
         store = subject.store(name)
         run(store, subject.task("count", 0), 1, 0, dog=1)
         write = functools.partial(run, store, subject.task(*other), 1, 0, dog=1)
-        error = pickle.loads(pickle.dumps(refused(StoreConflict, write, f"another {name}", "fields_grouping on the key")))
-        equal((error.key, error.txid), ('"dog"', 1), "key and txid of the error, once it was pickled")
-        true("'count' task 0" in error.first_writer, f"the first writer is called {error.first_writer}")
-        true(f"{other[0]!r} task {other[1]}" in error.second_writer, f"the second writer is called {error.second_writer}")
+        error = pickle.loads(
+            pickle.dumps(
+                refused(StoreConflict, write, f"another {name}", "fields_grouping on the key")
+            )
+        )
+        equal(
+            (error.key, error.txid), ('"dog"', 1), "key and txid of the error, once it was pickled"
+        )
+        true(
+            "'count' task 0" in error.first_writer,
+            f"the first writer is called {error.first_writer}",
+        )
+        true(
+            f"{other[0]!r} task {other[1]}" in error.second_writer,
+            f"the second writer is called {error.second_writer}",
+        )
         equal(contents(store), {"dog": 1}, "what is stored")
         run(store, subject.task(*other), 2, 0, dog=1)
         equal(store.get("dog"), 2, "what another writer makes of it in another transaction")
@@ -107,26 +152,53 @@ def _second_writer(subject: Subject) -> None:
 def _deleting(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 1, 0, dog=1)
-    refused(StoreConflict, lambda: block(store, subject.task(task=1), 1, 0, lambda t: t.delete("dog")), "deleting what another task wrote")
+    refused(
+        StoreConflict,
+        lambda: block(store, subject.task(task=1), 1, 0, lambda t: t.delete("dog")),
+        "deleting what another task wrote",
+    )
     block(store, subject.task(), 2, 0, lambda t: t.delete("dog"))
-    refused(StoreConflict, lambda: run(store, subject.task(task=1), 2, 0, dog=1), "writing what another task deleted")
+    refused(
+        StoreConflict,
+        lambda: run(store, subject.task(task=1), 2, 0, dog=1),
+        "writing what another task deleted",
+    )
 
 
-@CONTRACT.clause("a key of another topology is refused, whatever its txid", 32, cure="Keep the topology id in the row's stamp.")
+@CONTRACT.clause(
+    "a key of another topology is refused, whatever its txid",
+    32,
+    cure="Keep the topology id in the row's stamp.",
+)
 def _other_topology(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(topology_id="neighbour"), 1, 0, dog=1)
     write = functools.partial(run, store, subject.task(), 9, 0, dog=1)
-    refused(StoreConflict, write, "writing another topology's key", "topology 'neighbour'", "topology 'words'")
+    refused(
+        StoreConflict,
+        write,
+        "writing another topology's key",
+        "topology 'neighbour'",
+        "topology 'words'",
+    )
     block(store, subject.task(topology_id="neighbour"), 2, 0, lambda t: t.delete("dog"))
-    refused(StoreConflict, write, "writing a key that another topology has just deleted, and may have to restore", "topology 'neighbour'")
+    refused(
+        StoreConflict,
+        write,
+        "writing a key that another topology has just deleted, and may have to restore",
+        "topology 'neighbour'",
+    )
     run(store, subject.task(topology_id="neighbour"), 3, 0, cat=1)
     write()
-    equal(contents(store), {"cat": 1, "dog": 1}, "what is stored once the other topology has gone on")
+    equal(
+        contents(store), {"cat": 1, "dog": 1}, "what is stored once the other topology has gone on"
+    )
 
 
 @CONTRACT.clause(
-    "what another task writes in the same transaction is never read", 28, 32,
+    "what another task writes in the same transaction is never read",
+    28,
+    32,
     cure="Read prev where the stamp is of this txid and of another writer.",
 )
 def _unread(subject: Subject) -> None:
@@ -135,11 +207,17 @@ def _unread(subject: Subject) -> None:
     for writes_first in (False, True):
         if writes_first:
             run(store, subject.task(task=1), 2, 0, dog=5)
-        equal(block(store, subject.task(task=0), 2, 0, lambda t: t.get("dog")), 1, "what task 0 reads " + ("after" if writes_first else "before"))
+        equal(
+            block(store, subject.task(task=0), 2, 0, lambda t: t.get("dog")),
+            1,
+            "what task 0 reads " + ("after" if writes_first else "before"),
+        )
 
 
 @CONTRACT.clause(
-    "tasks of one attempt may write at the same time", 29, 32,
+    "tasks of one attempt may write at the same time",
+    29,
+    32,
     cure="A transient conflict of the database is a FailedException; nothing else, and no deadlock.",
     only="concurrent",
 )

@@ -20,5 +20,9 @@ class ContractError(AssertionError):
         self.contract, self.rule, self.what, self.cure = contract, rule, what, cure
 
     def __str__(self) -> str:
-        where = f"{self.contract} contract" if self.rule is None else f"{self.contract} contract, R{self.rule}"
+        where = (
+            f"{self.contract} contract"
+            if self.rule is None
+            else f"{self.contract} contract, R{self.rule}"
+        )
         return f"{where}: {self.what}\n  {self.cure}"

@@ -44,9 +44,18 @@ class WorkerProcess:
         this task is the last."""
         counts = {component: task + 1 if num_tasks is None else num_tasks}
         return contexts.TopologyContext(
-            topology_id, generation, component, task, counts, phase, self.resource, local_master, known_stores, first_attempt,
+            topology_id,
+            generation,
+            component,
+            task,
+            counts,
+            phase,
+            self.resource,
+            local_master,
+            known_stores,
+            first_attempt,
             expected_stores=expected_stores,
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         """Close every resource that can be closed, and forget them all."""

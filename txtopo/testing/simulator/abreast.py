@@ -45,10 +45,16 @@ def run(
     schedules are still being played."""
     began = time.perf_counter()
     heard: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
-    children = [_start(simulation, conf, options, seeds, first_seed, number, processes) for number in range(min(processes, seeds))]
+    children = [
+        _start(simulation, conf, options, seeds, first_seed, number, processes)
+        for number in range(min(processes, seeds))
+    ]
     played: dict[int, int] = {}
     struck: dict[int, dict[str, int]] = {}
-    listeners = [threading.Thread(target=_listen, args=(number, child.stdout, heard)) for number, child in enumerate(children)]
+    listeners = [
+        threading.Thread(target=_listen, args=(number, child.stdout, heard))
+        for number, child in enumerate(children)
+    ]
     try:
         for listener in listeners:
             listener.start()
@@ -59,7 +65,9 @@ def run(
                 if said is None:
                     left -= 1
                     if children[number].wait(END_S):
-                        raise errors.UsageError("a process that played schedules has died\n  Its last words are on standard error. Leave out -j.")
+                        raise errors.UsageError(
+                            "a process that played schedules has died\n  Its last words are on standard error. Leave out -j."
+                        )
                     continue
                 played[number], struck[number] = said["schedules"], said["faults"]
                 report.schedules = sum(played.values())
@@ -82,17 +90,42 @@ def run(
     return report
 
 
-def _start(simulation: Simulation, conf: Any, options: Mapping[str, Any], seeds: int, first: int, number: int, step: int) -> subprocess.Popen[bytes]:
+def _start(
+    simulation: Simulation,
+    conf: Any,
+    options: Mapping[str, Any],
+    seeds: int,
+    first: int,
+    number: int,
+    step: int,
+) -> subprocess.Popen[bytes]:
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     environment = {**os.environ, "PYTHONPATH": path}
-    child = subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True)
+    child = subprocess.Popen(
+        [sys.executable, "-m", __name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    )
     assert child.stdin is not None
     with contextlib.suppress(BrokenPipeError), child.stdin:
-        child.stdin.write(pickling.dumps((simulation.topology, conf, dict(options), range(first + number, first + seeds, step))))
+        child.stdin.write(
+            pickling.dumps(
+                (
+                    simulation.topology,
+                    conf,
+                    dict(options),
+                    range(first + number, first + seeds, step),
+                )
+            )
+        )
     return child
 
 
-def _listen(number: int, lines: IO[bytes] | None, heard: queue.Queue[tuple[int, dict[str, Any] | None]]) -> None:
+def _listen(
+    number: int, lines: IO[bytes] | None, heard: queue.Queue[tuple[int, dict[str, Any] | None]]
+) -> None:
     assert lines is not None
     try:
         for line in lines:
@@ -110,7 +143,13 @@ def play(data: bytes, tell: Callable[[dict[str, Any]], None]) -> None:
             is_found = simulation.shows_a_violation(seed, report)
             if is_found or time.monotonic() - told > TELL_EVERY_S:
                 told = time.monotonic()
-                tell({"schedules": report.schedules, "faults": report.faults, "seed": seed if is_found else None})
+                tell(
+                    {
+                        "schedules": report.schedules,
+                        "faults": report.faults,
+                        "seed": seed if is_found else None,
+                    }
+                )
             if is_found:
                 return
         tell({"schedules": report.schedules, "faults": report.faults, "seed": None})

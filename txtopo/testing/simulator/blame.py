@@ -81,19 +81,37 @@ def first_to_differ(graph: TopologyGraph, recorded: Recording, expected: Recordi
 
 def _suspects(graph: TopologyGraph, recorded: Recording, expected: Recording) -> Iterator[Blame]:
     everywhere = {*recorded.taken, *recorded.emitted, *expected.taken, *expected.emitted}
-    for txid in sorted({place[0] for place in (*recorded.taken, *recorded.emitted)} & {place[0] for place in (*expected.taken, *expected.emitted)}):
+    for txid in sorted(
+        {place[0] for place in (*recorded.taken, *recorded.emitted)}
+        & {place[0] for place in (*expected.taken, *expected.emitted)}
+    ):
         disordered: Blame | None = None
         for component in graph.components:
             places = sorted(place for place in everywhere if place[:2] == (txid, component))
-            if differing := tuple(_outputs(places, recorded, expected)) or tuple(_stored(txid, component, recorded, expected)):
+            if differing := tuple(_outputs(places, recorded, expected)) or tuple(
+                _stored(txid, component, recorded, expected)
+            ):
                 if _same(places, recorded.taken, expected.taken):
                     yield Blame(component, "output", txid, differing)
-                elif disordered and _follows(graph, component, disordered) and _all(places, recorded.taken) == _all(places, expected.taken):
+                elif (
+                    disordered
+                    and _follows(graph, component, disordered)
+                    and _all(places, recorded.taken) == _all(places, expected.taken)
+                ):
                     yield disordered
                 elif sender := _sender(graph, places, recorded, expected):
                     yield Blame(sender, "routing", txid, differing)
-            elif disordered is None and not _same(places, recorded.emitted, expected.emitted) and _same(places, recorded.taken, expected.taken):
-                disordered = Blame(component, "order", txid, tuple(_outputs(places, recorded, expected, in_order=True)))
+            elif (
+                disordered is None
+                and not _same(places, recorded.emitted, expected.emitted)
+                and _same(places, recorded.taken, expected.taken)
+            ):
+                disordered = Blame(
+                    component,
+                    "order",
+                    txid,
+                    tuple(_outputs(places, recorded, expected, in_order=True)),
+                )
 
 
 def _follows(graph: TopologyGraph, component: str, blamed: Blame) -> bool:
@@ -101,7 +119,11 @@ def _follows(graph: TopologyGraph, component: str, blamed: Blame) -> bool:
     return blamed.component in sources or any(_follows(graph, source, blamed) for source in sources)
 
 
-def _same(places: Sequence[Place], recorded: Mapping[Place, list[str]], expected: Mapping[Place, list[str]]) -> bool:
+def _same(
+    places: Sequence[Place],
+    recorded: Mapping[Place, list[str]],
+    expected: Mapping[Place, list[str]],
+) -> bool:
     return all(recorded.get(place, []) == expected.get(place, []) for place in places)
 
 
@@ -110,18 +132,28 @@ def _all(places: Sequence[Place], rows: Mapping[Place, list[str]]) -> list[str]:
     return sorted(itertools.chain(*(rows.get(place, ()) for place in places)))
 
 
-def _sender(graph: TopologyGraph, places: Sequence[Place], recorded: Recording, expected: Recording) -> str | None:
+def _sender(
+    graph: TopologyGraph, places: Sequence[Place], recorded: Recording, expected: Recording
+) -> str | None:
     """The source whose tuples are equal, but come to other tasks."""
     for subscription in graph.components[places[0][1]].inputs if places else ():
         both = (recorded.taken, expected.taken)
         prefix = f"{subscription.source}/{subscription.stream}: "
-        ours, theirs = ([sorted(row for row in taken.get(place, []) if row.startswith(prefix)) for place in places] for taken in both)
+        ours, theirs = (
+            [
+                sorted(row for row in taken.get(place, []) if row.startswith(prefix))
+                for place in places
+            ]
+            for taken in both
+        )
         if ours != theirs and sorted(itertools.chain(*ours)) == sorted(itertools.chain(*theirs)):
             return subscription.source
     return None
 
 
-def _outputs(places: Sequence[Place], recorded: Recording, expected: Recording, in_order: bool = False) -> Iterator[Difference]:
+def _outputs(
+    places: Sequence[Place], recorded: Recording, expected: Recording, in_order: bool = False
+) -> Iterator[Difference]:
     for place in places:
         ours, theirs = recorded.emitted.get(place, []), expected.emitted.get(place, [])
         if ours != theirs if in_order else sorted(ours) != sorted(theirs):
@@ -130,11 +162,21 @@ def _outputs(places: Sequence[Place], recorded: Recording, expected: Recording, 
             yield Difference(where, listed(ours), listed(theirs), place[1])
 
 
-def _stored(txid: int, component: str, recorded: Recording, expected: Recording) -> Iterator[Difference]:
-    ours, theirs = recorded.stored.get((txid, component), {}), expected.stored.get((txid, component), {})
+def _stored(
+    txid: int, component: str, recorded: Recording, expected: Recording
+) -> Iterator[Difference]:
+    ours, theirs = (
+        recorded.stored.get((txid, component), {}),
+        expected.stored.get((txid, component), {}),
+    )
     for place in sorted(ours.keys() | theirs.keys()):
         if ours.get(place) != theirs.get(place):
-            yield Difference(f"{place} after transaction {txid}", ours.get(place, "absent"), theirs.get(place, "absent"), component)
+            yield Difference(
+                f"{place} after transaction {txid}",
+                ours.get(place, "absent"),
+                theirs.get(place, "absent"),
+                component,
+            )
 
 
 def listed(rows: Sequence[str]) -> str:

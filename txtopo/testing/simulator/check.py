@@ -40,5 +40,12 @@ def check_topology(
     if report.violation is not None:
         raise AssertionError(str(report.violation))
     if report.unseen and not may_be_unseen:
-        raise AssertionError("\n".join([*map(str, report.unseen), "  Or say that nothing is to be said of it: may_be_unseen=True."]))
+        raise AssertionError(
+            "\n".join(
+                [
+                    *map(str, report.unseen),
+                    "  Or say that nothing is to be said of it: may_be_unseen=True.",
+                ]
+            )
+        )
     return report

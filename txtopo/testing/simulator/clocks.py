@@ -29,11 +29,13 @@ DAY_S = 86_400.0
 ANOTHER_TIME_S = 397 * DAY_S + 7 * 3600 + 13 * 60 + 29
 """Another minute, hour, day, weekday, month and year."""
 
-JUMPS: Mapping[str, float] = MappingProxyType({
-    "the clock jumps by an hour": 3600.0 + 7 * 60 + 13,
-    "the clock jumps by a day": DAY_S + 3 * 3600 + 11 * 60 + 17,
-    "the clock jumps by a month": 31 * DAY_S + 5 * 3600 + 17 * 60 + 19,
-})  # fmt: skip
+JUMPS: Mapping[str, float] = MappingProxyType(
+    {
+        "the clock jumps by an hour": 3600.0 + 7 * 60 + 13,
+        "the clock jumps by a day": DAY_S + 3 * 3600 + 11 * 60 + 17,
+        "the clock jumps by a month": 31 * DAY_S + 5 * 3600 + 17 * 60 + 19,
+    }
+)
 """The jumps of a clock, in seconds: never full minutes, hours or days alone."""
 
 _shift_s = 0.0
@@ -48,7 +50,13 @@ def _of_now(function: Callable[..., Any], place: int) -> Callable[..., Any]:
 
     def of_now(*args: Any) -> Any:
         has_time = len(args) > place and args[place] is not None
-        return function(*args) if has_time else function(*args[:place], _time() if function is not time.strftime else time.localtime(_time()))
+        return (
+            function(*args)
+            if has_time
+            else function(
+                *args[:place], _time() if function is not time.strftime else time.localtime(_time())
+            )
+        )
 
     return of_now
 
@@ -109,17 +117,34 @@ def _copy_of(module: ModuleType, **other: Any) -> ModuleType:
 
 _TIME = _copy_of(
     time,
-    time=_time, time_ns=lambda: time.time_ns() + int(_shift_s * 1e9), asctime=_asctime,
-    localtime=_of_now(time.localtime, 0), gmtime=_of_now(time.gmtime, 0), ctime=_of_now(time.ctime, 0), strftime=_of_now(time.strftime, 1),
-)  # fmt: skip
+    time=_time,
+    time_ns=lambda: time.time_ns() + int(_shift_s * 1e9),
+    asctime=_asctime,
+    localtime=_of_now(time.localtime, 0),
+    gmtime=_of_now(time.gmtime, 0),
+    ctime=_of_now(time.ctime, 0),
+    strftime=_of_now(time.strftime, 1),
+)
 _DATETIME = _copy_of(datetime, datetime=ShiftedDatetime, date=ShiftedDate)
-_IMPORTLIB = _copy_of(importlib, import_module=lambda name, package=None: _MODULES.get(name) or importlib.import_module(name, package))
+_IMPORTLIB = _copy_of(
+    importlib,
+    import_module=lambda name, package=None: (
+        _MODULES.get(name) or importlib.import_module(name, package)
+    ),
+)
 _MODULES: dict[str, ModuleType] = {"time": _TIME, "datetime": _DATETIME, "importlib": _IMPORTLIB}
 _INSTEAD: dict[int, Any] = {
-    id(importlib): _IMPORTLIB, id(importlib.import_module): vars(_IMPORTLIB)["import_module"],
-    id(time): _TIME, id(datetime): _DATETIME, id(datetime.datetime): ShiftedDatetime, id(datetime.date): ShiftedDate,
-    **{id(getattr(time, name)): getattr(_TIME, name) for name in ("time", "time_ns", "localtime", "gmtime", "ctime", "asctime", "strftime")},
-}  # fmt: skip
+    id(importlib): _IMPORTLIB,
+    id(importlib.import_module): vars(_IMPORTLIB)["import_module"],
+    id(time): _TIME,
+    id(datetime): _DATETIME,
+    id(datetime.datetime): ShiftedDatetime,
+    id(datetime.date): ShiftedDate,
+    **{
+        id(getattr(time, name)): getattr(_TIME, name)
+        for name in ("time", "time_ns", "localtime", "gmtime", "ctime", "asctime", "strftime")
+    },
+}
 """By the identity of the object to replace."""
 
 
@@ -168,7 +193,10 @@ class Clocks:
             level: int = 0,
         ) -> ModuleType:
             # The function `__import__` is called without globals.
-            if name in _MODULES and id(sys._getframe(1).f_globals if globals is None else globals) in users:
+            if (
+                name in _MODULES
+                and id(sys._getframe(1).f_globals if globals is None else globals) in users
+            ):
                 return _MODULES[name]
             imported: ModuleType = original(name, globals, locals, fromlist, level)
             return imported

@@ -21,12 +21,25 @@ from txtopo.testing.simulator import processes
 Clue = Literal["clock", "chance", "thread", "address", "hash"]
 
 _MODULES: dict[str, Clue] = {
-    "time": "clock", "random": "chance", "_random": "chance", "uuid": "chance", "secrets": "chance", "numpy.random": "chance",
-    "threading": "thread", "_thread": "thread", "concurrent.futures": "thread", "concurrent.futures.thread": "thread", "multiprocessing": "thread",
-}  # fmt: skip
+    "time": "clock",
+    "random": "chance",
+    "_random": "chance",
+    "uuid": "chance",
+    "secrets": "chance",
+    "numpy.random": "chance",
+    "threading": "thread",
+    "_thread": "thread",
+    "concurrent.futures": "thread",
+    "concurrent.futures.thread": "thread",
+    "multiprocessing": "thread",
+}
 _VALUES: tuple[tuple[Any, Clue], ...] = (
-    (os.urandom, "chance"), (builtins.id, "address"), (builtins.hash, "hash"), (builtins.set, "hash"), (builtins.frozenset, "hash"),
-)  # fmt: skip
+    (os.urandom, "chance"),
+    (builtins.id, "address"),
+    (builtins.hash, "hash"),
+    (builtins.set, "hash"),
+    (builtins.frozenset, "hash"),
+)
 _SETS = frozenset({"BUILD_SET", "SET_ADD", "SET_UPDATE"})
 _OF_THE_CLOCK = frozenset({"now", "utcnow", "today"})
 """Methods of ``datetime``, of ``date`` and of the classes of libraries."""
@@ -52,28 +65,42 @@ def _clues_of(value: Any, seen: set[types.CodeType]) -> Iterator[tuple[Clue, str
             yield from _uses(function, function.__code__, seen)
 
 
-def _uses(function: types.FunctionType, code: types.CodeType, seen: set[types.CodeType]) -> Iterator[tuple[Clue, str]]:
+def _uses(
+    function: types.FunctionType, code: types.CodeType, seen: set[types.CodeType]
+) -> Iterator[tuple[Clue, str]]:
     line, value, word, imports = code.co_firstlineno, None, "", _IMPORTING & {*code.co_names}
     local: dict[Any, Any] = {}
     for instruction in dis.get_instructions(code):
-        line = instruction.positions.lineno if instruction.positions is not None and instruction.positions.lineno is not None else line
+        line = (
+            instruction.positions.lineno
+            if instruction.positions is not None and instruction.positions.lineno is not None
+            else line
+        )
         operation, name = instruction.opname, instruction.argval
         clue: Clue | None = None
         if operation in ("LOAD_GLOBAL", "LOAD_NAME"):
             value, word = function.__globals__.get(name, getattr(builtins, name, None)), name
         elif operation in ("LOAD_ATTR", "LOAD_METHOD"):
-            with contextlib.suppress(Exception):  # a module may import another when it is asked for a name
+            with contextlib.suppress(
+                Exception
+            ):  # a module may import another when it is asked for a name
                 value = getattr(value, name) if isinstance(value, types.ModuleType) else None
             word = f"{word}.{name}".lstrip(".")
             clue = "clock" if name in _OF_THE_CLOCK else None
-        elif operation == "IMPORT_NAME" or (operation == "LOAD_CONST" and imports and isinstance(name, str)):
+        elif operation == "IMPORT_NAME" or (
+            operation == "LOAD_CONST" and imports and isinstance(name, str)
+        ):
             value, word = sys.modules.get(name), name
         elif operation == "STORE_FAST":
             local[name], value = value, None
         elif operation.startswith("LOAD_FAST"):
             value, word = local.get(name), str(name)
         elif not operation.startswith(("CALL", "PRECALL", "BINARY")):
-            value, word, clue = None, "a set" if operation in _SETS else "", "hash" if operation in _SETS else None
+            value, word, clue = (
+                None,
+                "a set" if operation in _SETS else "",
+                "hash" if operation in _SETS else None,
+            )
         clue = clue or _clue(value)
         if clue is not None:
             name = function.__qualname__.rpartition("<locals>.")[2]
@@ -90,4 +117,10 @@ def _clue(value: Any) -> Clue | None:
             return clue
     if isinstance(value, types.ModuleType):
         return _MODULES.get(value.__name__)
-    return _MODULES.get(getattr(value, "__module__", None) or type(getattr(value, "__self__", None)).__module__) if callable(value) else None
+    return (
+        _MODULES.get(
+            getattr(value, "__module__", None) or type(getattr(value, "__self__", None)).__module__
+        )
+        if callable(value)
+        else None
+    )

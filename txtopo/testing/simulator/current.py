@@ -32,7 +32,9 @@ def running(world: World) -> Iterator[None]:
     """The schedule of ``world`` runs while this context lasts."""
     global _running
     if _running is not None:
-        raise errors.UsageError("a simulation cannot be run inside another\n  Run one after the other.")
+        raise errors.UsageError(
+            "a simulation cannot be run inside another\n  Run one after the other."
+        )
     _running = world
     try:
         yield

@@ -96,7 +96,12 @@ class Chance:
         for kind in KINDS:
             if rng.random() < _TAKES_PART:
                 rates[kind] = min(0.9, rng.choice(_TARGETS) / opportunities.get(kind, _UNKNOWN))
-        return cls(rng, rates, rng.choice(_RESTLESS), rng.randrange(1 << 30) if rng.random() < 0.5 else None)
+        return cls(
+            rng,
+            rates,
+            rng.choice(_RESTLESS),
+            rng.randrange(1 << 30) if rng.random() < 0.5 else None,
+        )
 
 
 @dataclass(slots=True)
@@ -119,8 +124,7 @@ class Decisions:
         self._picks = dict(self.script.picks)
 
     def may_strike(self, *kinds: FaultKind) -> bool:
-        """Whether it is worth asking: thousands of hooks need no name if nothing can strike there.
-        """
+        """Whether it is worth asking: thousands of hooks need no name if nothing can strike there."""
         return self.chance is None or any(kind in self.chance.rates for kind in kinds)
 
     def strike(self, kind: FaultKind, where: str, ways: Sequence[Any]) -> Any:
@@ -128,9 +132,15 @@ class Decisions:
         self.opportunities[kind] += 1
         how: Any = None
         if self._planned:
-            key = (kind, where) if (kind, where) in self._planned else (kind, _in_any_attempt(where))
+            key = (
+                (kind, where) if (kind, where) in self._planned else (kind, _in_any_attempt(where))
+            )
             how = self._planned.pop(key, None)
-        elif self.chance is not None and len(self.struck) < FAULTS_MAX and self.chance.rng.random() < self.chance.rates.get(kind, 0.0):
+        elif (
+            self.chance is not None
+            and len(self.struck) < FAULTS_MAX
+            and self.chance.rng.random() < self.chance.rates.get(kind, 0.0)
+        ):
             how = self.chance.rng.choice(ways)
         if how is not None:
             self.struck.append(Fault(kind, where, how))

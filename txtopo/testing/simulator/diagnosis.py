@@ -59,7 +59,15 @@ class Probe:
         self._last: _Look | None = None
 
     @contextlib.contextmanager
-    def around(self, world: World, component: str, task: int, hook: str, phase: str, attempt: TransactionAttempt) -> Iterator[None]:
+    def around(
+        self,
+        world: World,
+        component: str,
+        task: int,
+        hook: str,
+        phase: str,
+        attempt: TransactionAttempt,
+    ) -> Iterator[None]:
         """A hook runs while this lasts."""
         self._note(world)
         self._hooks.append((component, task, hook, phase, attempt))
@@ -75,12 +83,18 @@ class Probe:
         """Attribute each change since the last look to the running hook."""
         now = self._look(world)
         if self._last is not None and self._hooks:
-            effects = frozenset(key for key in self._last.effects.keys() | now.effects.keys() if self._last.effects.get(key) != now.effects.get(key))
+            effects = frozenset(
+                key
+                for key in self._last.effects.keys() | now.effects.keys()
+                if self._last.effects.get(key) != now.effects.get(key)
+            )
             variables = tuple(world.processes.changed_between(self._last.variables, now.variables))
             has_written = now.store_commits > self._last.store_commits
             has_read = now.store_reads > self._last.store_reads
             if effects or variables or has_written or has_read:
-                self.touches.append(Touch(*self._hooks[-1], effects, variables, has_written, has_read))
+                self.touches.append(
+                    Touch(*self._hooks[-1], effects, variables, has_written, has_read)
+                )
         self._last = now
 
     def _look(self, world: World) -> _Look:
@@ -90,7 +104,11 @@ class Probe:
         if self._effects is not None:
             with processes.outside():
                 effects = self._effects()
-            shown = {str(key): repr(value) for key, value in effects.items()} if isinstance(effects, Mapping) else {"": repr(effects)}
+            shown = (
+                {str(key): repr(value) for key, value in effects.items()}
+                if isinstance(effects, Mapping)
+                else {"": repr(effects)}
+            )
         commits = sum(getattr(store, "commits", 0) for store in world.stores)
         return _Look(shown, variables, commits, world.store_reads)
 
@@ -121,22 +139,40 @@ class Case:
     clues: Callable[[str], Mapping[Clue, str]] = lambda component: {}
 
 
-def diagnose(differences: Sequence[Difference], touches: Sequence[Touch], blame: Blame | None = None, case: Case | None = None) -> Diagnosis:
+def diagnose(
+    differences: Sequence[Difference],
+    touches: Sequence[Touch],
+    blame: Blame | None = None,
+    case: Case | None = None,
+) -> Diagnosis:
     """The diagnosis of ``differences``, from the touches of the violating schedule's hooks and from
     the first component that differs."""
     case = Case() if case is None else case
     spout = case.order[0] if case.order else None
     named = [difference for difference in differences if difference.component == spout]
-    if spout is not None and not case.is_opaque and (named or (blame is not None and blame.component == spout and blame.fault == "output")):
-        return _of_spout(spout, named or [] if blame is None else [*named, *blame.differences], touches, case)
-    component = next((difference.component for difference in differences if difference.component is not None), None)
+    if (
+        spout is not None
+        and not case.is_opaque
+        and (named or (blame is not None and blame.component == spout and blame.fault == "output"))
+    ):
+        return _of_spout(
+            spout, named or [] if blame is None else [*named, *blame.differences], touches, case
+        )
+    component = next(
+        (difference.component for difference in differences if difference.component is not None),
+        None,
+    )
     if blame is None and case.by_itself:
         # The difference does not come again where it is looked for, as if the clock made it.
-        component = next((id for id in case.order if case.clues(id).keys() & {"clock", "chance"}), component)
+        component = next(
+            (id for id in case.order if case.clues(id).keys() & {"clock", "chance"}), component
+        )
     if case.is_the_clock:
         component = component if blame is None else blame.component
         known = case.clues(component) if component is not None else {}
-        return Diagnosis(component, (mistakes.CLOCK,), (known["clock"],) if "clock" in known else ())
+        return Diagnosis(
+            component, (mistakes.CLOCK,), (known["clock"],) if "clock" in known else ()
+        )
     keys = {difference.effect for difference in differences if difference.effect is not None}
     touching = [touch for touch in touches if touch.effects & keys]
     if touching and not _is_upstream(blame, touching, case):
@@ -148,8 +184,12 @@ def diagnose(differences: Sequence[Difference], touches: Sequence[Touch], blame:
         culprits = culprits or [touch for touch in touches if touch.variables]
     if culprits:
         names = sorted({name for touch in culprits for name in touch.variables})
-        mistake = mistakes.SPOUT_GLOBAL if culprits[0].component == spout else mistakes.MODULE_GLOBAL
-        return Diagnosis(culprits[0].component, (mistake,), tuple(f"the global is {name}" for name in names))
+        mistake = (
+            mistakes.SPOUT_GLOBAL if culprits[0].component == spout else mistakes.MODULE_GLOBAL
+        )
+        return Diagnosis(
+            culprits[0].component, (mistake,), tuple(f"the global is {name}" for name in names)
+        )
     return _of_bolt(component, differences, touches, blame, case)
 
 
@@ -158,31 +198,61 @@ def _is_upstream(blame: Blame | None, touching: Sequence[Touch], case: Case) -> 
     ``touching``."""
     if blame is None or blame.component not in case.order:
         return False
-    return all(case.order.index(blame.component) < case.order.index(touch.component) for touch in touching)
+    return all(
+        case.order.index(blame.component) < case.order.index(touch.component) for touch in touching
+    )
 
 
-def _of_spout(spout: str, differences: Sequence[Difference], touches: Sequence[Touch], case: Case) -> Diagnosis:
-    variables = sorted({name for touch in touches if touch.component == spout for name in touch.variables})
+def _of_spout(
+    spout: str, differences: Sequence[Difference], touches: Sequence[Touch], case: Case
+) -> Diagnosis:
+    variables = sorted(
+        {name for touch in touches if touch.component == spout for name in touch.variables}
+    )
     if variables:
-        return Diagnosis(spout, (mistakes.SPOUT_GLOBAL,), tuple(f"the global is {name}" for name in variables))
+        return Diagnosis(
+            spout, (mistakes.SPOUT_GLOBAL,), tuple(f"the global is {name}" for name in variables)
+        )
     if any(difference.is_lack for difference in differences):
         return Diagnosis(spout, (mistakes.TAKEN_AWAY,))
     if any(difference.place.startswith("all that ") for difference in differences):
         return Diagnosis(spout, (mistakes.POSITION_ELSEWHERE,))
-    return Diagnosis(spout, (mistakes.NOT_FROM_METADATA,), tuple(sorted(case.clues(spout).values())))
+    return Diagnosis(
+        spout, (mistakes.NOT_FROM_METADATA,), tuple(sorted(case.clues(spout).values()))
+    )
 
 
-def _of_bolt(component: str | None, differences: Sequence[Difference], touches: Sequence[Touch], blame: Blame | None, case: Case) -> Diagnosis:
+def _of_bolt(
+    component: str | None,
+    differences: Sequence[Difference],
+    touches: Sequence[Touch],
+    blame: Blame | None,
+    case: Case,
+) -> Diagnosis:
     """Of a component that is not seen to touch anything it should not."""
     clues = case.clues(component) if component is not None else {}
     clue = next((clue for clue in clues if case.by_itself or clue != "hash"), None)
     details = (clues[clue],) if clue is not None else ()
-    emits = any(difference.place.startswith("what ") for difference in (blame.differences if blame is not None else differences))
+    emits = any(
+        difference.place.startswith("what ")
+        for difference in (blame.differences if blame is not None else differences)
+    )
     if blame is not None and blame.fault == "routing":
         return Diagnosis(component, (mistakes.OTHER_TASKS,))
-    early = next((touch for touch in touches if touch.component == component and touch.has_read_store and touch.phase == "processing"), None)
+    early = next(
+        (
+            touch
+            for touch in touches
+            if touch.component == component and touch.has_read_store and touch.phase == "processing"
+        ),
+        None,
+    )
     if early is not None and component not in case.committers:
-        return Diagnosis(component, (mistakes.READS_AHEAD,), (f"{early.hook} of {component!r} reads in attempt {early.attempt}",))
+        return Diagnosis(
+            component,
+            (mistakes.READS_AHEAD,),
+            (f"{early.hook} of {component!r} reads in attempt {early.attempt}",),
+        )
     if clue is not None:
         return Diagnosis(component, (mistakes.BY_CLUE[clue],), details)
     if blame is not None and blame.fault == "order":
@@ -197,12 +267,16 @@ def _of_bolt(component: str | None, differences: Sequence[Difference], touches: 
 def _of_effects(touching: Sequence[Touch], touches: Sequence[Touch]) -> Diagnosis:
     early = [touch for touch in touching if touch.phase == "processing"]
     if early:
-        return Diagnosis(early[0].component, (mistakes.WRITE_WHILE_PROCESSING,), (_described(early[0]),))
+        return Diagnosis(
+            early[0].component, (mistakes.WRITE_WHILE_PROCESSING,), (_described(early[0]),)
+        )
     component = _most_suspicious(touching)
     own = [touch for touch in touching if touch.component == component]
     recognised: list[Mistake] = []
     details: list[str] = []
-    variables = sorted({name for touch in touches if touch.component == component for name in touch.variables})
+    variables = sorted(
+        {name for touch in touches if touch.component == component for name in touch.variables}
+    )
     if variables:
         recognised.append(mistakes.MODULE_GLOBAL)
         details.extend(f"the global is {name}" for name in variables)
@@ -215,7 +289,9 @@ def _of_effects(touching: Sequence[Touch], touches: Sequence[Touch]) -> Diagnosi
         details.append(f"{_described(late)}, after a later transaction had been written")
     elif again is not None:
         recognised.append(mistakes.APPLIED_AGAIN)
-        details.append(f"{_described(again)}, although an earlier attempt of the same transaction had written")
+        details.append(
+            f"{_described(again)}, although an earlier attempt of the same transaction had written"
+        )
     return Diagnosis(component, tuple(recognised), tuple(details))
 
 

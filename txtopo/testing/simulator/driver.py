@@ -29,7 +29,14 @@ from txtopo.state import base, layout, memory, records
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.testing.simulator import turns
 from txtopo.testing.simulator.executors import Executors
-from txtopo.testing.simulator.fault_kinds import DIES, DRIVER_FAULTS, READ_FAULTS, STATE_FAULTS, SUSPENSIONS, WAITS
+from txtopo.testing.simulator.fault_kinds import (
+    DIES,
+    DRIVER_FAULTS,
+    READ_FAULTS,
+    STATE_FAULTS,
+    SUSPENSIONS,
+    WAITS,
+)
 from txtopo.testing.simulator.hooks import Emission
 from txtopo.testing.simulator.jobs import SimulatedJobs
 from txtopo.testing.simulator.subject import GENERATION, Settings, Subject
@@ -39,6 +46,8 @@ from txtopo.topology.transaction import TransactionAttempt
 
 BETWEEN_OPENINGS = datetime.timedelta(minutes=1)
 """Between ``context.opened_at`` of a transaction and that of the next."""
+
+
 class DriverDied(BaseException):
     """Unwinds the code that ran when its driver died."""
 
@@ -66,7 +75,11 @@ class SimulatedStateStore(memory.MemoryStateStore):
         if self._world.is_asking_again:
             return
         self._reads += 1
-        how = self._world.decisions.strike("read", f"read {self._reads} of driver {self._driver.number} from ZooKeeper, of {path}", READ_FAULTS)
+        how = self._world.decisions.strike(
+            "read",
+            f"read {self._reads} of driver {self._driver.number} from ZooKeeper, of {path}",
+            READ_FAULTS,
+        )
         if how == READ_FAULTS[0]:
             raise base.StateUnavailableError("memory: the answer was lost, as the simulator asked")
         if how == READ_FAULTS[1]:
@@ -78,10 +91,16 @@ class SimulatedStateStore(memory.MemoryStateStore):
     def multi(self, operations: Sequence[base.Operation]) -> None:
         self._driver.require_alive()
         self._writes += 1
-        how = self._world.decisions.strike("state", f"write {self._writes} of driver {self._driver.number} to ZooKeeper", STATE_FAULTS)
+        how = self._world.decisions.strike(
+            "state",
+            f"write {self._writes} of driver {self._driver.number} to ZooKeeper",
+            STATE_FAULTS,
+        )
         if how == STATE_FAULTS[2]:
             self.expire_session()
-        lost: memory.Fault | None = "before" if how == STATE_FAULTS[0] else "after" if how == STATE_FAULTS[1] else None
+        lost: memory.Fault | None = (
+            "before" if how == STATE_FAULTS[0] else "after" if how == STATE_FAULTS[1] else None
+        )
         self.fault = lambda operations: lost
         try:
             super().multi(operations)
@@ -125,7 +144,9 @@ class SimulatedThreads:
     @property
     def can_start(self) -> bool:
         """Something waits, and a thread is free."""
-        return bool(self._waiting) and sum(carrier.is_busy for carrier in self.carriers) < self._count
+        return (
+            bool(self._waiting) and sum(carrier.is_busy for carrier in self.carriers) < self._count
+        )
 
     def start(self) -> None:
         """Begin what waits longest."""
@@ -155,7 +176,12 @@ class Driver:
         settings: Settings,
         has_committed: Callable[[Driver, int, Any], None],
     ) -> None:
-        self.subject, self.number, self.settings, self.has_committed = subject, number, settings, has_committed
+        self.subject, self.number, self.settings, self.has_committed = (
+            subject,
+            number,
+            settings,
+            has_committed,
+        )
         self._world, self._executors = world, executors
         self.is_dead = False
         self.is_closed = False
@@ -185,7 +211,15 @@ class Driver:
         ids = iter([f"driver-{self.number}", GENERATION])
         holder = Holder("simulated", self.number, "at some time")
         bytes_max = subject.conf.metadata_bytes_max
-        self._state = TopologyState.open(self._store, subject.graph.id, holder, True, bytes_max, clock=self.now, new_id=lambda: next(ids))
+        self._state = TopologyState.open(
+            self._store,
+            subject.graph.id,
+            holder,
+            True,
+            bytes_max,
+            clock=self.now,
+            new_id=lambda: next(ids),
+        )
         for owner, name in ((self._state.txids, "txids"), (self._state, "committed_positions")):
             setattr(owner, name, self._stepping(getattr(owner, name)))
         left = subject.transactions_max - (self._state.current - 1)
@@ -193,14 +227,23 @@ class Driver:
             self.is_closed = True
             return
         conf = subject.conf.replaced(
-            max_spout_pending=self.settings.max_spout_pending, max_transactions=left, small_transaction_s=self.settings.small_transaction_s
+            max_spout_pending=self.settings.max_spout_pending,
+            max_transactions=left,
+            small_transaction_s=self.settings.small_transaction_s,
         )
         run = subject.driver_run(self.settings)
         executors = self._executors
         self.jobs = SimulatedJobs(
-            self, subject.worker(self.settings), self._world.task_attempts, executors.launch, executors.cancel, executors.is_running
+            self,
+            subject.worker(self.settings),
+            self._world.task_attempts,
+            executors.launch,
+            executors.cancel,
+            executors.is_running,
         )
-        self._engine = Engine(run, conf, self.jobs, self._state, (), random.Random(self.number), lambda: None, self)
+        self._engine = Engine(
+            run, conf, self.jobs, self._state, (), random.Random(self.number), lambda: None, self
+        )
         self._engine.begin()
 
     @property
@@ -251,7 +294,9 @@ class Driver:
         """A fault may strike this driver between two slots of a job; returns whether one does."""
         if not self.is_active:
             return False
-        how = self._world.decisions.strike("driver", f"before {where}, in driver {self.number}", DRIVER_FAULTS)
+        how = self._world.decisions.strike(
+            "driver", f"before {where}, in driver {self.number}", DRIVER_FAULTS
+        )
         if how in SUSPENSIONS:
             self.suspend(SUSPENSIONS[how])
         elif how is not None:
@@ -347,7 +392,9 @@ class Driver:
         self.require_alive()
         # The loop itself cannot wait anywhere; a suspension in it would be one a moment later.
         ways = DRIVER_FAULTS if turns.is_carried() else (DIES,)
-        how = self._world.decisions.strike("driver", f"{point} of txid {txid} in driver {self.number}", ways)
+        how = self._world.decisions.strike(
+            "driver", f"{point} of txid {txid} in driver {self.number}", ways
+        )
         if how is not None:
             self.struck(how)
 

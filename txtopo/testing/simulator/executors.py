@@ -41,16 +41,26 @@ class Executors:
 
     def wanted(self) -> Iterator[Action]:
         """Steps of jobs whose driver waits, without stuck jobs."""
-        return (functools.partial(self._step, running) for running in self._running if running.fault is None)
+        return (
+            functools.partial(self._step, running)
+            for running in self._running
+            if running.fault is None
+        )
 
     def unwanted(self) -> Iterator[Action]:
         """Steps of tasks whose job was given up, and whose moment has come."""
-        return (functools.partial(self._run_zombie, zombie) for zombie in self._zombies if zombie.after <= self._applied)
+        return (
+            functools.partial(self._run_zombie, zombie)
+            for zombie in self._zombies
+            if zombie.after <= self._applied
+        )
 
     def launch(self, running: Running) -> None:
         """A driver has submitted a job."""
         if transaction.try_of(running.job.attempt) > ATTEMPTS_MAX:
-            self._world.ended_with(errors.TxtopoError(f"transaction {running.job.attempt.txid} is replayed for ever"))
+            self._world.ended_with(
+                errors.TxtopoError(f"transaction {running.job.attempt.txid} is replayed for ever")
+            )
         self._running.append(running)
         self._world.decisions.shuffled(running.state.waiting, running.job.name)
         self._world.note(f"driver {running.driver.number} submits the {running.name}")
@@ -63,7 +73,11 @@ class Executors:
         state = running.state
         slot = state.waiting[0]
         where = f"{running.name}, level {state.level}, slot {slot}"
-        fault = None if running.is_cancelled else self._world.decisions.strike("job", where, fault_kinds.JOB_FAULTS)
+        fault = (
+            None
+            if running.is_cancelled
+            else self._world.decisions.strike("job", where, fault_kinds.JOB_FAULTS)
+        )
         if fault is not None:
             self._world.note(f"{running.name}: {fault}")
             running.fault = fault
@@ -82,7 +96,11 @@ class Executors:
 
     def _compute(self, running: Running, slot: int, where: str) -> None:
         state = running.state
-        again = None if state.is_last_level else self._world.decisions.strike("recomputed", where, fault_kinds.RECOMPUTED)
+        again = (
+            None
+            if state.is_last_level
+            else self._world.decisions.strike("recomputed", where, fault_kinds.RECOMPUTED)
+        )
         computed = self._on_worker(running, slot)
         if isinstance(computed, JobResult):
             self._answer(running, computed)
@@ -106,7 +124,9 @@ class Executors:
         if not state.is_done and state.level != level:
             self._world.decisions.shuffled(state.waiting, f"{running.job.name}/{state.level}")
             for number, arriving in enumerate(state.inputs):
-                self._world.decisions.shuffled(arriving, f"{running.job.name}/{state.level}/{number}")
+                self._world.decisions.shuffled(
+                    arriving, f"{running.job.name}/{state.level}/{number}"
+                )
 
     def _on_worker(self, running: Running, slot: int) -> Computed | JobResult:
         """Compute ``slot`` in a worker process."""
@@ -139,7 +159,9 @@ class Executors:
     def _answer(self, running: Running, result: object) -> None:
         if isinstance(result, JobResult):
             failed = result.failure is not None
-            self._world.note(f"the {running.name} {'fails: ' + result.failure.error.splitlines()[0] if failed and result.failure else 'is done'}")
+            self._world.note(
+                f"the {running.name} {'fails: ' + result.failure.error.splitlines()[0] if failed and result.failure else 'is done'}"
+            )
         self._running.remove(running)
         running.driver.ready.append((running.carrier, result))
 
@@ -150,7 +172,9 @@ class Executors:
 
     def _haunt(self, running: Running, tasks: fault_kinds.RunsOn) -> None:
         if tasks.after is not None and not running.state.is_done:
-            self._zombies.append(Zombie(running, self._applied + tasks.after, is_visible=tasks.after == 0))
+            self._zombies.append(
+                Zombie(running, self._applied + tasks.after, is_visible=tasks.after == 0)
+            )
 
     def cancel(self, group: str) -> None:
         """A driver gives up the jobs of ``group``."""
@@ -162,7 +186,12 @@ class Executors:
             elif running.fault is not None:
                 self._lose(running, "cancelled", running.fault.tasks)
             else:
-                tasks = self._world.decisions.strike("cancel", f"{running.name}, when it is cancelled", fault_kinds.RUNS_ON) or fault_kinds.RunsOn()
+                tasks = (
+                    self._world.decisions.strike(
+                        "cancel", f"{running.name}, when it is cancelled", fault_kinds.RUNS_ON
+                    )
+                    or fault_kinds.RunsOn()
+                )
                 self._lose(running, "cancelled", tasks)
 
     def bereave(self, driver: Submitter) -> None:
@@ -170,7 +199,10 @@ class Executors:
         for running in [running for running in self._running if running.driver is driver]:
             self._running.remove(running)
             where = f"{running.name}, when driver {driver.number} dies"
-            tasks = self._world.decisions.strike("cancel", where, fault_kinds.RUNS_ON) or fault_kinds.RunsOn()
+            tasks = (
+                self._world.decisions.strike("cancel", where, fault_kinds.RUNS_ON)
+                or fault_kinds.RunsOn()
+            )
             self._haunt(running, tasks if running.fault is None else running.fault.tasks)
 
     def is_running(self, group: str) -> bool:
@@ -182,7 +214,9 @@ class Executors:
         slot = running.state.waiting.pop(0)
         if not running.state.waiting:
             self._zombies.remove(zombie)
-        self._world.note(f"a task of the given up {running.name} runs on: level {running.state.level}, slot {slot}")
+        self._world.note(
+            f"a task of the given up {running.name} runs on: level {running.state.level}, slot {slot}"
+        )
         with contextlib.suppress(JobLostError):
             self._on_worker(running, slot)
 

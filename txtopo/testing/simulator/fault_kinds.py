@@ -15,7 +15,20 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 FaultKind = Literal[
-    "hook", "worker", "coordinator", "store", "job", "recomputed", "chunk", "cancel", "driver", "state", "settings", "clock", "read", "opening"
+    "hook",
+    "worker",
+    "coordinator",
+    "store",
+    "job",
+    "recomputed",
+    "chunk",
+    "cancel",
+    "driver",
+    "state",
+    "settings",
+    "clock",
+    "read",
+    "opening",
 ]
 """hook: a user's hook raises FailedException · worker: the process dies in one · coordinator: a
 hook of the spout coordinator raises · store: a store transaction fails · job: Spark loses a job, or
@@ -39,9 +52,16 @@ SAID: dict[str, str] = {
 """What a trace says between the place of a fault and the way."""
 
 DIES = "the driver dies"
-SUSPENSIONS = {f"the driver is suspended until {commits} more are committed": commits for commits in (0, 1, 2)}
+SUSPENSIONS = {
+    f"the driver is suspended until {commits} more are committed": commits for commits in (0, 1, 2)
+}
 DRIVER_FAULTS = (DIES, DIES, *SUSPENSIONS)
-STATE_FAULTS = ("the request is lost", "the acknowledgement is lost", "the session expires", "the driver dies when it is applied")
+STATE_FAULTS = (
+    "the request is lost",
+    "the acknowledgement is lost",
+    "the session expires",
+    "the driver dies when it is applied",
+)
 WAITS = "it waits until one more transaction is recorded"
 READ_FAULTS = ("the answer is lost", "the session expires", "the driver dies")
 STORE_FAULTS = ("before it began", "after it committed")
@@ -60,7 +80,13 @@ class RunsOn:
     def __str__(self) -> str:
         if self.after is None:
             return "and its tasks with it"
-        when = "after the run" if self.after == THE_END else f"after {self.after} more commit jobs" if self.after else "at once"
+        when = (
+            "after the run"
+            if self.after == THE_END
+            else f"after {self.after} more commit jobs"
+            if self.after
+            else "at once"
+        )
         return f"but its tasks run on, {when}"
 
 
@@ -76,7 +102,11 @@ class JobFault:
     def __str__(self) -> str:
         if self.answers:
             return "the job is too slow and is given up, but answers later"
-        return f"the job is too slow and is given up, {self.tasks}" if self.is_slow else f"Spark loses the job, {self.tasks}"
+        return (
+            f"the job is too slow and is given up, {self.tasks}"
+            if self.is_slow
+            else f"Spark loses the job, {self.tasks}"
+        )
 
 
 RUNS_ON = tuple(RunsOn(after) for after in (0, 1, 2, THE_END))
@@ -85,5 +115,9 @@ JOB_FAULTS = (
     JobFault(is_slow=True, answers=True),
     JobFault(is_slow=True, answers=True),
 )
-RECOMPUTED = ("the first result counts", "the second result counts", "some receive the first result and some the second")
+RECOMPUTED = (
+    "the first result counts",
+    "the second result counts",
+    "some receive the first result and some the second",
+)
 CHUNK_FAULTS = ("is lost", "arrives twice")

@@ -60,7 +60,10 @@ def in_rows(emissions: Iterable[Emission]) -> Iterator[tuple[str, int, str, tupl
         if isinstance(values, tuple):
             yield component, task, stream, values
         else:
-            yield from ((component, task, stream, row[1:]) for row in column_runs.load_batches().rows(values, None))
+            yield from (
+                (component, task, stream, row[1:])
+                for row in column_runs.load_batches().rows(values, None)
+            )
 
 
 class ToldToFail(errors.FailedException):
@@ -79,11 +82,15 @@ class HookGuard(Guard):
         self.is_endangered = world.is_watching or world.decisions.may_strike("hook", "worker")
         """Something may strike here, or be seen; otherwise thousands of hooks need no name."""
 
-    def call(self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any) -> Any:
+    def call(
+        self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any
+    ) -> Any:
         if not self.is_endangered or not _is_hook(hook):
             return super().call(component, task, hook, function, *args)
         world = current.world()
-        when = self.struck(f"{hook} of {component!r} task {task}, attempt {self._job.attempt}", (_BEFORE, _AFTER))
+        when = self.struck(
+            f"{hook} of {component!r} task {task}, attempt {self._job.attempt}", (_BEFORE, _AFTER)
+        )
         if when == _BEFORE:
             function, args = _fail, ()
         with world.watched(component, task, hook, self._phase, self._job.attempt):
@@ -108,7 +115,9 @@ class SimulatedSlot(execute.SlotRun):
     """A slot whose hooks may fail, and whose emissions are written down where the schedule wants
     them."""
 
-    def __init__(self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> None:
+    def __init__(
+        self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int
+    ) -> None:
         super().__init__(worker, job, level, slot, task_attempt)
         self.guard: HookGuard = HookGuard(job, self.phase)
         self.emitted: list[Emission] = []
@@ -127,9 +136,14 @@ class SimulatedSlot(execute.SlotRun):
                 task.collector.connect(stream, write_down)
                 continue
             for receiver, _ in self.plan.graph.receivers(id, stream)[:1]:
-                ports = [functools.partial(_write_down, emitted, id, index, f"{stream}{DIRECT}{number}") for number in range(receiver.parallelism)]
+                ports = [
+                    functools.partial(_write_down, emitted, id, index, f"{stream}{DIRECT}{number}")
+                    for number in range(receiver.parallelism)
+                ]
                 task.collector.connect_direct(stream, receiver.id, ports)
-        task.collector.connect_columns = functools.partial(_watched_ports, task.collector.connect_columns, emitted, task)
+        task.collector.connect_columns = functools.partial(
+            _watched_ports, task.collector.connect_columns, emitted, task
+        )
 
     def begin_tasks(self, received: Received) -> None:
         super().begin_tasks(received)
@@ -170,10 +184,15 @@ def _rows_taken(bolt: BoltTask, taken: Any) -> list[tuple[str, str, Row]]:
     source = bolt.context.source
     if source is None:
         return [(taken.source_component, taken.source_stream_id, taken.values[1:])]
-    return [(source.component, source.stream, row[1:]) for row in column_runs.load_batches().rows(taken, None)]
+    return [
+        (source.component, source.stream, row[1:])
+        for row in column_runs.load_batches().rows(taken, None)
+    ]
 
 
-def _watched_ports(connect: Callable[[], Any], emitted: list[Emission], task: BoltTask | SpoutTask) -> Any:
+def _watched_ports(
+    connect: Callable[[], Any], emitted: list[Emission], task: BoltTask | SpoutTask
+) -> Any:
     """The ports for columns, whose rows are written down too."""
     ports = connect()
     for stream in task.component.outputs:
@@ -181,7 +200,9 @@ def _watched_ports(connect: Callable[[], Any], emitted: list[Emission], task: Bo
     return ports
 
 
-def _write_columns_down(emitted: list[Emission], task: BoltTask | SpoutTask, stream: str, batch: Any) -> None:
+def _write_columns_down(
+    emitted: list[Emission], task: BoltTask | SpoutTask, stream: str, batch: Any
+) -> None:
     emitted.append((task.component.id, task.index, stream, batch))
 
 
@@ -197,9 +218,13 @@ class EndangeredSpout:
     def __reduce__(self) -> tuple[Any, ...]:
         return EndangeredSpout, (self._template,)
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> EndangeredCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> EndangeredCoordinator:
         """The user's, endangered."""
-        return EndangeredCoordinator(self._spout.get_coordinator(conf, context), context.component_id)
+        return EndangeredCoordinator(
+            self._spout.get_coordinator(conf, context), context.component_id
+        )
 
 
 _FOR_DASHBOARDS = ("lag", "lost")

@@ -32,6 +32,8 @@ from txtopo.testing.simulator.hooks import Emission, SimulatedSlot
 from txtopo.topology.transaction import TransactionAttempt
 
 WORKERS = 2
+
+
 @dataclass(eq=False)
 class Blocks:
     """Results that stay with the executors, by slot."""
@@ -137,7 +139,9 @@ class SimulatedJobs:
         blocks = source.blocks.records if isinstance(source, Pinned) else None
         running = Running(self, job, group, turns.current())
 
-        def slot_run(worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int) -> SimulatedSlot:
+        def slot_run(
+            worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int
+        ) -> SimulatedSlot:
             running.slot = SimulatedSlot(worker, job, level, slot, task_attempt)
             return running.slot
 
@@ -209,4 +213,3 @@ def recomputed(first: Computed, second: Computed, how: str) -> Computed:
 def damaged(outputs: Outputs, how: str) -> Outputs:
     """Chunks of which one was lost, or arrived twice."""
     return list(outputs[1:]) if how == CHUNK_FAULTS[0] else [outputs[0], *outputs]
-

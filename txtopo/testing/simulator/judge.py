@@ -54,13 +54,18 @@ class Judge:
         self._references: dict[str, Outcome] = {}
         if not subject.is_opaque:
             for txid in self.expected.emitted:
-                self._made[self._batch(self.expected, txid)] = self.expected.emitted[txid][self._spout]
+                self._made[self._batch(self.expected, txid)] = self.expected.emitted[txid][
+                    self._spout
+                ]
 
     def reference_of(self, schedule: Schedule) -> Outcome:
         """The outcome of a run without failures over the batches of ``schedule``."""
         if self._has_the_batches(schedule.outcome):
             return self.expected
-        key = json.dumps([sorted(schedule.outcome.batches.items()), sorted(schedule.outcome.emitted.items())] , default=str)
+        key = json.dumps(
+            [sorted(schedule.outcome.batches.items()), sorted(schedule.outcome.emitted.items())],
+            default=str,
+        )
         if key not in self._references:
             while len(self._references) >= REFERENCES_KEPT:
                 self._references.pop(next(iter(self._references)))
@@ -69,7 +74,9 @@ class Judge:
 
     def reference(self, schedule: Schedule, **watched: Any) -> Schedule:
         """A run without failures that has the batches of ``schedule``."""
-        if self._has_the_batches(schedule.outcome) or self._begins_with_the_batches(schedule.outcome):
+        if self._has_the_batches(schedule.outcome) or self._begins_with_the_batches(
+            schedule.outcome
+        ):
             return _played(self._subject, **watched)
         graph = reference.repeating(self._subject.graph, schedule.emitted, schedule.outcome.batches)
         with self._subject.of(graph) as subject:
@@ -82,9 +89,18 @@ class Judge:
             return differences(outcome, self.expected, self._compares_outputs)
         of_the_source = [*self._emitted_otherwise(outcome), *self._lost(schedule)]
         if not self._subject.is_opaque:
-            return [*of_the_source, *differences(outcome, self.reference_of(schedule), self._compares_outputs)]
+            return [
+                *of_the_source,
+                *differences(outcome, self.reference_of(schedule), self._compares_outputs),
+            ]
         differing = differences(outcome, self.expected, self._compares_outputs)
-        return [*of_the_source, *(differing and differences(outcome, self.reference_of(schedule), self._compares_outputs))]
+        return [
+            *of_the_source,
+            *(
+                differing
+                and differences(outcome, self.reference_of(schedule), self._compares_outputs)
+            ),
+        ]
 
     # -- the spout --------------------------------------------------------------------------------
 
@@ -98,7 +114,11 @@ class Judge:
     def _begins_with_the_batches(self, outcome: Outcome) -> bool:
         """Whether a run that ended with an error had the batches of a run without failures up to
         there."""
-        return outcome.error is not None and not self._subject.is_opaque and outcome.batches.items() <= self.expected.batches.items()
+        return (
+            outcome.error is not None
+            and not self._subject.is_opaque
+            and outcome.batches.items() <= self.expected.batches.items()
+        )
 
     def _batch(self, outcome: Outcome, txid: int) -> str:
         return f"{txid} {json.dumps(outcome.batches.get(txid), sort_keys=True)}"
@@ -113,14 +133,26 @@ class Judge:
             if known != rows[self._spout]:
                 place = f"what {self._spout!r} emitted in transaction {txid}, of metadata {short(shown(outcome.batches.get(txid)))},"
                 lacks = not Counter(rows[self._spout]) - Counter(known)
-                changed.append(Difference(place, blame.listed(rows[self._spout]), blame.listed(known), self._spout, is_lack=lacks))
+                changed.append(
+                    Difference(
+                        place,
+                        blame.listed(rows[self._spout]),
+                        blame.listed(known),
+                        self._spout,
+                        is_lack=lacks,
+                    )
+                )
         return changed
 
     def _lost(self, schedule: Schedule) -> list[Difference]:
         """Differences in the spout's tuples as a whole; none if runs without failures differ in the
         same way."""
         outcome = schedule.outcome
-        if self.is_live or self._has_the_batches(outcome) or not (self._is_exhausted(outcome) and self._is_exhausted(self.expected)):
+        if (
+            self.is_live
+            or self._has_the_batches(outcome)
+            or not (self._is_exhausted(outcome) and self._is_exhausted(self.expected))
+        ):
             return []
         whole, expected = self._whole(outcome), self._whole(self.expected)
         if whole == expected:
@@ -132,13 +164,28 @@ class Judge:
             return []
         place = f"all that {self._spout!r} emitted"
         lost, doubled = sorted((expected - whole).elements()), sorted((whole - expected).elements())
-        faults = [f"without {blame.listed(lost)}"] * bool(lost) + [f"with {blame.listed(doubled)} too often"] * bool(doubled)
-        return [Difference(place, " and ".join(faults), f"{expected.total():,} tuples, each once", self._spout, is_lack=not doubled)]
+        faults = [f"without {blame.listed(lost)}"] * bool(lost) + [
+            f"with {blame.listed(doubled)} too often"
+        ] * bool(doubled)
+        return [
+            Difference(
+                place,
+                " and ".join(faults),
+                f"{expected.total():,} tuples, each once",
+                self._spout,
+                is_lack=not doubled,
+            )
+        ]
 
     def _only_ended_early(self, schedule: Schedule) -> bool:
         """Whether the source gives all that it should when the same happens again, and it is asked
         more than once before it counts as exhausted."""
-        patient = Schedule(self._subject, Decisions(schedule.world.decisions.written_down()), clock_s=schedule.began_s, is_patient=True)
+        patient = Schedule(
+            self._subject,
+            Decisions(schedule.world.decisions.written_down()),
+            clock_s=schedule.began_s,
+            is_patient=True,
+        )
         return self._whole(patient.play()) == self._whole(self.expected)
 
     def is_steady(self) -> bool:
@@ -155,7 +202,11 @@ class Judge:
     def gives_the_same_batches(self) -> bool:
         """Whether one more run without failures has the batches of the first."""
         played = _played(self._subject).outcome
-        same = all(played.emitted[txid][self._spout] == rows[self._spout] for txid, rows in self.expected.emitted.items() if txid in played.emitted)
+        same = all(
+            played.emitted[txid][self._spout] == rows[self._spout]
+            for txid, rows in self.expected.emitted.items()
+            if txid in played.emitted
+        )
         return played.batches == self.expected.batches and same
 
     def _is_exhausted(self, outcome: Outcome) -> bool:

@@ -50,8 +50,22 @@ class Compared:
     @classmethod
     def of(cls, expected: Outcome, has_effects: bool, emissions: bool) -> Compared:
         """What there is in ``expected``; ``emissions`` if those are compared."""
-        emitting = {component for rows in expected.emitted.values() for component, emitted in rows.items() if emitted} if emissions else set()
-        return cls(tuple(sorted(expected.stores)), tuple(sorted(expected.rows)), has_effects, tuple(sorted(emitting)))
+        emitting = (
+            {
+                component
+                for rows in expected.emitted.values()
+                for component, emitted in rows.items()
+                if emitted
+            }
+            if emissions
+            else set()
+        )
+        return cls(
+            tuple(sorted(expected.stores)),
+            tuple(sorted(expected.rows)),
+            has_effects,
+            tuple(sorted(emitting)),
+        )
 
     def lines(self) -> list[str]:
         """One line for each thing."""
@@ -68,7 +82,11 @@ def unseen(graph: TopologyGraph, strange: frozenset[str], compared: Compared) ->
     destinations that have no substitute."""
     if compared.effects:
         return ()
-    elsewhere = [id for id, component in graph.components.items() if id in strange or guarantees.writes_elsewhere(component)]
+    elsewhere = [
+        id
+        for id, component in graph.components.items()
+        if id in strange or guarantees.writes_elsewhere(component)
+    ]
     if not elsewhere and not (compared.stores or compared.sinks):
         return (Unseen(None),)
     return tuple(map(Unseen, elsewhere))

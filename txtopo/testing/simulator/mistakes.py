@@ -121,5 +121,11 @@ SPOUT_GLOBAL = Mistake(
     "Keep positions in the metadata of the batch, and clients in context.resource.",
 )
 
-BY_CLUE: dict[str, Mistake] = {"clock": CLOCK, "chance": CHANCE, "thread": A_THREAD, "address": AN_ADDRESS, "hash": HASH}
+BY_CLUE: dict[str, Mistake] = {
+    "clock": CLOCK,
+    "chance": CHANCE,
+    "thread": A_THREAD,
+    "address": AN_ADDRESS,
+    "hash": HASH,
+}
 """The mistake of a component that differs, by the clue in its code."""

@@ -36,7 +36,11 @@ class Difference:
     """Only tuples are missing."""
 
     def __str__(self) -> str:
-        return f"{self.place} is {self.found}; without failures it is {self.expected}" if self.expected else f"{self.place}: {self.found}"
+        return (
+            f"{self.place} is {self.found}; without failures it is {self.expected}"
+            if self.expected
+            else f"{self.place}: {self.found}"
+        )
 
 
 @dataclass(slots=True)
@@ -82,13 +86,21 @@ class Outcome:
             rows[str(row)] = rows.get(str(row), 0) + 1
             self.row_writers[sink.sink, str(row)] = row.component
 
-    def add_emissions(self, txid: int, emissions: Iterable[Emission], components: Iterable[str]) -> None:
+    def add_emissions(
+        self, txid: int, emissions: Iterable[Emission], components: Iterable[str]
+    ) -> None:
         """Keep the tuples that ``components`` emitted for ``txid``, without their tasks."""
         of = {component: list[str]() for component in components}
         for component, _, stream, values in emissions:
             if component in of:
-                texts = [shown(values)] if isinstance(values, tuple) else _rows_shown(column_runs.load_batches().to_stream(values))
-                of[component].extend(texts if stream == "default" else [f"{stream}: {text}" for text in texts])
+                texts = (
+                    [shown(values)]
+                    if isinstance(values, tuple)
+                    else _rows_shown(column_runs.load_batches().to_stream(values))
+                )
+                of[component].extend(
+                    texts if stream == "default" else [f"{stream}: {text}" for text in texts]
+                )
         self.emitted[txid] = {component: sorted(rows) for component, rows in of.items()}
 
 
@@ -101,7 +113,13 @@ def differences(actual: Outcome, expected: Outcome, compares_outputs: bool) -> l
     if compares_outputs:
         differing.extend(_outputs(actual, expected))
         if actual.committed != expected.committed:
-            differing.append(Difference("the number of transactions committed", str(actual.committed), str(expected.committed)))
+            differing.append(
+                Difference(
+                    "the number of transactions committed",
+                    str(actual.committed),
+                    str(expected.committed),
+                )
+            )
     return differing
 
 
@@ -132,7 +150,12 @@ def _stores(actual: Outcome, expected: Outcome) -> Iterable[Difference]:
         for key in sorted(ours.keys() | theirs.keys(), key=repr):
             if ours.get(key) != theirs.get(key):
                 writer = actual.writers.get((address, key)) or expected.writers.get((address, key))
-                yield Difference(f"key {key!r} of store {address}", _shown(ours, key), _shown(theirs, key), writer)
+                yield Difference(
+                    f"key {key!r} of store {address}",
+                    _shown(ours, key),
+                    _shown(theirs, key),
+                    writer,
+                )
 
 
 def _rows(actual: Outcome, expected: Outcome) -> Iterable[Difference]:
@@ -140,8 +163,15 @@ def _rows(actual: Outcome, expected: Outcome) -> Iterable[Difference]:
         ours, theirs = actual.rows.get(sink, {}), expected.rows.get(sink, {})
         for row in sorted(ours.keys() | theirs.keys()):
             if ours.get(row) != theirs.get(row):
-                writer = actual.row_writers.get((sink, row)) or expected.row_writers.get((sink, row))
-                yield Difference(f"row {row} of sink {sink}", _times(ours.get(row, 0)), _times(theirs.get(row, 0)), writer)
+                writer = actual.row_writers.get((sink, row)) or expected.row_writers.get(
+                    (sink, row)
+                )
+                yield Difference(
+                    f"row {row} of sink {sink}",
+                    _times(ours.get(row, 0)),
+                    _times(theirs.get(row, 0)),
+                    writer,
+                )
 
 
 def _times(count: int) -> str:
@@ -152,8 +182,17 @@ def _effects(actual: Any, expected: Any) -> Iterable[Difference]:
     if isinstance(actual, Mapping) and isinstance(expected, Mapping):
         for key in sorted(actual.keys() | expected.keys(), key=repr):
             if actual.get(key) != expected.get(key):
-                yield Difference(f"effects()[{key!r}]", _shown(actual, key), _shown(expected, key), effect=str(key))
-    elif isinstance(actual, list) and isinstance(expected, list) and (counts := _counted(actual, expected)):
+                yield Difference(
+                    f"effects()[{key!r}]",
+                    _shown(actual, key),
+                    _shown(expected, key),
+                    effect=str(key),
+                )
+    elif (
+        isinstance(actual, list)
+        and isinstance(expected, list)
+        and (counts := _counted(actual, expected))
+    ):
         for item, (ours, theirs) in counts.items():
             yield Difference(f"{short(item)} in effects()", _times(ours), _times(theirs), effect="")
     elif actual != expected:
@@ -163,7 +202,11 @@ def _effects(actual: Any, expected: Any) -> Iterable[Difference]:
 def _counted(actual: Iterable[Any], expected: Iterable[Any]) -> dict[str, tuple[int, int]]:
     """How often each item is in both, as text, where that differs."""
     ours, theirs = Counter(map(shown, actual)), Counter(map(shown, expected))
-    return {item: (ours[item], theirs[item]) for item in sorted(ours | theirs) if ours[item] != theirs[item]}
+    return {
+        item: (ours[item], theirs[item])
+        for item in sorted(ours | theirs)
+        if ours[item] != theirs[item]
+    }
 
 
 def _outputs(actual: Outcome, expected: Outcome) -> Iterable[Difference]:
@@ -172,7 +215,12 @@ def _outputs(actual: Outcome, expected: Outcome) -> Iterable[Difference]:
             ours = actual.emitted[txid].get(component, [])
             if ours != rows:
                 place = f"what {component!r} emitted in transaction {txid}"
-                yield Difference(place, short(", ".join(ours) or "nothing"), short(", ".join(rows) or "nothing"), component)
+                yield Difference(
+                    place,
+                    short(", ".join(ours) or "nothing"),
+                    short(", ".join(rows) or "nothing"),
+                    component,
+                )
 
 
 def _shown(values: Mapping[Any, Any], key: Any) -> str:

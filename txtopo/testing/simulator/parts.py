@@ -50,16 +50,25 @@ _PROCESS = "contract"
 _SPOUT_RULES = frozenset({4, 5, 17, 18, 19, 20, 21})
 _OF_THE_WHOLE = frozenset({5, 20})
 """Rules about the tuples of a whole run, which a live source may change."""
-_BOLT_RULES: Mapping[int | None, Mistake] = {28: mistakes.APPLIED_AGAIN, 29: mistakes.OLDER_AFTER_NEWER, 32: mistakes.WRITE_WHILE_PROCESSING}
+_BOLT_RULES: Mapping[int | None, Mistake] = {
+    28: mistakes.APPLIED_AGAIN,
+    29: mistakes.OLDER_AFTER_NEWER,
+    32: mistakes.WRITE_WHILE_PROCESSING,
+}
 _SAME_AGAIN: Mapping[Fault, tuple[int, str]] = {
-    "output": (10, "Make the same of the same tuples: from attributes that prepare makes, the tuples, the txid and context.opened_at alone."),
+    "output": (
+        10,
+        "Make the same of the same tuples: from attributes that prepare makes, the tuples, the txid and context.opened_at alone.",
+    ),
     "order": (17, "Emit the same tuples in the same order."),
     "routing": (17, "Choose the same tasks for the same tuples."),
 }
 """The rule and the cure of a difference between two attempts of a batch."""
 
 
-def of_the_spout(subject: Subject, judge: Judge, varies_parallelism: bool) -> tuple[Diagnosis, ContractError] | None:
+def of_the_spout(
+    subject: Subject, judge: Judge, varies_parallelism: bool
+) -> tuple[Diagnosis, ContractError] | None:
     """The contract that the spout breaks; ``None`` if the spout keeps its contract, or if the
     contract does not hold for its source."""
     until = time.monotonic() + ENOUGH_S
@@ -76,19 +85,41 @@ def of_the_spout(subject: Subject, judge: Judge, varies_parallelism: bool) -> tu
 
     if any(spec.direct for spec in subject.graph.spout.outputs.values()):
         return None
-    alone = TopologyGraph(subject.graph.id, {subject.graph.spout.id: subject.graph.spout}, subject.graph.by_value)
+    alone = TopologyGraph(
+        subject.graph.id, {subject.graph.spout.id: subject.graph.spout}, subject.graph.by_value
+    )
     tasks = subject.graph.spout.parallelism
     parallelisms = (tasks, tasks + 1) if varies_parallelism else (tasks,)
     with _in_a_process(subject):
-        broken = _broken(lambda: spout.check_graph(make, None, Plot(subject.transactions, parallelisms), STORIES, conf=_settings(subject)))
+        broken = _broken(
+            lambda: spout.check_graph(
+                make,
+                None,
+                Plot(subject.transactions, parallelisms),
+                STORIES,
+                conf=_settings(subject),
+            )
+        )
         now = subject.processes.shown()
-    if broken is None or broken.rule not in _SPOUT_RULES or (broken.rule in _OF_THE_WHOLE and (not judge.is_steady() or judge.source_pauses)):
+    if (
+        broken is None
+        or broken.rule not in _SPOUT_RULES
+        or (broken.rule in _OF_THE_WHOLE and (not judge.is_steady() or judge.source_pauses))
+    ):
         return None
     changed = [name for name, old, new in zip(names, before, now, strict=True) if old != new]
     lacks = "missing" in broken.what and "too many" not in broken.what
-    mistake = mistakes.TAKEN_AWAY if lacks else mistakes.POSITION_ELSEWHERE if broken.rule in _OF_THE_WHOLE else mistakes.NOT_FROM_METADATA
+    mistake = (
+        mistakes.TAKEN_AWAY
+        if lacks
+        else mistakes.POSITION_ELSEWHERE
+        if broken.rule in _OF_THE_WHOLE
+        else mistakes.NOT_FROM_METADATA
+    )
     details = [f"the global is {name}" for name in changed]
-    return Diagnosis(subject.graph.spout.id, (mistakes.SPOUT_GLOBAL if changed else mistake,), tuple(details)), broken
+    return Diagnosis(
+        subject.graph.spout.id, (mistakes.SPOUT_GLOBAL if changed else mistake,), tuple(details)
+    ), broken
 
 
 def of_the_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | None:
@@ -115,7 +146,12 @@ def of_the_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | Non
     probe = Probe(None)
     otherwise = first_otherwise(probe) or otherwise
     blamed, graph = otherwise.blame, subject.graph
-    case = Case(tuple(graph.components), frozenset(compiler.held_components(graph)), subject.is_opaque, clues=subject.clues_of)
+    case = Case(
+        tuple(graph.components),
+        frozenset(compiler.held_components(graph)),
+        subject.is_opaque,
+        clues=subject.clues_of,
+    )
     diagnosis = diagnose(blamed.differences, probe.touches, blamed, case)
     difference, first, second = blamed.differences[0], otherwise.first.attempt, otherwise.second
     fact = f"{difference.place} is {difference.found} in attempt {second.attempt}, {second.where}; in attempt {first} it is {difference.expected}"
@@ -142,15 +178,29 @@ def of_the_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractErr
         now = Outcome()
         now.read_stores(subject.stores)
         outside = {} if subject.effects is None else {"effects()": subject.effects()}
-        return {**{f"store {address}": values for address, values in now.stores.items()}, **now.rows, **outside}
+        return {
+            **{f"store {address}": values for address, values in now.stores.items()},
+            **now.rows,
+            **outside,
+        }
 
     with _in_a_process(subject):
-        setting = Setting(make, effects=effects, transactions=BOLT_TRANSACTIONS, conf=_settings(subject), token=subject.token)
+        setting = Setting(
+            make,
+            effects=effects,
+            transactions=BOLT_TRANSACTIONS,
+            conf=_settings(subject),
+            token=subject.token,
+        )
         broken = _broken(lambda: bolt.check_setting(setting, other_processes=False))
     if broken is None or broken.rule not in _BOLT_RULES or not judge.gives_the_same_batches():
         return None
     held = [id for id in subject.graph.components if repr(id) in broken.what.partition(":")[0]]
-    mistake = mistakes.EMITS_SOMETHING_ELSE if "emits other tuples" in broken.what else _BOLT_RULES[broken.rule]
+    mistake = (
+        mistakes.EMITS_SOMETHING_ELSE
+        if "emits other tuples" in broken.what
+        else _BOLT_RULES[broken.rule]
+    )
     return Diagnosis(held[0] if len(held) == 1 else None, (mistake,)), broken
 
 
@@ -165,7 +215,12 @@ class _EnoughError(BaseException):
     blamed for it."""
 
 
-_NO_VERDICT = (_EnoughError, errors.TxtopoError, local_run.HookFailedError, local_run.PartitionCountError)
+_NO_VERDICT = (
+    _EnoughError,
+    errors.TxtopoError,
+    local_run.HookFailedError,
+    local_run.PartitionCountError,
+)
 """Raised where a checker cannot run a topology to its end, so that the schedules will tell."""
 
 
@@ -201,4 +256,3 @@ def _in_a_process(subject: Subject) -> Iterator[None]:
     finally:
         subject.processes.end(_PROCESS)
         subject.begin()
-

@@ -35,7 +35,11 @@ _SCALARS = (type(None), bool, int, float, complex, str, bytes, frozenset)
 _CONTAINERS = (dict, list, set, tuple, bytearray, deque)
 _LIBRARIES = tuple(
     os.path.join(os.path.realpath(place), "")
-    for place in (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), *site.getsitepackages(), os.path.dirname(errors.__file__))
+    for place in (
+        *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+        os.path.dirname(errors.__file__),
+    )
 )
 
 _FOLDERS_OF_PACKAGES = ("site-packages", "dist-packages")
@@ -59,13 +63,21 @@ def _is_users_file(path: str | None) -> bool:
     if path is None or path.startswith("<frozen"):
         return False
     real = os.path.realpath(path)
-    return not real.startswith(_LIBRARIES) and not any(folder in real for folder in _FOLDERS_OF_PACKAGES)
+    return not real.startswith(_LIBRARIES) and not any(
+        folder in real for folder in _FOLDERS_OF_PACKAGES
+    )
 
 
 def functions_of(cls: type) -> Iterator[FunctionType]:
     """The functions, methods and getters that ``cls`` itself defines."""
     for value in list(vars(cls).values()):
-        inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value.fget if isinstance(value, property) else value
+        inner = (
+            value.__func__
+            if isinstance(value, classmethod | staticmethod)
+            else value.fget
+            if isinstance(value, property)
+            else value
+        )
         if isinstance(inner, FunctionType):
             yield inner
 
@@ -84,14 +96,22 @@ class Variables:
             self._look_at(cls)
         self.places: list[tuple[Owner, str]] = []
         for namespace in self.namespaces:
-            self.places.extend((namespace, name) for name, value in namespace.items() if not name.startswith("__") and _is_data(value))
+            self.places.extend(
+                (namespace, name)
+                for name, value in namespace.items()
+                if not name.startswith("__") and _is_data(value)
+            )
         for cls in self._classes:
             # A member of an enumeration stays what it is: Python refuses another value.
             members = list(cls.__members__) if isinstance(cls, enum.EnumType) else []
             names = [name for name in vars(cls) if not name.startswith("_") and name not in members]
             self.places.extend((cls, name) for name in names if _is_data(vars(cls)[name]))
         for function in self._functions:
-            self.places.extend((function, name) for name in ("__defaults__", "__kwdefaults__") if _has_container(getattr(function, name)))
+            self.places.extend(
+                (function, name)
+                for name in ("__defaults__", "__kwdefaults__")
+                if _has_container(getattr(function, name))
+            )
         self.places = [place for place in self.places if _can_be_copied(_get(place))]
 
     def _look_at(self, cls: type) -> None:
@@ -167,7 +187,9 @@ def _is_data(value: Any) -> bool:
         return True
     # An object of the user's own may keep something; one of a library is more likely a client or a
     # lock.
-    return not isinstance(value, type) and any(is_users(function) for function in functions_of(type(value)))
+    return not isinstance(value, type) and any(
+        is_users(function) for function in functions_of(type(value))
+    )
 
 
 def _can_be_copied(value: Any) -> bool:
@@ -189,7 +211,9 @@ class _Copier:
 
     def copy(self) -> list[Any]:
         """A new one."""
-        values: list[Any] = copy.deepcopy(self._values) if self._pickled is None else pickle.loads(self._pickled)
+        values: list[Any] = (
+            copy.deepcopy(self._values) if self._pickled is None else pickle.loads(self._pickled)
+        )
         return values
 
 

@@ -84,17 +84,27 @@ def check_recomputation(
     (again,) = _in_processes(payload, HASH_SEEDS[:1], alone)
     by_itself = _compare(topology, first, again)
     differing = by_itself or differing
-    component = next((difference.component for difference in differing if difference.component is not None), None)
-    return Violation(topology.id, None, tuple(differing), _diagnosis(component, bool(by_itself), clues))
+    component = next(
+        (difference.component for difference in differing if difference.component is not None), None
+    )
+    return Violation(
+        topology.id, None, tuple(differing), _diagnosis(component, bool(by_itself), clues)
+    )
 
 
-def _diagnosis(component: str | None, by_itself: bool, clues: Callable[[str], Mapping[Clue, str]]) -> Diagnosis:
+def _diagnosis(
+    component: str | None, by_itself: bool, clues: Callable[[str], Mapping[Clue, str]]
+) -> Diagnosis:
     """The mistake of ``component``, which differs with the same hash seed, too, if it differs
     ``by_itself``."""
     known = clues(component) if component is not None else {}
-    clue: Clue | None = next((clue for clue in known if clue != "hash"), None) if by_itself else "hash"
+    clue: Clue | None = (
+        next((clue for clue in known if clue != "hash"), None) if by_itself else "hash"
+    )
     mistake = mistakes.CHANGES_BY_ITSELF if clue is None else mistakes.BY_CLUE[clue]
-    return Diagnosis(component, (mistake,), (known[clue],) if clue is not None and clue in known else ())
+    return Diagnosis(
+        component, (mistake,), (known[clue],) if clue is not None and clue in known else ()
+    )
 
 
 def _in_processes(payload: bytes, hash_seeds: Sequence[int], alone: bool) -> list[list[Recomputed]]:
@@ -105,14 +115,18 @@ def _in_processes(payload: bytes, hash_seeds: Sequence[int], alone: bool) -> lis
 
 
 def _in_process(payload: bytes, hash_seed: int) -> list[Recomputed]:
-    with processes.start_python(f"from {__name__} import serve; serve()", hash_seed, stderr=subprocess.PIPE) as child:
+    with processes.start_python(
+        f"from {__name__} import serve; serve()", hash_seed, stderr=subprocess.PIPE
+    ) as child:
         try:
             results, complaints = child.communicate(payload, TIMEOUT_S)
         except BaseException:
             child.kill()
             raise
     if child.returncode:
-        raise errors.UsageError(f"the topology cannot be computed in another process:\n{complaints.decode(errors='replace').rstrip()}")
+        raise errors.UsageError(
+            f"the topology cannot be computed in another process:\n{complaints.decode(errors='replace').rstrip()}"
+        )
     recomputed: list[Recomputed] = pickle.loads(results)
     return recomputed
 
@@ -125,7 +139,9 @@ def recompute(payload: bytes) -> list[Recomputed]:
         decisions = Decisions()
         played = [_played(subject, decisions)]
         for seed in range(SCHEDULES):
-            played.append(_played(subject, Decisions(chance=Chance.of(seed, decisions.opportunities))))
+            played.append(
+                _played(subject, Decisions(chance=Chance.of(seed, decisions.opportunities)))
+            )
         return played
     finally:
         subject.close()
@@ -135,13 +151,19 @@ def _played(subject: Subject, decisions: Decisions) -> Recomputed:
     schedule = Schedule(subject, decisions, watch=LookingOn())
     outcome = schedule.play()
     outcome.stores = {
-        address: {_Text(shown(key)): _Text(shown(value)) for key, value in values.items()} for address, values in outcome.stores.items()
+        address: {_Text(shown(key)): _Text(shown(value)) for key, value in values.items()}
+        for address, values in outcome.stores.items()
     }
-    outcome.writers = {(address, _Text(shown(key))): component for (address, key), component in outcome.writers.items()}
+    outcome.writers = {
+        (address, _Text(shown(key))): component
+        for (address, key), component in outcome.writers.items()
+    }
     return Recomputed(outcome, schedule.recording())
 
 
-def _compare(topology: TopologyGraph, first: Sequence[Recomputed], second: Sequence[Recomputed]) -> list[Difference]:
+def _compare(
+    topology: TopologyGraph, first: Sequence[Recomputed], second: Sequence[Recomputed]
+) -> list[Difference]:
     """The first task with other results from the same tuples, or with other tuples; if there is
     none, all results that differ. Before these, the order of the tuples upstream that explains
     them."""
@@ -155,20 +177,27 @@ def _compare(topology: TopologyGraph, first: Sequence[Recomputed], second: Seque
     return [*(_disorder(topology, first[0], second[0]) if differing else ()), *differing]
 
 
-def _disorder(topology: TopologyGraph, first: Recomputed, second: Recomputed) -> tuple[Difference, ...]:
+def _disorder(
+    topology: TopologyGraph, first: Recomputed, second: Recomputed
+) -> tuple[Difference, ...]:
     """The order in which a component emits the same tuples, if the first difference follows from
     that order."""
     blamed = blame.first_to_differ(topology, second.recorded, first.recorded)
     return blamed.differences[:1] if blamed is not None and blamed.fault == "order" else ()
 
 
-def _culprits(topology: TopologyGraph, first: Recomputed, second: Recomputed) -> Iterator[Difference]:
+def _culprits(
+    topology: TopologyGraph, first: Recomputed, second: Recomputed
+) -> Iterator[Difference]:
     """From the first transaction and the spout on: where equal input gave other results. After a
     batch that may rightly differ, all results may."""
     spout = topology.spout.id
     for txid in sorted(first.outcome.emitted.keys() & second.outcome.emitted.keys()):
         ours, theirs = first.outcome, second.outcome
-        is_other = topology.spout_traits.is_opaque and ours.emitted[txid][spout] != theirs.emitted[txid][spout]
+        is_other = (
+            topology.spout_traits.is_opaque
+            and ours.emitted[txid][spout] != theirs.emitted[txid][spout]
+        )
         if is_other or ours.batches.get(txid) != theirs.batches.get(txid):
             return
         for component in levels.order_of(topology):
@@ -176,26 +205,44 @@ def _culprits(topology: TopologyGraph, first: Recomputed, second: Recomputed) ->
             yield from _made_otherwise(topology, first, second, txid, component)
 
 
-def _dealt_otherwise(topology: TopologyGraph, first: Recomputed, second: Recomputed, txid: int, component: str) -> Iterator[Difference]:
+def _dealt_otherwise(
+    topology: TopologyGraph, first: Recomputed, second: Recomputed, txid: int, component: str
+) -> Iterator[Difference]:
     """The same tuples of a source went to other tasks of ``component``."""
     tasks = range(topology.components[component].parallelism)
-    for source, stream in dict.fromkeys((subscription.source, subscription.stream) for subscription in topology.components[component].inputs):
+    for source, stream in dict.fromkeys(
+        (subscription.source, subscription.stream)
+        for subscription in topology.components[component].inputs
+    ):
         senders = [(txid, source, task) for task in range(topology.components[source].parallelism)]
-        if any(_sorted(first.recorded.emitted, sender) != _sorted(second.recorded.emitted, sender) for sender in senders):
+        if any(
+            _sorted(first.recorded.emitted, sender) != _sorted(second.recorded.emitted, sender)
+            for sender in senders
+        ):
             continue
         for task in tasks:
-            ours, theirs = (_sorted(results.recorded.taken, (txid, component, task), f"{source}/{stream}: ") for results in (first, second))
+            ours, theirs = (
+                _sorted(results.recorded.taken, (txid, component, task), f"{source}/{stream}: ")
+                for results in (first, second)
+            )
             if ours != theirs:
                 where = f"what task {task} of {component!r} gets of the same tuples of {source!r} of transaction {txid} in another process"
                 yield Difference(where, blame.listed(theirs), blame.listed(ours), component)
 
 
-def _made_otherwise(topology: TopologyGraph, first: Recomputed, second: Recomputed, txid: int, component: str) -> Iterator[Difference]:
+def _made_otherwise(
+    topology: TopologyGraph, first: Recomputed, second: Recomputed, txid: int, component: str
+) -> Iterator[Difference]:
     """A task of ``component`` took the same and emitted something else."""
     for task in range(topology.components[component].parallelism):
         place = (txid, component, task)
-        ours, theirs = _sorted(first.recorded.emitted, place), _sorted(second.recorded.emitted, place)
-        if ours != theirs and _sorted(first.recorded.taken, place) == _sorted(second.recorded.taken, place):
+        ours, theirs = (
+            _sorted(first.recorded.emitted, place),
+            _sorted(second.recorded.emitted, place),
+        )
+        if ours != theirs and _sorted(first.recorded.taken, place) == _sorted(
+            second.recorded.taken, place
+        ):
             where = f"what task {task} of {component!r} makes of the same tuples of transaction {txid} in another process"
             yield Difference(where, blame.listed(theirs), blame.listed(ours), component)
 

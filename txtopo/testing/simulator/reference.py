@@ -38,14 +38,23 @@ class RepeatedSpout(spout.BaseTransactionalSpout):
     def __init__(self, batches: Sequence[tuple[Rows, Any]], template: bytes | None = None) -> None:
         self.batches, self.template = batches, template
 
-    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> spout.TransactionalSpoutCoordinator:
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> spout.TransactionalSpoutCoordinator:
         return _Counter(len(self.batches))
 
-    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spout.TransactionalSpoutEmitter:
+    def get_emitter(
+        self, conf: TopologyConf, context: TopologyContext
+    ) -> spout.TransactionalSpoutEmitter:
         if self.template is None:
             return _Repeated(self.batches, context.task_index)
         original = pickling.loads(self.template)
-        return _RepeatedCommitter(self.batches, context.task_index, original.get_emitter(conf, context), original.metadata_type)
+        return _RepeatedCommitter(
+            self.batches,
+            context.task_index,
+            original.get_emitter(conf, context),
+            original.metadata_type,
+        )
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """The graph knows them."""
@@ -69,7 +78,9 @@ class _Repeated(spout.TransactionalSpoutEmitter):
     def __init__(self, batches: Sequence[tuple[Rows, Any]], task: int) -> None:
         self._batches, self._task = batches, task
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         for stream, direct, values in self._batches[metadata - 1][0].get(self._task, ()):
             if direct is None:
                 collector.emit([attempt, *values], stream)
@@ -80,11 +91,15 @@ class _Repeated(spout.TransactionalSpoutEmitter):
 class _RepeatedCommitter(_Repeated, spout.CommitterSpoutEmitter):
     """The user's emitter emits too, into the void, so that the emitter is ready to commit."""
 
-    def __init__(self, batches: Sequence[tuple[Rows, Any]], task: int, inner: Any, metadata_type: Any) -> None:
+    def __init__(
+        self, batches: Sequence[tuple[Rows, Any]], task: int, inner: Any, metadata_type: Any
+    ) -> None:
         super().__init__(batches, task)
         self._inner, self._metadata_type = inner, metadata_type
 
-    def emit_batch(self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector) -> None:
+    def emit_batch(
+        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
+    ) -> None:
         stored = metadata_of.from_json(self._batches[metadata - 1][1], self._metadata_type)
         self._inner.emit_batch(attempt, stored, _Deaf())
         super().emit_batch(attempt, metadata, collector)
@@ -105,7 +120,9 @@ class _Deaf:
         return lambda *args, **more: None
 
 
-def repeating(graph: TopologyGraph, emissions: Mapping[int, Sequence[Emission]], metadata: Mapping[int, Any]) -> TopologyGraph:
+def repeating(
+    graph: TopologyGraph, emissions: Mapping[int, Sequence[Emission]], metadata: Mapping[int, Any]
+) -> TopologyGraph:
     """``graph`` with a spout that emits ``emissions``, by txid, again."""
     batches: list[tuple[Rows, Any]] = []
     for txid in sorted(emissions):
@@ -113,8 +130,12 @@ def repeating(graph: TopologyGraph, emissions: Mapping[int, Sequence[Emission]],
         for component, task, stream, values in in_rows(emissions[txid]):
             if component == graph.spout.id:
                 name, direct, number = stream.rpartition(DIRECT)
-                rows.setdefault(task % graph.spout.parallelism, []).append((name, int(number), values) if direct else (stream, None, values))
+                rows.setdefault(task % graph.spout.parallelism, []).append(
+                    (name, int(number), values) if direct else (stream, None, values)
+                )
         batches.append((rows, metadata.get(txid)))
     stand_in = RepeatedSpout(batches, graph.spout.template if graph.spout.committer else None)
-    replaced = dataclasses.replace(graph.spout, template=pickling.dumps(stand_in), spout_kind="transactional")
+    replaced = dataclasses.replace(
+        graph.spout, template=pickling.dumps(stand_in), spout_kind="transactional"
+    )
     return TopologyGraph(graph.id, {**graph.components, graph.spout.id: replaced}, graph.by_value)

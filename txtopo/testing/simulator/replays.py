@@ -56,7 +56,9 @@ class Otherwise:
     second: Replayed
 
 
-def first_otherwise(subject: Subject, conf: Mapping[str, Any], begin_process: Callable[[], None], watch: Watch) -> Otherwise | None:
+def first_otherwise(
+    subject: Subject, conf: Mapping[str, Any], begin_process: Callable[[], None], watch: Watch
+) -> Otherwise | None:
     """The first bolt or grouping whose results change between attempts of the same batch, if the
     tuples of committers change too.
 
@@ -73,24 +75,33 @@ def first_otherwise(subject: Subject, conf: Mapping[str, Any], begin_process: Ca
 def _counts(graph: TopologyGraph, blamed: Blame, first: Replayed, second: Replayed) -> bool:
     """Whether it is a bolt's doing, no mere look of the values, and reaches a component that
     finishes in the commit phase, if any is there."""
-    if blamed.fault == "output" and (blamed.component == graph.spout.id or not _is_other(blamed.component, first, second)):
+    if blamed.fault == "output" and (
+        blamed.component == graph.spout.id or not _is_other(blamed.component, first, second)
+    ):
         return False
     committing = compiler.held_components(graph) - {graph.spout.id}
     if not committing or blamed.component in committing:
         return True
     return any(
-        sorted(first.recording.taken.get(place, ())) != sorted(second.recording.taken.get(place, ()))
-        for place in first.recording.taken.keys() | second.recording.taken.keys() if place[1] in committing
-    )  # fmt: skip
+        sorted(first.recording.taken.get(place, ()))
+        != sorted(second.recording.taken.get(place, ()))
+        for place in first.recording.taken.keys() | second.recording.taken.keys()
+        if place[1] in committing
+    )
 
 
 def _is_other(component: str, first: Replayed, second: Replayed) -> bool:
     """Whether the emissions of ``component`` differ in value, and not only as text."""
-    ours, theirs = ([row for row in hooks.in_rows(each.emissions) if row[0] == component] for each in (second, first))
+    ours, theirs = (
+        [row for row in hooks.in_rows(each.emissions) if row[0] == component]
+        for each in (second, first)
+    )
     return equality.multiset_difference(ours, theirs) is not None
 
 
-def _replays(subject: Subject, conf: Mapping[str, Any], begin_process: Callable[[], None], watch: Watch) -> Iterator[list[Replayed]]:
+def _replays(
+    subject: Subject, conf: Mapping[str, Any], begin_process: Callable[[], None], watch: Watch
+) -> Iterator[list[Replayed]]:
     """The attempts of each transaction in turn. A process has earlier batches behind it, but for
     the last attempt of each transaction."""
     server = memory.MemoryServer()
@@ -108,14 +119,22 @@ def _replays(subject: Subject, conf: Mapping[str, Any], begin_process: Callable[
 
 
 class _Run:
-    """A run of the contract checkers, whose tasks are written down as a schedule's are. Close it.
-    """
+    """A run of the contract checkers, whose tasks are written down as a schedule's are. Close it."""
 
-    def __init__(self, subject: Subject, server: memory.MemoryServer, conf: Mapping[str, Any], watch: Watch, cores: int) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        server: memory.MemoryServer,
+        conf: Mapping[str, Any],
+        watch: Watch,
+        cores: int,
+    ) -> None:
         self._subject, self._watch = subject, watch
         self._slots: list[SimulatedSlot] = []
         make = functools.partial(processes.LocalProcess, slot_run=self._slot)
-        self._run = local_run.LocalRun(subject.graph, server, lambda run: [make(run)], conf, cores=cores)
+        self._run = local_run.LocalRun(
+            subject.graph, server, lambda run: [make(run)], conf, cores=cores
+        )
         self.close = self._run.close
 
     def _slot(self, *arguments: Any) -> SimulatedSlot:
@@ -130,11 +149,24 @@ class _Run:
         """A new attempt of that transaction."""
         self._slots.clear()
         txid = self._run.state.current
-        with current.running(World(Decisions(), self._subject.processes, self._subject.clocks, self._subject.stores, watch=self._watch)):
+        with current.running(
+            World(
+                Decisions(),
+                self._subject.processes,
+                self._subject.clocks,
+                self._subject.stores,
+                watch=self._watch,
+            )
+        ):
             self._work = self._run.process(self._run.next_attempt(txid), self._run.processes[0])
         executed = [row for slot in self._slots for row in slot.executed]
         emitted = [emission for slot in self._slots for emission in slot.emitted]
-        return Replayed(self._work.attempt, where, blame.recording({txid: executed}, {txid: emitted}, {}), emitted)
+        return Replayed(
+            self._work.attempt,
+            where,
+            blame.recording({txid: executed}, {txid: emitted}, {}),
+            emitted,
+        )
 
     def seal(self) -> None:
         """Have a later run replay the same batch."""

@@ -31,6 +31,7 @@ from txtopo.testing.simulator.world import Watch, World
 TURNS_MAX = 100_000
 """A schedule that takes more steps than this goes round in circles."""
 
+
 class StoppedError(BaseException):
     """Unwinds a schedule that is not to be played to its end. Not an ``Exception``, so that the
     schedule does not count it as a failure of its own."""
@@ -55,12 +56,22 @@ class Schedule:
     ) -> None:
         self.subject, self.began_s = subject, clock_s
         self.outcome = Outcome()
-        self.reported = [subject.graph.spout.id, *sorted(compiler.held_components(subject.graph) - {subject.graph.spout.id})]
+        self.reported = [
+            subject.graph.spout.id,
+            *sorted(compiler.held_components(subject.graph) - {subject.graph.spout.id}),
+        ]
         """The components whose emissions are part of the outcome."""
         self.world = World(
-            decisions, subject.processes, subject.clocks, subject.stores, self.reported,
-            trace=trace, watch=watch, clock_s=clock_s, is_patient=is_patient,
-        )  # fmt: skip
+            decisions,
+            subject.processes,
+            subject.clocks,
+            subject.stores,
+            self.reported,
+            trace=trace,
+            watch=watch,
+            clock_s=clock_s,
+            is_patient=is_patient,
+        )
         self.executed: dict[int, list[Any]] = {}
         """Per txid, the tuples executed in the attempt that committed; only in watched
         schedules."""
@@ -99,7 +110,10 @@ class Schedule:
                         driver.bury()
                 self.subject.clocks.restore()
                 self.subject.processes.end_all()
-        self.outcome.error, self.outcome.error_component = self.world.error, self.world.error_component
+        self.outcome.error, self.outcome.error_component = (
+            self.world.error,
+            self.world.error_component,
+        )
         if self.world.is_watching and self.world.error is not None:
             self._take_down_what_did_not_commit()
         return self.outcome
@@ -109,7 +123,9 @@ class Schedule:
             if not self.subject.goes_on():
                 raise StoppedError
             self._settle()
-            alive = [driver for driver in self._drivers if not driver.is_dead and not driver.is_closed]
+            alive = [
+                driver for driver in self._drivers if not driver.is_dead and not driver.is_closed
+            ]
             if not alive or self.world.error is not None:
                 return
             possible = self._possible()
@@ -143,17 +159,25 @@ class Schedule:
             driver.is_dead = True
 
     def _let_time_pass(self) -> bool:
-        due = [driver.due for driver in self._drivers if driver.is_active and driver.due is not None]
+        due = [
+            driver.due for driver in self._drivers if driver.is_active and driver.due is not None
+        ]
         if due:
             self.world.now = max(self.world.now, min(due))
         if self.world.now > self.subject.time_max_s:
             time_max, commits = f"{self.subject.time_max_s:g} s of virtual time", self.world.commits
-            raise errors.TxtopoError(f"the run has not ended after {time_max}; committed: 1 to {commits}")
+            raise errors.TxtopoError(
+                f"the run has not ended after {time_max}; committed: 1 to {commits}"
+            )
         return bool(due)
 
     def _settle(self) -> None:
         """Let the consequences of the last step happen: ends, deaths, awakenings, successors."""
-        if len(self._drivers) == 1 and self._drivers[0].is_active and not self._drivers[0].has_ended:
+        if (
+            len(self._drivers) == 1
+            and self._drivers[0].is_active
+            and not self._drivers[0].has_ended
+        ):
             return
         for driver in self._drivers:
             if driver.is_dead and not driver.is_closed:
@@ -173,7 +197,11 @@ class Schedule:
         """Wake up drivers whose time has come, and the last driver alive."""
         is_alone = not any(driver.is_active for driver in self._drivers)
         for driver in self._drivers[:-1]:
-            if driver.sleeps_until is not None and not driver.is_closed and (is_alone or driver.sleeps_until <= self.world.commits):
+            if (
+                driver.sleeps_until is not None
+                and not driver.is_closed
+                and (is_alone or driver.sleeps_until <= self.world.commits)
+            ):
                 driver.sleeps_until = None
                 self.world.note(f"driver {driver.number} wakes up")
 
@@ -181,9 +209,13 @@ class Schedule:
 
     def _start_driver(self) -> None:
         number = len(self._drivers) + 1
-        variant = self.world.decisions.strike("settings", f"driver {number} starts with other settings", self.subject.variants)
+        variant = self.world.decisions.strike(
+            "settings", f"driver {number} starts with other settings", self.subject.variants
+        )
         settings = variant or self.subject.variants[0]
-        driver = Driver(self.world, self.subject, self.executors, number, settings, self._has_committed)
+        driver = Driver(
+            self.world, self.subject, self.executors, number, settings, self._has_committed
+        )
         self._drivers.append(driver)
         self.world.note(f"driver {number} starts")
         self._do(driver, driver.begin)
@@ -200,16 +232,31 @@ class Schedule:
         self._do(driver, lambda: error.append(driver.close()))
         if driver.is_dead:
             return
-        self.world.note(f"driver {driver.number} ends" + (f": {str(error[0]).splitlines()[0]}" if error[0] is not None else ""))
+        self.world.note(
+            f"driver {driver.number} ends"
+            + (f": {str(error[0]).splitlines()[0]}" if error[0] is not None else "")
+        )
         if error[0] is not None and not (driver is not self._drivers[-1] and is_expected(error[0])):
             self.world.ended_with(error[0])
-        elif driver.jobs is not None and any(not blocks.is_released for blocks in driver.jobs.pinned):
-            self.world.ended_with(errors.TxtopoError(f"driver {driver.number} ended without giving back all that was pinned on the executors"))
+        elif driver.jobs is not None and any(
+            not blocks.is_released for blocks in driver.jobs.pinned
+        ):
+            self.world.ended_with(
+                errors.TxtopoError(
+                    f"driver {driver.number} ended without giving back all that was pinned on the executors"
+                )
+            )
         self.subject.processes.end(f"driver {driver.number}")
 
     def _require_exhausted(self) -> None:
-        if self.subject.is_opaque and self.world.error is None and self.world.commits >= self.subject.transactions_max:
-            raise errors.TxtopoError(f"its input is not exhausted after {self.world.commits} transactions")
+        if (
+            self.subject.is_opaque
+            and self.world.error is None
+            and self.world.commits >= self.subject.transactions_max
+        ):
+            raise errors.TxtopoError(
+                f"its input is not exhausted after {self.world.commits} transactions"
+            )
 
     def _has_committed(self, driver: Driver, txid: int, metadata: Any) -> None:
         """``driver`` has recorded in ZooKeeper that ``txid`` is committed, with ``metadata``."""
@@ -232,12 +279,14 @@ class Schedule:
         now.read_stores(self.subject.stores)
         values = {
             f"key {key!r} of store {address}": (now.writers.get((address, key), ""), shown(value))
-            for address, held in now.stores.items() for key, value in held.items()
-        }  # fmt: skip
+            for address, held in now.stores.items()
+            for key, value in held.items()
+        }
         rows = {
             f"row {row} of sink {sink}": (now.row_writers.get((sink, row), ""), str(count))
-            for sink, held in now.rows.items() for row, count in held.items()
-        }  # fmt: skip
+            for sink, held in now.rows.items()
+            for row, count in held.items()
+        }
         return values | rows
 
     def recording(self) -> blame.Recording:

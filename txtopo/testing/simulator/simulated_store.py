@@ -23,7 +23,13 @@ class SimulatedStore(stores.MemoryStore):
     local_only_reason: str | None = None
 
     def __init__(self, original: base.Store, database: str) -> None:
-        super().__init__(original.name, database, opaque=original.opaque, plain=original.plain, codec=original.codec)
+        super().__init__(
+            original.name,
+            database,
+            opaque=original.opaque,
+            plain=original.plain,
+            codec=original.codec,
+        )
         self.address = original.address
         for name, value in vars(original).items():
             self.__dict__.setdefault(name, value)
@@ -45,8 +51,12 @@ class SimulatedStore(stores.MemoryStore):
         world = current.world_or_none()
         how = None if world is None else world.store_transaction(self.address)
         if how == "before it began":
-            raise errors.FailedException(f"the store {self.address} is busy, as the simulator asked")
+            raise errors.FailedException(
+                f"the store {self.address} is busy, as the simulator asked"
+            )
         with super().open_session(resources) as session:
             yield session
         if how == "after it committed":
-            raise errors.FailedException(f"the answer of the store {self.address} is lost, as the simulator asked")
+            raise errors.FailedException(
+                f"the answer of the store {self.address} is lost, as the simulator asked"
+            )

@@ -69,7 +69,13 @@ class SimulationReport:
     def exit_code(self) -> int:
         """That of ``txtopo test``: 1 for a violation, 7 if there is none, but not everything could
         be looked at."""
-        return errors.TxtopoError.exit_code if self.violation is not None else COULD_NOT_LOOK if self.unseen else 0
+        return (
+            errors.TxtopoError.exit_code
+            if self.violation is not None
+            else COULD_NOT_LOOK
+            if self.unseen
+            else 0
+        )
 
     @property
     def schedules_per_minute(self) -> float:
@@ -113,7 +119,14 @@ class Simulation:
         vary_parallelism: bool = False,
     ) -> None:
         self.topology = topology
-        self._subject = Subject(topology, conf, transactions=transactions, effects=effects, reset=reset, vary_parallelism=vary_parallelism)
+        self._subject = Subject(
+            topology,
+            conf,
+            transactions=transactions,
+            effects=effects,
+            reset=reset,
+            vary_parallelism=vary_parallelism,
+        )
         self._varies_parallelism = vary_parallelism
         self._compares_outputs = not self._subject.is_opaque and not vary_parallelism
         try:
@@ -125,7 +138,9 @@ class Simulation:
             self._require_comparable()
             self.compared = Compared.of(self.expected, effects is not None, self._compares_outputs)
             """The effects that decide the verdict."""
-            self.unseen = looked_at.unseen(self._subject.graph, self._subject.strange, self.compared)
+            self.unseen = looked_at.unseen(
+                self._subject.graph, self._subject.strange, self.compared
+            )
             """The effects that no schedule is judged by."""
             self._judge = Judge(self._subject, schedule, self._compares_outputs)
         except BaseException:
@@ -145,9 +160,13 @@ class Simulation:
     def _require_comparable(self) -> None:
         id = self.topology.id
         if self.expected.error is not None:
-            raise errors.UsageError(f"topology {id!r} ends with an error without any failure: {self.expected.error}\n  Mend that first.")
+            raise errors.UsageError(
+                f"topology {id!r} ends with an error without any failure: {self.expected.error}\n  Mend that first."
+            )
         if not self.expected.committed:
-            raise errors.UsageError(f"topology {id!r} commits no transaction: its source is not ready\n  Give it input for a test.")
+            raise errors.UsageError(
+                f"topology {id!r} commits no transaction: its source is not ready\n  Give it input for a test."
+            )
         if self._subject.is_opaque and self.expected.committed >= self._subject.transactions:
             raise errors.UsageError(
                 f"topology {id!r} has an opaque spout with more than {self._subject.transactions} transactions of input\n"
@@ -159,7 +178,9 @@ class Simulation:
     def check_parts(self) -> Violation | None:
         """The findings of the contract checkers: on the spout, on the processing phase, then on the
         commit phase, with a schedule as proof."""
-        finding = parts.of_the_spout(self._subject, self._judge, self._varies_parallelism) or parts.of_the_processing(self._subject)
+        finding = parts.of_the_spout(
+            self._subject, self._judge, self._varies_parallelism
+        ) or parts.of_the_processing(self._subject)
         if finding is not None:
             return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
         finding = parts.of_the_bolts(self._subject, self._judge)
@@ -168,7 +189,11 @@ class Simulation:
         shown = self.run(SEEDS_TO_SHOW).violation
         if shown is not None:
             # The checker says which commit goes wrong; upstream of it may be the reason.
-            return dataclasses.replace(shown, broken=finding[1]) if repr(shown.component) in finding[1].what else shown
+            return (
+                dataclasses.replace(shown, broken=finding[1])
+                if repr(shown.component) in finding[1].what
+                else shown
+            )
         return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
 
     # -- schedules --------------------------------------------------------------------------------
@@ -183,7 +208,9 @@ class Simulation:
     def goes_on(self, asked: Callable[[], bool]) -> None:
         self._subject.goes_on = asked
 
-    def run(self, seeds: int, first_seed: int = 0, report: SimulationReport | None = None) -> SimulationReport:
+    def run(
+        self, seeds: int, first_seed: int = 0, report: SimulationReport | None = None
+    ) -> SimulationReport:
         """Play the schedules of seeds ``first_seed``, ``first_seed + 1`` …, ``seeds`` of them, up
         to the first violation.
 
@@ -218,26 +245,44 @@ class Simulation:
     def report(self, violation: Violation | None = None) -> SimulationReport:
         """The report before any schedule is played."""
         expected = self.expected
-        return SimulationReport(self.topology.id, 0, expected.committed, violation=violation, compared=self.compared, unseen=self.unseen)
+        return SimulationReport(
+            self.topology.id,
+            0,
+            expected.committed,
+            violation=violation,
+            compared=self.compared,
+            unseen=self.unseen,
+        )
 
     def recompute(self) -> Violation | None:
         """The violation that processes with different ``PYTHONHASHSEED`` make different things of
         the topology."""
         subject = self._subject
-        return recomputation.check_recomputation(self.topology, subject.conf, subject.transactions, subject.effects, subject.reset, subject.clues_of)
+        return recomputation.check_recomputation(
+            self.topology,
+            subject.conf,
+            subject.transactions,
+            subject.effects,
+            subject.reset,
+            subject.clues_of,
+        )
 
     def outcome_of(self, seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
         """The outcome of the schedule of ``seed``; ``trace`` gets its events, line by line."""
         return Schedule(self._subject, self._decisions_of(seed), trace).play()
 
-    def replay(self, script: Script, trace: Callable[[str], None] | None = None) -> list[Difference]:
+    def replay(
+        self, script: Script, trace: Callable[[str], None] | None = None
+    ) -> list[Difference]:
         """How the schedule of ``script`` differs from a run without failures."""
         return self._played(Decisions(script), trace)
 
     def _decisions_of(self, seed: int) -> Decisions:
         return Decisions(chance=Chance.of(seed, self._opportunities))
 
-    def _played(self, decisions: Decisions, trace: Callable[[str], None] | None = None, clock_s: float = 0.0) -> list[Difference]:
+    def _played(
+        self, decisions: Decisions, trace: Callable[[str], None] | None = None, clock_s: float = 0.0
+    ) -> list[Difference]:
         """Play a schedule, ``clock_s`` later, and return its differences from the expected
         outcome."""
         schedule = Schedule(self._subject, decisions, trace, clock_s=clock_s)
@@ -252,14 +297,23 @@ class Simulation:
             return None
         # Explain the violation, even if the time is over.
         self.goes_on = lambda: True
-        diagnosis = self._diagnosed(differing, Script(), by_itself=True, is_the_clock=self._is_the_clock(), clock_s=clocks.ANOTHER_TIME_S)
+        diagnosis = self._diagnosed(
+            differing,
+            Script(),
+            by_itself=True,
+            is_the_clock=self._is_the_clock(),
+            clock_s=clocks.ANOTHER_TIME_S,
+        )
         return Violation(self.topology.id, None, tuple(differing), diagnosis)
 
     def _is_the_clock(self) -> bool:
         """Whether nothing but the time tells two plays apart. The first play of all does not count:
         a minute may have passed since, and a library may have kept something."""
         for _ in range(2):  # If a minute passes just now, not again.
-            now, moved = ([self._played(Decisions(), clock_s=clock_s) for _ in range(PLAYS_TO_BE_SURE)] for clock_s in (0.0, clocks.ANOTHER_TIME_S))
+            now, moved = (
+                [self._played(Decisions(), clock_s=clock_s) for _ in range(PLAYS_TO_BE_SURE)]
+                for clock_s in (0.0, clocks.ANOTHER_TIME_S)
+            )
             if now == [now[0]] * len(now) and moved == [moved[0]] * len(moved):
                 return now[0] != moved[0]
         return False
@@ -271,17 +325,31 @@ class Simulation:
 
         def shows_it(smaller: Script) -> bool:
             different = self.replay(smaller)
-            return bool(different) and (different[0].place == "the run ended with an error") == is_error
+            return (
+                bool(different)
+                and (different[0].place == "the run ended with an error") == is_error
+            )
 
         shortest = shrinking.shrink(script, shows_it)
         trace: list[str] = []
         differing = self.replay(shortest, trace.append) or differing
         decided = len(script.faults) + len(script.picks)
         is_the_clock = any(fault.kind == "clock" for fault in shortest.faults)
-        diagnosis = self._diagnosed(differing, shortest, by_itself=not shortest.faults, is_the_clock=is_the_clock)
-        return Violation(self.topology.id, seed, tuple(differing), diagnosis, shortest, tuple(trace), decided)
+        diagnosis = self._diagnosed(
+            differing, shortest, by_itself=not shortest.faults, is_the_clock=is_the_clock
+        )
+        return Violation(
+            self.topology.id, seed, tuple(differing), diagnosis, shortest, tuple(trace), decided
+        )
 
-    def _diagnosed(self, differing: Sequence[Difference], script: Script, by_itself: bool, is_the_clock: bool, clock_s: float = 0.0) -> Diagnosis:
+    def _diagnosed(
+        self,
+        differing: Sequence[Difference],
+        script: Script,
+        by_itself: bool,
+        is_the_clock: bool,
+        clock_s: float = 0.0,
+    ) -> Diagnosis:
         """Play ``script`` once more and look at every hook; beside a run without failures, which is
         looked at as well."""
         probe = Probe(self._subject.effects)
@@ -291,7 +359,14 @@ class Simulation:
         graph = self._subject.graph
         blame = first_to_differ(graph, schedule.recording(), beside.recording())
         held = frozenset(compiler.held_components(graph))
-        case = Case(tuple(graph.components), held, self._subject.is_opaque, by_itself, is_the_clock, self._subject.clues_of)
+        case = Case(
+            tuple(graph.components),
+            held,
+            self._subject.is_opaque,
+            by_itself,
+            is_the_clock,
+            self._subject.clues_of,
+        )
         return diagnose(differing, probe.touches, blame, case)
 
 
@@ -311,4 +386,6 @@ def simulate(
     """
     with Simulation(topology, conf, **more) as simulation:
         violation = simulation.recompute() if other_processes else None
-        return simulation.run(seeds, first_seed) if violation is None else simulation.report(violation)
+        return (
+            simulation.run(seeds, first_seed) if violation is None else simulation.report(violation)
+        )

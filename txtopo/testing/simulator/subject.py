@@ -78,9 +78,18 @@ class Subject:
         self.transactions = transactions
         self.effects, self.reset = effects, reset
         self.conf = settings.replaced(
-            until="exhausted", max_attempts=None, max_crashes=1_000_000, max_transactions=None, poll_interval_s=max(settings.poll_interval_s, _POLL_S)
+            until="exhausted",
+            max_attempts=None,
+            max_crashes=1_000_000,
+            max_transactions=None,
+            poll_interval_s=max(settings.poll_interval_s, _POLL_S),
         )
-        slowest_s = self.conf.message_timeout_s + self.conf.backoff_max_s + self.conf.zombie_wait_s + self.conf.poll_interval_s
+        slowest_s = (
+            self.conf.message_timeout_s
+            + self.conf.backoff_max_s
+            + self.conf.zombie_wait_s
+            + self.conf.poll_interval_s
+        )
         self.time_max_s = slowest_s * (FAULTS_MAX + transactions + 2)
         """A schedule that takes longer, in virtual time, does not end at all."""
         self._substitutes = substitutes.Substitutes(topology, has_reset=reset is not None)
@@ -96,9 +105,17 @@ class Subject:
         self.carriers = turns.Carriers()
         self._workers: dict[tuple[int, int], WorkerRun] = {}
         self._driver_graphs: dict[tuple[tuple[str, int], ...], TopologyGraph] = {}
-        templates = [pickling.loads(component.template) for component in self.graph.components.values()]
-        groupings = [subscription.grouping.custom for component in self.graph.components.values() for subscription in component.inputs]
-        self.processes = Processes([*classes_of([*templates, *filter(None, groupings)]), *self.graph.by_value])
+        templates = [
+            pickling.loads(component.template) for component in self.graph.components.values()
+        ]
+        groupings = [
+            subscription.grouping.custom
+            for component in self.graph.components.values()
+            for subscription in component.inputs
+        ]
+        self.processes = Processes(
+            [*classes_of([*templates, *filter(None, groupings)]), *self.graph.by_value]
+        )
         self.clocks = clocks.Clocks(self.processes.variables.namespaces)
         """Those of the user's code."""
         self.variants = self._variants(vary_parallelism)
@@ -146,24 +163,46 @@ class Subject:
         if settings.task_counts not in self._driver_graphs:
             graph = self.graph.with_task_counts(dict(settings.task_counts))
             components = {**graph.components, graph.spout.id: hooks.endangered(graph.spout)}
-            self._driver_graphs[settings.task_counts] = TopologyGraph(graph.id, components, graph.by_value)
+            self._driver_graphs[settings.task_counts] = TopologyGraph(
+                graph.id, components, graph.by_value
+            )
         return self._run(self._driver_graphs[settings.task_counts], settings)
 
     def _run(self, graph: TopologyGraph, settings: Settings) -> Run:
-        mapping = {**self.conf.as_mapping(), "topology.name": graph.id, "topology.transactional.id": graph.id}
-        limits = Limits(self.conf.blob_bytes_max, self.conf.spill_bytes, settings.inline_bytes_max, self.conf.stores_max)
-        return Run(f"simulated-{next(_ids)}", graph, settings.cores, mapping, GENERATION, True, limits)
+        mapping = {
+            **self.conf.as_mapping(),
+            "topology.name": graph.id,
+            "topology.transactional.id": graph.id,
+        }
+        limits = Limits(
+            self.conf.blob_bytes_max,
+            self.conf.spill_bytes,
+            settings.inline_bytes_max,
+            self.conf.stores_max,
+        )
+        return Run(
+            f"simulated-{next(_ids)}", graph, settings.cores, mapping, GENERATION, True, limits
+        )
 
     def _variants(self, vary_parallelism: bool) -> list[Settings]:
         counts = tuple(self.graph.task_counts.items())
         small_s = self.conf.small_transaction_s
-        own = Settings(self.conf.max_spout_pending, CORES, self.conf.inline_bytes_max, counts, small_s)
+        own = Settings(
+            self.conf.max_spout_pending, CORES, self.conf.inline_bytes_max, counts, small_s
+        )
         variants = [own, dataclasses.replace(own, small_transaction_s=0.0)]
         for pending in sorted({1, 2, self.conf.max_spout_pending + 2}):
-            for cores, inline, small in ((1, own.inline_bytes_max, small_s), (3, own.inline_bytes_max, 0.0), (CORES, 0, 0.0)):
+            for cores, inline, small in (
+                (1, own.inline_bytes_max, small_s),
+                (3, own.inline_bytes_max, 0.0),
+                (CORES, 0, 0.0),
+            ):
                 variants.append(Settings(pending, cores, inline, counts, small))
                 if vary_parallelism:
                     more = tuple((component, count + 1) for component, count in counts)
                     fewer = tuple((component, max(1, count - 1)) for component, count in counts)
-                    variants.extend(Settings(pending, cores, inline, changed, small) for changed in (more, fewer))
+                    variants.extend(
+                        Settings(pending, cores, inline, changed, small)
+                        for changed in (more, fewer)
+                    )
         return variants

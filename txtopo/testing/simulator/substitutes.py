@@ -44,7 +44,9 @@ class _SubstitutingPickler(wire.ReferencePickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, destination.Destination):
             index = self._made.index_of(obj)
-            is_compared = index is not None and isinstance(self._made.stores[index], base.Store | SimulatedSink)
+            is_compared = index is not None and isinstance(
+                self._made.stores[index], base.Store | SimulatedSink
+            )
             self.is_strange = self.is_strange or not is_compared
             if index is not None:
                 return _given, (self._made.token, index)
@@ -74,7 +76,9 @@ class Substitutes:
         self._directory: str | None = None
         _given_by[self.token] = self
         wire.register_classes(self.token, graph.by_value)
-        components = {component.id: self._substituted(component) for component in graph.components.values()}
+        components = {
+            component.id: self._substituted(component) for component in graph.components.values()
+        }
         self.graph = TopologyGraph(graph.id, components, graph.by_value)
 
     def index_of(self, original: destination.Destination) -> int | None:

@@ -43,14 +43,26 @@ class Progress:
         if report is None:
             return f"{self.stage}{_inside()}"
         passed_s = max(time.monotonic() - self.schedules_began, 1e-9)
-        parts = [f"{report.schedules:,} schedules" if self.seeds >= UNBOUNDED else f"{report.schedules:,} of {self.seeds:,} schedules"]
+        parts = [
+            f"{report.schedules:,} schedules"
+            if self.seeds >= UNBOUNDED
+            else f"{report.schedules:,} of {self.seeds:,} schedules"
+        ]
         if report.schedules:
             rate = report.schedules / passed_s
-            parts.append(f"{rate:,.0f} a second" if rate >= 10 else f"{passed_s / report.schedules:,.1f} s each")
+            parts.append(
+                f"{rate:,.0f} a second"
+                if rate >= 10
+                else f"{passed_s / report.schedules:,.1f} s each"
+            )
             if self.seeds < UNBOUNDED:
                 parts.append(f"about {_duration((self.seeds - report.schedules) / rate)} left")
         parts.append(f"{report.faults.total():,} faults")
-        parts.append("no violation so far" if report.violation is None else "a violation, which is made shorter")
+        parts.append(
+            "no violation so far"
+            if report.violation is None
+            else "a violation, which is made shorter"
+        )
         return ", ".join(parts) + _inside()
 
 
@@ -64,7 +76,9 @@ def _require_steady(effects: Callable[[], Any] | None, reset: Callable[[], None]
         name = "effects()"
         is_steady = effects is None or effects() == effects()
     except Exception as error:
-        raise errors.UsageError(f"{name} raised {type(error).__name__}: {error}\n  Mend that first; -v shows where.") from error
+        raise errors.UsageError(
+            f"{name} raised {type(error).__name__}: {error}\n  Mend that first; -v shows where."
+        ) from error
     if not is_steady:
         raise errors.UsageError(
             "effects() returns something else whenever it is called, although nothing was written in between\n"
@@ -103,7 +117,9 @@ class Trial:
 
     def run(self) -> SimulationReport:
         """All of it, up to the first violation."""
-        if self.processes > 1 and (self.options.get("effects") is not None or self.options.get("reset") is not None):
+        if self.processes > 1 and (
+            self.options.get("effects") is not None or self.options.get("reset") is not None
+        ):
             raise errors.UsageError(
                 "effects() and reset() are about one place outside, which several processes would change at once\n  Leave out -j."
             )
@@ -114,7 +130,10 @@ class Trial:
             return not self.should_stop() and time.monotonic() < deadline
 
         self.progress.seeds = self.seeds
-        with worker.seldom_collected(), Simulation(self.topology, self.conf, **self.options) as simulation:
+        with (
+            worker.seldom_collected(),
+            Simulation(self.topology, self.conf, **self.options) as simulation,
+        ):
             report = simulation.report()
             try:
                 simulation.goes_on = goes_on
@@ -133,7 +152,16 @@ class Trial:
             if self.processes == 1:
                 simulation.run(self.seeds, self.first_seed, report)
             else:
-                abreast.run(simulation, self.conf, self.options, report, self.seeds, self.first_seed, self.processes, goes_on)
+                abreast.run(
+                    simulation,
+                    self.conf,
+                    self.options,
+                    report,
+                    self.seeds,
+                    self.first_seed,
+                    self.processes,
+                    goes_on,
+                )
             if self.seeds >= UNBOUNDED and not self.should_stop():
                 report.is_partial = False
             return report

@@ -44,17 +44,31 @@ class Violation:
 
     def text(self, whole_trace: bool = False) -> str:
         """The report."""
-        who = f"component {self.component!r}" if self.component is not None else f"topology {self.topology!r}"
-        headline = f": {self.mistakes[0]}" if self.mistakes else " does not give the same results under failures"
+        who = (
+            f"component {self.component!r}"
+            if self.component is not None
+            else f"topology {self.topology!r}"
+        )
+        headline = (
+            f": {self.mistakes[0]}"
+            if self.mistakes
+            else " does not give the same results under failures"
+        )
         lines = [f"VIOLATION by {who}{headline}"]
         if self.broken is not None:
             # Where a schedule has shown it, the mistake has a cure of its own.
-            shown = str(self.broken).removesuffix(f"\n  {self.broken.cure}") if self.differences and self.mistakes else str(self.broken)
+            shown = (
+                str(self.broken).removesuffix(f"\n  {self.broken.cure}")
+                if self.differences and self.mistakes
+                else str(self.broken)
+            )
             lines += [f"  {line}" for line in shown.splitlines()]
         for difference in self.differences[:DIFFERENCES_SHOWN_MAX]:
             lines.append(f"  {difference}")
         if len(self.differences) > DIFFERENCES_SHOWN_MAX:
-            lines.append(f"  … and {len(self.differences) - DIFFERENCES_SHOWN_MAX} more differences")
+            lines.append(
+                f"  … and {len(self.differences) - DIFFERENCES_SHOWN_MAX} more differences"
+            )
         for mistake in self.diagnosis.mistakes:
             lines += ["", f"{mistake.name}: {mistake.why}", f"  {mistake.cure}"]
         lines += [f"  {detail}" for detail in self.diagnosis.details]
@@ -66,17 +80,28 @@ class Violation:
         faults = [f"  {number}. {fault}" for number, fault in enumerate(self.script.faults, 1)]
         extra = []
         if self.script.picks:
-            extra.append(f"  and in {len(self.script.picks)} places another order than the first in line")
+            extra.append(
+                f"  and in {len(self.script.picks)} places another order than the first in line"
+            )
         if self.script.shuffle_seed is not None:
             extra.append("  and slots and chunks in another order")
         if not faults and not extra:
             extra.append("  nothing at all")
-        shown = self.trace if whole_trace or len(self.trace) <= TRACE_SHOWN_MAX else self.trace[-TRACE_SHOWN_MAX:]
+        shown = (
+            self.trace
+            if whole_trace or len(self.trace) <= TRACE_SHOWN_MAX
+            else self.trace[-TRACE_SHOWN_MAX:]
+        )
         left_out = len(self.trace) - len(shown)
         return [
-            f"seed {self.seed}: of its {self.decided} decisions these suffice", *faults, *extra, "", "what happens",
-            *([f"  … {left_out} lines; -v shows them"] if left_out else []), *(f"  {line}" for line in shown),
-        ]  # fmt: skip
+            f"seed {self.seed}: of its {self.decided} decisions these suffice",
+            *faults,
+            *extra,
+            "",
+            "what happens",
+            *([f"  … {left_out} lines; -v shows them"] if left_out else []),
+            *(f"  {line}" for line in shown),
+        ]
 
     def __str__(self) -> str:
         return self.text()

@@ -30,7 +30,13 @@ class Watch(Protocol):
     """Looks at all changes that a hook makes; see ``diagnosis``."""
 
     def around(
-        self, world: World, component: str, task: int, hook: str, phase: str, attempt: TransactionAttempt
+        self,
+        world: World,
+        component: str,
+        task: int,
+        hook: str,
+        phase: str,
+        attempt: TransactionAttempt,
     ) -> AbstractContextManager[None]:
         """A hook runs while this context lasts."""
 
@@ -39,7 +45,13 @@ class LookingOn:
     """A watch that adds nothing: its presence alone has the schedule write everything down."""
 
     def around(
-        self, world: World, component: str, task: int, hook: str, phase: str, attempt: TransactionAttempt
+        self,
+        world: World,
+        component: str,
+        task: int,
+        hook: str,
+        phase: str,
+        attempt: TransactionAttempt,
     ) -> AbstractContextManager[None]:
         """A context without effect."""
         return _UNWATCHED
@@ -66,7 +78,12 @@ class World:
         clock_s: float = 0.0,
         is_patient: bool = False,
     ) -> None:
-        self.decisions, self.processes, self.stores, self.reported = decisions, processes, stores, reported
+        self.decisions, self.processes, self.stores, self.reported = (
+            decisions,
+            processes,
+            stores,
+            reported,
+        )
         self._clocks, self._trace, self._watch, self._clock_s = clocks, trace, watch, clock_s
         self.is_patient = is_patient
         self.is_asking_again = False
@@ -115,12 +132,15 @@ class World:
     def store_transaction(self, address: str) -> str | None:
         """A store transaction begins; returns how the transaction fails, if a fault strikes."""
         self._store_transactions += 1
-        how: str | None = self.decisions.strike("store", f"transaction {self._store_transactions} of the schedule on store {address}", STORE_FAULTS)
+        how: str | None = self.decisions.strike(
+            "store",
+            f"transaction {self._store_transactions} of the schedule on store {address}",
+            STORE_FAULTS,
+        )
         return how
 
     def wants_emissions_of(self, component: str) -> bool:
-        """Whether to write down the emissions of ``component``. Most emissions are never looked at.
-        """
+        """Whether to write down the emissions of ``component``. Most emissions are never looked at."""
         return self.is_watching or component in self.reported
 
     @property
@@ -128,9 +148,15 @@ class World:
         """Whether hooks are looked at closely."""
         return self._watch is not None
 
-    def watched(self, component: str, task: int, hook: str, phase: str, attempt: TransactionAttempt) -> AbstractContextManager[None]:
+    def watched(
+        self, component: str, task: int, hook: str, phase: str, attempt: TransactionAttempt
+    ) -> AbstractContextManager[None]:
         """A hook of the user's runs while this context lasts."""
-        return _UNWATCHED if self._watch is None else self._watch.around(self, component, task, hook, phase, attempt)
+        return (
+            _UNWATCHED
+            if self._watch is None
+            else self._watch.around(self, component, task, hook, phase, attempt)
+        )
 
 
 _UNWATCHED: AbstractContextManager[None] = contextlib.nullcontext()
