@@ -133,8 +133,9 @@ mutants: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Break a copy of the source i
 soak: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Kill, pause and fence at random for as long as you like: make soak MINUTES=10 (SEED=… to repeat one)
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-lint: $(INSTALLED) ## Look for mistakes in the source (ruff)
+lint: $(INSTALLED) ## Look for mistakes in the source, and at its format (ruff)
 	$(BIN)/ruff check
+	$(BIN)/ruff format --check --quiet || { echo "The format is not ruff's: type $(BIN)/ruff format"; exit 1; }
 
 types: $(INSTALLED) ## Check the types (mypy --strict)
 	$(BIN)/mypy

@@ -168,8 +168,8 @@ GUARDS = (
             Mutation(
                 "tasks are not told which stores are expected",
                 "txtopo/dataplane/task.py",
-                "            job.expected_stores.get(component.id), worker",
-                "            None, worker",
+                "job.expected_stores.get(component.id)",
+                "None",
                 CONTINUITY,
             ),
             Mutation(
