@@ -117,17 +117,11 @@ def _markdown(text: str) -> str:
     return text.replace("``", "`").replace("|", "\\|")
 
 
-def modules() -> str:
-    """For each package of txtopo, a table of its modules: the first paragraph of every docstring."""
-    found: dict[str, list[str]] = {}
-    for path in sorted((DOCS.parent / "txtopo").rglob("*.py")):
-        package = ".".join(path.relative_to(DOCS.parent).parent.parts)
-        line = _purpose(path)
-        if path.stem == "__init__":
-            found[package] = [f"**`{package}`** {line}", "", "| module | |", "|---|---|"]
-        else:
-            found[package].append(f"| `{path.stem}` | {line} |")
-    return "\n\n".join("\n".join(rows[:1] if len(rows) == 4 else rows) for rows in found.values())
+def rooms() -> str:
+    """The packages of txtopo, with the first paragraph of their docstrings."""
+    paths = sorted((DOCS.parent / "txtopo").rglob("__init__.py"))
+    rows = [f"| `{path.parent.relative_to(DOCS.parent)}` | {_purpose(path)} |" for path in paths]
+    return "\n".join(["| package | |", "|---|---|", *rows])
 
 
 def _purpose(path: Path) -> str:
@@ -217,7 +211,7 @@ def _drawing(module: Any) -> str:
 
 
 REGIONS: dict[str, Callable[[], str]] = {
-    "modules": modules,
+    "rooms": rooms,
     "settings": settings,
     "states": states,
     "errors": error_tree,
