@@ -1,8 +1,9 @@
-"""A thermometer for prose: the share of words that refer to something else instead of naming it.
+"""A thermometer for prose: how often words refer to something else instead of naming it, how often
+*of* joins nouns, and how often a semicolon joins sentences.
 
-``python -m tests.words [PATH …]`` prints, per folder, sentences, referring words, free relatives
-and dense sentences; ``--show N`` adds the N densest sentences with their places. Docstrings,
-comments and Markdown pages count; code, tables, headings and quotations of output do not.
+``python -m tests.words [PATH …]`` prints the shares per folder; ``--show N`` adds, for each measure,
+the N worst sentences with their places. Docstrings, comments, messages and Markdown pages count;
+code, tables, headings and quotations of output do not.
 """
 
 from __future__ import annotations
@@ -77,18 +78,23 @@ class Measure:
     sentences: int = 0
     words: int = 0
     referring: int = 0
-    free: int = 0
+    free: list[Sentence] = field(default_factory=list)
     dense: list[Sentence] = field(default_factory=list)
+    of: list[Sentence] = field(default_factory=list)
+    semicolons: list[Sentence] = field(default_factory=list)
 
     def add(self, sentence: Sentence) -> None:
         """Count ``sentence``, if it is long enough."""
         words = sentence.words
+        if sentence.text.endswith(";"):
+            self.semicolons.append(sentence)
         if len(words) < WORDS_MIN:
             return
         self.sentences += 1
         self.words += len(words)
         self.referring += sum(word in REFERRING for word in words)
-        self.free += sum(word in FREE_RELATIVES for word in words)
+        self.free += [sentence] * sum(word in FREE_RELATIVES for word in words)
+        self.of += [sentence] * words.count("of")
         if sentence.density >= DENSE:
             self.dense.append(sentence)
 
@@ -100,12 +106,36 @@ class Measure:
     @property
     def free_share(self) -> float:
         """Free relatives among all words."""
-        return self.free / max(self.words, 1)
+        return len(self.free) / max(self.words, 1)
 
     @property
     def dense_share(self) -> float:
         """Dense sentences among all sentences."""
         return len(self.dense) / max(self.sentences, 1)
+
+    @property
+    def of_share(self) -> float:
+        """*of* among all words."""
+        return len(self.of) / max(self.words, 1)
+
+    @property
+    def semicolon_share(self) -> float:
+        """Semicolons among all sentences."""
+        return len(self.semicolons) / max(self.sentences, 1)
+
+    def worst(self, count: int) -> dict[str, list[Sentence]]:
+        """By measure, the ``count`` sentences that raise it most."""
+        by_of = sorted(
+            dict.fromkeys(self.of), key=lambda each: -each.words.count("of") / len(each.words)
+        )
+        by_density = sorted(self.dense, key=lambda each: -each.density)
+        lists = {
+            "dense": by_density,
+            "free": list(dict.fromkeys(self.free)),
+            "of": by_of,
+            ";": self.semicolons,
+        }
+        return {name: sentences[:count] for name, sentences in lists.items()}
 
 
 def prose_of_source(text: str) -> Iterator[tuple[int, str]]:
@@ -136,6 +166,32 @@ def prose_of_source(text: str) -> Iterator[tuple[int, str]]:
         block.append(token.string.lstrip("# "))
     if block:
         yield first, " ".join(block)
+
+
+_CODE = re.compile(
+    r"^\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|DROP|ALTER|WITH|MERGE|LOCK|SET|SHOW|FROM|WHERE|ON|"
+    r"local|import|from|def)\b|redis\.call|</"
+)
+
+
+def messages_of_source(text: str) -> Iterator[tuple[int, str]]:
+    """Texts for people: literals of some words that are neither docstrings nor SQL or other code. A
+    value in an f-string is no word."""
+    tree = ast.parse(text)
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            values = [
+                part.value if isinstance(part, ast.Constant) else "`…`" for part in node.values
+            ]
+            message = "".join(map(str, values))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            message = node.value
+        else:
+            continue
+        is_part = isinstance(parents[node], ast.Expr | ast.JoinedStr)
+        if not is_part and message.count(" ") >= WORDS_MIN - 1 and not _CODE.search(message):
+            yield node.lineno, message.replace("\n", "\n\n")
 
 
 def prose_of_page(text: str) -> Iterator[tuple[int, str]]:
@@ -169,7 +225,10 @@ def prose_of_page(text: str) -> Iterator[tuple[int, str]]:
 def sentences_of(path: Path) -> Iterator[Sentence]:
     """The sentences of a Python file or of a Markdown page."""
     text = path.read_text(encoding="utf-8")
-    for line, prose in prose_of_source(text) if path.suffix == ".py" else prose_of_page(text):
+    parts = list(prose_of_source(text) if path.suffix == ".py" else prose_of_page(text))
+    if path.is_relative_to(ROOT / "txtopo"):
+        parts += messages_of_source(text)
+    for line, prose in parts:
         prose = re.sub(r"::\n\n(?:[ \t]+\S[^\n]*\n?|\n)+", "\n\n", prose)
         for part in _SENTENCE.split(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", prose)):
             yield Sentence(path, line, " ".join(_INLINE_CODE.sub(" ", part).split()))
@@ -197,29 +256,23 @@ def measure(paths: Iterable[Path]) -> Measure:
 
 
 def main() -> None:
-    """Print the table, and the densest sentences if asked."""
+    """Print the table, and the worst sentences if asked."""
     parser = argparse.ArgumentParser(prog="python -m tests.words", description=__doc__)
     parser.add_argument("paths", nargs="*", default=FOLDERS)
     parser.add_argument(
-        "--show", type=int, default=0, metavar="N", help="show the N densest sentences"
-    )
-    parser.add_argument(
-        "--free", action="store_true", help="show each sentence with a free relative"
+        "--show", type=int, default=0, metavar="N", help="and the N worst sentences"
     )
     options = parser.parse_args()
-    print(f"{'':32} sentences  referring   free   dense")
+    print(f"{'':32} sentences  referring   free   dense     of      ;")
     for folder in options.paths:
         result = measure(files_under(folder))
         shares = f"{result.referring_share:9.1%} {result.free_share:7.2%} {result.dense_share:6.1%}"
-        print(f"{folder!s:32} {result.sentences:9,} {shares}")
-    everything = measure(files_under(*options.paths))
-    for sentence in sorted(everything.dense, key=lambda each: -each.density)[: options.show]:
-        print(f"{sentence.path.relative_to(ROOT)}:{sentence.line}: {sentence.text}")
-    if options.free:
-        for path in files_under(*options.paths):
-            for sentence in sentences_of(path):
-                if len(sentence.words) >= WORDS_MIN and FREE_RELATIVES & set(sentence.words):
-                    print(f"{path.relative_to(ROOT)}:{sentence.line}: {sentence.text}")
+        print(
+            f"{folder!s:32} {result.sentences:9,} {shares} {result.of_share:6.1%} {result.semicolon_share:6.1%}"
+        )
+    for name, sentences in measure(files_under(*options.paths)).worst(options.show).items():
+        for sentence in sentences:
+            print(f"{name}: {sentence.path.relative_to(ROOT)}:{sentence.line}: {sentence.text}")
 
 
 if __name__ == "__main__":

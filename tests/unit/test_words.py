@@ -14,14 +14,37 @@ FREE_MAX = 0.003
 """Free relatives among all words."""
 DENSE_MAX = 0.03
 """Dense sentences among all sentences."""
+OF_MAX = 0.025
+"""*of* among all words."""
+SEMICOLONS_MAX = 0.05
+"""Semicolons among all sentences."""
+
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 
-@pytest.mark.parametrize("folder", words.FOLDERS)
-def test_prose_names_its_subjects(folder: str) -> None:
+def folders() -> dict[str, list[Path]]:
+    """The files that users read, by folder."""
+    by_folder: dict[str, list[Path]] = {}
+    for path in words.files_under("txtopo", "docs", *PAGES):
+        by_folder.setdefault(str(path.parent.relative_to(words.ROOT)), []).append(path)
+    return by_folder
+
+
+@pytest.mark.parametrize("folder", folders())
+def test_texts_for_users_name_their_subjects_in_short_sentences(folder: str) -> None:
+    result = words.measure(folders()[folder])
+    assert result.free_share <= FREE_MAX, f"python -m tests.words {folder} --show 40"
+    assert result.dense_share <= DENSE_MAX, f"python -m tests.words {folder} --show 40"
+    assert result.of_share <= OF_MAX, f"python -m tests.words {folder} --show 40"
+    assert result.semicolon_share <= SEMICOLONS_MAX, f"python -m tests.words {folder} --show 40"
+
+
+@pytest.mark.parametrize("folder", ["tests", "bench", "starter"])
+def test_prose_for_contributors_names_its_subjects(folder: str) -> None:
     result = words.measure(words.files_under(folder))
     assert result.sentences > 0
-    assert result.free_share <= FREE_MAX, f"python -m tests.words {folder} --free"
-    assert result.dense_share <= DENSE_MAX, f"python -m tests.words {folder} --show 20"
+    assert result.free_share <= FREE_MAX, f"python -m tests.words {folder} --show 40"
+    assert result.dense_share <= DENSE_MAX, f"python -m tests.words {folder} --show 40"
 
 
 def test_referring_words_and_free_relatives_are_counted(tmp_path: Path) -> None:
@@ -30,7 +53,7 @@ def test_referring_words_and_free_relatives_are_counted(tmp_path: Path) -> None:
         "Whoever wants it gets what nobody else has.\n\nA task sends its rows to the next level of the plan.\n"
     )
     result = words.measure([page])
-    assert (result.sentences, result.words, result.referring, result.free) == (2, 20, 5, 3)
+    assert (result.sentences, result.words, result.referring, len(result.free)) == (2, 20, 5, 3)
     assert [sentence.text for sentence in result.dense] == [
         "Whoever wants it gets what nobody else has."
     ]
@@ -58,3 +81,16 @@ def test_docstrings_and_comments_are_prose(tmp_path: Path) -> None:
         (4, 7),
         (5, 8),
     ]
+
+
+def test_of_and_semicolons_are_counted_and_messages_are_prose(tmp_path: Path) -> None:
+    source = tmp_path / "source.py"
+    text = "the name of the bolt of topology {name} is taken; give the bolt another name"
+    source.write_text(
+        f'raise Error(f"{text}")\nrun("SELECT value FROM rows WHERE key = 1 OR key = 2")\n'
+    )
+    (message,) = words.messages_of_source(source.read_text())
+    assert message == (1, text.replace("{name}", "`…`"))
+    source.write_text(f'"""{text}"""\n')
+    result = words.measure([source])
+    assert (len(result.of), len(result.semicolons), result.sentences) == (2, 1, 2)
