@@ -32,12 +32,17 @@ lines the cure.
         └── StateMismatchError           6: ZooKeeper and a store, or the code, do not belong together
             └── UnreadableStateError     6: a record exists but cannot be understood
 
-Errors are built from fields and rendered by ``__str__``, so they survive pickling.
+Errors are built from fields and rendered by ``__str__``, so they survive pickling. The address of
+an error's page is a note: tracebacks and the command line show notes, and a text that quotes the
+error does not repeat the address.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+PAGES = "https://txtopo.readthedocs.io/en/latest/"
+"""Where the documentation is."""
 
 
 class FailedException(Exception):
@@ -65,6 +70,13 @@ class TxtopoError(Exception):
     """Base of every error that ends a run or refuses to start one."""
 
     exit_code = 1
+    page = ""
+    """The page about the error, below :data:`PAGES`."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        if self.page:
+            self.add_note(f"  See {PAGES}{self.page}")
 
 
 class UserCodeError(TxtopoError):
@@ -236,11 +248,14 @@ class UsageError(TxtopoError):
     """The request cannot be fulfilled as it is."""
 
     exit_code = 2
+    page = "command-line.html"
 
 
 class InvalidTopologyError(UsageError):
     """The topology is wrong. ``problems`` lists every mistake found, each naming its component and
     the cure."""
+
+    page = "errors.html#it-does-not-start"
 
     def __init__(self, topology: str, problems: tuple[str, ...]) -> None:
         super().__init__(topology, problems)
@@ -255,19 +270,26 @@ class InvalidTopologyError(UsageError):
 class ConfigError(UsageError):
     """A setting is unknown or its value impossible."""
 
+    page = "configuration.html#every-setting"
+
 
 class SetupError(UsageError):
     """The machine or the Spark session is not as txtopo needs it."""
 
+    page = "errors.html#it-does-not-start"
+
 
 class InputError(UsageError):
     """The input of a source is missing, unreadable, or differs from the plan."""
+
+    page = "sources.html"
 
 
 class PoisonBatchError(TxtopoError):
     """One batch failed ``attempts`` times (``max_attempts``)."""
 
     exit_code = 3
+    page = "errors.html#it-ends-with-an-error"
 
     def __init__(self, txid: int, attempts: int, last_error: str) -> None:
         super().__init__(txid, attempts, last_error)
@@ -284,6 +306,7 @@ class FencedError(TxtopoError):
     """Another coordinator holds, or has taken over, this topology (R26)."""
 
     exit_code = 4
+    page = "availability.html"
 
 
 class HeldError(FencedError):
@@ -295,10 +318,13 @@ class ZooKeeperUnavailableError(TxtopoError):
     """ZooKeeper cannot be reached, or has been away longer than we wait."""
 
     exit_code = 5
+    page = "zookeeper.html#what-happens-when"
 
 
 class ZooKeeperAccessError(ZooKeeperUnavailableError):
     """ZooKeeper does not let us in, or denies a needed right: a wrong or missing name or password."""
+
+    page = "zookeeper.html#keeping-others-out"
 
 
 class StateMismatchError(TxtopoError):
@@ -308,6 +334,7 @@ class StateMismatchError(TxtopoError):
     """
 
     exit_code = 6
+    page = "errors.html#exit-code-6"
 
     def __init__(self, *args: object, without_state: str = "") -> None:
         super().__init__(*args)

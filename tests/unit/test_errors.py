@@ -6,10 +6,14 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+import traceback
+from pathlib import Path
 
 import pytest
 
 from txtopo import errors
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 USER = (
     "count",
@@ -120,6 +124,31 @@ def test_an_error_survives_pickling_and_renders_every_field(cls: type[Exception]
 @pytest.mark.parametrize("cls", CODES, ids=lambda cls: cls.__name__)
 def test_an_error_knows_the_exit_code_of_the_process(cls: type[Exception]) -> None:
     assert errors.exit_code_of(cls(*EXAMPLES[cls])) == CODES[cls]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of the sections of a page, as addresses have them."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.M)
+    slugs = {"-".join(re.findall(r"\w+", heading.lower())) for heading in headings}
+    return {"", *slugs, *re.findall(r"^\(([\w-]+)\)=$", text, flags=re.M)}
+
+
+def test_an_error_of_exit_codes_2_to_6_ends_with_the_address_of_its_page() -> None:
+    waiting, pages = [errors.TxtopoError], dict[str, str]()
+    while waiting:
+        cls = waiting.pop()
+        waiting += cls.__subclasses__()
+        if cls.__module__.startswith("txtopo.") and cls.exit_code != 1:
+            pages[cls.__name__] = cls.page
+    assert {"UsageError", "PoisonBatchError", "HeldError", "UnreadableStateError"} <= set(pages)
+    for name, address in pages.items():
+        page, _, anchor = address.partition(".html#")
+        assert anchor in anchors(DOCS / f"{page.removesuffix('.html')}.md"), name
+    error = pickle.loads(pickle.dumps(errors.StateMismatchError("they differ", without_state="x")))
+    shown = "".join(traceback.format_exception(error))
+    assert shown.endswith(f": they differ\n  See {errors.PAGES}errors.html#exit-code-6\n")
+    assert f'Documentation = "{errors.PAGES}"' in (DOCS.parent / "pyproject.toml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,8 @@ def _told(action: Callable[[], int], verbose: bool) -> int:
             traceback.print_exception(error)
         told = out_of_resources.explained(error)
         if isinstance(told, errors.TxtopoError):
-            print(f"txtopo: error: {told}", file=sys.stderr)
+            notes = getattr(told, "__notes__", ())
+            print(f"txtopo: error: {told}", *notes, sep="\n", file=sys.stderr)
         else:
             print(
                 f"txtopo: error: {type(error).__name__}: {error}"

@@ -454,6 +454,8 @@ def _refusals(brokers: Iterable[Any]) -> list[str]:
 class UnknownTopicError(errors.SetupError):
     """There is no such topic."""
 
+    page = "kafka.html"
+
 
 def _passes(error: Any) -> bool:
     """Whether an error between two records may be waited out."""

@@ -46,6 +46,8 @@ class LogChangedError(errors.InputError):
     """The log is not the one that was read: records of the position were lost, or are other
     records."""
 
+    page = "kafka.html#when-the-log-changes"
+
 
 def check(source: Source) -> None:
     """:class:`~txtopo.errors.ConfigError` for an impossible argument of a spout."""
