@@ -147,12 +147,12 @@ def test_every_grouping_delivers_every_tuple_and_the_same_way_when_computed_agai
         for _ in range(2):
             got: list[list[Any]] = [[] for _ in range(tasks)]
             send = route.make_send(
-                Grouping(kind, fields),
+                Grouping(kind, fields),  # type: ignore[arg-type]
                 Fields("tx", "w", "i"),
                 sender,
                 3,
                 [task.append for task in got],
-            )  # type: ignore[arg-type]
+            )
             for i, word in enumerate(words):
                 send((attempt, word, i))
             runs.append(got)

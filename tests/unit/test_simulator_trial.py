@@ -20,8 +20,8 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.starter.commands import BIN, ROOT
 from tests.topologies import simulated_elsewhere
 from txtopo import errors
-from txtopo.command import cli
-from txtopo.testing import Simulation, check_topology, telling
+from txtopo.command import cli, simulation_report
+from txtopo.testing import Simulation, check_topology
 from txtopo.testing.simulator import mistakes, trial
 from txtopo.testing.simulator.trial import UNBOUNDED, Progress, Trial
 
@@ -212,9 +212,9 @@ class Terminal(io.StringIO):
 def test_on_a_terminal_the_line_is_rewritten_and_gone_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(telling, "REWRITE_S", 0.0)
+    monkeypatch.setattr(simulation_report, "REWRITE_S", 0.0)
     terminal = Terminal()
-    with telling.shown(Progress(), terminal):
+    with simulation_report.shown(Progress(), terminal):
         wait_until(lambda: "a run" in terminal.getvalue())
     assert terminal.getvalue().endswith("\r\x1b[K")
     assert "\n" not in terminal.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -123,6 +124,6 @@ def test_a_plan_is_made_once_per_task_counts(runs: Any) -> None:
 
 def test_no_resource_of_one_run_is_seen_by_another(runs: Any) -> None:
     one, other = (
-        worker.worker_run(token, lambda token=token: run_of(token)) for token in ("one", "other")
-    )  # type: ignore[misc]
+        worker.worker_run(token, functools.partial(run_of, token)) for token in ("one", "other")
+    )
     assert one.resources.get("a", Connection) is not other.resources.get("a", Connection)

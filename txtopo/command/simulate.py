@@ -17,8 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from txtopo import errors
-from txtopo.command import options, target
-from txtopo.testing import telling
+from txtopo.command import options, simulation_report, target
 from txtopo.testing.simulator.simulation import SimulationReport
 from txtopo.testing.simulator.subject import TRANSACTIONS
 from txtopo.testing.simulator.trial import UNBOUNDED, Trial
@@ -133,10 +132,10 @@ def _run(parsed: argparse.Namespace) -> int:
     }
     more |= {"effects": _function(module, "effects"), "reset": _function(module, "reset")}
     seeds = parsed.seeds or (SEEDS if parsed.time is None else UNBOUNDED)
-    warned = telling.warning(loaded.topology) if more["effects"] is None else None
+    warned = simulation_report.warning(loaded.topology) if more["effects"] is None else None
     if warned is not None:
         print(warned, file=sys.stderr, flush=True)
-    with telling.interruptible() as is_interrupted:
+    with simulation_report.interruptible() as is_interrupted:
         trial = Trial(
             loaded.topology,
             loaded.conf,
@@ -147,14 +146,16 @@ def _run(parsed: argparse.Namespace) -> int:
             parsed.processes,
             is_interrupted,
         )
-        with telling.shown(trial.progress):
+        with simulation_report.shown(trial.progress):
             report = trial.run()
-        code = telling.exit_code(report, is_interrupted())
-    again = telling.again(report, _typed(parsed))
+        code = simulation_report.exit_code(report, is_interrupted())
+    again = simulation_report.again(report, _typed(parsed))
     if parsed.json:
         print(
             json.dumps(
-                telling.document(report, code, parsed.seed, again), indent=2, ensure_ascii=False
+                simulation_report.document(report, code, parsed.seed, again),
+                indent=2,
+                ensure_ascii=False,
             )
         )
     else:

@@ -80,6 +80,39 @@ def wanted(asked: bool | None) -> bool:
     return sys.stderr.isatty() if asked is None else asked
 
 
+class TerminalLine:
+    """The last line of ``stream``: rewritten on a terminal, else a line each time."""
+
+    def __init__(self, stream: TextIO, is_terminal: bool | None = None) -> None:
+        self._stream, self._is_shown = stream, False
+        can_rewrite = stream.isatty() and os.environ.get("TERM") != "dumb"
+        self.rewrites = can_rewrite if is_terminal is None else is_terminal
+
+    def rewrite(self, text: str) -> None:
+        """Show ``text`` in place of the line, as wide as the terminal allows."""
+        if not self.rewrites:
+            self.write(text)
+            return
+        width = max(shutil.get_terminal_size().columns - 1, 20)
+        self._put(f"\r{text[:width]}\x1b[K")
+        self._is_shown = True
+
+    def clear(self) -> None:
+        """Take the rewritten line from the terminal."""
+        if self._is_shown:
+            self._put("\r\x1b[K")
+            self._is_shown = False
+
+    def write(self, text: str) -> None:
+        """Write a line that stays."""
+        self.clear()
+        self._put(f"{text}\n")
+
+    def _put(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
 class Progress:
     """Writes to ``stream``: on a terminal a line that is rewritten, else at most a line every
     ``INTERVAL_S``, and no line twice in a row."""
@@ -90,12 +123,7 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
         is_terminal: bool | None = None,
     ) -> None:
-        self._stream, self._clock = stream, clock
-        self._rewrites = (
-            stream.isatty() and os.environ.get("TERM") != "dumb"
-            if is_terminal is None
-            else is_terminal
-        )
+        self._line, self._clock = TerminalLine(stream, is_terminal), clock
         self._shown = ""
         self._shown_at = clock()
         self._state = "running"
@@ -117,10 +145,8 @@ class Progress:
     def update(self, status: RunStatus) -> None:
         """Show ``status``, if it is time to."""
         text = describe(status)
-        if self._rewrites:
-            width = max(shutil.get_terminal_size().columns - 1, 20)
-            self._write(f"\r{text[:width]}\x1b[K")
-            self._shown = text
+        if self._line.rewrites:
+            self._line.rewrite(text)
             return
         is_due = self._clock() - self._shown_at >= INTERVAL_S or status.state != self._state
         self._state = status.state
@@ -158,18 +184,11 @@ class Progress:
 
     def pause(self) -> None:
         """Take the line that is rewritten from the terminal: it is the program's again."""
-        if self._rewrites and self._shown:
-            self._write("\r\x1b[K")
-            self._shown = ""
+        self._line.clear()
 
     def say(self, text: str) -> None:
         """One line that stays."""
-        self.pause()
-        self._write(f"{_PREFIX}{text}\n")
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        self._line.write(f"{_PREFIX}{text}")
 
 
 class Warnings(logging.Handler):

@@ -141,10 +141,10 @@ def _scan(subject: Subject) -> None:
     equal(counts, [len(keys), 3, 4, 2, 4, 6, 0], "count()")
     refused(
         errors.UsageError,
-        lambda: store.scan(7),
+        lambda: store.scan(7),  # type: ignore[arg-type]
         "scanning by a number",
         "scanned by a str or by a tuple",
-    )  # type: ignore[arg-type]
+    )
 
 
 @CONTRACT.clause(

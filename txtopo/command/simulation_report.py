@@ -1,13 +1,9 @@
-"""Output of ``txtopo test``: progress, the verdict as text, the verdict as one JSON document.
-
-Apart from ``command``, which parses the command line.
-"""
+"""Output of ``txtopo test``: progress, the verdict as text, the verdict as one JSON document."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
 import signal
 import sys
 import threading
@@ -15,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from txtopo.plan import guarantees
+from txtopo.runtime.progress import TerminalLine
 from txtopo.testing.simulator import parts
 from txtopo.testing.simulator.simulation import SimulationReport
 from txtopo.testing.simulator.trial import Progress
@@ -34,11 +31,9 @@ STOPPED = 130
 def shown(progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
     """Show ``progress`` on standard error while this lasts: one line that is rewritten on a
     terminal, else lines now and then."""
-    stream = stream or sys.stderr
     over = threading.Event()
-    thread = threading.Thread(
-        target=_show, args=(progress, stream, over), name="txtopo-progress", daemon=True
-    )
+    arguments = (progress, TerminalLine(stream or sys.stderr), over)
+    thread = threading.Thread(target=_show, args=arguments, name="txtopo-progress", daemon=True)
     thread.start()
     try:
         yield
@@ -47,20 +42,12 @@ def shown(progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
         thread.join()
 
 
-def _show(progress: Progress, stream: TextIO, over: threading.Event) -> None:
-    rewrites = stream.isatty()
-    wait_s = REWRITE_S if rewrites else FIRST_S
+def _show(progress: Progress, line: TerminalLine, over: threading.Event) -> None:
+    wait_s = REWRITE_S if line.rewrites else FIRST_S
     while not over.wait(wait_s):
-        line = f"txtopo test: {progress}"
-        if rewrites:
-            stream.write("\r\x1b[K" + line[: shutil.get_terminal_size().columns - 1])
-        else:
-            stream.write(line + "\n")
-            wait_s = EVERY_S
-        stream.flush()
-    if rewrites:
-        stream.write("\r\x1b[K")
-        stream.flush()
+        line.rewrite(f"txtopo test: {progress}")
+        wait_s = REWRITE_S if line.rewrites else EVERY_S
+    line.clear()
 
 
 @contextlib.contextmanager
