@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,20 @@ OF_MAX = 0.025
 """*of* among all words."""
 SEMICOLONS_MAX = 0.05
 """Semicolons among all sentences."""
+
+NOUN_OF_A_VERB = re.compile(
+    r"^(?:The |A |An )?(?:[\w-]+ )?"
+    r"(?!grouping|setting|mapping|encoding|recording|string|beginning)"
+    r"(?:\w+ings?|judgement|death|way|work|choice|search|comparison|life|knowledge|diagnosis|removal)"
+    r" (?:of|over) ",
+    re.IGNORECASE,
+)
+"""A first line such as "The judgement over a task": a verb says it shorter."""
+VAGUE_NAMES = frozenset(
+    {"made", "taken", "said", "given", "asked", "begun", "held", "seen", "told", "met", "known"}
+    | {"wanted", "touched", "forgotten", "moved", "what", "inside", "beside", "without", "anew"}
+)
+"""Names of functions that leave the reader to guess the noun."""
 
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
@@ -45,6 +61,29 @@ def test_prose_for_contributors_names_its_subjects(folder: str) -> None:
     assert result.sentences > 0
     assert result.free_share <= FREE_MAX, f"python -m tests.words {folder} --show 40"
     assert result.dense_share <= DENSE_MAX, f"python -m tests.words {folder} --show 40"
+
+
+def test_docstrings_begin_with_a_verb_or_a_name() -> None:
+    wrong = []
+    for path in words.files_under("txtopo"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                continue
+            first = re.split(r"[.:;]\s|\n\n", ast.get_docstring(node) or "")[0]
+            too_many = isinstance(node, ast.Module) and len(re.findall(r"\bof\b", first)) > 1
+            if NOUN_OF_A_VERB.match(first) or too_many:
+                wrong.append(f"{path.relative_to(words.ROOT)}:{getattr(node, 'lineno', 1)} {first}")
+    assert wrong == []
+
+
+def test_names_of_functions_say_a_verb_or_a_noun() -> None:
+    vague = [
+        f"{path.relative_to(words.ROOT)}:{node.lineno} {node.name}"
+        for path in words.files_under("txtopo")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.strip("_") in VAGUE_NAMES
+    ]
+    assert vague == []
 
 
 def test_referring_words_and_free_relatives_are_counted(tmp_path: Path) -> None:
@@ -85,7 +124,7 @@ def test_docstrings_and_comments_are_prose(tmp_path: Path) -> None:
 
 def test_of_and_semicolons_are_counted_and_messages_are_prose(tmp_path: Path) -> None:
     source = tmp_path / "source.py"
-    text = "the name of the bolt of topology {name} is taken; give the bolt another name"
+    text = "the name of the bolt of topology {name} is taken; give the bolt a name that is free"
     source.write_text(
         f'raise Error(f"{text}")\nrun("SELECT value FROM rows WHERE key = 1 OR key = 2")\n'
     )
