@@ -14,7 +14,9 @@ from tests.patience import PATIENCE_S
 from tests.servers.clusters import fast, run_to_idle
 from tests.topologies.small import WORK_S, Small, Trouble
 from txtopo import LocalCluster, TransactionAttempt, UserCodeError
+from txtopo.coordinator.transitions import Status
 from txtopo.engine.attempts import Attempt
+from txtopo.engine.deadlines import Deadlines
 from txtopo.engine.engine import Engine
 from txtopo.spark import resident_task
 
@@ -25,14 +27,14 @@ LAST = 9
 """A transaction of every run; the tenth may be cut short by the end of the input."""
 
 
-late = Engine._late
+late = Deadlines._late
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has much else to do is no reason to run apart: that is a matter of one test
     only."""
-    monkeypatch.setattr(Engine, "_late", lambda self, attempt, status: None)
+    monkeypatch.setattr(Deadlines, "_late", lambda self, attempt, status: None)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +170,7 @@ def test_a_commit_that_waits_for_later_transactions_to_be_processed_gets_there(
     the commit, and the commit for them."""
     slow = TransactionAttempt(8, 0)
     monkeypatch.setattr(
-        Engine,
+        Deadlines,
         "_late",
         lambda self, attempt, status: late(self, attempt, status) if attempt == slow else None,
     )
@@ -217,16 +219,16 @@ def test_a_small_transaction_that_hangs_is_timed_out_and_its_task_changes_nothin
             Trouble, hook="finish_batch", txid=8, kind="wait for the next two"
         ),
     )
-    time_out, hanging = Engine._time_out, TransactionAttempt(8, 0)
+    time_out, hanging = Deadlines._time_out, TransactionAttempt(8, 0)
 
-    def time_out_if_it_hangs(self: Engine, attempt: TransactionAttempt, status: object) -> None:
+    def time_out_if_it_hangs(self: Deadlines, attempt: TransactionAttempt, status: Status) -> None:
         """Time out no attempt but this one, when it hangs."""
         if attempt == hanging and 8 not in topology.parts("finished"):
-            self._surroundings.after(0.05, lambda: time_out_if_it_hangs(self, attempt, status))
+            self._loop.surroundings.after(0.05, lambda: time_out_if_it_hangs(self, attempt, status))
         elif attempt == hanging:
             time_out(self, attempt, status)
 
-    monkeypatch.setattr(Engine, "_time_out", time_out_if_it_hangs)
+    monkeypatch.setattr(Deadlines, "_time_out", time_out_if_it_hangs)
     run = run_to_idle(
         cluster,
         topology.make(),

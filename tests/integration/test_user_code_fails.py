@@ -18,7 +18,8 @@ from txtopo import (
     UserCodeError,
     WorkerCrashError,
 )
-from txtopo.engine.engine import Engine
+from txtopo.coordinator.transitions import Status
+from txtopo.engine.deadlines import Deadlines
 from txtopo.testing import MemoryTransactionalSpout
 
 HOOKS = [
@@ -171,16 +172,16 @@ def test_a_phase_that_takes_too_long_fails_the_attempt(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str
 ) -> None:
     faulty = FaultyCount(f"hangs-{HOOKS.index(hook)}", tmp_path, [(hook, "hang")])
-    time_out = Engine._time_out
+    time_out = Deadlines._time_out
 
-    def time_out_if_it_hangs(self: Engine, attempt: TransactionAttempt, status: object) -> None:
+    def time_out_if_it_hangs(self: Deadlines, attempt: TransactionAttempt, status: Status) -> None:
         """Time out the attempt that hangs, when it hangs, and no other: a machine may be slow."""
         if attempt == TransactionAttempt(2, 0) and faulty.fault_count(hook):
             time_out(self, attempt, status)
         elif attempt == TransactionAttempt(2, 0):
-            self._surroundings.after(0.05, lambda: time_out_if_it_hangs(self, attempt, status))
+            self._loop.surroundings.after(0.05, lambda: time_out_if_it_hangs(self, attempt, status))
 
-    monkeypatch.setattr(Engine, "_time_out", time_out_if_it_hangs)
+    monkeypatch.setattr(Deadlines, "_time_out", time_out_if_it_hangs)
     run = run_to_idle(cluster, faulty.topology, message_timeout_s=0.2, max_spout_pending=2)
     assert faulty.fault_count(hook) == 1
     assert "message_timeout_s" in (run.status().last_error or "")

@@ -874,8 +874,8 @@ MUTATIONS = (
     ),
     Mutation(
         "a job that takes long does not end the deferring",
-        "txtopo/engine/engine.py",
-        "            self._pace.late()\n            self._set_pace()\n",
+        "txtopo/engine/deadlines.py",
+        "            self._pace.late()\n            self.set_pace()\n",
         "            pass\n",
         (
             "tests/unit/test_engine_defers.py",

@@ -167,9 +167,9 @@ def run_small(directory: Path, size: int, life: int, names: Iterable[str]) -> No
     """Run in the driver process. Each ``KIND-NUMBER-PENDING`` is a topology whose transactions are
     all small, however slow the machine."""
     from tests.topologies.small import Small
-    from txtopo.engine import engine
+    from txtopo.engine import deadlines
 
-    engine._LATE_S = ENDLESS_S
+    deadlines.LATE_S = ENDLESS_S
     topologies = {}
     for name in names:
         kind, _, pending = name.rsplit("-", 2)

@@ -9,34 +9,17 @@ from typing import Any
 import pytest
 
 from txtopo import Config
-from txtopo.coordinator import messages
-from txtopo.engine.engine import Engine
+from txtopo.engine.loop import Loop
 
 LEAST_S, MOST_S = 0.5, 8.0
 
 
-class Surroundings:
-    """Notes each delayed call, and its delay."""
-
-    def __init__(self) -> None:
-        self.delays: list[float] = []
-
-    def after(self, delay_s: float, action: Any) -> None:
-        self.delays.append(delay_s)
-
-
 def waits(failures: list[int], seed: int = 1) -> list[float]:
     """How long the engine puts off a transaction that has failed so often."""
-    engine: Any = object.__new__(Engine)
-    engine._conf, engine._rng = (
-        Config(backoff_min_s=LEAST_S, backoff_max_s=MOST_S),
-        random.Random(seed),
-    )
-    engine._surroundings = Surroundings()
-    for count in failures:
-        engine._execute(messages.BackOff(1, count))
-    delays: list[float] = engine._surroundings.delays
-    return delays
+    loop: Any = object.__new__(Loop)
+    object.__setattr__(loop, "conf", Config(backoff_min_s=LEAST_S, backoff_max_s=MOST_S))
+    object.__setattr__(loop, "rng", random.Random(seed))
+    return [loop.backoff_s(count) for count in failures]
 
 
 @pytest.mark.rule(7)

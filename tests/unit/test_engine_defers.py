@@ -17,7 +17,7 @@ from tests.topologies.spouts import Keep, Ranges, keeping_topology
 from tests.topologies.step_spouts import TAKE_MAX, OpaquePlanned, Source
 from txtopo.dataplane.job import Job, Run
 from txtopo.dataplane.outcome import Failure, Tally
-from txtopo.engine import engine
+from txtopo.engine import deadlines
 from txtopo.engine.engine import Engine
 from txtopo.engine.jobs import JobLostError, JobResult
 from txtopo.engine.status import RunStatus, StatusBoard
@@ -36,7 +36,7 @@ LATE_S = 1e6
 @pytest.fixture(autouse=True)
 def _nothing_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless a test says otherwise, a job may take as long as it takes."""
-    monkeypatch.setattr(engine, "_LATE_S", LATE_S)
+    monkeypatch.setattr(deadlines, "LATE_S", LATE_S)
 
 
 class LateAtOnce(Machine):

@@ -12,7 +12,9 @@ from txtopo import TransactionAttempt
 from txtopo.coordinator import messages
 from txtopo.coordinator.messages import Event
 from txtopo.coordinator.transitions import Status
+from txtopo.engine.commit_writes import Commits
 from txtopo.engine.engine import Engine
+from txtopo.engine.steps import Steps
 
 OLD, LIVE = TransactionAttempt(2, 0), TransactionAttempt(2, 1)
 
@@ -26,24 +28,23 @@ class Noted:
     def learnt(self, attempt: TransactionAttempt, metadata: Any) -> None:
         self.told.append((attempt, metadata))
 
-    def seal(self, work: Any) -> Event:
-        self.told.append(work.attempt)
-        return messages.Sealed(work.attempt)
 
-
-def engine(status: Status, noted: Noted) -> Any:
-    """An engine whose live attempt of transaction 2 is ``LIVE``, while the work of ``OLD`` still
-    runs."""
-    bare: Any = object.__new__(Engine)
-    bare._coordinator = SimpleNamespace(active={2: (LIVE, status)})
-    bare._attempts = {
+def attempts() -> dict[TransactionAttempt, Any]:
+    """The work of ``LIVE``, and the work of ``OLD``, which still runs though it is discarded."""
+    return {
         attempt: SimpleNamespace(
             attempt=attempt, discarded=attempt == OLD, metadata=f"of {attempt}"
         )
         for attempt in (OLD, LIVE)
     }
-    bare._batches = bare._writes = noted
-    bare._post = lambda event: None
+
+
+def engine(status: Status, noted: Noted) -> Any:
+    """An engine whose live attempt of transaction 2 is ``LIVE``."""
+    bare: Any = object.__new__(Engine)
+    bare._coordinator = SimpleNamespace(active={2: (LIVE, status)})
+    bare._attempts, bare._batches = attempts(), noted
+    bare._handle = lambda event: None
     return bare
 
 
@@ -51,34 +52,34 @@ def engine(status: Status, noted: Noted) -> Any:
 def test_a_plan_of_a_discarded_attempt_does_not_decide_the_batch() -> None:
     noted = Noted()
     subject = engine(Status.EMITTING, noted)
-    subject._learn(messages.Emitted(OLD))
+    subject._emitted(messages.Emitted(OLD))
     assert noted.told == []
-    subject._learn(messages.Emitted(LIVE))
+    subject._emitted(messages.Emitted(LIVE))
     assert noted.told == [(LIVE, f"of {LIVE}")]
-    engine(Status.PROCESSING, noted)._learn(messages.Emitted(LIVE))
+    engine(Status.PROCESSING, noted)._emitted(messages.Emitted(LIVE))
     assert len(noted.told) == 1, "learnt twice"
 
 
 @pytest.mark.rule(6)
 def test_a_discarded_attempt_that_waits_for_its_thread_is_not_worked_on() -> None:
-    subject, ran = engine(Status.PROCESSING, Noted()), list[TransactionAttempt]()
+    steps: Any = object.__new__(Steps)
+    ran = list[TransactionAttempt]()
 
-    def job(attempt: TransactionAttempt) -> Event:
-        ran.append(attempt)
-        return messages.Processed(attempt)
+    def step(work: Any) -> Event:
+        ran.append(work.attempt)
+        return messages.Processed(work.attempt)
 
-    assert subject._event_of(OLD, lambda: job(OLD)) == messages.Failed(OLD, "failed")
-    assert subject._event_of(TransactionAttempt(1, 0), lambda: job(OLD)) == messages.Failed(
-        TransactionAttempt(1, 0), "failed"
-    )
-    assert subject._event_of(LIVE, lambda: job(LIVE)) == messages.Processed(LIVE)
+    assert steps.event_of(step, attempts()[OLD]) == messages.Failed(OLD, "failed")
+    assert steps.event_of(step, attempts()[LIVE]) == messages.Processed(LIVE)
     assert ran == [LIVE]
 
 
 @pytest.mark.rule(6, 23)
 def test_a_discarded_attempt_is_not_sealed() -> None:
-    noted = Noted()
-    subject = engine(Status.SEALING, noted)
-    subject._seal(subject._attempts[OLD])
-    subject._seal(subject._attempts[LIVE])
-    assert noted.told == [LIVE]
+    posted = list[Event]()
+    commits: Any = object.__new__(Commits)
+    commits._loop = SimpleNamespace(post=posted.append)
+    commits._write_seal = lambda work: messages.Sealed(work.attempt)
+    commits._seal(attempts()[OLD])
+    commits._seal(attempts()[LIVE])
+    assert posted == [messages.Sealed(LIVE)]

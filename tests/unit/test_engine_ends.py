@@ -17,8 +17,8 @@ from txtopo.dataplane.outcome import Tally
 from txtopo.engine import engine
 from txtopo.engine.attempts import AttemptFailedError, AttemptRunner
 from txtopo.engine.batches import Batches
-from txtopo.engine.engine import Engine
 from txtopo.engine.jobs import JobResult
+from txtopo.engine.steps import Steps
 from txtopo.spark import threads
 from txtopo.state import retry
 from txtopo.state.topology import TopologyState
@@ -40,9 +40,9 @@ class State:
 
 
 def explained(failure: AttemptFailedError, state: State) -> AttemptFailedError:
-    engine: Any = object.__new__(Engine)
-    engine._state = state
-    result: AttemptFailedError = engine._explained(failure)
+    steps: Any = object.__new__(Steps)
+    steps._state = state
+    result: AttemptFailedError = steps.explained(failure)
     return result
 
 

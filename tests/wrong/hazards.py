@@ -29,6 +29,7 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.servers import clusters, standalone
 from tests.topologies.fresh_emissions import DRIVER_WAITS, FreshTopology, Strike
 from tests.wrong import weakened
+from txtopo.coordinator.transitions import Status
 from txtopo.topology.transaction import TransactionAttempt
 
 ROOT = Path(__file__).parents[2]
@@ -201,7 +202,7 @@ def _killed_when_half_is_pinned(cluster: Any, topology: FreshTopology) -> Iterat
 def _taken_away(cluster: Any, topology: FreshTopology) -> Iterator[None]:
     """The cluster takes away the executor in which user code waits, without any task's fault: Spark
     runs its task again, on the other executor."""
-    from txtopo.engine import engine
+    from txtopo.engine import deadlines
 
     def take_away() -> None:
         wait_until(lambda: bool(topology.lines("struck ")), "user code to wait")
@@ -214,7 +215,7 @@ def _taken_away(cluster: Any, topology: FreshTopology) -> Iterator[None]:
 
     thread = threading.Thread(target=take_away, daemon=True)
     thread.start()
-    with mock.patch.object(engine, "_LATE_S", ENDLESS_S):
+    with mock.patch.object(deadlines, "LATE_S", ENDLESS_S):
         yield
     thread.join(PATIENCE_S)
 
@@ -238,19 +239,19 @@ def _waiting_is_noted(cluster: Any, topology: FreshTopology) -> Iterator[None]:
 @contextlib.contextmanager
 def _others_are_never_timed_out(cluster: Any, topology: FreshTopology) -> Iterator[None]:
     """The struck attempt is timed out when it has been struck, and no other one, however slow."""
-    from txtopo.engine.engine import Engine
+    from txtopo.engine.deadlines import Deadlines
 
-    time_out = Engine._time_out
+    time_out = Deadlines._time_out
 
-    def time_out_the_struck(self: Engine, attempt: TransactionAttempt, status: object) -> None:
+    def time_out_the_struck(self: Deadlines, attempt: TransactionAttempt, status: Status) -> None:
         if attempt != TransactionAttempt(topology.strikes[0].txid, 0):
             return
         if topology.lines("struck "):
             time_out(self, attempt, status)
         else:
-            self._surroundings.after(0.1, lambda: time_out_the_struck(self, attempt, status))
+            self._loop.surroundings.after(0.1, lambda: time_out_the_struck(self, attempt, status))
 
-    with mock.patch.object(Engine, "_time_out", time_out_the_struck):
+    with mock.patch.object(Deadlines, "_time_out", time_out_the_struck):
         yield
 
 

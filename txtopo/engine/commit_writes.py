@@ -1,33 +1,71 @@
-"""The two writes of a commit: the seal before its effects, the record after them.
+"""Commits attempts: the seal before their effects, the effects, the record after them.
 
-Apart from the engine because a restart relies on these writes, and none of them depends on the
-moment at which it is done.
-
-Runs on: driver, on the commit thread.
+Runs on: driver, on the commit thread, in the order of the calls. An error of a seal or a record
+ends that thread's work and kills the run: the state is lost or another coordinator's, no further
+write is allowed, and there is nothing to drain.
 
 Invariants: no seal is written for a transaction that could not be recorded.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from txtopo import errors
 from txtopo.coordinator import messages
 from txtopo.coordinator.messages import Event
-from txtopo.engine.attempts import Attempt, AttemptFailedError
+from txtopo.engine.attempts import Attempt
 from txtopo.engine.batches import Batches
-from txtopo.engine.surroundings import Surroundings
+from txtopo.engine.loop import Loop
+from txtopo.engine.steps import Steps, refused
+from txtopo.engine.surroundings import Threads
 from txtopo.state.topology import Seal, TopologyState
 
 
-class CommitWrites:
-    """Those of one run."""
+class Commits:
+    """The commits of one run. The loop calls ``applied`` when effects are there or have failed."""
 
-    def __init__(self, state: TopologyState, batches: Batches, surroundings: Surroundings) -> None:
-        self._state, self._batches, self._surroundings = state, batches, surroundings
+    def __init__(
+        self,
+        loop: Loop,
+        thread: Threads,
+        state: TopologyState,
+        batches: Batches,
+        steps: Steps,
+        applied: Callable[[Event], None],
+    ) -> None:
+        self._loop, self._thread, self._state, self._batches, self._steps, self._applied = (
+            loop,
+            thread,
+            state,
+            batches,
+            steps,
+            applied,
+        )
+        self._surroundings = loop.surroundings
 
-    def seal(self, work: Attempt) -> Event:
+    def seal(self, work: Attempt) -> None:
+        """Write the seal of ``work``, unless it is discarded meanwhile."""
+        self._thread.submit(functools.partial(self._seal, work))
+
+    def apply(self, work: Attempt) -> None:
+        """Let the committers of ``work`` write."""
+        self._thread.submit(functools.partial(self._apply, work))
+
+    def record(self, work: Attempt, following: Attempt | None) -> None:
+        """Record ``work`` and, in the same write, the seal of ``following``."""
+        self._thread.submit(functools.partial(self._record, work, following))
+
+    def _seal(self, work: Attempt) -> None:
+        if not work.discarded:
+            self._loop.post(self._write_seal(work))
+
+    def _apply(self, work: Attempt) -> None:
+        event = self._steps.event_of(self._steps.apply, work)
+        self._surroundings.post(functools.partial(self._applied, event))
+
+    def _write_seal(self, work: Attempt) -> Event:
         """ "Effects may exist" becomes durable, unless the attempt could never be recorded."""
         txid = work.attempt.txid
         self._surroundings.reach("seal.before", txid)
@@ -44,21 +82,18 @@ class CommitWrites:
         self._surroundings.reach("seal.after", txid)
         return messages.Sealed(work.attempt)
 
-    def record(
-        self, work: Attempt, following: Attempt | None, tell: Callable[[Event], None]
-    ) -> Event:
-        """The commit becomes durable, and with it the seal of ``following``; ``tell`` hears if that
-        is refused."""
+    def _record(self, work: Attempt, following: Attempt | None) -> None:
+        """The commit becomes durable, and with it the seal of ``following``."""
         txid = work.attempt.txid
         self._surroundings.reach("record.before", txid)
-        next_seal = None if following is None else self._seal_for(following, tell)
+        next_seal = None if following is None else self._seal_for(following)
         self._state.record(work.attempt, self._batches.moved(txid), work.stores, next_seal)
         self._surroundings.reach("record.after", txid)
         if next_seal is not None:
             self._surroundings.reach("seal.after", next_seal.attempt.txid)
-        return messages.Recorded(work.attempt)
+        self._loop.post(messages.Recorded(work.attempt))
 
-    def _seal_for(self, following: Attempt, tell: Callable[[Event], None]) -> Seal | None:
+    def _seal_for(self, following: Attempt) -> Seal | None:
         """The seal of the next transaction, for the same write; if it could never be recorded, it
         fails before effects of it can exist."""
         txid = following.attempt.txid
@@ -72,12 +107,6 @@ class CommitWrites:
         try:
             self._state.require_recordable(txid, self._batches.moved(txid))
         except errors.BatchTooLargeError as error:
-            tell(refused(following, error))
+            self._loop.post(refused(following, error))
             return None
         return seal
-
-
-def refused(work: Attempt, error: errors.TxtopoError) -> Event:
-    """``work`` ends the run with ``error``."""
-    work.failure = AttemptFailedError("fatal", str(error), error)
-    return messages.Failed(work.attempt, "fatal")

@@ -15,28 +15,31 @@ import functools
 import random
 from collections.abc import Callable, Sequence
 
-from txtopo import config, errors
+from txtopo import config
 from txtopo.coordinator import messages
 from txtopo.coordinator.coordinator import Policy, TransactionCoordinator
 from txtopo.coordinator.messages import Command, Event
 from txtopo.coordinator.transitions import Status
 from txtopo.dataplane.job import Run
-from txtopo.engine import commit_writes, continuity
+from txtopo.engine import continuity
 from txtopo.engine.admission import Admission
-from txtopo.engine.attempts import Attempt, AttemptFailedError, AttemptRunner
+from txtopo.engine.attempts import Attempt, AttemptRunner
 from txtopo.engine.batches import Batches
 from txtopo.engine.causes import Causes
+from txtopo.engine.commit_writes import Commits
+from txtopo.engine.deadlines import Deadlines
 from txtopo.engine.jobs import Jobs
-from txtopo.engine.observer import Observer, Progress, tell
+from txtopo.engine.loop import Loop
+from txtopo.engine.observer import Observer
+from txtopo.engine.opening import Opening
 from txtopo.engine.pace import Pace
+from txtopo.engine.steps import Steps
 from txtopo.engine.surroundings import Surroundings
 from txtopo.state.topology import TopologyState
 from txtopo.topology import transaction
 from txtopo.topology.transaction import TransactionAttempt
 
 _RENEW_INTERVAL_S = 1.0
-_LATE_S = 0.25
-"""A longer job is no job of a small transaction, whatever times the tasks report."""
 _COLLECT_GARBAGE_EVERY_S = 10.0
 """Objects of the JVM live as long as their proxies here, and Python by itself collects its whole
 heap seldom."""
@@ -59,27 +62,17 @@ class Engine:
     ) -> None:
         """``revive`` is called about once a second, on a thread of its own: the call may restart a
         server of the run."""
-        self._run, self._conf, self._state, self._rng, self._revive, self._surroundings = (
+        self._run, self._conf, self._state, self._revive, self._surroundings = (
             run,
             conf,
             state,
-            rng,
             revive,
             surroundings,
         )
-        self._tell = functools.partial(tell, observers)
+        loop = Loop(conf, surroundings, observers, rng, self._handle, self._drain, self._stop_with)
+        self._loop = loop
         expected_stores = continuity.resume(run.graph, state)
         self._batches = Batches(run.graph, run.conf, state, self._surroundings.time_of_opening)
-        self._runner = AttemptRunner(
-            run,
-            jobs,
-            self._batches,
-            conf.on_error,
-            self._job_submitted,
-            self._surroundings,
-            expected_stores,
-        )
-        self._writes = commit_writes.CommitWrites(state, self._batches, self._surroundings)
         last = None if conf.max_transactions is None else state.current + conf.max_transactions - 1
         policy = Policy(
             conf.max_spout_pending,
@@ -92,6 +85,19 @@ class Engine:
         self._coordinator = TransactionCoordinator(
             policy, state.epoch, state.current, self._batches.known_txids()
         )
+        self._attempts: dict[TransactionAttempt, Attempt] = {}
+        self._pace = Pace(conf.small_transaction_s, conf.max_spout_pending > 1)
+        self._deadlines = Deadlines(loop, self._coordinator, self._pace, self._attempts)
+        self._runner = AttemptRunner(
+            run,
+            jobs,
+            self._batches,
+            conf.on_error,
+            self._deadlines.start,
+            self._surroundings,
+            expected_stores,
+        )
+        self._steps = Steps(loop, self._runner, state)
         sealed = state.sealed()
         self._runner.resumed_txid = None if sealed is None else sealed.txid
         self._sealed_tasks = (
@@ -99,12 +105,7 @@ class Engine:
             if sealed is None or sealed.tasks is None
             else {sealed.txid: {**run.graph.task_counts, **sealed.tasks}}
         )
-        self._attempts: dict[TransactionAttempt, Attempt] = {}
         plan = self._runner.begin(TransactionAttempt(0, 0), run.graph.task_counts, run.cores).plan
-        self._pace = Pace(conf.small_transaction_s, conf.max_spout_pending > 1)
-        self._defers = False
-        self._opens = 0
-        self._open_failures = 0
         self._causes = Causes()
         self._collected_at = self._surroundings.now()
         self.ended = False
@@ -116,7 +117,13 @@ class Engine:
         self._renew_thread = threads("renew", 1)
         self._renew = functools.partial(self._renew_thread.submit, self._renew_now)
         self._spout_thread = threads("spout", 1)
+        self._opening = Opening(
+            loop, self._spout_thread, self._batches, self._coordinator, self._causes
+        )
         self._commit_thread = threads("commit", 1)
+        self._commits = Commits(
+            loop, self._commit_thread, state, self._batches, self._steps, self._apply_done
+        )
         self._process_threads = threads("process", min(conf.max_spout_pending, run.cores + 1))
         self._admission = Admission(
             self._process_threads,
@@ -138,13 +145,6 @@ class Engine:
         self._surroundings.post(functools.partial(self._end, error))
         self._state.abandon()
 
-    def _post(self, event: Event) -> None:
-        self._surroundings.post(functools.partial(self._handle, event))
-
-    def _job_submitted(self, attempt: TransactionAttempt) -> None:
-        deadline = self._surroundings.now() + self._conf.message_timeout_s
-        self._surroundings.post(functools.partial(self._watch, attempt, deadline))
-
     # -- the loop ---------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -164,7 +164,7 @@ class Engine:
         """The first commands; afterwards the loop takes events from its surroundings until
         :attr:`ended`, and then calls :meth:`close`."""
         state, is_resumed = self._state, self._runner.resumed_txid is not None
-        self._tell(
+        self._loop.tell(
             lambda each: each.began(state.generation, state.epoch, state.current, is_resumed)
         )
         self._surroundings.after(_RENEW_INTERVAL_S, self._renew)
@@ -181,103 +181,48 @@ class Engine:
             (attempt.txid, attempt.attempt_id, status.value)
             for attempt, status in coordinator.active.values()
         )
-        self._tell(lambda each: each.moved(coordinator.current, active, coordinator.idle))
+        self._loop.tell(lambda each: each.moved(coordinator.current, active, coordinator.idle))
 
     def _execute(self, command: Command) -> None:
         match command:
             case messages.Open(txid):
-                self._opens += 1
-                self._tell(lambda each: each.asked(self._opens))
-                self._spout_thread.submit(functools.partial(self._open, txid, self._opens))
+                self._opening.ask(txid)
             case messages.Emit(attempt):
                 work = self._begin(attempt)
                 if self._batches.emits_metadata:
-                    self._admit_later(attempt, functools.partial(self._emit, work))
+                    self._process_later(self._steps.emit, work)
                 else:
                     self._spout_thread.submit(functools.partial(self._plan, work))
             case messages.Process(attempt):
-                work = self._attempts.get(attempt) or self._begin(attempt)
+                work = self._work_of(attempt)
                 if work.emission is None:
                     # Its batch may have been planned when transactions were small, and wait since.
                     self._runner.use_cores(work, self._cores_for(attempt))
-                self._admit_later(attempt, functools.partial(self._process, work))
+                self._process_later(self._steps.process, work)
             case messages.Seal(attempt):
-                self._commit_thread.submit(
-                    functools.partial(
-                        self._seal, self._attempts.get(attempt) or self._begin(attempt)
-                    )
-                )
+                self._commits.seal(self._work_of(attempt))
             case messages.Apply(attempt):
                 self._admission.commit_begins()
-                self._commit_thread.submit(functools.partial(self._apply, self._attempts[attempt]))
+                self._commits.apply(self._attempts[attempt])
             case messages.Record(attempt, seal_next):
-                following = (
-                    None
-                    if seal_next is None
-                    else self._attempts.get(seal_next) or self._begin(seal_next)
-                )
-                self._commit_thread.submit(
-                    functools.partial(self._record, self._attempts[attempt], following)
-                )
+                following = None if seal_next is None else self._work_of(seal_next)
+                self._commits.record(self._attempts[attempt], following)
             case messages.Forget(attempt):
                 self._forget(self._attempts.pop(attempt))
             case messages.Cancel(attempt):
                 self._cancel(attempt)
             case messages.BackOff(txid, failures):
                 self._surroundings.after(
-                    self._backoff_s(failures),
+                    self._loop.backoff_s(failures),
                     functools.partial(self._handle, messages.Resume(txid)),
                 )
             case messages.Stop(cause, reason, count):
                 self._end(self.error or self._causes.error(cause, reason, count))
 
-    # -- opening ----------------------------------------------------------------------------------
-
-    def _open(self, txid: int, number: int) -> None:
-        """On the spout's thread."""
-        try:
-            ready = self._batches.open(txid)
-        except errors.FailedException as error:
-            self._surroundings.post(functools.partial(self._open_failed, txid, error))
-        except (errors.UserCodeError, errors.InputError) as error:
-            replays = self._conf.on_error == "replay" and isinstance(error, errors.UserCodeError)
-            self._surroundings.post(
-                functools.partial(self._open_failed if replays else self._unopenable, txid, error)
-            )
-        except BaseException as error:
-            self._surroundings.post(functools.partial(self._stop_with, error))
-        else:
-            self._surroundings.post(functools.partial(self._opened, txid, number, ready))
-
-    def _opened(self, txid: int, number: int, ready: bool) -> None:
-        self._open_failures = 0
-        progress = Progress(self._batches.fraction_done, self._batches.lag, self._batches.lost)
-        self._tell(lambda each: each.answered(txid, progress))
-        if ready:
-            self._handle(messages.Opened(txid))
-            return
-        self._handle(messages.NotReady(txid))
-        if self._coordinator.idle:
-            self._tell(lambda each: each.idle(number))
-            if self._conf.until == "exhausted":
-                self._drain()
-        self._surroundings.after(
-            self._conf.poll_interval_s, functools.partial(self._handle, messages.Poll())
-        )
-
-    def _open_failed(self, txid: int, error: BaseException) -> None:
-        self._open_failures += 1
-        self._tell(lambda each: each.open_failed(txid, error))
-        self._handle(messages.NotReady(txid))
-        self._surroundings.after(
-            self._backoff_s(self._open_failures), functools.partial(self._handle, messages.Poll())
-        )
-
-    def _unopenable(self, txid: int, error: BaseException) -> None:
-        self._causes.unopenable = error
-        self._handle(messages.Unopenable(txid))
-
     # -- processing -------------------------------------------------------------------------------
+
+    def _work_of(self, attempt: TransactionAttempt) -> Attempt:
+        return self._attempts.get(attempt) or self._begin(attempt)
 
     def _begin(self, attempt: TransactionAttempt) -> Attempt:
         work = self._runner.begin(
@@ -291,143 +236,36 @@ class Engine:
     def _cores_for(self, attempt: TransactionAttempt) -> int:
         return 1 if self._pace.is_small and transaction.is_first_try(attempt) else self._run.cores
 
-    def _admit_later(self, attempt: TransactionAttempt, job: Callable[[], Event]) -> None:
-        self._admission.add(attempt, functools.partial(self._processing_job, attempt, job))
+    def _process_later(self, step: Callable[[Attempt], Event], work: Attempt) -> None:
+        self._admission.add(work.attempt, functools.partial(self._process, step, work))
 
-    def _processing_job(self, attempt: TransactionAttempt, job: Callable[[], Event]) -> None:
+    def _process(self, step: Callable[[Attempt], Event], work: Attempt) -> None:
         """On a processing thread."""
-        event = self._event_of(attempt, job)
+        event = self._steps.event_of(step, work)
         self._surroundings.post(functools.partial(self._processing_done, event))
 
     def _processing_done(self, event: Event) -> None:
         self._admission.processing_ended()
-        self._learn(event)
-        self._handle(event)
+        self._emitted(event)
         self._admission.admit()
 
     def _plan(self, work: Attempt) -> None:
-        """On the spout's thread: an opaque batch is planned for every attempt."""
+        """On the spout's thread."""
+        event = self._steps.event_of(self._steps.plan, work)
+        self._surroundings.post(functools.partial(self._emitted, event))
 
-        def planned() -> Event:
-            self._runner.plan(work)
-            return messages.Emitted(work.attempt)
-
-        event = self._event_of(work.attempt, planned)
-        self._surroundings.post(functools.partial(self._planned, event))
-
-    def _planned(self, event: Event) -> None:
-        self._learn(event)
-        self._handle(event)
-
-    def _learn(self, event: Event) -> None:
+    def _emitted(self, event: Event) -> None:
         """Only the live attempt learns metadata: a late answer must not decide the batch."""
         if isinstance(event, messages.Emitted) and self._coordinator.active.get(
             event.attempt.txid
         ) == (event.attempt, Status.EMITTING):
             self._batches.learnt(event.attempt, self._attempts[event.attempt].metadata)
-
-    def _event_of(self, attempt: TransactionAttempt, job: Callable[[], Event]) -> Event:
-        work = self._attempts.get(attempt)
-        if work is None or work.discarded:
-            return messages.Failed(attempt, "failed")
-        try:
-            return job()
-        except AttemptFailedError as failure:
-            work.failure = self._explained(failure)
-            return messages.Failed(attempt, failure.kind)
-        except errors.FailedException as error:
-            work.failure = AttemptFailedError("failed", str(error))
-            return messages.Failed(attempt, "failed")
-        except errors.TxtopoError as error:
-            if isinstance(error, errors.UserCodeError) and self._conf.on_error == "replay":
-                work.failure = AttemptFailedError("failed", str(error))
-                return messages.Failed(attempt, "failed")
-            return commit_writes.refused(work, error)
-        except BaseException as error:
-            self._surroundings.post(functools.partial(self._stop_with, error))
-            return messages.Failed(attempt, "failed")
-
-    def _explained(self, failure: AttemptFailedError) -> AttemptFailedError:
-        """``failure``, or a lease error if a store refused our attempt because another coordinator
-        has taken the topology meanwhile (R26)."""
-        if isinstance(failure.error, errors.StateMismatchError):
-            try:
-                self._state.require_held()
-            except errors.FencedError as error:
-                return AttemptFailedError(failure.kind, str(error), error)
-            except errors.TxtopoError:
-                pass  # ZooKeeper cannot tell now; then the error of the store stands.
-        return failure
-
-    def _emit(self, work: Attempt) -> Event:
-        self._runner.emit(work)
-        return messages.Emitted(work.attempt)
-
-    def _process(self, work: Attempt) -> Event:
-        self._runner.process(work, self._state.known_stores, self._state.current - 1)
-        return messages.Processed(work.attempt)
-
-    def _watch(self, attempt: TransactionAttempt, deadline: float) -> None:
-        """A job of ``attempt`` went to Spark: fail the attempt if it is still in the same status at
-        ``deadline``."""
-        live = self._coordinator.active.get(attempt.txid)
-        if live is not None and live[0] == attempt:
-            if self._pace.is_small:
-                # Other transactions need not wait for the delayed transaction.
-                self._surroundings.after(_LATE_S, functools.partial(self._late, attempt, live[1]))
-            self._surroundings.after(
-                deadline - self._surroundings.now(),
-                functools.partial(self._time_out, attempt, live[1]),
-            )
-
-    def _late(self, attempt: TransactionAttempt, status: object) -> None:
-        """A job takes longer than that of a small transaction could: deferred jobs begin now."""
-        if self._coordinator.active.get(attempt.txid) == (attempt, status):
-            self._pace.late()
-            self._set_pace()
-
-    def _set_pace(self) -> None:
-        if self._pace.defers != self._defers:
-            self._defers = self._pace.defers
-            self._handle(messages.Defer(self._defers))
-
-    def _time_out(self, attempt: TransactionAttempt, status: object) -> None:
-        live = self._coordinator.active.get(attempt.txid)
-        if live == (attempt, status):
-            text = f"attempt {attempt} was {getattr(status, 'value', status)} for longer than message_timeout_s = {self._conf.message_timeout_s}"
-            self._attempts[attempt].failure = AttemptFailedError("timeout", text)
-            self._handle(messages.Failed(attempt, "timeout"))
-
-    # -- committing: on the commit thread ---------------------------------------------------------
-
-    # An error of a seal or a record kills the run: the state is lost or another coordinator's, no
-    # further write is allowed, and there is nothing to drain.
-
-    def _seal(self, work: Attempt) -> None:
-        if not work.discarded:
-            self._post(self._writes.seal(work))
-
-    def _apply(self, work: Attempt) -> None:
-        txid = work.attempt.txid
-
-        def job() -> Event:
-            self._surroundings.reach("apply.before", txid)
-            self._runner.apply(
-                work, self._state.known_stores, self._state.current - 1, self._conf.zombie_wait_s
-            )
-            self._surroundings.reach("apply.after", txid)
-            return messages.Applied(work.attempt)
-
-        event = self._event_of(work.attempt, job)
-        self._surroundings.post(functools.partial(self._apply_done, event))
+        self._handle(event)
 
     def _apply_done(self, event: Event) -> None:
         self._admission.commit_ended()
         self._handle(event)
         self._admission.admit()
-
-    def _record(self, work: Attempt, following: Attempt | None) -> None:
-        self._post(self._writes.record(work, following, self._post))
 
     # -- the end of an attempt --------------------------------------------------------------------
 
@@ -439,9 +277,9 @@ class Engine:
         self._causes.forget(work.attempt.txid)
         self._sealed_tasks.pop(work.attempt.txid, None)
         self._pace.committed(work.busy_s)
-        self._surroundings.post(self._set_pace)
+        self._surroundings.post(self._deadlines.set_pace)
         latency_s = self._surroundings.now() - work.opened_at
-        self._tell(lambda each: each.committed(work.attempt, work.tuples, latency_s))
+        self._loop.tell(lambda each: each.committed(work.attempt, work.tuples, latency_s))
         if self._surroundings.now() - self._collected_at > _COLLECT_GARBAGE_EVERY_S:
             self._surroundings.collect_garbage()
             self._collected_at = self._surroundings.now()
@@ -455,7 +293,7 @@ class Engine:
             self._causes.add(attempt, work.failure)
         doomed = self._coordinator.doomed
         is_replayed = not self._coordinator.stopping and (doomed is None or attempt.txid < doomed)
-        self._tell(lambda each: each.attempt_ended(attempt, work.failure, is_replayed))
+        self._loop.tell(lambda each: each.attempt_ended(attempt, work.failure, is_replayed))
         self._batches.discard(attempt)
         self._runner.cancel(work)
 
@@ -463,7 +301,7 @@ class Engine:
 
     def _drain(self) -> None:
         if not self._coordinator.stopping:
-            self._tell(lambda each: each.draining())
+            self._loop.tell(lambda each: each.draining())
             self._surroundings.after(self._conf.drain_timeout_s, functools.partial(self.kill, None))
         self._handle(messages.Drain())
 
@@ -483,16 +321,6 @@ class Engine:
         self._surroundings.post(
             functools.partial(self._surroundings.after, _RENEW_INTERVAL_S, self._renew)
         )
-
-    def _backoff_s(self, failures: int) -> float:
-        """0 for the first try; then doubling from ``backoff_min_s`` to ``backoff_max_s``, between
-        half of it and all of it."""
-        if failures == 0:
-            return 0.0
-        bound = min(
-            self._conf.backoff_max_s, self._conf.backoff_min_s * 2.0 ** min(failures - 1, 30)
-        )
-        return bound * (0.5 + self._rng.random() / 2)
 
     def close(self) -> None:
         """Cancel jobs that still run in Spark and may end a little later, and end the threads. An

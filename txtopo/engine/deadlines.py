@@ -1,0 +1,75 @@
+"""Watches the jobs of attempts: a job that takes too long fails its attempt (R8), and a job that
+takes longer than a small transaction could ends the savings of small transactions.
+
+Runs on: driver, the engine's loop.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from txtopo.coordinator import messages
+from txtopo.coordinator.coordinator import TransactionCoordinator
+from txtopo.coordinator.transitions import Status
+from txtopo.engine.attempts import Attempt, AttemptFailedError
+from txtopo.engine.loop import Loop
+from txtopo.engine.pace import Pace
+from txtopo.topology.transaction import TransactionAttempt
+
+LATE_S = 0.25
+"""A longer job is no job of a small transaction, whatever times the tasks report."""
+
+
+class Deadlines:
+    """The deadlines of one run's ``attempts``."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        coordinator: TransactionCoordinator,
+        pace: Pace,
+        attempts: Mapping[TransactionAttempt, Attempt],
+    ) -> None:
+        self._loop, self._coordinator, self._pace, self._attempts = (
+            loop,
+            coordinator,
+            pace,
+            attempts,
+        )
+        self._defers = False
+
+    def start(self, attempt: TransactionAttempt) -> None:
+        """From any thread: a job of ``attempt`` goes to Spark now. The attempt fails if it is still
+        in its present status ``message_timeout_s`` later."""
+        surroundings = self._loop.surroundings
+        deadline = surroundings.now() + self._loop.conf.message_timeout_s
+        surroundings.post(functools.partial(self._watch, attempt, deadline))
+
+    def _watch(self, attempt: TransactionAttempt, deadline: float) -> None:
+        live, surroundings = self._coordinator.active.get(attempt.txid), self._loop.surroundings
+        if live is not None and live[0] == attempt:
+            if self._pace.is_small:
+                # Other transactions need not wait for the delayed transaction.
+                surroundings.after(LATE_S, functools.partial(self._late, attempt, live[1]))
+            surroundings.after(
+                deadline - surroundings.now(), functools.partial(self._time_out, attempt, live[1])
+            )
+
+    def _late(self, attempt: TransactionAttempt, status: Status) -> None:
+        """A job takes longer than that of a small transaction could: deferred jobs begin now."""
+        if self._coordinator.active.get(attempt.txid) == (attempt, status):
+            self._pace.late()
+            self.set_pace()
+
+    def set_pace(self) -> None:
+        """Tell the coordinator if processing is deferred from now on, or no longer."""
+        if self._pace.defers != self._defers:
+            self._defers = self._pace.defers
+            self._loop.handle(messages.Defer(self._defers))
+
+    def _time_out(self, attempt: TransactionAttempt, status: Status) -> None:
+        if self._coordinator.active.get(attempt.txid) == (attempt, status):
+            text = f"attempt {attempt} was {status.value} for longer than message_timeout_s = {self._loop.conf.message_timeout_s}"
+            self._attempts[attempt].failure = AttemptFailedError("timeout", text)
+            self._loop.handle(messages.Failed(attempt, "timeout"))

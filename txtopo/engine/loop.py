@@ -1,0 +1,47 @@
+"""The engine's loop, as its parts see it.
+
+Runs on: driver. Parts post to the loop from any thread. Only the loop's thread handles events.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from txtopo import config
+from txtopo.coordinator.messages import Event
+from txtopo.engine import observer
+from txtopo.engine.observer import Observer
+from txtopo.engine.surroundings import Surroundings
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``handle`` gives an event to the coordinator, ``drain`` ends the run after the commits in
+    flight, ``stop`` does so with an error: all on the loop's thread."""
+
+    conf: config.Config
+    surroundings: Surroundings
+    observers: Sequence[Observer]
+    rng: random.Random
+    handle: Callable[[Event], None]
+    drain: Callable[[], None]
+    stop: Callable[[BaseException], None]
+
+    def post(self, event: Event) -> None:
+        """From any thread: have the loop handle ``event``."""
+        self.surroundings.post(functools.partial(self.handle, event))
+
+    def tell(self, fact: Callable[[Observer], None]) -> None:
+        """Tell ``fact`` to each observer."""
+        observer.tell(self.observers, fact)
+
+    def backoff_s(self, failures: int) -> float:
+        """0 for the first try; then doubling from ``backoff_min_s`` to ``backoff_max_s``, between
+        half of the bound and all of it."""
+        if failures == 0:
+            return 0.0
+        bound = min(self.conf.backoff_max_s, self.conf.backoff_min_s * 2.0 ** min(failures - 1, 30))
+        return bound * (0.5 + self.rng.random() / 2)

@@ -1,0 +1,91 @@
+"""Asks the spout for new transactions, and asks again after a failure.
+
+Runs on: driver. The spout answers on its own thread, and its answers are handled on the loop's.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from txtopo import errors
+from txtopo.coordinator import messages
+from txtopo.coordinator.coordinator import TransactionCoordinator
+from txtopo.engine.batches import Batches
+from txtopo.engine.causes import Causes
+from txtopo.engine.loop import Loop
+from txtopo.engine.observer import Progress
+from txtopo.engine.surroundings import Threads
+
+
+class Opening:
+    """The questions of one run. ``thread`` is the spout's."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        thread: Threads,
+        batches: Batches,
+        coordinator: TransactionCoordinator,
+        causes: Causes,
+    ) -> None:
+        self._loop, self._thread, self._batches, self._coordinator, self._causes = (
+            loop,
+            thread,
+            batches,
+            coordinator,
+            causes,
+        )
+        self._count = 0
+        self._failures = 0
+
+    def ask(self, txid: int) -> None:
+        """Ask the spout whether ``txid`` may begin. The coordinator gets the answer."""
+        self._count += 1
+        self._loop.tell(lambda each: each.asked(self._count))
+        self._thread.submit(functools.partial(self._ask_spout, txid, self._count))
+
+    def _ask_spout(self, txid: int, number: int) -> None:
+        """On the spout's thread."""
+        post = self._loop.surroundings.post
+        try:
+            is_ready = self._batches.open(txid)
+        except errors.FailedException as error:
+            post(functools.partial(self._failed, txid, error))
+        except (errors.UserCodeError, errors.InputError) as error:
+            is_retried = self._loop.conf.on_error == "replay" and isinstance(
+                error, errors.UserCodeError
+            )
+            post(functools.partial(self._failed if is_retried else self._refused, txid, error))
+        except BaseException as error:
+            post(functools.partial(self._loop.stop, error))
+        else:
+            post(functools.partial(self._answered, txid, number, is_ready))
+
+    def _answered(self, txid: int, number: int, is_ready: bool) -> None:
+        self._failures = 0
+        progress = Progress(self._batches.fraction_done, self._batches.lag, self._batches.lost)
+        self._loop.tell(lambda each: each.answered(txid, progress))
+        if is_ready:
+            self._loop.handle(messages.Opened(txid))
+            return
+        self._loop.handle(messages.NotReady(txid))
+        if self._coordinator.idle:
+            self._loop.tell(lambda each: each.idle(number))
+            if self._loop.conf.until == "exhausted":
+                self._loop.drain()
+        self._poll_after(self._loop.conf.poll_interval_s)
+
+    def _failed(self, txid: int, error: BaseException) -> None:
+        self._failures += 1
+        self._loop.tell(lambda each: each.open_failed(txid, error))
+        self._loop.handle(messages.NotReady(txid))
+        self._poll_after(self._loop.backoff_s(self._failures))
+
+    def _refused(self, txid: int, error: BaseException) -> None:
+        self._causes.unopenable = error
+        self._loop.handle(messages.Unopenable(txid))
+
+    def _poll_after(self, delay_s: float) -> None:
+        self._loop.surroundings.after(
+            delay_s, functools.partial(self._loop.handle, messages.Poll())
+        )

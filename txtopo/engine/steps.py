@@ -1,0 +1,91 @@
+"""Does the steps of an attempt that run user code. Each step ends in an event for the coordinator,
+also when it fails.
+
+Runs on: driver, on the threads of the spout, of processing and of commits.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from txtopo import errors
+from txtopo.coordinator import messages
+from txtopo.coordinator.messages import Event
+from txtopo.engine.attempts import Attempt, AttemptFailedError, AttemptRunner
+from txtopo.engine.loop import Loop
+from txtopo.state.topology import TopologyState
+
+
+class Steps:
+    """The steps of one run's attempts."""
+
+    def __init__(self, loop: Loop, runner: AttemptRunner, state: TopologyState) -> None:
+        self._loop, self._runner, self._state = loop, runner, state
+
+    def plan(self, work: Attempt) -> Event:
+        """Plan the batch: an opaque batch is planned for every attempt."""
+        self._runner.plan(work)
+        return messages.Emitted(work.attempt)
+
+    def emit(self, work: Attempt) -> Event:
+        """Let the spout emit, and learn the batch's metadata."""
+        self._runner.emit(work)
+        return messages.Emitted(work.attempt)
+
+    def process(self, work: Attempt) -> Event:
+        """Process the batch."""
+        self._runner.process(work, self._state.known_stores, self._state.current - 1)
+        return messages.Processed(work.attempt)
+
+    def apply(self, work: Attempt) -> Event:
+        """Let the committers write."""
+        self._loop.surroundings.reach("apply.before", work.attempt.txid)
+        self._runner.apply(
+            work,
+            self._state.known_stores,
+            self._state.current - 1,
+            self._loop.conf.zombie_wait_s,
+        )
+        self._loop.surroundings.reach("apply.after", work.attempt.txid)
+        return messages.Applied(work.attempt)
+
+    def event_of(self, step: Callable[[Attempt], Event], work: Attempt) -> Event:
+        """The event of ``step``; a failure of the attempt if the step raises. An unexpected error
+        also ends the run."""
+        if work.discarded:
+            return messages.Failed(work.attempt, "failed")
+        try:
+            return step(work)
+        except AttemptFailedError as failure:
+            work.failure = self.explained(failure)
+            return messages.Failed(work.attempt, failure.kind)
+        except errors.FailedException as error:
+            work.failure = AttemptFailedError("failed", str(error))
+            return messages.Failed(work.attempt, "failed")
+        except errors.TxtopoError as error:
+            if isinstance(error, errors.UserCodeError) and self._loop.conf.on_error == "replay":
+                work.failure = AttemptFailedError("failed", str(error))
+                return messages.Failed(work.attempt, "failed")
+            return refused(work, error)
+        except BaseException as error:
+            self._loop.surroundings.post(functools.partial(self._loop.stop, error))
+            return messages.Failed(work.attempt, "failed")
+
+    def explained(self, failure: AttemptFailedError) -> AttemptFailedError:
+        """``failure``, or a lease error if a store refused our attempt because another coordinator
+        has taken the topology meanwhile (R26)."""
+        if isinstance(failure.error, errors.StateMismatchError):
+            try:
+                self._state.require_held()
+            except errors.FencedError as error:
+                return AttemptFailedError(failure.kind, str(error), error)
+            except errors.TxtopoError:
+                pass  # ZooKeeper cannot tell now; then the error of the store stands.
+        return failure
+
+
+def refused(work: Attempt, error: errors.TxtopoError) -> Event:
+    """``work`` ends the run with ``error``."""
+    work.failure = AttemptFailedError("fatal", str(error), error)
+    return messages.Failed(work.attempt, "fatal")
