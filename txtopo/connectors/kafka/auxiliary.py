@@ -18,6 +18,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.connectors.kafka.log import OF_THE_GROUP, Log, UnknownTopicError
+from txtopo.connectors.kafka.topic_admin import TopicAdmin
 from txtopo.sinks import task_ledger
 
 VERSION = 1
@@ -88,6 +89,7 @@ class AuxiliaryTopic:
 
     def __init__(self, log: Log, name: str) -> None:
         self.name, self._log, self._kafka = name, log, log.cluster.confluent_kafka()
+        self._admin = TopicAdmin(log)
 
     def partitions(self, surely: bool = False) -> int:
         """How many there are; 0 without the topic, ``surely`` as all brokers know it."""
@@ -98,9 +100,9 @@ class AuxiliaryTopic:
     def make(self, tasks: int, before: int) -> None:
         """Give it a partition for each of ``tasks``, where it has ``before``; 0: make it."""
         if before == 0:
-            self._log.make_topic(self.name, tasks, _SETTINGS)
+            self._admin.make_topic(self.name, tasks, _SETTINGS)
         if 0 < before < tasks:
-            self._log.widen_topic(self.name, tasks)
+            self._admin.widen_topic(self.name, tasks)
         if before < tasks:
             self._wait_for(
                 "it lacks partitions",
@@ -110,7 +112,7 @@ class AuxiliaryTopic:
     def delete(self) -> None:
         """Delete it, and wait until a broker that is asked no longer has it."""
         before = self._id()
-        self._log.delete_topic(self.name)
+        self._admin.delete_topic(self.name)
         self._wait_for(
             "it is deleted, and a broker still has it", lambda: not before or self._id() != before
         )
@@ -125,7 +127,7 @@ class AuxiliaryTopic:
         :raises errors.SetupError: it is not compacted, or its records are deleted after some time.
         """
         try:
-            policy = self._log.settings_of(self.name).get("cleanup.policy", "compact")
+            policy = self._admin.settings_of(self.name).get("cleanup.policy", "compact")
         except errors.SetupError:
             return  # this user may not see settings
         if policy != "compact":

@@ -37,6 +37,7 @@ from txtopo import errors
 from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic
 from txtopo.connectors.kafka.log import Offset, Partition, Topic, UnknownTopicError
 from txtopo.connectors.kafka.source import GROUP, LogChangedError, Source
+from txtopo.connectors.kafka.topic_admin import TopicAdmin
 from txtopo.topology import spout
 
 LOGGER = logging.getLogger("txtopo.kafka")
@@ -285,7 +286,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         )
         if isinstance(source.topics, re.Pattern):
             # The auxiliary topic of a sink may have any name, and is compacted.
-            doubtful = self._log.compacted({*listed} - known)
+            doubtful = TopicAdmin(self._log).compacted({*listed} - known)
             listed = [
                 name
                 for name in listed
@@ -308,7 +309,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
     def _check_not_compacted(self, topics: Iterable[str]) -> None:
         if self._source.is_opaque or self._source.compacted:
             return
-        for topic in self._log.compacted(topics):
+        for topic in TopicAdmin(self._log).compacted(topics):
             raise errors.SetupError(
                 f"{self._source.cluster.owner}: topic {topic} is compacted, so a replay may have fewer records than the first attempt\n"
                 "  Use OpaqueKafkaTransactionalSpout with opaque stores; or give compacted=True, if every key is written once."

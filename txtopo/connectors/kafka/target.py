@@ -18,6 +18,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.connectors.kafka import client, producing
 from txtopo.connectors.kafka.log import Log, UnknownTopicError
+from txtopo.connectors.kafka.topic_admin import TopicAdmin
 
 Resource = Callable[[str, Callable[[], Any]], Any]
 """``TopologyContext.resource``, or what stands for it outside a topology."""
@@ -112,7 +113,7 @@ def _described(log: Log, topic: str) -> Target:
     # A user may be allowed to write and not to see settings; the broker then refuses record by
     # record.
     with contextlib.suppress(errors.SetupError):
-        settings = log.settings_of(topic)
+        settings = TopicAdmin(log).settings_of(topic)
     bytes_max = settings.get("max.message.bytes")
     return Target(
         topic,
@@ -125,7 +126,7 @@ def _described(log: Log, topic: str) -> Target:
 def _check_timeout(log: Log, timeout_s: float) -> bool:
     settings: dict[str, str] = {}
     with contextlib.suppress(errors.SetupError):
-        settings = log.settings_of_a_broker()
+        settings = TopicAdmin(log).settings_of_a_broker()
     most = settings.get("transaction.max.timeout.ms")
     if most is not None and timeout_s * 1000 > int(most):
         raise timeout_too_long(log.cluster, timeout_s)
