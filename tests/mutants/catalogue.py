@@ -793,8 +793,8 @@ MUTATIONS = (
     ),
     Mutation(
         "rows that wait are never counted",
-        "txtopo/dataplane/slot.py",
-        "        task.collector.on_many = self.outbox.pack_if_many\n",
+        "txtopo/dataplane/wiring.py",
+        "        task.collector.on_many = self._outbox.pack_if_many\n",
         "",
         ("tests/unit/test_bounded_memory.py",),
     ),
@@ -807,8 +807,8 @@ MUTATIONS = (
     ),
     Mutation(
         "heavy rows wait in memory until there are many of them",
-        "txtopo/dataplane/slot.py",
-        "        if self.heavy_bytes > outbox.Outbox.PACK_BYTES:\n",
+        "txtopo/dataplane/wiring.py",
+        "        if self._heavy_bytes > outbox.Outbox.PACK_BYTES:\n",
         "        if False:\n",
         ("tests/unit/test_bounded_memory.py",),
     ),
@@ -924,7 +924,7 @@ MUTATIONS = (
     ),
     Mutation(
         "on one slot all tasks get the same list",
-        "txtopo/dataplane/slot.py",
+        "txtopo/dataplane/wiring.py",
         "                    if grouping.traits.many_tasks and receiver.parallelism > 1:\n",
         "                    if False:\n",
         STRAIGHT,

@@ -11,21 +11,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from txtopo.dataplane import collector, column_runs, out_of_resources, outbox, receive, route, wire
+from txtopo.dataplane import out_of_resources, outbox, receive, wire
 from txtopo.dataplane.columns.task import ArrowBoltTask
 from txtopo.dataplane.guard import Guard
-from txtopo.dataplane.inbox import Inbox
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, FailureInTaskError, Report, Tally
-from txtopo.dataplane.receive import LaneKey, Received
+from txtopo.dataplane.receive import Received
 from txtopo.dataplane.spout_task import SpoutTask
 from txtopo.dataplane.task import BoltTask
 from txtopo.dataplane.wire import Frame
+from txtopo.dataplane.wiring import Wiring
 from txtopo.dataplane.worker import WorkerRun
-from txtopo.plan import levels as plan_levels
 from txtopo.topology.context import Phase
-from txtopo.topology.graph import Component, Subscription
-from txtopo.topology.stream import TupleSource
+from txtopo.topology.graph import Component
 
 
 class SlotRun:
@@ -49,13 +47,9 @@ class SlotRun:
         self.phase: Phase = "commit" if job.part == "commit" else "processing"
         self.guard = Guard(job, self.phase)
         self.components = [self.plan.graph.components[id] for id in self.here.components]
-        self.order = plan_levels.order_of(self.plan.graph)
-        self.sources: dict[tuple[LaneKey, str], TupleSource] = {}
         self.bolts: dict[tuple[str, int], BoltTask] = {}
         self.spouts: dict[int, SpoutTask] = {}
-        self.inboxes: dict[tuple[str, int], Inbox] = {}
         self.report = Report(job.name, slot, task_attempt)
-        self.heavy_bytes = 0
 
     # -- the three steps --------------------------------------------------------------------------
 
@@ -104,10 +98,10 @@ class SlotRun:
             for frame in received.frames_not_for(frozenset(self.here.components)):
                 self.outbox.add(frame)
             self.begin_tasks(received)
-            for receiver in self.inboxes:
+            for receiver in self.wiring.inboxes:
                 self.advance(*receiver)
             for component in self.components:
-                for index in self.tasks_here(component):
+                for index in self.wiring.tasks_here(component):
                     self.complete(component, index, received)
             self.guard.call(
                 self.components[-1].id, self.slot, "sending what was emitted", self.outbox.pack
@@ -175,11 +169,7 @@ class SlotRun:
         )
         return group
 
-    # -- tasks and their wiring -------------------------------------------------------------------
-
-    def tasks_here(self, component: Component) -> range:
-        """The task indices of ``component`` on this slot."""
-        return range(self.slot, component.parallelism, self.here.slots)
+    # -- tasks ------------------------------------------------------------------------------------
 
     def all_tasks(self) -> list[BoltTask | SpoutTask]:
         """Every begun task of this slot."""
@@ -188,8 +178,9 @@ class SlotRun:
     def begin_tasks(self, received: Received) -> None:
         """Make every task, downstream tasks first, so that an emit has a receiver also in
         ``prepare``."""
+        self.wiring = Wiring(self.worker, self.job, self.level, self.slot, self.outbox)
         for component in reversed(self.components):
-            for index in self.tasks_here(component):
+            for index in self.wiring.tasks_here(component):
                 if component.kind == "spout":
                     spout = SpoutTask(
                         self.worker, self.job, self.guard, component, index, self.phase
@@ -201,35 +192,13 @@ class SlotRun:
                     self.worker, self.job, self.guard, component, index, self.phase
                 )
                 self.bolts[component.id, index] = bolt
-                arrived = received.lanes.get((component.id, index), {})
-                live = {
-                    (s.source, task)
-                    for s in component.inputs
-                    if self.is_fused(s, component)
-                    for task in self.tasks_here(self.plan.graph.components[s.source])
-                }
-                inbox = Inbox(
-                    arrived,
-                    live,
-                    self.order,
-                    received.buffer,
-                    self.source,
-                    bolt,
-                    self.worker.run.token,
-                )
-                self.inboxes[component.id, index] = inbox
+                self.wiring.add_inbox(bolt, received)
                 self.connect(bolt)
                 bolt.begin(received.held_file(component.id, index))
 
-    def make_room(self, weight: int) -> None:
-        """Before heavy rows are sent: turn waiting rows into bytes, which may spill, whenever they
-        weigh enough."""
-        self.heavy_bytes += weight
-        if self.heavy_bytes > outbox.Outbox.PACK_BYTES:
-            self.heavy_bytes = weight
-            self.outbox.pack()
-            for inbox in self.inboxes.values():
-                inbox.pack()
+    def connect(self, task: BoltTask | SpoutTask) -> None:
+        """Connect ``task`` to all its receivers."""
+        self.wiring.connect(task)
 
     def advance(self, component: str, index: int) -> None:
         """Execute the lanes of a task that are next in order. Guarded, because a value may change
@@ -238,92 +207,8 @@ class SlotRun:
             component,
             index,
             "taking the tuples that were sent",
-            self.inboxes[component, index].advance,
+            self.wiring.inboxes[component, index].advance,
         )
-
-    def is_fused(self, subscription: Subscription, receiver: Component) -> bool:
-        """Whether tuples of ``subscription`` go to ``receiver`` without leaving this process."""
-        return (subscription.source, subscription.stream, receiver.id) in self.levels.fused
-
-    def source(self, key: LaneKey, stream: str) -> TupleSource:
-        """Where tuples of a lane come from; one object per stream, shared by all of them."""
-        if (key, stream) not in self.sources:
-            spec = self.plan.graph.components[key[0]].outputs[stream]
-            self.sources[key, stream] = TupleSource(key[0], key[1], stream, spec.fields)
-        return self.sources[key, stream]
-
-    def connect(self, task: BoltTask | SpoutTask) -> None:
-        """Connect every stream of ``task`` to all its receivers."""
-        component, index = task.component, task.index
-        task.collector.on_heavy = self.make_room
-        task.collector.on_many = self.outbox.pack_if_many
-        out_lanes: dict[tuple[str, int], outbox.OutLane] = {}
-        memories: dict[tuple[str, str], route.SenderMemory] = {}
-        task.collector.connect_columns = lambda: column_runs.load_ports().ports(
-            self, task, out_lanes, memories
-        )
-        if self.job.part == "emission":
-            self.connect_recorder(task)
-            return
-        only_streams = self.worker.only_streams(component.id)
-        for stream, spec in component.outputs.items():
-            for receiver, grouping in self.plan.graph.receivers(component.id, stream):
-                if (component.id, stream, receiver.id) in self.levels.fused:
-                    only = route.fixed_task(grouping, index, receiver.parallelism)
-                    lanes = [
-                        self.inboxes[receiver.id, t].sender((component.id, index), stream)
-                        if only in (None, t)
-                        else _unreachable
-                        for t in range(receiver.parallelism)
-                    ]
-                    if grouping.traits.many_tasks and receiver.parallelism > 1:
-                        lanes = [
-                            collector.with_own_copies(lane, self.worker.run.token) for lane in lanes
-                        ]
-                else:
-                    lanes = []
-                    for t in range(receiver.parallelism):
-                        if (receiver.id, t) not in out_lanes:
-                            out_lanes[receiver.id, t] = self.outbox.lane(
-                                receiver.id, t, component.id, index, only_streams.get(receiver.id)
-                            )
-                        lanes.append(out_lanes[receiver.id, t].sender(stream))
-                if spec.direct:
-                    task.collector.connect_direct(stream, receiver.id, lanes)
-                else:
-                    txid = self.job.attempt.txid
-                    edge = route.Edge(component.id, stream, receiver.id)
-                    memory = memories[stream, receiver.id] = route.SenderMemory(
-                        grouping, index, txid, receiver.parallelism, edge
-                    )
-                    task.collector.connect(
-                        stream, route.make_send(grouping, spec.fields, index, txid, lanes, memory)
-                    )
-
-    def connect_recorder(self, task: BoltTask | SpoutTask) -> None:
-        """Connect every stream of a spout's task to one lane, which records the emitted rows for
-        the processing job."""
-        component = task.component
-        streams = list(component.outputs)
-        only = (
-            streams[0] if len(streams) == 1 and not component.outputs[streams[0]].direct else None
-        )
-        lane = self.outbox.lane(component.id, task.index, component.id, task.index, only)
-        task.collector.connect_columns = lambda: column_runs.load_ports().recording_ports(
-            self, task, lane
-        )
-        for stream, spec in component.outputs.items():
-            if not spec.direct:
-                task.collector.connect(stream, lane.sender(stream))
-                continue
-            for number, (receiver, _) in enumerate(self.plan.graph.receivers(component.id, stream)):
-                # One receiver is enough to record the emit; the other receivers only check the task
-                # index.
-                senders = [
-                    lane.sender(collector.direct_stream(stream, t)) if number == 0 else _ignore
-                    for t in range(receiver.parallelism)
-                ]
-                task.collector.connect_direct(stream, receiver.id, senders)
 
     def complete(self, component: Component, index: int, received: Received) -> None:
         """One task's turn: everything before it is done."""
@@ -332,7 +217,7 @@ class SlotRun:
         else:
             bolt = self.bolts[component.id, index]
             self.advance(component.id, index)
-            assert self.inboxes[component.id, index].complete, (
+            assert self.wiring.inboxes[component.id, index].complete, (
                 f"{component.id}/{index} is not complete at its turn"
             )
             if component.id in self.plan.held and self.phase == "processing":
@@ -341,10 +226,11 @@ class SlotRun:
                 bolt.finish()
         for receiver in self.components:
             if any(
-                s.source == component.id and self.is_fused(s, receiver) for s in receiver.inputs
+                s.source == component.id and self.wiring.is_fused(s, receiver)
+                for s in receiver.inputs
             ):
-                for task in self.tasks_here(receiver):
-                    inbox = self.inboxes[receiver.id, task]
+                for task in self.wiring.tasks_here(receiver):
+                    inbox = self.wiring.inboxes[receiver.id, task]
                     self.guard.call(
                         receiver.id,
                         task,
@@ -371,7 +257,7 @@ class SlotRun:
         elif self.job.batch is not None and self.job.batch.mode == "recorded":
             for handle in received.lanes.get(key, {}).get(key, []):
                 data = received.buffer.read(handle)
-                self.make_room(len(data))
+                self.wiring.make_room(len(data))
                 runs = spout.call("taking the tuples that were recorded", wire.unpack_runs, data)
                 spout.call("sending the tuples that were recorded", spout.replay, runs)
         else:
@@ -407,11 +293,3 @@ def forward(
         onward.add(frame)
     received.buffer.close()
     return onward.chunks(Report(job.name, slot, task_attempt))
-
-
-def _ignore(row: route.Row) -> None:
-    pass
-
-
-def _unreachable(row: route.Row) -> None:
-    raise AssertionError("a fused edge led to a task of another slot")

@@ -23,7 +23,7 @@ from txtopo.topology.stream import StreamSpec
 
 
 class Slot(Protocol):
-    """The part of a slot's run that ports need."""
+    """The part of a slot's wiring that ports need."""
 
     @property
     def plan(self) -> Plan: ...
