@@ -29,6 +29,7 @@ BENCH = sorted((ROOT / "bench").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 STATEMENTS_MAX = 300
+METHODS_MAX = 25
 DUMPING_GROUNDS = frozenset({"utils", "util", "helpers", "helper", "common", "misc"})
 PUBLIC = frozenset({*txtopo.__all__, *testing.__all__})
 """The names that users import."""
@@ -88,6 +89,17 @@ def test_a_module_is_no_longer_than_one_idea_needs() -> None:
     counts = {named(path): statements_of(tree_of(path)) for path in [*SOURCES, *BENCH]}
     too_long = {name: count for name, count in counts.items() if count > STATEMENTS_MAX}
     assert too_long == {}, "split them where the second idea begins"
+
+
+def test_a_class_has_no_more_methods_than_one_idea_needs() -> None:
+    counts = {
+        f"{named(path)}: {node.name}": sum(isinstance(each, ast.FunctionDef) for each in node.body)
+        for path in [*PACKAGE, *BENCH]
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef)
+    }
+    too_many = {name: count for name, count in counts.items() if count > METHODS_MAX}
+    assert too_many == {}, "give the second idea a class of its own"
 
 
 def test_every_module_says_in_its_docstring_what_it_is_for() -> None:
