@@ -231,7 +231,7 @@ def _server(url: str) -> str:
     known = ("db",) if scheme == "unix" else ("ssl_",) if scheme == "rediss" else ()
     if split.fragment or any(not option.startswith(known or ("\0",)) for option in options):
         raise errors.UsageError(
-            "the RedisStore URL has unknown options\n  Give redis://user@host:port/0. rediss:// takes options that begin with ssl_, and unix:// takes db."
+            "the RedisStore URL has unknown options\n  Give redis://user@host:port/0. rediss:// takes ssl_… options, and unix:// takes db."
         )
     if scheme == "unix":
         if split.hostname or not split.path.strip("/"):
