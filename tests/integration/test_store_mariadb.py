@@ -231,7 +231,7 @@ class TestServerIsAsked:
         contract.block(store, workers[0].process.task(), 1, 0, put(largest))
         with pytest.raises(
             UsageError,
-            match=rf'key "x" takes a packet of \d+ bytes; .* up to {limit}\n  Raise max_allowed_packet',
+            match=rf'key "x" needs a packet of \d+ bytes, .* up to {limit}\n  Raise max_allowed_packet',
         ):
             contract.block(store, workers[0].process.task(), 2, 0, put(larger))
         assert store.get("x") == largest
@@ -381,7 +381,8 @@ class TestSettings:
         mariadb.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
         try:
             with pytest.raises(
-                SetupError, match=r"innodb_flush_log_at_trx_commit=0\)\n  Set it to 1"
+                SetupError,
+                match=r"innodb_flush_log_at_trx_commit=0\)\n  Set innodb_flush_log_at_trx_commit=1",
             ):
                 contract.run(store, workers[0].process.task(), 1, 0, x=1)
         finally:

@@ -185,7 +185,8 @@ class TestRivals:
 
         monkeypatch.setattr(Link, "run", late)
         with pytest.raises(
-            UsageError, match=r"it was written to while it was being read\n  Stop the topology"
+            UsageError,
+            match=r"a task wrote to the store while maintenance was reading it\n  Stop the topology",
         ):
             store.adopt("words", "second", 9, ["count"])
         assert (dict(store.items()), [fence.generation for fence in store.fences()]) == (
@@ -218,7 +219,7 @@ class TestBounds:
         monkeypatch.setattr("txtopo.stores.redis.session.ROWS_MAX", 20)
         contract.run(store, process.task(), 1, 0, **{str(n): 1 for n in range(20)})
         with pytest.raises(
-            TxtopoError, match=r"has 21 rows; the bound is 20\n  Make the batches smaller"
+            TxtopoError, match=r"has 21 rows, and the bound is 20\n  Make the batches smaller"
         ):
             contract.run(store, process.task(), 2, 0, **{str(n): 1 for n in range(21)})
         assert set(dict(store.items()).values()) == {1}
@@ -233,7 +234,7 @@ class TestBounds:
             contract.run(store, process.task(task=1), 1, attempt, **{f"b{n}": 1 for n in range(10)})
         with pytest.raises(
             TxtopoError,
-            match=r"what component 'count' writes .* has 21 rows; the bound is 20\n  Make the batches smaller",
+            match=r"a transaction by component 'count' .* has 21 rows, and the bound is 20\n  Make the batches smaller",
         ):
             contract.run(store, process.task(task=2), 1, 2, c=1)
         contract.run(store, process.task(task=2), 2, 0, c=1)
@@ -300,7 +301,7 @@ class TestServersThatAreRefused:
         with RedisServer(settings) as server:
             with pytest.raises(
                 SetupError,
-                match=rf"may forget what it has acknowledged: {told}\n  Type: redis-cli CONFIG SET appendonly yes",
+                match=rf"may forget acknowledged writes: {told}\n  Type: redis-cli CONFIG SET appendonly yes",
             ):
                 contract.run(RedisStore(server.url(), "counts"), process.task(), 1, 0, x=1)
             assert server.ask("DBSIZE") == 0
@@ -315,7 +316,7 @@ class TestServersThatAreRefused:
         with RedisServer({"maxmemory-policy": "allkeys-lru"}) as server:
             with pytest.raises(
                 SetupError,
-                match="removes whatever it likes when its memory is full: maxmemory-policy is allkeys-lru",
+                match="removes any keys when its memory is full: maxmemory-policy is allkeys-lru",
             ):
                 contract.run(
                     RedisStore(server.url(), "counts", accept_loss=accept_loss),
@@ -340,7 +341,7 @@ class TestServersThatAreRefused:
             )
             assert (dict(copy.items()), copy.get("x"), len(copy.fences())) == ({"x": 1}, 1, 1)
             with pytest.raises(
-                FailedException, match="the server is a replica; give the address of the master"
+                FailedException, match=r"the server is a replica\. Give the master's address"
             ):
                 contract.run(copy, contract.Process().task(), 2, 0, x=1)
 
@@ -451,7 +452,7 @@ class TestAccess:
     def test_a_database_that_the_server_does_not_have_is_named(
         self, redis_server: RedisServer
     ) -> None:
-        assert "\n  Mend the number of the database in the URL" in self.refusal(
+        assert "\n  Mend the database number in the URL" in self.refusal(
             RedisStore(redis_server.url(database=99_999), "counts")
         )
 

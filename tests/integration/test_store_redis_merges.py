@@ -330,7 +330,7 @@ class TestBounds:
             opened.merge_many({str(n): 1 for n in range(20)}, ADD)
 
         with pytest.raises(
-            TxtopoError, match=r"has 21 rows; the bound is 20\n  Make the batches smaller"
+            TxtopoError, match=r"has 21 rows, and the bound is 20\n  Make the batches smaller"
         ):
             contract.block(store, process.task(), 2, 0, write)
         assert set(dict(store.items()).values()) == {1}
@@ -352,7 +352,7 @@ class TestBounds:
             merge(store, process.task(task=task), 1, **{f"{task} {n}": 1 for n in range(10)})
         with pytest.raises(
             TxtopoError,
-            match=r"what component 'count' writes .* has 21 rows; the bound is 20\n  Make the batches smaller",
+            match=r"a transaction by component 'count' .* has 21 rows, and the bound is 20\n  Make the batches smaller",
         ):
             merge(store, process.task(task=2), 1, c=1)
         merge(store, process.task(task=2), 2, c=1)

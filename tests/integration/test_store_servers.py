@@ -212,7 +212,7 @@ class TestFence:
             session.write_fence(Fence("words", "count", "first", late.txid, late.attempt))
 
         with (
-            pytest.raises(FailedException, match="somebody else has made the same row"),
+            pytest.raises(FailedException, match="another transaction has made the row first"),
             connection.transaction(store._place, late) as session,
         ):
             make(session)
@@ -590,7 +590,7 @@ class TestTables:
         contract.run(store, worker.process.task(), 1, 0, x=1)
         database.execute("DROP TABLE counts, counts_written, txtopo_fence, txtopo_schema")
         known = {"count/counts": A(1, 0)}
-        with pytest.raises(FailedException, match="a table of it was removed"):
+        with pytest.raises(FailedException, match="a store table was removed"):
             contract.run(store, worker.process.task(known_stores=known), 2, 0, x=1)
         with pytest.raises(StateMismatchError, match="It was emptied, or it is another store"):
             contract.run(store, worker.process.task(known_stores=known), 2, 1, x=1)

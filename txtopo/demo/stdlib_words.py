@@ -1,20 +1,20 @@
-"""Count every word in the Python standard library's own sources, then check the result against
-plain Python.
+"""Count every word in the Python standard library's sources, then check the result against plain
+Python.
 
 ::
 
     lines ×2 ──none──► split ×2 ──word──► count ×2 (committer) ──none──► bucketize ×1 ──bucket──► buckets ×2 (committer)
 
-Every .py file below the running interpreter's standard library (installed packages left out) is
-read line by line. A *word* is an identifier or a word of a comment or text, as it is written: a run
-of letters, digits and underscores that begins with no digit. About thirty transactions of a
-megabyte; ``split`` adds up a part of the batch first, so that few rows travel. The buckets say how
-many words occur 1, 2–3, 4–7, 8–15 … times. Counts and buckets are aggregates of the library.
+Every .py file in the running interpreter's standard library, without installed packages, is read
+line by line. A *word* is any run of letters, digits and underscores that does not begin with a
+digit, in code, comments and texts alike. About thirty transactions read a megabyte each. A
+``split`` task first adds up its part of the batch, so that few rows travel. The buckets say how
+many words occur 1, 2–3, 4–7, 8–15 … times. Counts and buckets are txtopo aggregates.
 
-``txtopo demo`` runs the topology, prints the results, and counts anew without txtopo: every count
+``txtopo demo`` runs the topology, prints the results, and counts again without txtopo: every count
 must be equal. Kill the demo at any moment and run it again. ``python -m txtopo.demo.stdlib_words
-report`` prints the results once more. The store is the file that TXTOPO_STARTER_STORE names,
-otherwise .txtopo/demo/words.db, with tables ``stdlib_counts`` and ``stdlib_buckets``.
+report`` prints the results again. The store is the file named by TXTOPO_STARTER_STORE, otherwise
+.txtopo/demo/words.db, with tables ``stdlib_counts`` and ``stdlib_buckets``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from txtopo.stores import SqliteStore
 
 PARTITIONS = 4
 BYTES_PER_BATCH = 320 * 1024
-"""Per partition: the four together read 1.25 MiB per transaction."""
+"""Per partition. The four partitions read 1.25 MiB per transaction."""
 NOT_OURS = frozenset({"site-packages", "dist-packages"})
 STORE_PATH = ".txtopo/demo/words.db"
 WORD = re.compile(r"[^\W\d]\w*")
@@ -65,7 +65,7 @@ def stdlib_files() -> list[str]:
 
 
 class SplitWords(BaseBatchBolt):
-    """Counts the words in its part of the batch; emits each once, with its number."""
+    """Counts the words in its part of the batch. Emits each word once, with its count."""
 
     def prepare(
         self,
@@ -89,8 +89,8 @@ class SplitWords(BaseBatchBolt):
 
 
 class Bucketize(BaseBasicBolt):
-    """A changed count in, changes of buckets out: +1 for the new bucket of the word, -1 for the old
-    one."""
+    """Takes a word's changed count, and emits bucket changes: +1 for the word's new bucket, -1 for
+    the old bucket."""
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         attempt, _, prev, count = tup.values
@@ -106,12 +106,12 @@ class Bucketize(BaseBasicBolt):
 
 
 def bucket_of(count: int) -> int:
-    """Bucket b holds the words that occur 2**b … 2**(b + 1) - 1 times."""
+    """The bucket for ``count``. Bucket b holds the words that occur 2**b … 2**(b + 1) - 1 times."""
     return count.bit_length() - 1
 
 
 def open_stores(path: str | Path | None = None) -> tuple[SqliteStore, SqliteStore]:
-    """The stores of word → count and bucket → number of words, two tables of one file."""
+    """The stores word → count and bucket → number of words: two tables in one file."""
     file = Path(path or os.environ.get("TXTOPO_STARTER_STORE") or STORE_PATH).absolute()
     file.parent.mkdir(parents=True, exist_ok=True)
     return SqliteStore(file, "stdlib_counts"), SqliteStore(file, "stdlib_buckets")
@@ -135,7 +135,7 @@ def make_topology(store_path: str | Path | None = None, spout: Any = None) -> An
 
 
 def independent_count() -> dict[str, int]:
-    """The same counts by one process in plain Python, to compare with."""
+    """The same counts, made by one process in plain Python."""
     counts: Counter[str] = Counter()
     for file in stdlib_files():
         counts.update(WORD.findall(Path(file).read_text(encoding="utf-8", errors="replace")))
@@ -145,8 +145,8 @@ def independent_count() -> dict[str, int]:
 def report(
     counts: Mapping[str, int], buckets: Mapping[int, int], expected: Mapping[str, int]
 ) -> tuple[str, bool]:
-    """The contents of the stores as text, and whether every word and every bucket has its
-    ``expected`` count."""
+    """The stores' contents as text, and whether every word and every bucket has its ``expected``
+    count."""
     lines = [f"{len(counts)} words, {sum(counts.values())} occurrences", "", "the 20 most frequent"]
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     lines.extend(
@@ -173,7 +173,7 @@ def report(
             for word in different[:20]
         )
     if misplaced:
-        lines.append("NOT EQUAL: the buckets differ from those of a plain count")
+        lines.append("NOT EQUAL: the buckets differ from a plain count")
     if not different and not misplaced:
         lines.append(
             f"equal: a plain count gives the same number for each of the {len(expected)} words, and the same buckets"
@@ -182,7 +182,7 @@ def report(
 
 
 def main_report() -> int:
-    """Print the report on the stores; 0 if all is equal, otherwise 1."""
+    """Print the report on the stores. Returns 0 if all counts are equal, otherwise 1."""
     counts, buckets = open_stores()
     text, is_equal = report(
         dict[Any, int](counts.items()), dict[Any, int](buckets.items()), independent_count()
@@ -192,8 +192,8 @@ def main_report() -> int:
 
 
 conf = Config(max_spout_pending=3, until="exhausted", message_timeout_s=120)
-"""A first batch waits until Spark has started its Python workers: on a busy machine longer than the
-usual 30 s."""
+"""A first batch waits until Spark has started its Python workers. On a busy machine, this may take
+longer than the usual 30 s."""
 
 if __name__ == "__main__" and sys.argv[1:] == ["report"]:
     sys.exit(main_report())

@@ -1,1 +1,1 @@
-"""MySQL and MariaDB as the database of a store."""
+"""Stores in MySQL and MariaDB."""

@@ -1,28 +1,26 @@
-"""MySQL and MariaDB behind :class:`~txtopo.stores.servers.store.SqlStore`: one connection per
-worker process, and reading and writing in bulk over it.
+"""Runs :class:`~txtopo.stores.servers.store.SqlStore` in MySQL and MariaDB: one connection per
+worker process, which reads and writes rows in bulk.
 
-Apart from ``servers``, which holds the statements for any SQL database; ``connection`` makes
-connections, ``layout`` makes tables, and ``errors`` gives errors their meaning. Needs SQLAlchemy
-and PyMySQL. Transactions are READ COMMITTED, not the default of the server: a statement must see
-rows that other transactions committed while the statement waited, and InnoDB then locks rows
-without the gaps between them.
+Statements for any SQL database are in ``servers``. Needs SQLAlchemy and PyMySQL. Transactions are
+READ COMMITTED, not the server's default. A statement must see rows that other transactions
+committed while the statement waited, and InnoDB then locks rows without the gaps between them.
 
-Rows travel as one JSON parameter, which the server takes apart (JSON_TABLE): the number of
-statements does not depend on the number of keys. A row that will be written is locked when it is
-read, in the order of keys, so that two writers with several common keys meet at the first common
-key: the second waits, and then sees whose row it is. A key that is not there cannot be locked; of
-two writers that add the key, the second finds the row of the first. Where writers block each other
-nevertheless, the writer that the server ends reads the rows again. Every statement that locks
-begins at the keys that were given (STRAIGHT_JOIN), never at the table: InnoDB locks the rows that a
-statement passes, and would wait for unrelated rows.
+Rows travel as one JSON parameter, which the server takes apart (JSON_TABLE): the statement count
+does not depend on the key count. Reading rows for writing locks them, in key order. So two writers
+with several common keys meet at the first common key: the second writer waits, and then sees whose
+row it is. An absent key cannot be locked: if two writers add the key, the second writer finds the
+first writer's row. If writers block each other nevertheless, the server ends one writer, and this
+writer reads the rows again. Every statement that locks begins at the given keys (STRAIGHT_JOIN),
+never at the table: InnoDB locks the rows that a statement passes, and would wait for unrelated
+rows.
 
 Invariants:
-    - After a statement failed its transaction ends; only a deadlock and a key that is there already
-      are looked into before, and one that refuses to combine has changed nothing.
-    - Every row that is written was read in this transaction, and is locked since, or was not there;
-      or the statement that combines it judges it.
-    - Round trips of a transaction do not depend on how many keys one ``update_many`` of up to
-      ``ROWS_HELD_MAX`` keys has, unless its texts are longer than ``PORTION_CHARACTERS`` together.
+    - After a statement failed, its transaction ends. Only a deadlock, a duplicate key and a refusal
+      to combine are looked into before. The last two have changed nothing.
+    - Before a row is written, this transaction has read and locked the row, or has found no row.
+      The only exception is the statement that combines integers, which judges the row itself.
+    - The round trips in a transaction do not depend on how many keys ``update_many`` gets, up to
+      ``ROWS_HELD_MAX`` keys with ``PORTION_CHARACTERS`` of text.
 """
 
 from __future__ import annotations
@@ -51,14 +49,14 @@ from txtopo.stores.servers import session
 from txtopo.topology import merge
 
 PORTION_CHARACTERS = 2_000_000
-"""Of JSON, in one statement: four bytes each at most, and half of a packet of the size that a
-server takes by default."""
+"""How many characters of JSON a statement carries: with four bytes each at most, they fill half a
+packet of the server's default size."""
 
 PORTION_ROWS = 1000
 """How many rows ``items`` and ``scan`` fetch at a time."""
 
 UNDONE_ROWS = 10_000
-"""How many rows are taken back or swept at a time."""
+"""How many rows a statement takes back or sweeps."""
 
 _TEXT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 _KEY = f"`key` VARCHAR({tables.KEY_CHARACTERS_MAX}) {_TEXT}"
@@ -77,7 +75,7 @@ _COLUMNS = ", ".join(f"kept.`{name}`" for name in layout.COLUMNS)
 _BEFORE = "kept.`key`, kept.prev, kept.prev_txid"
 _VALUES = {name: f":{name}" if name in _WHO else f"given.`{name}`" for name in layout.COLUMNS}
 _HERE = "generation = :of_generation AND txid = :of_txid AND attempt = :of_attempt"
-# A row of each task, so that those of one attempt need not wait for each other's commit.
+# Each task has its own row, so that an attempt's tasks need not wait for each other's commit.
 # Assignments are made from left to right.
 _COUNTED = (
     "INSERT INTO txtopo_count(store, topology, component, task, generation, txid, attempt, transactions)"
@@ -101,7 +99,7 @@ _LOCK = sa.text("INSERT INTO txtopo_lock(name) VALUES (:name) ON DUPLICATE KEY U
 
 
 class Connection(relational_connection.Connection):
-    """One process's connection to one database."""
+    """The connection that a process keeps to a MySQL or MariaDB database."""
 
     faults = faults
 
@@ -135,9 +133,7 @@ class Connection(relational_connection.Connection):
 
 
 class Session(session.Session):
-    """Reading and writing in bulk in MySQL and MariaDB; and the lock by which tasks that raise a
-    fence take turns.
-    """
+    """Reads and writes rows in bulk. Tasks that raise a fence take turns by a lock."""
 
     def __init__(
         self,
@@ -148,8 +144,8 @@ class Session(session.Session):
     ) -> None:
         super().__init__(raw, faults, tables_, store, stamp)
         self._locked: set[str] = set()
-        """Keys of existing rows that no other transaction can change before this transaction ends.
-        """
+        """Keys of existing rows that no other transaction can change before this transaction
+        ends."""
 
     def stands_at_fence(self, number: int, is_alone: bool) -> bool:
         here = self._here(number)
@@ -166,8 +162,8 @@ class Session(session.Session):
                     _COUNT, here
                 )
                 return True
-        # InnoDB may keep the lock of a row that was found by its key and is not the one: two tasks
-        # that have it, and want to raise the fence, would wait for each other.
+        # InnoDB may keep a lock on the fence's row although the fence is another attempt's. Two
+        # tasks with this lock that want to raise the fence would wait for each other.
         with faults.translating(self._address):
             self._raw.rollback()
         return False
@@ -265,8 +261,8 @@ class Session(session.Session):
         self.note(row.key for row in ordered)
 
     def take_back(self, void: stamps.Fence) -> None:
-        # The transaction that raises the fence holds the fence alone, so no task adds such rows; a
-        # writer of another component may take over a row.
+        # The transaction that raises the fence holds the fence alone, so no task adds more rows to
+        # take back. But another component's task may take over a row.
         undone = (
             "kept.component = :component AND kept.txid = :txid AND kept.topology = :topology AND kept.generation = :generation"
             f" AND kept.attempt <= :attempt AND kept.attempt <> {stamps.UNKNOWN_ATTEMPT}"
@@ -280,18 +276,18 @@ class Session(session.Session):
         }
         restored = f"kept.curr = given.curr, kept.txid = given.prev_txid, kept.attempt = {stamps.UNKNOWN_ATTEMPT}, kept.prev = NULL"
         portions = (
-            self._listed_undone(void, undone, who)
+            self._listed_portions_where(void, undone, who)
             if self.is_listed
-            else self._undone(_BEFORE, undone, who)
+            else self._portions_where(_BEFORE, undone, who)
         )
         for portion in portions:
-            self._given(
+            self._run_in_portions(
                 self._delete_from(f"{undone} AND kept.prev IS NULL"),
                 [key for key, prev, _ in portion if prev is None],
                 who,
             )
             update = f"UPDATE {_GIVEN_ROWS} STRAIGHT_JOIN {self._kept} SET {restored}, kept.prev_txid = 0, kept.steps = NULL WHERE {undone}"
-            self._given(
+            self._run_in_portions(
                 update,
                 [[key, prev, None, txid, None] for key, prev, txid in portion if prev is not None],
                 who,
@@ -309,24 +305,26 @@ class Session(session.Session):
             "topology": stamp.topology_id,
             "generation": stamp.generation,
         }
-        for portion in self._undone("kept.`key`", settled, who):
-            self._given(self._delete_from(settled), [key for (key,) in portion], who)
+        for portion in self._portions_where("kept.`key`", settled, who):
+            self._run_in_portions(self._delete_from(settled), [key for (key,) in portion], who)
         if self.is_listed:
             self._forget_written(stamp.topology_id, stamp.component)
 
-    def _listed_undone(
+    def _listed_portions_where(
         self, void: stamps.Fence, condition: str, who: dict[str, Any]
     ) -> Iterator[Sequence[Any]]:
-        """Rows to be undone, by the lists of written keys; as :meth:`_undone`."""
+        """As :meth:`_portions_where`, of the rows that ``void`` has listed."""
         select = f"SELECT {_BEFORE} FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} WHERE {condition}"
-        texts = self._listed(void)
+        texts = self._listed_keys(void)
         for start in range(0, len(texts), UNDONE_ROWS):
-            for result in self._given(select, texts[start : start + UNDONE_ROWS], who):
+            for result in self._run_in_portions(select, texts[start : start + UNDONE_ROWS], who):
                 yield sorted(result)
 
-    def _undone(self, columns: str, condition: str, who: dict[str, Any]) -> Iterator[Sequence[Any]]:
-        """Rows to be undone, found without locking any; a portion at a time, after each of which
-        they are no longer such."""
+    def _portions_where(
+        self, columns: str, condition: str, who: dict[str, Any]
+    ) -> Iterator[Sequence[Any]]:
+        """The rows that meet ``condition``, found without locking any row, a portion at a time. The
+        caller takes back or deletes a portion before it asks for the next portion."""
         select = sa.text(
             f"SELECT {columns} FROM `{self._tables.name}` AS kept WHERE {condition} LIMIT {UNDONE_ROWS}"
         )
@@ -340,7 +338,7 @@ class Session(session.Session):
         if len(longest) > tables.KEY_CHARACTERS_MAX:
             raise errors.UsageError(
                 f"a key of {len(longest)} characters is too long for the store {self._address}: {longest[:60]}…\n"
-                f"  InnoDB indexes keys of up to {tables.KEY_CHARACTERS_MAX} characters. Use a digest of it."
+                f"  InnoDB indexes keys with up to {tables.KEY_CHARACTERS_MAX} characters. Use a digest as the key."
             )
 
     def _read(self, texts: Sequence[str], lock: str) -> dict[str, stamps.Row]:
@@ -348,12 +346,12 @@ class Session(session.Session):
         select = f"SELECT {_COLUMNS} FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept}{lock}"
         return {
             columns[0]: layout.row_of(*columns)
-            for result in self._given(select, sorted(texts))
+            for result in self._run_in_portions(select, sorted(texts))
             for columns in result
         }
 
     def _write(self, rows: Sequence[stamps.Row], replacing: bool) -> None:
-        """Add rows, or replace rows that are locked."""
+        """Add rows, or replace locked rows."""
         names, values = (
             ", ".join(f"`{name}`" for name in layout.COLUMNS),
             ", ".join(_VALUES.values()),
@@ -365,8 +363,8 @@ class Session(session.Session):
             )
             insert = f"{insert} ON DUPLICATE KEY UPDATE {changes}"
         columns = [layout.columns_of(row) for row in rows]
-        # A writer's rows bear its own stamp (see stamps.advanced), which is said once.
-        self._given(
+        # All rows bear the writer's own stamp (see stamps.advanced), which is sent once.
+        self._run_in_portions(
             insert,
             [
                 [key, curr, prev, prev_txid, steps]
@@ -376,22 +374,22 @@ class Session(session.Session):
         )
 
     def _advance(self, rows: Sequence[stamps.Row]) -> None:
-        """Replace rows that are locked, and of which the values alone were read: the stored value
-        becomes the value before this transaction."""
+        """Replace locked rows whose value alone was read. The stored value becomes the value before
+        this transaction."""
         insert = (
             f"INSERT INTO `{self._tables.name}`(`key`, curr, topology, generation, component, task, txid, attempt, prev_txid)"
             " SELECT given.`key`, given.curr, :topology, :generation, :component, :task, :txid, :attempt, 0"
             f" FROM {_GIVEN_CHANGES} ON DUPLICATE KEY UPDATE kept.prev = kept.curr, kept.prev_txid = kept.txid, kept.curr = given.curr,"
             " kept.steps = given.steps, kept.task = :task, kept.txid = :txid, kept.attempt = :attempt"
         ).replace("kept.", f"`{self._tables.name}`.")
-        self._given(
+        self._run_in_portions(
             insert,
             [[key, curr, steps] for key, curr, *_, steps in map(layout.columns_of, rows)],
             self._who(),
         )
 
     def _who(self) -> dict[str, Any]:
-        """The stamp of the rows that this transaction writes."""
+        """The stamp that this transaction writes into its rows."""
         stamp = self._mine
         return dict(
             zip(
@@ -408,10 +406,10 @@ class Session(session.Session):
             )
         )
 
-    def _given(
+    def _run_in_portions(
         self, statement: str, items: Sequence[Any], parameters: dict[str, Any] | None = None
     ) -> list[Any]:
-        """Run ``statement`` with ``items`` as its parameter; several times if ``items`` are too
+        """Run ``statement`` with ``items`` as its parameter, several times if ``items`` are too
         large for one statement. Returns the results."""
         return [
             self._run(sa.text(statement), {**(parameters or {}), "given": connections.sent(text)})
@@ -419,8 +417,8 @@ class Session(session.Session):
         ]
 
     def _portions(self, items: Sequence[Any]) -> Iterator[tuple[int, int, str]]:
-        """``items`` as JSON, in portions that a packet has room for: where each begins and ends,
-        and its text."""
+        """``items`` as JSON, in portions that fit into a packet: where each portion begins and ends
+        in ``items``, and its text."""
         whole = _encode(items)
         if len(whole) <= PORTION_CHARACTERS:
             if items:
@@ -437,23 +435,23 @@ class Session(session.Session):
         yield begin, len(texts), f"[{','.join(texts[begin:])}]"
 
     def _check_size(self, item: Any, text: str) -> None:
-        """Not all servers say that a packet is too large before they hang up; and then a replay
-        would be as large."""
+        """Refuse an item that is too large for a packet. Some servers close the connection without
+        saying so, and a replay would be as large."""
         if len(text) <= PORTION_CHARACTERS:
             return
-        # The driver puts a backslash before each of these.
+        # The driver puts a backslash before each of these characters.
         size = len(text.encode()) + sum(text.count(character) for character in "\\'\"") + 1000
         limit = int(self._raw.info["packet_bytes_max"])
         if size > limit:
             key = item if isinstance(item, str) else item[0]
             raise errors.UsageError(
-                f"the value of key {key[:60]} takes a packet of {size} bytes; the server of the store {self._address} takes up to {limit}\n"
+                f"the value of key {key[:60]} needs a packet of {size} bytes, but the server of {self._address} takes up to {limit}\n"
                 "  Raise max_allowed_packet on the server, or store smaller values."
             )
 
     def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
-        """The rows after the other tasks of this attempt have ended: the blocking task has then
-        committed."""
+        """The rows as they are after ``deadlock``, once this attempt's fence is locked again: the
+        blocking task has then committed."""
         stamp = self._mine
         self._raw.rollback()
         if self._read_fence(stamp.topology_id, stamp.component, lock=True) is None:
@@ -466,18 +464,18 @@ class Session(session.Session):
 
     @property
     def _kept(self) -> str:
-        # Without the hint a small table is read from its beginning.
+        # Without the hint, the server reads a small table from its beginning.
         return f"`{self._tables.name}` AS kept FORCE INDEX (PRIMARY) ON kept.`key` = given.`key`"
 
 
 class Reader(session.Reader):
-    """One reading: all statements see the state of the first statement."""
+    """Reads a store: all statements see the state that the first statement saw."""
 
     def rows_from(self, text: str) -> Iterator[stamps.Row]:
         """The rows whose key's text is not below ``text``, in order, a portion at a time.
 
-        Each is a statement of its own: a server ends a statement whose answer is not read for a
-        minute.
+        Each portion is a separate statement: a server ends a statement whose answer is not read for
+        a minute.
         """
         key = self._tables.values.c.key
         select = self.select_from(text).limit(PORTION_ROWS)
@@ -496,7 +494,8 @@ class Reader(session.Reader):
 
 @contextlib.contextmanager
 def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | None]:
-    """A reader of one state of the store, over a new connection; None if there is no such store."""
+    """Open a reader over a new connection, which sees one state of the store. Yields None if the
+    store does not exist."""
     raw = connections.open_connection(store, store.limits["statement_timeout_s"], for_reading=True)
     try:
         tables_, run = tables.tables_of(store.name), functools.partial(_run, raw, store.address)
@@ -520,5 +519,5 @@ def _run(
 
 def _lock(raw: sa.Connection, address: str, name: str) -> None:
     """Take the lock ``name``, after waiting for its holder, until this transaction ends."""
-    # Not GET_LOCK: that outlives the transaction, and is unknown to a cluster.
+    # Not GET_LOCK: such a lock outlives the transaction, and a cluster does not know the lock.
     _run(raw, address, _LOCK, {"name": hashlib.blake2b(name.encode(), digest_size=16).hexdigest()})

@@ -1,6 +1,6 @@
-"""One connection to MySQL or MariaDB: how it is made, with which settings and password.
+"""Opens connections to MySQL and MariaDB, with settings and password.
 
-Apart from ``mysql``, which uses the connection. Needs SQLAlchemy and PyMySQL.
+Needs SQLAlchemy and PyMySQL.
 
 Invariants:
     - A password is read when a connection is made, given to the driver, and kept nowhere.
@@ -21,24 +21,24 @@ from txtopo.stores import place as places
 from txtopo.stores.mysql import errors as faults
 
 SERVER_VERSION_MIN = {"MariaDB": (10, 6), "MySQL": (8, 0, 19)}
-"""They know JSON_TABLE, and make a table whole or not at all."""
+"""The first versions with JSON_TABLE, and where CREATE TABLE makes a table whole or not at all."""
 
 CONNECT_TIMEOUT_S = 10
 
 ANSWER_MARGIN_S = 15.0
-"""How much longer than a statement may take, and wait for a lock, the server's answer is waited
-for."""
+"""How long to wait for the server's answer, beyond the longest statement and the longest wait for a
+lock."""
 
 HEX_CHARACTERS_MAX = 1_000_000
-"""Of a text that is sent as hexadecimal digits, two for each of its bytes: half of a packet of the
-size that a server takes by default."""
+"""The longest text to send as hexadecimal digits: two digits per byte fill half a packet of a
+server's default size."""
 
 _TCP = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
-"""A server that is gone without a word is noticed within half a minute."""
+"""A server that vanished without closing the connection is noticed within half a minute."""
 
 _SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO"
-"""Values that do not fit are refused, and not cut; backslashes and quotes have the meaning that the
-driver expects."""
+"""The server refuses values that do not fit, instead of cutting them. Backslashes and quotes mean
+what the driver expects."""
 
 _SERVER = sa.text("SELECT @@max_allowed_packet, @@innodb_flush_log_at_trx_commit")
 
@@ -46,8 +46,9 @@ _SERVER = sa.text("SELECT @@max_allowed_packet, @@innodb_flush_log_at_trx_commit
 def open_connection(
     store: places.Place, statement_s: float, *, for_reading: bool = False
 ) -> sa.Connection:
-    """A new connection with its settings made; 0 is no limit. A connection for reading keeps its
-    first state, however long the reading takes."""
+    """Open a connection and make its settings. ``statement_s`` bounds a statement, in seconds, and
+    0 is no limit. A connection for reading keeps its first state, however long the reading
+    takes."""
     answer_s = (
         None if statement_s == 0 else statement_s + store.limits["lock_timeout_s"] + ANSWER_MARGIN_S
     )
@@ -68,8 +69,8 @@ def open_connection(
         raw.info["packet_bytes_max"] = int(packet)
         if int(flush) == 0:
             raise errors.SetupError(
-                f"the server of {store.address} does not write what was committed (innodb_flush_log_at_trx_commit=0)\n"
-                "  Set it to 1; with 2, what is committed outlives the server's process, but not its machine."
+                f"the server of {store.address} does not write commits to its disk (innodb_flush_log_at_trx_commit=0)\n"
+                "  Set innodb_flush_log_at_trx_commit=1. With 2, commits outlive the server's process, but not its machine."
             )
     except BaseException:
         raw.close()
@@ -85,7 +86,7 @@ def _engine(
     address: str,
     answer_s: float | None,
 ) -> sa.Engine:
-    """What makes connections; it holds none, and no password."""
+    """Makes connections. Holds no connection and no password."""
     engine = sa.create_engine(
         url, poolclass=sa.NullPool, isolation_level="READ COMMITTED", hide_parameters=True
     )
@@ -108,16 +109,17 @@ def _engine(
 
 
 def sent(text: str) -> str | bytes:
-    """``text`` as the driver sends it fastest: it writes bytes as hexadecimal digits, and looks for
-    quotes in a text letter by letter.
+    """``text`` in the form that the driver sends fastest. The driver writes bytes as hexadecimal
+    digits, but searches a text for quotes letter by letter.
 
-    The server keeps bytes as bytes until they are converted, or put into a column of texts.
+    The server keeps bytes as bytes until a statement converts them, or puts them into a text
+    column.
     """
     return text.encode() if len(text) <= HEX_CHARACTERS_MAX else text
 
 
 def descriptor(driver: Any) -> int:
-    """The number of the connection's socket; negative if it is closed."""
+    """The connection's socket number, negative after the connection was closed."""
     opened = getattr(driver, "_sock", None)
     return -1 if opened is None else int(opened.fileno())
 
@@ -130,7 +132,7 @@ def _is_mariadb(raw: sa.Connection) -> bool:
 def _settings(
     raw: sa.Connection, store: places.Place, statement_s: float, for_reading: bool
 ) -> tuple[sa.TextClause, dict[str, Any]]:
-    """One statement for all settings. Limits that a server takes in whole seconds are rounded up."""
+    """One statement for all settings. Limits in whole seconds are rounded up."""
     lock_s, idle_s = (
         math.ceil(store.limits["lock_timeout_s"]),
         math.ceil(store.limits["idle_timeout_s"]),
@@ -147,8 +149,8 @@ def _settings(
         }
     else:
         values |= {"max_execution_time": int(statement_s * 1000)}
-        # MySQL has no limit for transactions alone; a connection that the server ended between two
-        # transactions is made again.
+        # MySQL has no limit for transactions alone, only for connections. A connection that the
+        # server ended between two transactions is opened again.
         values |= {} if for_reading else {"wait_timeout": idle_s}
     return sa.text("SET SESSION " + ", ".join(f"{name} = :{name}" for name in values)), values
 
@@ -171,5 +173,5 @@ def _keep_alive(raw: sa.Connection) -> None:
     if isinstance(opened, socket.socket) and opened.family in (socket.AF_INET, socket.AF_INET6):
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _TCP.items():
-            if hasattr(socket, name):  # not every system has all of them
+            if hasattr(socket, name):  # not every system has every option
                 opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,16 +1,15 @@
-"""The meaning of the errors of MySQL and MariaDB: a passing error fails the attempt, an error for a
+"""Translates errors from MySQL and MariaDB: a passing error fails the attempt, an error for a
 person names the cure.
 
-Apart because this table is read, and grows, for itself. An error is known by its number
-(https://mariadb.com/kb/en/mariadb-error-code-reference/); numbers from 2000 to 2999 are the
-driver's own, about the connection. An unknown number, while a connection is made, counts as
-passing: a run that waits names its reason, and can be stopped.
+The table goes by error numbers (https://mariadb.com/kb/en/mariadb-error-code-reference/). Numbers
+from 2000 to 2999 come from the driver and concern the connection. While connecting, an unknown
+number counts as passing: a waiting run names the reason, and a person can stop the run.
 
 Invariants:
-    - The errors are those of ``txtopo.errors`` alone: a process that unpickles an error needs no
+    - Every error raised is from ``txtopo.errors``: a process that unpickles an error needs no
       driver.
-    - Messages are made of the server's and the driver's own words, which repeat no password, and
-      never of a statement or its parameters.
+    - A message quotes the server or the driver, which repeat no password. A message never holds a
+      statement or its parameters.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import sqlalchemy as sa
 from txtopo.stores import faults as failures
 
 DRIVER_ERROR: type[Exception] = pymysql.err.MySQLError
-"""What the driver raises."""
+"""The base class for all errors that the driver raises."""
 
 _DEADLOCK = 1213
 _DUPLICATE = 1062
@@ -35,17 +34,17 @@ _BUSY = {
     1020: "transactions got in each other's way",
     1037: "the server is out of memory",
     1038: "the server is out of memory",
-    1040: "the server has too many connections; raise max_connections, or use fewer executor cores",
-    1061: "somebody else has made the same index",
-    _DUPLICATE: "somebody else has made the same row",
-    1146: "a table of it was removed",
-    1203: "the user has too many connections; raise max_user_connections, or use fewer executor cores",
+    1040: "the server has too many connections. Raise max_connections, or use fewer executor cores",
+    1061: "another process has made the index first",
+    _DUPLICATE: "another transaction has made the row first",
+    1146: "a store table was removed",
+    1203: "the user has too many connections. Raise max_user_connections, or use fewer executor cores",
     1205: "it waited for a lock longer than lock_timeout_s",
-    1206: "the server has no room for more locks; raise innodb_buffer_pool_size",
-    1226: "the user has reached a limit of the account",
+    1206: "the server has no room for more locks. Raise innodb_buffer_pool_size",
+    1226: "the user has reached an account limit",
     1290: "the server is read-only",
     1317: "a statement was cancelled",
-    1412: "a table of it was being changed",
+    1412: "a store table was being changed",
     1614: "transactions got in each other's way",
     1792: "the server is read-only",
     1836: "the server is read-only",
@@ -57,26 +56,27 @@ _BUSY = {
 _LOST = frozenset(
     {1047, 1053, 1077, 1078, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1184, 1192, 1927, 3159, 4031}
 )
-"""The server ends, or ended the connection. All numbers of the driver's own are about that, too."""
+"""The server ends or has ended the connection. The driver's own numbers mean a lost connection,
+too."""
 
 _GRANT = "Grant the user SELECT, INSERT, UPDATE and DELETE on the tables, and for the first use CREATE and INDEX on the database."
 _PASSWORD = (
     "Check the user in the URL and the machine it may come from, and the password:"
     " password_env=, password_file=, or a file named by read_default_file in the URL."
 )
-_DATABASE = "Make it: CREATE DATABASE name; or mend the URL."
+_DATABASE = "Type, in the server: CREATE DATABASE name. Or mend the URL."
 _CURES = {
     1044: f"{_GRANT} Or mend the database in the URL.",
     1045: _PASSWORD,
     1049: _DATABASE,
-    1129: "The server has blocked this machine after many errors; on the server: FLUSH HOSTS.",
-    1130: "The server lets nobody in from this machine: make a user for it, as 'user'@'host'.",
+    1129: "The server has blocked this machine after many errors. Type, in the server: FLUSH HOSTS.",
+    1130: "The server has no user for this machine. Make one, as 'user'@'host'.",
     1142: _GRANT,
     1143: _GRANT,
     1227: _GRANT,
     1251: "Give the user another way to authenticate, or use a newer PyMySQL.",
     1275: _PASSWORD,
-    1286: "The server must have InnoDB: only that has transactions.",
+    1286: "Have the server use InnoDB: no other engine has transactions.",
     1370: _GRANT,
     1406: "Names of topologies and components may have up to 255 characters.",
     1665: "Have the server use binlog_format=ROW or MIXED: it cannot log READ COMMITTED otherwise.",
@@ -85,43 +85,45 @@ _CURES = {
     1862: "Change the user's password, which has expired.",
     1873: _PASSWORD,
     3118: "Unlock the account: ALTER USER name ACCOUNT UNLOCK.",
-    3948: "Take local_infile out of the URL.",
+    3948: "Remove local_infile from the URL.",
     4151: "Unlock the account: ALTER USER name ACCOUNT UNLOCK.",
     _TOO_LARGE: "Raise max_allowed_packet on the server, or store smaller values.",
 }
 _FULL = frozenset({1021, 1026, 1114, 1030})
 _CONNECTING = {
-    "SSL": "Check the ssl_… options of the URL, and whether the server uses TLS.",
+    "SSL": "Check the ssl_… options in the URL, and whether the server uses TLS.",
     "cryptography": "Type: pip install 'txtopo[mysql]', for the interpreter of the driver and of every executor.",
-    "certificate": "Check the ssl_… options of the URL.",
+    "certificate": "Check the ssl_… options in the URL.",
     "unexpected keyword argument": "Mend the options in the URL, after the ?.",
-    "No such file or directory: ": "Mend the path in the URL; the file must be on every machine that connects.",
+    "No such file or directory: ": "Mend the path in the URL. The file must be on every machine that connects.",
 }
 
 
 def was_reported(error: BaseException) -> bool:
-    """Whether ``error`` is one of ours that stands for an error of the database."""
+    """Whether ``error`` is a txtopo error that stands for a database error."""
     return isinstance(error.__cause__, DRIVER_ERROR)
 
 
 def is_deadlock(error: BaseException) -> bool:
-    """Whether the server has ended the transaction because two waited for each other."""
+    """Whether the server has ended the transaction because two transactions waited for each
+    other."""
     return _number(error.__cause__) == _DEADLOCK
 
 
 def is_duplicate(error: BaseException) -> bool:
-    """Whether a row was there already; the statement has changed nothing, the transaction goes on."""
+    """Whether a new row's key existed already. The statement has changed nothing, and the
+    transaction goes on."""
     return _number(error.__cause__) == _DUPLICATE
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether NULL was to be put where there can be none; the statement has changed nothing, the
-    transaction goes on."""
+    """Whether a column that cannot be NULL should become NULL. The statement has changed nothing,
+    and the transaction goes on."""
     return _number(error.__cause__) == _NULL
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether another try, or another setup of the server, may do without the error of a server."""
+    """Whether a new attempt, or a change of the server's setup, may get past ``error``."""
     number = _number(error)
     return (
         number < 1000
@@ -132,7 +134,7 @@ def may_pass(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def translating(address: str, connecting: bool = False) -> Iterator[None]:
-    """Errors of the database as ours."""
+    """Translate the database's errors into errors from ``txtopo.errors``."""
     try:
         yield
     except sa.exc.DBAPIError as error:
@@ -151,8 +153,8 @@ def translating(address: str, connecting: bool = False) -> Iterator[None]:
 
 
 def meaning(address: str, error: BaseException, connecting: bool, lost: bool) -> Exception:
-    """What ``error`` means for the attempt. ``lost``: the connection is known to be gone."""
-    number, said = _number(error), _said(error)
+    """The txtopo error that stands for ``error``. ``lost``: the connection is known to be gone."""
+    number, said = _number(error), _message(error)
     if number == _DEADLOCK:
         return failures.busy(address, f"two transactions waited for each other ({said})")
     if number in _CURES:
@@ -182,12 +184,12 @@ def _while_connecting(address: str, said: str) -> Exception:
 
 
 def _number(error: BaseException | None) -> int:
-    """The error's number; 0 if it has none."""
+    """The error's number, or 0 if ``error`` has none."""
     number = error.args[0] if isinstance(error, DRIVER_ERROR) and error.args else 0
     return number if isinstance(number, int) else 0
 
 
-def _said(error: BaseException) -> str:
-    """The server's or the driver's words, on one line."""
+def _message(error: BaseException) -> str:
+    """The server's or the driver's message, on one line."""
     words = error.args[1] if isinstance(error, DRIVER_ERROR) and len(error.args) > 1 else error
     return " ".join(str(words).split()) or "no reason was given"

@@ -1,18 +1,18 @@
-"""The tables of a store in MySQL or MariaDB, and how they are made: one by one, since in MySQL each
-CREATE statement commits.
+"""Makes a store's tables in MySQL or MariaDB: one by one, since in MySQL each CREATE statement
+commits.
 
-Apart from ``mysql``, which uses the tables. They are those of ``servers``, and one more::
+The tables are those in ``servers.layout``, and one table more::
 
     txtopo_lock(name)    a row is locked by whoever raises the fence of one component; one row per component that has done so
 
-Every table is InnoDB's, the one engine with transactions, and orders texts by code points
-(``utf8mb4_bin``), also where server or database have other defaults. Trailing spaces do not count
-there, but no key's text has any: it is JSON. Needs SQLAlchemy.
+Every table uses InnoDB, the only engine with transactions, and orders texts by code points
+(``utf8mb4_bin``), even if the server or the database have different defaults. ``utf8mb4_bin``
+ignores trailing spaces, but no key ends with a space: its text is JSON. Needs SQLAlchemy.
 
 Invariants:
     - A store is registered as ``BEING_MADE`` before its table is made, and with its version when
-      all is there: after a process died between the two, the next process goes on, and no process
-      takes a foreign table for a begun store.
+      all tables exist. If a process dies in between, the next process goes on. No process takes a
+      foreign table for a begun store.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ from txtopo.stores.mysql import connection as connections
 from txtopo.stores.servers import layout as server_layout
 
 KEY_CHARACTERS_MAX = 768
-"""Of a key's text: InnoDB indexes up to 3072 bytes, and takes every character for one of four
-bytes."""
+"""The longest key text: InnoDB indexes up to 3072 bytes, and reserves four bytes per character."""
 
 NAME_CHARACTERS_MAX = 255
-"""Of the name of a topology or a component: the key of the table of fences holds three names."""
+"""The longest name for a topology or a component: the fence table's key holds three names."""
 
 _COLLATION = "utf8mb4_bin"
 _OPTIONS: dict[str, Any] = {
@@ -46,7 +45,7 @@ _OPTIONS: dict[str, Any] = {
     "mysql_collate": _COLLATION,
     "mysql_row_format": "DYNAMIC",
 }
-# Names in the catalogue compare without case, also on a system where tables do not.
+# The catalogue compares names without case, even on a system whose table names have case.
 _HAS_TABLE = sa.text(
     "SELECT count(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = :name"
     " AND (@@lower_case_table_names > 0 OR BINARY table_name = :name)"
@@ -71,7 +70,7 @@ _LOCKS = sa.Table(
 
 
 class _LongText(sa.types.TypeDecorator[str]):
-    """Texts of any length, which are never compared."""
+    """Texts without a bound on their length, which are never compared."""
 
     impl = mysql.LONGTEXT
     cache_ok = True
@@ -86,15 +85,15 @@ def tables_of(name: str) -> server_layout.Tables:
     names = mysql.VARCHAR(NAME_CHARACTERS_MAX, charset="utf8mb4", collation=_COLLATION)
     keys = mysql.VARCHAR(KEY_CHARACTERS_MAX, charset="utf8mb4", collation=_COLLATION)
     values = _LongText(charset="utf8mb4", collation=_COLLATION)
-    # There are no indexes of some rows only: the component separates the wanted tombstones from the
-    # other tombstones.
+    # MySQL cannot index some rows only: the index has the component, which separates the wanted
+    # tombstones from other components' tombstones.
     return server_layout.Tables(
         name, server_layout.Types(names, keys, values), ("deleted", "component"), **_OPTIONS
     )
 
 
 def has_table(run: server_layout.Run, name: str) -> bool:
-    """Whether the database has a table of this name, also a foreign table."""
+    """Whether the database has a table called ``name``, even a foreign table."""
     return bool(run(_HAS_TABLE, {"name": name}).scalar_one())
 
 
@@ -104,7 +103,7 @@ def prepare(
     store: places.Place,
     lock: Callable[[str], None],
 ) -> None:
-    """Make the missing parts of the layout; where nothing is, no right to make anything is needed.
+    """Make the missing tables. If no table is missing, the user needs no right to make tables.
     ``lock`` has processes take turns."""
     exists = functools.partial(has_table, run)
     if server_layout.form_of(run, tables, store.address, exists) != store.form:
@@ -121,22 +120,23 @@ def prepare(
 
 @contextlib.contextmanager
 def _alone(run: server_layout.Run, store: places.Place) -> Iterator[None]:
-    """While no other process makes tables here: a process that made an index late would wait for
-    every open transaction. The lock of a process that dies ends with its session."""
+    """Run the block while no other process makes tables in this database: a process that made an
+    index late would wait for every open transaction. If the process dies, its lock ends."""
     if run(_GET_LOCK, {"seconds": store.limits["lock_timeout_s"]}).scalar_one() != 1:
         raise failures.busy(
-            store.address, f"others made tables there for {store.limits['lock_timeout_s']:g} s"
+            store.address,
+            f"another process made tables there for {store.limits['lock_timeout_s']:g} s",
         )
     try:
         yield
     finally:
-        # Where the connection is lost, so is the lock; the first error matters.
+        # A lost connection has lost the lock, too. The first error matters.
         with contextlib.suppress(errors.TxtopoError, errors.FailedException):
             run(_RELEASE_LOCK)
 
 
 def _make(run: server_layout.Run, tables: server_layout.Tables, store: places.Place) -> None:
-    """After a process died here, the next process skips the existing parts, and goes on."""
+    """Make the tables. After a process died here, the next process skips the existing tables."""
     exists = functools.partial(has_table, run)
     server_layout.check_neighbours(run, tables, store.address, exists)
     if not _is_being_made(run, tables):
@@ -182,6 +182,6 @@ def _check_engines(run: server_layout.Run, tables: server_layout.Tables, address
     ]
     for name, engine in run(_ENGINES, {"names": names}):
         raise errors.SetupError(
-            f"table {name} of the store {address} is of the engine {engine}, which has no transactions\n"
+            f"table {name} in the store {address} uses the engine {engine}, which has no transactions\n"
             f"  Stop the topology and type, in the database: ALTER TABLE `{name}` ENGINE=InnoDB"
         )

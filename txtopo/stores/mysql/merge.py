@@ -1,18 +1,18 @@
-"""Integers that MySQL and MariaDB combine by themselves: one statement for all keys of a task, and
-none of them read in Python.
+"""Combines integers inside MySQL and MariaDB: one statement for all keys that a task changes, with
+no key read in Python.
 
-Apart from ``mysql``, which runs it: this module has one statement, and the reason why the statement
-is right. Assignments after ON DUPLICATE KEY UPDATE are made from left to right. The first of them
-says that a row is ordinary, or else puts NULL where there can be none, which ends the statement,
-and InnoDB takes back all that it did: so no count, second look or question is needed.
+Assignments after ON DUPLICATE KEY UPDATE are made from left to right. The first assignment tests
+whether the row is ordinary. For any other row, the assignment puts NULL into a column that cannot
+be NULL. The statement then fails, and InnoDB undoes all its changes. So no second statement needs
+to look at the result.
 
-The server judges a row after waiting for the lock of the row, and so judges the newest version: of
-two tasks that write or add a key at the same time, the second finds the row of the first, which is
-of this transaction, and so not ordinary. Needs SQLAlchemy.
+The server judges a row after waiting for the row's lock, and so judges the newest version. If two
+tasks write or add a key at the same time, the second task finds the first task's row. This row was
+written in the same transaction, and so is not ordinary. Needs SQLAlchemy.
 
 Invariants:
-    - All of the keys are combined, or none is changed.
-    - The columns that tell whether a row is ordinary are assigned after the one that asks.
+    - All keys are combined, or no row is changed.
+    - The columns that tell whether a row is ordinary are assigned after the column that asks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from txtopo.topology import merge
 
 GIVEN = "CONVERT(:given USING utf8mb4)"
-"""What is given, as JSON; a parameter may be its text or the bytes of that."""
+"""The JSON parameter, sent as a text or as UTF-8 bytes."""
 
 _OLD, _NEW = "CAST(kept.curr AS SIGNED)", "given.delta"
 _MADE: dict[merge.Operator, str] = {
@@ -32,13 +32,13 @@ _MADE: dict[merge.Operator, str] = {
     "min": f"LEAST({_OLD}, {_NEW})",
     "max": f"GREATEST({_OLD}, {_NEW})",
 }
-# An integer as JSON has it, and not a float, a text, a very large integer, or NULL, which is no
-# value.
+# The stored JSON is an integer of 15 digits at most: no float, no text, no very large integer. NULL
+# is no value.
 _IS_ORDINARY = (
     "kept.topology = :topology AND kept.generation = :generation AND kept.component = :component AND kept.txid <= :settled"
     " AND kept.curr REGEXP '^(0|-?[1-9][0-9]{0,14})$'"
 )
-# Of a row that is new; columns without a name are NULL.
+# For a new row. Columns without a name here are NULL.
 _VALUES = {
     "key": "given.`key`",
     "curr": "given.delta",
@@ -54,11 +54,10 @@ _VALUES = {
 
 @functools.cache
 def statement(table: str, key: str, operator: merge.Operator) -> sa.TextClause:
-    """Combines ``deltas``, a JSON list of pairs of a key and a number; ``key`` declares the column
-    of a key.
+    """Build the statement that combines integers in ``table``. ``key`` declares the key column.
 
-    :returns: a statement with the parameters ``deltas``, ``settled`` (the newest transaction whose
-        rows are ordinary), and those of a stamp.
+    :returns: a statement with the parameters ``given`` (a JSON list, each item a key and a number),
+        ``settled`` (the newest transaction whose rows are ordinary), and a stamp's fields.
     """
     names, values = ", ".join(f"`{name}`" for name in _VALUES), ", ".join(_VALUES.values())
     changes = (

@@ -1,1 +1,1 @@
-"""PostgreSQL as the database of a store."""
+"""Stores in PostgreSQL."""

@@ -1,21 +1,20 @@
-"""PostgreSQL behind :class:`~txtopo.stores.servers.store.SqlStore`: one connection per worker
-process, and reading and writing in bulk over it.
+"""Runs :class:`~txtopo.stores.servers.store.SqlStore` in PostgreSQL: one connection per worker
+process, which reads and writes rows in bulk.
 
-Apart from ``servers``, which holds the statements for any SQL database; ``connection`` makes
-connections, and ``errors`` gives errors their meaning. Needs SQLAlchemy and psycopg. Transactions
-are READ COMMITTED, not the default of the server: a statement must see rows that other transactions
+Statements for any SQL database are in ``servers``. Needs SQLAlchemy and psycopg. Transactions are
+READ COMMITTED, not the server's default: a statement must see rows that other transactions
 committed while the statement waited.
 
-A row is read without locking it, and written only if it is still the version that was read
-(``xmin``): of two writers of one key the second finds the first one's row in its place, and is told
-whose it is. Rows are written in the order of their keys, so that two writers with several common
-keys meet at the first common key. Where writers write in several portions and block each other, the
-writer that the server ends reads the rows again.
+A task reads rows without locking them, and writes a row only if its version (``xmin``) is still the
+version read. If two tasks write a key, the second task finds the first task's row, and learns whose
+row it is. Rows are written in key order, so that two writers with several common keys meet at the
+first common key. If writers with several portions block each other, the server ends one writer, and
+this writer reads the rows again.
 
 Invariants:
-    - After a statement failed its transaction ends; only a deadlock is looked into before.
-    - Round trips of a transaction do not depend on how many keys one ``update_many`` of up to
-      ``ROWS_HELD_MAX`` keys has.
+    - After a statement failed, its transaction ends. Only a deadlock is looked into before.
+    - The round trips in a transaction do not depend on how many keys ``update_many`` gets, up to
+      ``ROWS_HELD_MAX`` keys.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from txtopo.stores.servers import session
 from txtopo.topology import merge
 
 KEY_BYTES_MAX = 2600
-"""Of a key's text; an entry of PostgreSQL's index may not be larger than a third of a page."""
+"""The longest key text: an index entry may fill a third of a page at most."""
 
 CURSOR_ROWS = 1000
 """How many rows ``items`` and ``scan`` fetch at a time."""
@@ -56,7 +55,7 @@ _HAS_TABLE = sa.text(
 _VERSION = "xmin::text"
 _WHO = "store = :of_store AND topology = :of_topology AND component = :of_component"
 _HERE = "(generation, txid, attempt) = (:of_generation, CAST(:of_txid AS bigint), CAST(:of_attempt AS bigint))"
-# A row of each task, so that those of one attempt need not wait for each other's commit.
+# Each task has its own row, so that an attempt's tasks need not wait for each other's commit.
 _COUNTED = (
     "INSERT INTO txtopo_count AS kept(store, topology, component, task, generation, txid, attempt, transactions)"
     " SELECT :of_store, :of_topology, :of_component, CAST(:of_task AS integer), :of_generation, CAST(:of_txid AS bigint),"
@@ -74,18 +73,18 @@ _STAND_ALONE = sa.text(
     "UPDATE txtopo_fence SET counted = counted + CAST(counted < CAST(:number AS bigint) AS integer)"
     f" WHERE {_WHO} AND {_HERE} RETURNING listed"
 )
-# A new version of a row that finds room in the page of the old one needs no entry in any index;
-# half of a page has room for one of each of its rows.
+# A new row version needs no index entry if it fits into the old version's page. With pages half
+# full, each row has room for a new version.
 _ROOM = {"fillfactor": 50}
-# Texts without a line feed travel as one: to make an array of Python's objects takes the driver
-# longer. An empty one is NULL.
+# Texts without a line feed travel as one text: making an array from Python objects takes the driver
+# longer. An empty text is NULL.
 _IN_LINES = frozenset({"key", "version", "prev_txid"})
 _GIVEN_KEYS = "string_to_array(CAST(:keys AS text), E'\\n')"
 _TYPES = {"task": "integer", "txid": "bigint", "attempt": "bigint", "prev_txid": "bigint"}
 
 
 class Connection(relational_connection.Connection):
-    """One process's connection to one database."""
+    """The connection that a process keeps to a PostgreSQL database."""
 
     faults = faults
 
@@ -114,8 +113,7 @@ class Connection(relational_connection.Connection):
 
 
 class Session(session.Session):
-    """Reading and writing in bulk in PostgreSQL; and the lock by which tasks that raise a fence
-    take turns."""
+    """Reads and writes rows in bulk. Tasks that raise a fence take turns by a lock."""
 
     def __init__(
         self,
@@ -126,8 +124,8 @@ class Session(session.Session):
     ) -> None:
         super().__init__(raw, faults, tables, store, stamp)
         self._versions: dict[str, str | None] = {}
-        """Of rows that are there, by key: the version that was read; None after this transaction
-        has written the row."""
+        """The version read, by key, for every row that exists. None after this transaction has
+        written the row."""
 
     def stands_at_fence(self, number: int, is_alone: bool) -> bool:
         row = self._run(_STAND_ALONE if is_alone else _STAND, self._here(number)).first()
@@ -176,7 +174,7 @@ class Session(session.Session):
                 self._after(deadlock, [row.key for row in ordered])
             ) from deadlock
         if written != len(ordered):
-            raise sessions.RowsChangedError(self._not_written(ordered))
+            raise sessions.RowsChangedError(self._changed_rows(ordered))
         self._versions.update((row.key, None) for row in ordered)
         self.note(row.key for row in ordered)
 
@@ -190,10 +188,10 @@ class Session(session.Session):
         others = [name for name in layout.COLUMNS if name != "key"]
         versions = {"version": _in_lines(self._versions[row.key] for row in rows)}
         parameters = _by_column(rows)
-        # The arrays are joined with the table, and never with each other: the server takes arrays
-        # for short, and would compare every pair of rows.
+        # The arrays are joined with the table, and never with each other: the server expects arrays
+        # to be short, and would compare every pair of rows.
         statement = (
-            f"WITH given AS ({_given(parameters | versions)}),"
+            f"WITH given AS ({_selected_parameters(parameters | versions)}),"
             f" locked AS (SELECT given.* FROM {table} AS kept JOIN given ON kept.key = given.key"
             f" WHERE given.version IS NULL OR kept.{_VERSION} = given.version ORDER BY kept.key FOR UPDATE OF kept)"
             f" UPDATE {table} AS kept SET {', '.join(f'{name} = locked.{name}' for name in others)} FROM locked WHERE kept.key = locked.key"
@@ -202,7 +200,7 @@ class Session(session.Session):
 
     def _insert(self, rows: Sequence[stamps.Row]) -> int:
         parameters = _by_column(rows)
-        statement = f"INSERT INTO {self._table}({', '.join(parameters)}) {_given(parameters)} ON CONFLICT (key) DO NOTHING"
+        statement = f"INSERT INTO {self._table}({', '.join(parameters)}) {_selected_parameters(parameters)} ON CONFLICT (key) DO NOTHING"
         return int(self._run(sa.text(statement), parameters).rowcount)
 
     def _read(self, texts: Sequence[str]) -> list[tuple[stamps.Row, str]]:
@@ -212,9 +210,9 @@ class Session(session.Session):
             for columns in self._run(sa.text(statement), {"keys": "\n".join(texts)}).all()
         ]
 
-    def _not_written(self, rows: Sequence[stamps.Row]) -> dict[str, stamps.Row | None]:
-        """The rows that other transactions have put in the place of ``rows``; None where they
-        removed a row."""
+    def _changed_rows(self, rows: Sequence[stamps.Row]) -> dict[str, stamps.Row | None]:
+        """The rows that other transactions have put in place of ``rows``, by key. None for a row
+        that another transaction removed."""
         own = str(self._run(sa.text("SELECT pg_current_xact_id()::xid::text")).scalar_one())
         kept = {row.key: (row, version) for row, version in self._read([row.key for row in rows])}
         changed: dict[str, stamps.Row | None] = {
@@ -223,8 +221,8 @@ class Session(session.Session):
         return changed | {row.key: None for row in rows if row.key not in kept}
 
     def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
-        """The rows after the other tasks of this attempt have ended: the blocking task has then
-        committed."""
+        """The rows as they are after ``deadlock``, once this attempt's fence is locked again: the
+        blocking task has then committed."""
         stamp = self._mine
         self._raw.rollback()
         if self._read_fence(stamp.topology_id, stamp.component, lock=True) is None:
@@ -239,7 +237,7 @@ class Session(session.Session):
             if len(text.encode()) > KEY_BYTES_MAX:
                 raise errors.UsageError(
                     f"a key of {len(text.encode())} bytes is too long for the store {self._address}: {text[:60]}…\n"
-                    f"  PostgreSQL indexes keys of up to {KEY_BYTES_MAX} bytes. Use a digest of it."
+                    f"  PostgreSQL indexes keys with up to {KEY_BYTES_MAX} bytes. Use a digest as the key."
                 )
 
     @property
@@ -248,7 +246,7 @@ class Session(session.Session):
 
 
 class Reader(session.Reader):
-    """One reading, with a cursor that stays on the server."""
+    """Reads a store, with a cursor that stays on the server."""
 
     def __init__(
         self, raw: sa.Connection, tables: server_layout.Tables, address: str, form: str
@@ -258,7 +256,7 @@ class Reader(session.Reader):
 
     def rows_from(self, text: str) -> Iterator[stamps.Row]:
         """The rows whose key's text is not below ``text``, in order, a portion at a time."""
-        options = {"yield_per": CURSOR_ROWS}  # which has the cursor stay on the server
+        options = {"yield_per": CURSOR_ROWS}  # The cursor then stays on the server.
         with faults.translating(self._address):
             result = self._raw.execute(self.select_from(text), execution_options=options)
         portions = result.partitions()
@@ -271,14 +269,15 @@ class Reader(session.Reader):
                 for columns in portion:
                     yield layout.row_of(*columns)
         finally:
-            # Also when the reader has seen enough. Where the connection is lost, so is its cursor.
+            # Also when the reader has seen enough. A lost connection has lost its cursor, too.
             with contextlib.suppress(sa.exc.SQLAlchemyError, psycopg.Error):
                 result.close()
 
 
 @contextlib.contextmanager
 def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | None]:
-    """A reader of one state of the store, over a new connection; None if there is no such store."""
+    """Open a reader over a new connection, which sees one state of the store. Yields None if the
+    store does not exist."""
     raw = connections.open_connection(
         store, store.limits["statement_timeout_s"], is_idle_bounded=False
     )
@@ -295,8 +294,8 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
 
 
 def _prepare(raw: sa.Connection, tables: server_layout.Tables, store: places.Place) -> None:
-    """Make the missing parts of the layout, one process at a time. Where no part is missing, no
-    right to make tables is needed."""
+    """Make the missing tables, one process at a time. If no table is missing, the user needs no
+    right to make tables."""
     run = functools.partial(_run, raw, store.address)
     has_table = functools.partial(_has_table, run)
     if server_layout.form_of(run, tables, store.address, has_table) == store.form:
@@ -321,7 +320,7 @@ def _has_table(run: server_layout.Run, name: str) -> bool:
 
 
 def _tables(store: places.Place) -> server_layout.Tables:
-    # In order of code points, not in the order of the database: Python and all other stores order
+    # Ordered by code points, not by the database's own rules: Python and all other stores order
     # texts by code points.
     text = sa.Text(collation="C")
     return server_layout.Tables(
@@ -332,9 +331,9 @@ def _tables(store: places.Place) -> server_layout.Tables:
     )
 
 
-def _given(parameters: Mapping[str, Any]) -> str:
-    """A SELECT of rows that are parameters: an array for each column with different values, and the
-    values common to all rows."""
+def _selected_parameters(parameters: Mapping[str, Any]) -> str:
+    """A SELECT that returns the parameters as rows. A column with different values is an array, a
+    column with a common value is the value itself."""
     arrays = [name for name, value in parameters.items() if isinstance(value, list)]
     sent = [name for name in parameters if name in arrays or name in _IN_LINES]
     columns = ", ".join(
@@ -352,8 +351,8 @@ def _lines(name: str) -> str:
 
 
 def _by_column(rows: Sequence[stamps.Row]) -> dict[str, Any]:
-    """The values of each column; one value, and no list, where all rows have the same value: the
-    writer is sent once."""
+    """The values of ``rows``, by column: a list, or one value if all rows have the same value. So
+    the writer's stamp is sent once."""
     columns = zip(layout.COLUMNS, zip(*map(layout.columns_of, rows), strict=True), strict=True)
     return {
         name: _in_lines(values)
@@ -370,7 +369,7 @@ def _in_lines(values: Iterable[object]) -> str:
 
 
 def _lock_number(name: str) -> int:
-    """Advisory locks are numbers, of 64 bits, shared by the whole database."""
+    """The advisory lock for ``name``: a signed number of 64 bits, for the whole database."""
     return int.from_bytes(
         hashlib.blake2b(f"txtopo {name}".encode(), digest_size=8).digest(), "big", signed=True
     )

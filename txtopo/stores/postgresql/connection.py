@@ -1,6 +1,6 @@
-"""One connection to PostgreSQL: how it is made, with which settings and password.
+"""Opens connections to PostgreSQL, with settings and password.
 
-Apart from ``postgresql``, which uses the connection. Needs SQLAlchemy and psycopg.
+Needs SQLAlchemy and psycopg.
 
 Invariants:
     - A password is read when a connection is made, given to the driver, and kept nowhere.
@@ -29,11 +29,11 @@ CONNECT_DEFAULTS = {
     "tcp_user_timeout": "30000",
     "application_name": "txtopo",
 }
-"""Options of libpq unless the URL says otherwise: a server that is gone without a word is noticed
-within half a minute."""
+"""Options for libpq, unless the URL gives others. A server that vanished without closing the
+connection is noticed within half a minute."""
 
-# Session settings. A commit that returned must be on disk. A server that also waits for replicas
-# keeps that setting.
+# Session settings. A commit that returned must be on disk, so ``off`` becomes ``on``. All other
+# values stay: they may have the server wait for replicas, too.
 _SETTINGS = sa.text(
     "SELECT set_config('lock_timeout', :lock, false), set_config('statement_timeout', :statement, false),"
     " set_config('idle_in_transaction_session_timeout', :idle, false),"
@@ -46,7 +46,8 @@ _SETTINGS = sa.text(
 def open_connection(
     store: places.Place, statement_s: float, *, is_idle_bounded: bool = True
 ) -> sa.Connection:
-    """A new connection with its settings made; a limit of 0 is no limit.
+    """Open a connection and make its settings. ``statement_s`` bounds a statement, in seconds, and
+    0 is no limit.
 
     The server ends a transaction that is idle too long, unless the connection is for a reader.
     """
@@ -58,8 +59,8 @@ def open_connection(
     engine = _engine(store.url, store.password_env, store.password_file, store.address)
     with faults.translating(store.address, connecting=True):
         raw = engine.connect()
-    # As text, every string of an array is searched twice for characters to escape: a third of the
-    # time that a bulk update takes here.
+    # The driver would search each string in a text array twice for characters to escape: a third of
+    # the driver's time for a bulk update.
     driver: Any = raw.connection.driver_connection
     driver.adapters.register_dumper(list, ListBinaryDumper)
     try:
@@ -70,7 +71,7 @@ def open_connection(
         if encoding != "UTF8":
             raise errors.SetupError(
                 f"the database of {store.address} has the encoding {encoding}, which cannot hold every key and value\n"
-                "  Use one that was made with ENCODING 'UTF8'."
+                "  Use a database that was made with ENCODING 'UTF8'."
             )
         if int(version) < SERVER_VERSION_MIN * 10_000:
             raise errors.SetupError(
@@ -86,7 +87,7 @@ def open_connection(
 def _engine(
     url: str, password_env: str | None, password_file: str | None, address: str
 ) -> sa.Engine:
-    """What makes connections; it holds none, and no password."""
+    """Makes connections. Holds no connection and no password."""
     engine = sa.create_engine(
         url,
         poolclass=sa.NullPool,
@@ -107,5 +108,5 @@ def _engine(
 
 
 def milliseconds(seconds: float) -> int:
-    """As PostgreSQL takes limits, of which 0 is none."""
+    """``seconds`` as a limit for PostgreSQL: 1 at least, because 0 is no limit."""
     return max(1, int(seconds * 1000))

@@ -1,17 +1,18 @@
-"""Integers that PostgreSQL combines by itself: one statement for all keys of a task, and none of
-them read in Python.
+"""Combines integers inside PostgreSQL: one statement for all keys that a task changes, with no key
+read in Python.
 
-Apart from ``postgresql``, which reads and writes rows that were judged here. Needs SQLAlchemy.
+Needs SQLAlchemy. Keys and numbers travel as one text each, which the server cuts into arrays:
+making arrays from thousands of Python objects takes the driver longer than the server takes to
+count. The keys are in order, and the server locks each row as it comes to the row. If two tasks
+have common keys, the second task waits at the first common key. The second task then finds a row
+from the same transaction, which is not ordinary. A row that was added meanwhile is not ordinary
+either.
 
-Keys and numbers are one text each, which the server cuts into arrays: to make arrays of thousands
-of Python's objects takes the driver longer than the server takes to count. They come in the order
-of keys, and every row is locked as it is met, so that of two tasks with common keys the second task
-waits at the first common key. The second task then finds a row of this transaction, which is not
-ordinary. A row that was added meanwhile is not ordinary either.
-
-Invariants: a row is combined or left as it is; which of them were, is told by this database
-transaction and by the whole stamp together, since it may have taken back others before, and an
-earlier one may have left the same stamp.
+Invariants:
+    - A row is combined or left unchanged.
+    - A row was combined here if it has both the writer's stamp and this database transaction's id.
+      The id alone will not do: this database transaction may have taken back rows before. The stamp
+      alone will not do: an earlier database transaction may have left the same stamp.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from txtopo.topology import merge
 _MADE = {"add": "{old} + {new}", "min": "least({old}, {new})", "max": "greatest({old}, {new})"}
 _GIVEN_KEYS = "string_to_array(CAST(:keys AS text), E'\\n')"
 _GIVEN = f"unnest({_GIVEN_KEYS}, string_to_array(CAST(:deltas AS text), ',')) AS given(key, delta)"
-# An integer as JSON has it has digits and perhaps a sign; a float, a text or a list has more, and
-# NULL is no value.
+# An integer in JSON has only digits and perhaps a sign. A float, a text or a list has other
+# characters, too. NULL is no value.
 _IS_ORDINARY = (
     "kept.topology = CAST(:topology AS text) AND kept.generation = CAST(:generation AS text) AND kept.component = CAST(:component AS text)"
     " AND kept.txid <= CAST(:settled AS bigint) AND length(kept.curr) < 16 AND translate(kept.curr, '0123456789', '') IN ('', '-')"
@@ -52,8 +53,8 @@ def merged(
     stamp: stamps.Stamp,
     settled_txid: int,
 ) -> Collection[str]:
-    """Do the work of :meth:`txtopo.stores.sessions.Session.merge_rows` in the open transaction of
-    ``run``. No key has a line feed: it is JSON."""
+    """Run :meth:`txtopo.stores.sessions.Session.merge_rows` in the open transaction of ``run``. No
+    key has a line feed, because keys are JSON."""
     keys = sorted(deltas)
     who = {
         "topology": stamp.topology_id,
@@ -71,7 +72,7 @@ def merged(
     }
     if run(_merge(table, how.operator), parameters).rowcount == len(keys):
         return ()
-    return deltas.keys() - set(run(_own(table), who).scalars())
+    return deltas.keys() - set(run(_select_own(table), who).scalars())
 
 
 @functools.cache
@@ -88,8 +89,9 @@ def _merge(table: str, operator: merge.Operator) -> sa.TextClause:
 
 
 @functools.cache
-def _own(table: str) -> sa.TextClause:
-    """The given keys with rows of this stamp, written in this database transaction."""
+def _select_own(table: str) -> sa.TextClause:
+    """Selects the given keys whose rows were written in this database transaction with this
+    stamp."""
     stamp = " AND ".join(f"{name} = CAST(:{name} AS {kind})" for name, kind in _STAMP.items())
     return sa.text(
         f'SELECT key FROM "{table}" WHERE key = ANY({_GIVEN_KEYS}) AND xmin = pg_current_xact_id()::xid AND {stamp}'

@@ -1,1 +1,1 @@
-"""The store in a Redis server."""
+"""Stores in Redis."""

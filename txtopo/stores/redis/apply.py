@@ -1,14 +1,13 @@
-"""The step that changes a store in Redis: if fence and rows are still as they were read, the server
-does the whole step, otherwise no part.
+"""Changes a store in Redis by one script: if fence and rows are still as read, the server makes all
+changes, otherwise none.
 
-Apart from ``layout``, which has the names and texts of the kept keys: a task's last step, the
-raising of a fence and maintenance are all this one script, each with other arguments. The script
-compares and replaces and knows no rule but one, which rows are *ordinary* (see
-:meth:`txtopo.stores.sessions.Session.merge_rows`): the server combines the given integers with the
-integers of the rows, so that no task reads these rows. Standard library only.
+A task's last step, raising a fence and maintenance all run this script, with different arguments.
+The script compares and replaces. It knows only one rule: which rows are *ordinary* (see
+:meth:`txtopo.stores.sessions.Session.merge_rows`). The server combines integers with ordinary rows
+itself, so that no task reads these rows. Standard library only.
 
 Invariants:
-    - The script makes all of its checks before its first change.
+    - The script makes all its checks before its first change.
 """
 
 from __future__ import annotations
@@ -25,11 +24,10 @@ from txtopo.topology import merge
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Merges:
-    """Integers that the server combines with the integers of its rows."""
+    """Integers that the server combines with stored integers."""
 
     deltas: Mapping[str, int]
-    """By key. Integers of fewer than 16 digits, whose sums are exact as Lua's numbers.
-    """
+    """By key. Integers have fewer than 16 digits: Lua's numbers then add exactly."""
     how: merge.Merge
     mine: stamps.Stamp
     settled_txid: int
@@ -37,36 +35,35 @@ class Merges:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """The changes of one step, and their conditions."""
+    """A step's changes, and the conditions for making them."""
 
     born: str
     held: str
     form: str
     field: str = ""
-    """Of the fence; empty if any fence will do."""
+    """The fence's field, empty if any fence will do."""
     fence: str = ""
-    """The fence that must be there; empty if none."""
+    """The expected fence, empty if no fence may exist."""
     new_fence: str = ""
-    """Empty: as it is."""
+    """Replaces the fence. Empty: the fence stays."""
     length: str = ""
-    """The length that the list of written keys must have; empty if that does not matter."""
+    """The expected length of the list of written keys, empty if any length will do."""
     forgets: bool = False
-    """Whether that list is emptied."""
+    """Whether the step empties the list."""
     together_max: int | None = None
-    """The length that the list may have after this step; None: it is not added.
-    """
+    """How many keys the list may hold after this step. None: the step adds no keys to the list."""
     rows: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
-    """By key: the row before the step, and the row after the step; empty for none."""
+    """By key: the row before the step and the row after the step, empty for no row."""
     marks: Mapping[str, bool] = dataclasses.field(default_factory=dict)
-    """Of keys for which that changes: whether they are deleted and still have a row."""
+    """By key, if the step changes it: whether the key is deleted and still has a row."""
     merges: Merges | None = None
     task: int = 0
     number: int = 0
-    """Of the store transaction among those of ``task`` in this attempt (R34); 0: it is none, and is
-    not counted."""
+    """The store transaction's number within ``task`` and attempt, from 1 on (R34). 0: the step is
+    no store transaction, and is not counted."""
 
     def arguments(self) -> list[Any]:
-        """As the script has them."""
+        """The script's arguments."""
         together = "" if self.together_max is None else self.together_max
         arguments: list[Any] = [
             self.born,
@@ -79,7 +76,7 @@ class Change:
             together,
             self.form,
         ]
-        arguments += [*_merging(self.merges), self.task, self.number]
+        arguments += [*_merge_arguments(self.merges), self.task, self.number]
         arguments.append(len(self.rows))
         for text, (kept, row) in self.rows.items():
             arguments += (text, kept, row)
@@ -88,11 +85,11 @@ class Change:
         return arguments
 
 
-def _merging(merges: Merges | None) -> list[Any]:
+def _merge_arguments(merges: Merges | None) -> list[Any]:
     if merges is None:
         return ["", "", "[]", "", 0]
-    # A key's text has no line feed of its own, and as many keys as one argument are sent and taken
-    # in much faster.
+    # All keys travel as one argument, which is much faster than an argument per key. A key's text
+    # has no line feed.
     keys, deltas = "\n".join(merges.deltas), json.dumps(list(merges.deltas.values()))
     return [merges.how.operator, keys, deltas, layout.stamp_text(merges.mine), merges.settled_txid]
 
@@ -204,10 +201,12 @@ end
 if number > tonumber(redis.call('HGET', KEYS[7], task) or 0) then redis.call('HINCRBY', KEYS[7], task, 1) end
 return {'done', version}
 """)
-"""meta, fences, rows, order, deleted, written, counts; what :class:`Change` says, of merges the
-operator (none: there are none), their keys one to a line, what each is combined with in JSON, the
-stamp and which transactions are settled; the task, and the number of its store transaction, 0 for
-none; the number of rows, each as its key, what must be there, what is to be there; then the keys
-that are deleted from now on, each after a 1, or no longer, each after a 0 → done and the version,
-or what is not as it must be: held, fence, written, many, rows; or unmerged: not all rows to combine
-with are ordinary."""
+"""Keys: meta, fences, rows, order, deleted, written, counts.
+
+Arguments, from :class:`Change`: born, held, field, fence, new fence, length, forgets, together_max,
+form · the merges' operator (empty: no merges), keys (one per line), integers (JSON), stamp and
+settled txid · task and transaction number · the row count, then three per row: key, row before, row
+after · two per mark: 1 (deleted from now on) or 0 (no longer deleted), and the key.
+
+Returns done and the version, or the condition that failed: held, fence, written, many, rows, or
+unmerged (not all rows to combine with are ordinary)."""

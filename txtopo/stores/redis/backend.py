@@ -1,17 +1,14 @@
-"""Redis behind :class:`~txtopo.stores.redis.store.RedisStore`: the connections that a worker
-process keeps, and the beginning of a transaction, a reading or maintenance.
+"""Begins transactions, readings and maintenance in Redis, over the connections that a worker
+process keeps.
 
-Apart from the later steps (``session``, ``reading``, ``maintenance``). Needs
-redis-py.
-
-A cluster needs no client of its own: all keys of a store are in one hash slot, and so on one node.
-A node that does not have a store names the node that has the store; from then on the store is
-looked for there.
+A cluster needs no special client: a store's keys are all in one hash slot, and so on one node. If a
+node does not have the store, it names the node that has. From then on, the store is looked for
+there. Needs redis-py.
 
 Invariants:
-    - A connection is used by the process that opened it alone; threads take turns for each
+    - Only the process that opened a connection uses the connection. Threads take turns for each
       exchange, not for a transaction.
-    - There is one connection to a server, or to each node of a cluster that has a store in use.
+    - A process has one connection to a server, or to each cluster node that has a store in use.
 """
 
 from __future__ import annotations
@@ -32,26 +29,26 @@ from txtopo.stores.redis import reading as readings
 from txtopo.stores.redis import session as sessions
 
 REDIRECTS_MAX = 5
-"""How often a cluster may say that a store is elsewhere, while one thing is done."""
+"""How often a cluster may name a different node during one operation."""
 
 FenceMovedError = sessions.FenceMovedError
 T = TypeVar("T")
 
 
 class Connection:
-    """The connections of one process to one server or cluster, kept across transactions."""
+    """A process's connections to a server or cluster, kept across transactions."""
 
     def __init__(self) -> None:
         self._links: dict[connections.Node | None, connections.Link] = {}
         self._homes: dict[str, connections.Node] = {}
-        """In which node a store is, where that is not the one of the URL."""
+        """By store: its node, if not the node in the URL."""
         self._acknowledged: dict[str, sessions.Acknowledged] = {}
         """By store."""
         self._turn = threading.Lock()
 
     def open(self, store: places.Place, stamp: stamps.Stamp, accept_loss: bool) -> sessions.Session:
-        """A transaction of the task of ``stamp``, which has seen the fence; the store is made if it
-        is not there."""
+        """Begin a transaction for the task in ``stamp``, and read the fence. Makes a missing
+        store."""
 
         def begin(link: connections.Link) -> sessions.Session:
             link.check_may_be_written(accept_loss)
@@ -67,8 +64,8 @@ class Connection:
                 names.rows,
                 names.counts(stamp.topology_id, stamp.component),
             ]
-            # As of now: other threads go on, and acknowledgements to these threads may be newer
-            # than the answer.
+            # Read before the server answers: other threads go on, and their acknowledgements may be
+            # newer than the answer.
             known = self._acknowledged.get(store.name)
             for _ in range(2):
                 who = [
@@ -85,7 +82,7 @@ class Connection:
                 maintenance.make(link, store.name, store.address, store.form)
             else:
                 raise errors.FailedException(
-                    f"the store {store.address} was removed as soon as it was made"
+                    f"the store {store.address} was removed just after it was made"
                 )
             readings.check_layout(store.address, store.name, answer[0])
             opened = sessions.Opened._make(
@@ -100,8 +97,8 @@ class Connection:
     def maintenance(
         self, store: places.Place, accept_loss: bool
     ) -> Iterator[maintenance.Maintenance]:
-        """Maintenance of a store: the changes are made when the block ends, and not made when the
-        block raises."""
+        """Open maintenance. The changes are made when the block ends, and not made when the block
+        raises."""
 
         def begin(link: connections.Link) -> maintenance.Maintenance:
             link.check_may_be_written(accept_loss)
@@ -112,14 +109,14 @@ class Connection:
         session.commit()
 
     def read(self, store: places.Place, function: Callable[[readings.Reader], T]) -> T:
-        """``function``, of a reader at the place where the store is."""
+        """Call ``function`` with a reader at the store's node."""
         return self._at_home(
             store,
             lambda link: function(readings.Reader(link, store.name, store.address, store.form)),
         )
 
     def close(self) -> None:
-        """Close it; the next transaction opens it again."""
+        """Close the connections. The next transaction opens them again."""
         for link in self._links.values():
             link.close()
         self._links.clear()
@@ -141,13 +138,13 @@ class Connection:
             except errors.FailedException as error:
                 node = faults.moved_to(error)
                 if node is None:
-                    # After a fail-over the node may be gone: the node of the URL knows the new
+                    # After a fail-over the node may be gone. The node in the URL knows the new
                     # node.
                     self._homes.pop(store.name, None)
                     raise
                 self._homes[store.name] = node
         raise failures.busy(
-            store.address, f"the cluster has sent us from node to node {REDIRECTS_MAX} times"
+            store.address, f"the cluster has named a different node {REDIRECTS_MAX} times"
         )
 
     def _link(self, store: places.Place) -> connections.Link:
@@ -163,6 +160,6 @@ class Connection:
 
 
 def read(store: places.Place, function: Callable[[readings.Reader], T]) -> T:
-    """``function``, of a reader with a connection of its own."""
+    """Call ``function`` with a reader over a new connection."""
     with contextlib.closing(Connection()) as connection:
         return connection.read(store, function)

@@ -1,12 +1,13 @@
-"""One connection to a Redis server: settings, password, and the conditions for writing to a server.
+"""Opens connections to a Redis server, with settings and password, and checks whether a store may
+be written there.
 
-Apart from ``session``, which uses the connection. Needs redis-py, without the retries of
-redis-py: a step whose answer is lost may have been done, and only a replay can tell.
+Needs redis-py, without its retries: a step whose answer is lost may have been done, and only a
+replay can tell.
 
 Invariants:
-    - A password is read when a connection is made, given to the library, and kept nowhere.
-    - A connection on which an answer was missed is never used again, nor silently replaced.
-    - ``run_id`` is of the server process at the other end: a connection cannot outlive it.
+    - A password is read when a connection is made, given to redis-py, and kept nowhere.
+    - A connection that missed an answer is never used again, nor silently replaced.
+    - ``run_id`` names the connected server process. A connection cannot outlive this process.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ from txtopo.stores.redis import layout
 SERVER_VERSION_MIN = (6, 2)
 
 PASSWORD_VARIABLE = "REDISCLI_AUTH"
-"""Where the password is unless the store says otherwise; redis-cli looks there too."""
+"""The environment variable with the password, unless the store names a different place. redis-cli
+reads the same variable."""
 
 Node = tuple[str, int]
-"""Host and port of a node of a cluster."""
+"""A cluster node's host and port."""
 
 
 class Link:
-    """An open connection for ``store``: to the server of its URL, or to ``node`` of the cluster
-    that this belongs to."""
+    """An open connection for ``store``: to the server in the store's URL, or to a ``node`` in the
+    server's cluster."""
 
     def __init__(self, store: places.Place, node: Node | None = None) -> None:
         self._address = store.address
@@ -56,7 +58,7 @@ class Link:
             self.close()
             raise
         self.run_id = self._facts["run_id"]
-        """Of the server process."""
+        """Names the server process."""
 
     def ask(self, *command: Any) -> Any:
         """The answer to one command."""
@@ -65,7 +67,7 @@ class Link:
     def ask_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """The answers to several commands, in one round trip."""
         with self._exchange():
-            self._raw.send_packed_command([_packed(command) for command in commands])
+            self._raw.send_packed_command([_encode(command) for command in commands])
             answers = [self._answer() for _ in commands]
             for answer in answers:
                 if isinstance(answer, redis.exceptions.ResponseError):
@@ -73,15 +75,16 @@ class Link:
             return answers
 
     def run(self, script: layout.Script, names: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """What ``script`` answers; it is sent whole only to a server that does not know it."""
+        """The answer to ``script``. The text is sent only if the server does not know the
+        digest."""
         with self._exchange():
             self._raw.send_packed_command(
-                [_packed(("EVALSHA", script.digest, len(names), *names, *arguments))]
+                [_encode(("EVALSHA", script.digest, len(names), *names, *arguments))]
             )
             answer = self._answer()
             if isinstance(answer, redis.exceptions.NoScriptError):
                 self._raw.send_packed_command(
-                    [_packed(("EVAL", script.text, len(names), *names, *arguments))]
+                    [_encode(("EVAL", script.text, len(names), *names, *arguments))]
                 )
                 answer = self._answer()
             if isinstance(answer, redis.exceptions.ResponseError):
@@ -89,7 +92,8 @@ class Link:
             return answer
 
     def _answer(self) -> Any:
-        """The next answer; an error is returned too, so that later answers are not left unread."""
+        """The next answer. An error is returned, not raised, so that later answers are read,
+        too."""
         try:
             return self._raw.read_response()
         except redis.exceptions.ResponseError as error:
@@ -97,12 +101,12 @@ class Link:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to read while nothing was asked, which is the server's
-        goodbye; or the connection is known to be lost."""
+        """Whether the connection is lost: known to be, or an idle connection has bytes to read,
+        which are the server's goodbye."""
         if self._is_lost:
             return True
         if not self._turn.acquire(blocking=False):
-            return False  # The bytes are the answer for another thread.
+            return False  # The bytes are an answer for another thread.
         try:
             return bool(self._raw.can_read(0))
         except (redis.exceptions.RedisError, OSError):
@@ -120,14 +124,12 @@ class Link:
                 f"the server of {self._address} is too old: Redis {self._facts['redis_version']}\n  {wanted} or newer is needed."
             )
         if self._facts["role"] != "master":
-            raise failures.busy(
-                self._address, "the server is a replica; give the address of the master"
-            )
+            raise failures.busy(self._address, "the server is a replica. Give the master's address")
         policy = self._facts.get("maxmemory_policy", "noeviction")
         if policy.startswith("allkeys"):
             raise errors.SetupError(
-                f"the server of {self._address} removes whatever it likes when its memory is full: maxmemory-policy is {policy}\n"
-                "  Type: redis-cli CONFIG SET maxmemory-policy noeviction; and write it into its configuration. volatile-… is fine too."
+                f"the server of {self._address} removes any keys when its memory is full: maxmemory-policy is {policy}\n"
+                "  Type: redis-cli CONFIG SET maxmemory-policy noeviction. Write it into the server's configuration, too. volatile-… is also fine."
             )
         if not accept_loss and not self._is_trusted:
             self._check_remembers()
@@ -149,13 +151,13 @@ class Link:
                 else f"appendfsync is {fsync}"
             )
         raise errors.SetupError(
-            f"the server of {self._address} may forget what it has acknowledged: {reason}\n"
-            "  Type: redis-cli CONFIG SET appendonly yes, redis-cli CONFIG SET appendfsync always; and write both into its configuration.\n"
-            "  Or give accept_loss=True: results that a crash of the server loses are then noticed in most cases, not in all."
+            f"the server of {self._address} may forget acknowledged writes: {reason}\n"
+            "  Type: redis-cli CONFIG SET appendonly yes, redis-cli CONFIG SET appendfsync always. Write both into the server's configuration.\n"
+            "  Or give accept_loss=True: if the server then loses results in a crash, txtopo notices in most cases, not in all."
         )
 
     def close(self) -> None:
-        """Close it for good."""
+        """Close the connection for good."""
         self._is_lost = True
         with contextlib.suppress(redis.exceptions.RedisError, OSError):
             self._raw.disconnect()
@@ -180,9 +182,9 @@ class Link:
             self._turn.release()
 
 
-def _packed(command: Sequence[Any]) -> bytes:
-    """A command as it is sent (RESP); in a third of the library's time, which counts where a
-    transaction has thousands of rows."""
+def _encode(command: Sequence[Any]) -> bytes:
+    """``command`` in Redis's protocol (RESP). Takes a third of redis-py's time, which counts for a
+    transaction with thousands of rows."""
     parts = [part if isinstance(part, bytes) else str(part).encode() for part in command]
     return b"*%d\r\n%b" % (
         len(parts),
@@ -191,7 +193,7 @@ def _packed(command: Sequence[Any]) -> bytes:
 
 
 def _connection(store: places.Place, node: Node | None) -> Any:
-    """A connection that is not made yet."""
+    """A connection that is not yet open."""
     options: dict[str, Any] = {
         "protocol": 2,
         "client_name": "txtopo",
@@ -210,7 +212,7 @@ def _connection(store: places.Place, node: Node | None) -> Any:
         password = os.environ.get(PASSWORD_VARIABLE)
     if password:
         options["password"] = password
-    # Of the pool only the parsed URL is of use.
+    # The pool is made only to parse the URL.
     pool = redis.ConnectionPool.from_url(store.url, **options)
     elsewhere = {} if node is None else {"host": node[0], "port": node[1]}
     make: Any = pool.connection_class
@@ -218,6 +220,6 @@ def _connection(store: places.Place, node: Node | None) -> Any:
 
 
 def _facts(info: bytes) -> dict[str, str]:
-    """What INFO tells, by name."""
+    """The values in INFO's answer, by name."""
     lines = (line.partition(":") for line in info.decode(errors="replace").splitlines())
     return {name: value for name, colon, value in lines if colon}

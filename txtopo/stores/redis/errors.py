@@ -1,17 +1,16 @@
-"""The meaning of the errors of Redis: a passing error fails the attempt, an error for a person
-names the cure.
+"""Translates errors from Redis: a passing error fails the attempt, an error for a person names the
+cure.
 
-Apart because this table is read, and grows, for itself. Redis begins an error with a word in
-capitals that says its class; the library has an exception for some of them, and for others the word
-must do; The library leaves out ERR, a word without meaning. For an error inside a script, Redis 6
-puts the place in front. Unknown words end the run: the server refused the command, and not the
-moment.
+A Redis error begins with its class, a word in capitals. Redis-py has exceptions for some classes,
+and leaves out the word ERR, which means nothing. For an error inside a script, Redis 6 puts the
+place in front. An unknown error ends the run: the server refused the command, and would refuse it
+again.
 
 Invariants:
-    - The errors are those of ``txtopo.errors`` alone: a process that unpickles an error needs no
-      library.
-    - Messages are made of the server's and the library's own words, which repeat no password, and
-      never of a command.
+    - Every error raised is from ``txtopo.errors``: a process that unpickles an error needs no
+      redis-py.
+    - A message quotes the server or redis-py, which repeat no password. A message never holds a
+      command.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from txtopo import errors
 from txtopo.stores import faults as failures
 
 _BUSY = {
-    "BUSY": "the server runs somebody's script for too long",
+    "BUSY": "a script has kept the server for too long",
     "LOADING": "the server still loads its data",
     "MASTERDOWN": "the server is a replica without its master",
-    "READONLY": "the server is a replica; give the address of the master",
+    "READONLY": "the server is a replica. Give the master's address",
     "NOREPLICAS": "the server has fewer replicas than min-replicas-to-write",
     "TRYAGAIN": "the cluster moves the store to another node",
     "ASK": "the cluster moves the store to another node",
     "MOVED": "the cluster has moved the store to another node",
     "CLUSTERDOWN": "the cluster is not complete",
-    "max number of clients reached": "the server has too many connections; raise maxclients, or use fewer executor cores",
+    "max number of clients reached": "the server has too many connections. Raise maxclients, or use fewer executor cores",
 }
 
 _PASSWORD = (
@@ -49,11 +48,11 @@ _CURES = {
     "invalid password": _PASSWORD,
     "NOPERM": _RIGHTS,
     "The user executing the script": _RIGHTS,
-    "DENIED": "The server is in protected mode: give it a password, or bind it to the right address.",
-    "WRONGTYPE": "Somebody else uses the keys of this store. Use another name.",
-    "SELECT": "Mend the number of the database in the URL; a cluster has number 0 only.",
-    "DB index": "Mend the number of the database in the URL.",
-    "unknown command": "The server has this command switched off or is too old; it is needed.",
+    "DENIED": "The server is in protected mode. Give it a password, or bind it to the right address.",
+    "WRONGTYPE": "Another program uses this store's keys. Use another name.",
+    "SELECT": "Mend the database number in the URL. A cluster has number 0 only.",
+    "DB index": "Mend the database number in the URL.",
+    "unknown command": "The server has switched off this command, or is too old. Switch on the command, or use a newer server.",
 }
 _FULL = {
     "OOM": "the server has used all of its maxmemory",
@@ -63,7 +62,7 @@ _FULL = {
 
 @contextlib.contextmanager
 def translating(address: str, connecting: bool = False) -> Iterator[None]:
-    """Errors of the library as ours."""
+    """Translate redis-py's errors into errors from ``txtopo.errors``."""
     try:
         yield
     except (redis.exceptions.RedisError, OSError) as error:
@@ -71,10 +70,10 @@ def translating(address: str, connecting: bool = False) -> Iterator[None]:
 
 
 def meaning(address: str, error: BaseException, connecting: bool = False) -> Exception:
-    """What ``error`` means for the attempt."""
-    said = re.sub(r"^Error running script .*@user_script: \d+: -?", "", _said(error)).removeprefix(
-        "ERR "
-    )
+    """The txtopo error that stands for ``error``."""
+    said = re.sub(
+        r"^Error running script .*@user_script: \d+: -?", "", _message(error)
+    ).removeprefix("ERR ")
     for words, cure in _CURES.items():
         if said.startswith(words) or (
             isinstance(error, redis.exceptions.AuthenticationError) and cure is _PASSWORD
@@ -90,8 +89,8 @@ def meaning(address: str, error: BaseException, connecting: bool = False) -> Exc
 
 
 def _by_kind(address: str, error: BaseException, said: str, connecting: bool) -> Exception:
-    """The meaning of ``error`` by the exception class of redis-py. Where redis-py has a class, it
-    strips the server's word from the message."""
+    """The txtopo error for a redis-py exception class. Where redis-py has a class, the server's
+    word is missing from the message."""
     kinds = redis.exceptions
     if isinstance(error, kinds.NoPermissionError):
         return failures.unusable(address, said, _CURES["NOPERM"])
@@ -116,7 +115,7 @@ def _by_kind(address: str, error: BaseException, said: str, connecting: bool) ->
     if isinstance(error, kinds.ConnectionError | OSError):
         if "certificate" in said.lower() or "ssl" in said.lower():
             return failures.unusable(
-                address, said, "Check rediss:// and the ssl_… options of the URL."
+                address, said, "Check rediss:// and the ssl_… options in the URL."
             )
         reason = "it cannot be connected to" if connecting else "the connection is lost"
         return failures.unreachable(address, f"{reason} ({said})")
@@ -128,9 +127,8 @@ def _full(address: str, reason: str, said: str) -> errors.TxtopoError:
 
 
 def moved_to(error: BaseException) -> tuple[str, int] | None:
-    """The node of the cluster that has the store, if ``error`` says that the store is on another
-    node; else None.
-    """
+    """The cluster node that has the store, if ``error`` says that the store is on another node.
+    None otherwise."""
     cause = error.__cause__
     return (
         (str(cause.host), int(cause.port))
@@ -139,6 +137,6 @@ def moved_to(error: BaseException) -> tuple[str, int] | None:
     )
 
 
-def _said(error: BaseException) -> str:
-    """The server's or the library's words, on one line."""
+def _message(error: BaseException) -> str:
+    """The server's or redis-py's message, on one line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,8 +1,7 @@
-"""The layout of a store in Redis: the names of its keys, rows and fences as text, and the steps
-that the server does in one go.
+"""Defines a store's layout in Redis: key names, rows and fences as texts, and scripts that make a
+store, open it, hold it and read it.
 
-Layout, version 2; the name in braces puts all keys of a store in one hash slot, and so on one node
-of a cluster::
+Layout, version 2. The name in braces puts all keys into one hash slot, and so on one cluster node::
 
     txtopo:{<name>}:meta      hash: layout, form (what values there are), born, version (of the whole store, one more with every change),
                               tenure (the last of ``served``), held (why nobody may write: being adopted or cleared, or something is lost),
@@ -19,12 +18,11 @@ of a cluster::
     txtopo:{<name>}:written:["topology","component"]
                               list: the keys that a task wrote in the transaction of the fence, one to a line (R31)
 
-Apart from the rest because people and programs of other languages read this too; and from
-``apply``, the one step that changes rows, because these only make a store, open it, hold it
-and read it. Standard library only.
+People, and programs in other languages, read this layout, too. The script that changes rows is in
+``apply``. Standard library only.
 
 Invariants:
-    - A script makes all of its checks before its first change.
+    - A script makes all its checks before its first change.
 """
 
 from __future__ import annotations
@@ -37,27 +35,27 @@ import json
 from txtopo.stores import stamps
 
 LAYOUT_VERSION = 2
-"""Of the keys. Stores of any other layout are refused."""
+"""The layout's version. Stores with any other version are refused."""
 
 TENURES_MAX = 1000
-"""How many server processes a store remembers to have been served by."""
+"""How many server processes a store remembers."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _encode_text = json.encoder.encode_basestring
-"""Encodes a str as ``_encode`` does, without a look at its type."""
+"""Encodes a str as ``_encode`` does, without checking its type."""
 _decode = json.JSONDecoder().raw_decode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Script:
-    """One step of the server, and the digest by which the server knows the step."""
+    """A script for the server, and the digest by which the server knows the script."""
 
     text: str
     digest: str
 
 
 class Names:
-    """The keys of the store ``name``."""
+    """The Redis keys of store ``name``."""
 
     def __init__(self, name: str) -> None:
         base = f"txtopo:{{{name}}}:"
@@ -71,21 +69,21 @@ class Names:
         self._written, self._counts = f"{base}written:", f"{base}counts:"
 
     def written(self, topology_id: str, component: str) -> str:
-        """The key of the list of keys that a component wrote."""
+        """The Redis key for the list of keys that a component wrote."""
         return self._written + fence_field(topology_id, component)
 
     def counts(self, topology_id: str, component: str) -> str:
-        """Where the store transactions of a component's tasks are counted."""
+        """The Redis key for the counts of a component's store transactions."""
         return self._counts + fence_field(topology_id, component)
 
 
 def fence_field(topology_id: str, component: str) -> str:
-    """The field of a component's fence."""
+    """The field for a component's fence."""
     return _encode([topology_id, component])
 
 
 def fence_text(fence: stamps.Fence, tenure: int) -> str:
-    """A fence that was raised under ``tenure``."""
+    """The text for a fence that was raised under ``tenure``."""
     return _encode([fence.generation, fence.txid, fence.attempt, tenure])
 
 
@@ -97,7 +95,7 @@ def fence_of(field: str, text: str, count: int = 0) -> tuple[stamps.Fence, int]:
 
 
 def row_text(row: stamps.Row) -> str:
-    """A row as it is kept."""
+    """The text for ``row``."""
     values = ",".join(
         ["null" if value is None else _encode_text(value) for value in (row.prev, *row.steps)]
     )
@@ -105,7 +103,7 @@ def row_text(row: stamps.Row) -> str:
 
 
 def row_of(key: str, text: str) -> stamps.Row:
-    """The row that ``text`` is; a new object each time."""
+    """The row in ``text``. A new object each time."""
     stamp, _, value = text.partition("\n")
     prev_txid, prev, *steps = _decode(value)[0]
     return stamps.Row(key, _stamp_of(stamp), prev, prev_txid, steps)
@@ -113,7 +111,7 @@ def row_of(key: str, text: str) -> stamps.Row:
 
 @functools.lru_cache(maxsize=1024)
 def stamp_text(stamp: stamps.Stamp) -> str:
-    """The first line of a row that ``stamp`` is of."""
+    """The first line in the text for a row with ``stamp``."""
     return _encode(
         [
             stamp.topology_id,
@@ -132,7 +130,7 @@ def _stamp_of(text: str) -> stamps.Stamp:
 
 
 def script(text: str) -> Script:
-    """The step whose text is ``text``."""
+    """The script with this text."""
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -143,7 +141,8 @@ local now = redis.call('TIME')
 redis.call('HSET', KEYS[1], 'layout', ARGV[1], 'born', now[1] .. '.' .. now[2] .. '.' .. ARGV[2], 'version', 0, 'tenure', 0, 'form', ARGV[3])
 return 'made'
 """)
-"""meta, every other key; layout, run_id, form → there, made, or foreign: somebody else's keys."""
+"""Keys: meta, and all other keys. Arguments: layout, run_id, form. Returns there, made, or foreign
+(the keys belong to another program)."""
 
 OPEN = script(f"""
 local meta = redis.call('HMGET', KEYS[1], 'layout', 'born', 'version', 'tenure', 'held')
@@ -167,9 +166,10 @@ local then_served = redis.call('HMGET', KEYS[3], ARGV[4], ARGV[4] + 1)
 return {{meta[1], meta[2], tonumber(meta[3]), tenure, meta[5] or '', redis.call('HGET', KEYS[2], ARGV[3]) or '',
   then_served[1] or '', then_served[2] or '', redis.call('SCARD', KEYS[4]), form, count, tonumber(redis.call('HGET', KEYS[6], ARGV[6]) or 0)}}
 """)
-"""meta, fences, served, deleted, rows, counts; layout, run_id, field of the fence, a tenure, form, a
-task → ``[]`` if the store does not exist, ``[layout]`` if it has another layout, else layout and the
-fields of ``session.Opened`` in their order. An empty store takes the form that is given."""
+"""Keys: meta, fences, served, deleted, rows, counts. Arguments: layout, run_id, the fence's field,
+a tenure, form, a task. Returns ``[]`` if the store does not exist, ``[layout]`` if its layout is
+different, else layout and the fields of ``session.Opened`` in order. An empty store takes the given
+form."""
 
 HOLD = script("""
 local meta = redis.call('HMGET', KEYS[1], 'born', 'version')
@@ -178,8 +178,8 @@ local held = ARGV[3] .. ' ' .. redis.call('HINCRBY', KEYS[1], 'version', 1)
 redis.call('HSET', KEYS[1], 'held', held, 'form', ARGV[4])
 return held
 """)
-"""meta; expected born and version, reason of the hold, form → the text that permits later changes;
-empty if the store has changed."""
+"""Key: meta. Arguments: expected born and version, the hold's reason, form. Returns the text that
+permits later changes, empty if the store has changed."""
 
 RELEASE = script("""
 local held = redis.call('HMGET', KEYS[1], 'born', 'held')
@@ -197,8 +197,8 @@ end
 redis.call('HDEL', KEYS[1], 'held')
 return 1
 """)
-"""meta, fences, list and counts of each component; born and held as they must be; for each
-component the field of its fence, and the fence (none: no fence) → 1 if done."""
+"""Keys: meta, fences, then two per component: list, counts. Arguments: expected born and held, then
+two per component: the fence's field, and the fence (empty: remove the fence). Returns 1 if done."""
 
 PAGE = script("""
 local meta = redis.call('HMGET', KEYS[1], 'born', 'version')
@@ -210,5 +210,5 @@ for i = 1, #keys, 2000 do
 end
 return {(meta[1] or '') .. ' ' .. (meta[2] or ''), keys, rows}
 """)
-"""meta, order, rows; from where, to where, how many at most → which state of the store this is,
-keys and rows in order."""
+"""Keys: meta, order, rows. Arguments: from, to, the most rows. Returns the store's state (born and
+version), and keys and rows in order."""

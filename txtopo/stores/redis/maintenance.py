@@ -1,14 +1,13 @@
-"""Adopting and clearing a store in Redis: any number of rows, without keeping the server from
-others for long.
+"""Adopts or clears a store in Redis with any number of rows, and never keeps the server busy for
+long.
 
-Apart from ``session`` because here no single step can do it all. The changes are worked out
-from one state of the store; then the store is *held*, if it still is in that state: every other
-writer is refused. Rows are changed in portions, and the last step changes the fences and lets go.
-If this process dies in between, the store stays held until the same is asked for again, which finds
-fewer rows left to change. Needs redis-py.
+The changes are computed from one state of the store. The store is then *held*, if its state is
+still the same: the store refuses every other writer. Rows are changed in portions. The last step
+changes the fences and releases the store. If this process dies in between, the store stays held
+until the same command runs again, which finds fewer rows to change. Needs redis-py.
 
 Invariants:
-    - Rows and fences change only while the store is held by this session.
+    - Rows and fences change only while this session holds the store.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from txtopo.stores.redis import layout
 from txtopo.stores.redis import reading as readings
 
 PORTION_ROWS = 5_000
-"""How many rows are changed in one step."""
+"""How many rows a step changes."""
 
 
 class Maintenance(sessions.Maintenance):
-    """The changes of the store ``name``; ``commit`` changes it."""
+    """Collects the changes for store ``name``. ``commit`` makes them."""
 
     def __init__(self, link: connections.Link, name: str, address: str, form: str) -> None:
         self._link, self._name, self._address, self._form = link, name, address, form
@@ -72,7 +71,7 @@ class Maintenance(sessions.Maintenance):
         self._fences[who] = self._new_fences[who] = fence
 
     def commit(self) -> None:
-        """Do all of it.
+        """Make all changes.
 
         :raises errors.FailedException: a task has written to the store since it was read.
         """
@@ -83,7 +82,7 @@ class Maintenance(sessions.Maintenance):
             layout.HOLD, [self._names.meta], [born, version, "maintained", self._form]
         ).decode()
         if not held:
-            raise self._refusal("it was written to while it was being read")
+            raise self._refusal("a task wrote to the store while maintenance was reading it")
         changed = sorted(self._changed)
         for start in range(0, len(changed), PORTION_ROWS):
             self._change(born, held, changed[start : start + PORTION_ROWS])
@@ -110,7 +109,7 @@ class Maintenance(sessions.Maintenance):
             names.counts("", ""),
         ]
         if self._link.run(applying.APPLY, places, change.arguments())[0] != b"done":
-            raise self._refusal("somebody else adopts or clears it too")
+            raise self._refusal("another process adopts or clears the store, too")
 
     def _release(self, born: str, held: str) -> None:
         written = [
@@ -120,8 +119,8 @@ class Maintenance(sessions.Maintenance):
         ]
         arguments: list[Any] = [born, held]
         for who, fence in self._new_fences.items():
-            # No tenure: no later server process can interrupt an attempt of this fence, because the
-            # fence is closed.
+            # Tenure 0: the fence is closed, so no attempt at this fence can be interrupted by a new
+            # server process.
             arguments += (
                 layout.fence_field(*who),
                 "" if fence is None else layout.fence_text(fence, 0),
@@ -129,7 +128,7 @@ class Maintenance(sessions.Maintenance):
         if not self._link.run(
             layout.RELEASE, [self._names.meta, self._names.fences, *written], arguments
         ):
-            raise self._refusal("somebody else adopts or clears it too")
+            raise self._refusal("another process adopts or clears the store, too")
 
     def _make(self) -> None:
         make(self._link, self._name, self._address, self._form)
@@ -148,7 +147,7 @@ class Maintenance(sessions.Maintenance):
 
 
 def make(link: connections.Link, name: str, address: str, form: str) -> None:
-    """Make the store if it is not there; several processes may find it missing at once."""
+    """Make the store if it is missing. Several processes may do so at once."""
     names = layout.Names(name)
     places = [names.meta, names.fences, names.rows, names.order, names.deleted, names.served]
     if link.run(layout.MAKE, places, [layout.LAYOUT_VERSION, link.run_id, form]) == b"foreign":

@@ -1,14 +1,13 @@
-"""Reading a store in Redis outside of transactions: one key, the fences, or all rows of one state
-in order.
+"""Reads a store in Redis outside transactions: one key, the fences, or all rows in order, from one
+state.
 
-Apart from ``session`` because a reader writes nothing, and may be let in by a server that
-writers refuse: a replica, too. Needs redis-py.
+Readers also take servers that writers refuse, such as replicas. Needs redis-py.
 
-All rows are read a page at a time, each page by one script, so that the server is not kept long. A
-page says which version of the store it is of. If that changed on the way, all is read again, in
-pages ten times as large; the last time in one page, which no writer can interrupt. So a reading is
-of one state however much is written meanwhile, and it ends; the price is memory: a reading holds
-its rows until its state is known.
+Rows are read in pages, each by one script, so that the server is never busy for long. Each page
+names the store's version. If the version changes between pages, all rows are read again, in pages
+ten times as large. The last time there is only one page, which no writer can interrupt. So every
+reading ends and sees one state, even under constant writing. The price is memory: rows are held
+until the last page is there.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from txtopo.stores.redis import layout
 from txtopo.stores.redis import session as sessions
 
 PAGE_ROWS = 2_000
-"""How many rows are asked for at a time, at first."""
+"""How many rows a page has at first."""
 
 READINGS_MAX = 4
-"""How often all is read, when writers come between; the last time in one page."""
+"""How often all rows are read if writers interrupt. The last time in one page."""
 
 
 class Reader:
-    """Reads the store ``name`` over ``link``, whose values are to be of ``form``; ``address`` is
-    for messages."""
+    """Reads store ``name`` over ``link``. Values must have the form ``form``. ``address`` is for
+    messages."""
 
     def __init__(self, link: connections.Link, name: str, address: str, form: str) -> None:
         self._link, self._name, self._address, self._form = link, name, address, form
@@ -39,8 +38,8 @@ class Reader:
 
     @property
     def exists(self) -> bool:
-        """True if there is such a store; raises if it is of another version of txtopo, or holds
-        values of another form."""
+        """Whether the store exists. Raises if the store has a different layout or a different
+        form."""
         stored = self.form
         if stored is not None:
             versions.check_form(self._address, stored, self._form)
@@ -48,7 +47,7 @@ class Reader:
 
     @property
     def form(self) -> str | None:
-        """The form of the stored values; None if nothing is."""
+        """The stored values' form, None if the store does not exist."""
         version, form = self._link.ask("HMGET", self._names.meta, "layout", "form")
         if version is None:
             return None
@@ -56,23 +55,22 @@ class Reader:
         return str(form.decode())
 
     def row(self, text: str) -> stamps.Row | None:
-        """One committed row."""
+        """The committed row with key ``text``."""
         kept = self._link.ask("HGET", self._names.rows, text) if self.exists else None
         return None if kept is None else layout.row_of(text, kept.decode())
 
     def fences(self) -> list[stamps.Fence]:
-        """Every fence of the store, in order."""
+        """The store's fences, in order."""
         return sessions.fences_of(self._link, self._names) if self.exists else []
 
     def rows_from(self, text: str, beginning: str = "") -> Iterator[stamps.Row]:
-        """The rows whose key's text is not below ``text`` and begins with ``beginning``, in order,
-        all of one state; read before this returns."""
+        """The rows whose key's text is not below ``text`` and begins with ``beginning``, in order
+        and from one state. All rows are read before this method returns."""
         pairs = self.state(text, beginning)[1] if self.exists else []
         return (layout.row_of(key.decode(), row.decode()) for key, row in pairs)
 
     def state(self, text: str = "", beginning: str = "") -> tuple[str, list[tuple[bytes, bytes]]]:
-        """``born`` and version of a state of the store, and its rows with their keys, as they are
-        kept."""
+        """A state's ``born`` and version, and its rows: key and row as stored."""
         size = PAGE_ROWS
         for _ in range(READINGS_MAX - 1):
             if (pages := self._pages(text, beginning, size)) is not None:
@@ -84,7 +82,7 @@ class Reader:
     def _pages(
         self, text: str, beginning: str, size: int
     ) -> tuple[str, list[tuple[bytes, bytes]]] | None:
-        """All pages, None if the store was changed between two of them."""
+        """The rows from all pages, None if the store changed between two pages."""
         low, high = _bounds(text, beginning)
         first, keys, rows = self._page(low, high, size)
         pairs = _pairs(keys, rows)
@@ -103,16 +101,16 @@ class Reader:
 
 
 def check_layout(address: str, name: str, version: bytes) -> None:
-    """Refuse a store of another version of txtopo."""
+    """Refuse a store with a different layout version."""
     if int(version) != layout.LAYOUT_VERSION:
         raise errors.StateMismatchError(
             f"the server of {address} holds store {name!r} in layout {int(version)}; this txtopo knows layout {layout.LAYOUT_VERSION}\n"
-            "  Nothing was changed. Use the txtopo that wrote it, or another name."
+            "  Nothing was changed. Use the txtopo that wrote the store, or another name."
         )
 
 
 def _bounds(text: str, beginning: str) -> tuple[bytes, bytes]:
-    # No UTF-8 has a byte 0xff, so every key with this beginning is below.
+    # UTF-8 never has a byte 0xff, so every key with this beginning is below.
     return b"[" + text.encode(), b"(" + beginning.encode() + b"\xff" if beginning else b"+"
 
 

@@ -1,23 +1,20 @@
-"""A transaction of a store in Redis, from its first look at the fence to the script that applies
-it.
+"""Runs a task's transaction in Redis, from the first look at the fence to the script that applies
+the writes.
 
-Apart from ``connection``, which says how a connection is made, and from ``maintenance``
-and ``reading``, which do not write for a task. Needs redis-py.
+Nothing is locked. The session holds the rows that a task writes as texts, each beside the text that
+was read. The last step hands both to the server, which compares and replaces (``apply.APPLY``). If
+the server finds a different row, the rules judge this row like any row. Integers to combine go
+along in the same step. If any of their rows is not ordinary, the server changes nothing at all.
+Needs redis-py.
 
-Nothing is locked. The rows that a task writes are held here as texts, each beside the text that was
-read; the last step hands both to the server, which compares and replaces (``apply.APPLY``).
-If something else is there by now, it is judged like any row. Integers to be combined go along with
-that; the server looks at their rows in the same step, and does nothing at all if one is not
-ordinary.
-
-A server process that takes over from an ended process goes on from its own data. The store keeps
-the server processes with the versions that each served; every worker keeps the versions that were
-acknowledged to the worker; where the two contradict each other, something was lost.
+A new server process goes on from its own data, which may lack the old process's last changes. The
+store remembers which server process served from which version. Each worker remembers the newest
+version acknowledged to the worker. If the two contradict each other, changes were lost.
 
 Invariants:
-    - No write reaches the server before the last step, which applies all writes or none; raising
-      the fence is such a step of its own.
-    - All steps of a session use a single connection, and so a single server process.
+    - No write reaches the server before the last step, which applies all writes or none. Raising
+      the fence is a separate step.
+    - A session's steps all use a single connection, and so a single server process.
 """
 
 from __future__ import annotations
@@ -36,44 +33,40 @@ from txtopo.stores.redis import layout
 from txtopo.topology import merge
 
 ROWS_MAX = 100_000
-"""How many rows a task may write in one transaction of a store: while a script runs, the server
-does nothing else."""
+"""How many rows a task may write in a store transaction: while a script runs, the server does
+nothing else."""
 
 ROWS_TOGETHER_MAX = 200_000
-"""How many rows all tasks of a component may write in one transaction: taking them back is one
+"""How many rows a component's tasks may write together in a transaction. Taking them back is one
 step, and a command has a million parts at most."""
 
 SWEPT_MAX = 50_000
-"""How many tombstones are removed as a fence is raised; the rest is removed with later fences.
-"""
+"""How many tombstones are removed while a fence is raised. Later raises remove the rest."""
 
 BYTES_MAX = 64 * 2**20
-"""How many bytes the rows that a task writes in one transaction may have, with those they replace.
-"""
+"""How many bytes a task's rows in a transaction may have, together with the rows they replace."""
 
 MERGED_BYTES_MAX = 64
-"""How many bytes of a row's second line there are at most, if the server makes it: three numbers.
-"""
+"""The most bytes in a row's second line, if the server combined the row: three numbers."""
 
 READINGS_MAX = 100
-"""How often the fences are read, when some are raised meanwhile."""
+"""How often all fences are read, if tasks raise fences meanwhile."""
 
 _SMALLER = "Make the batches smaller, give the component more tasks, or keep less in a value. Nothing of this transaction is kept."
 
 
 class FenceMovedError(Exception):
-    """The fence was changed after its judgement, before the transaction was applied; no change was
-    applied.
-    """
+    """Raised if the fence was changed between the task's check and the last step. Nothing was
+    applied."""
 
     def __init__(self, fence: str) -> None:
         super().__init__(fence)
         self.found = fence
-        """The fence that is there, as it is kept; empty if there is none."""
+        """The stored fence as text, empty if there is no fence."""
 
 
 class Opened(NamedTuple):
-    """The answer of the server when a transaction begins."""
+    """The server's answer when a transaction begins."""
 
     born: str
     version: int
@@ -89,8 +82,8 @@ class Opened(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """The newest change of a store that this process knows to be done, and which server process
-    said so."""
+    """A store's newest change that this process knows to be done, and the server process that
+    acknowledged the change."""
 
     born: str
     tenure: int
@@ -99,7 +92,7 @@ class Acknowledged(NamedTuple):
 
 
 class Session(sessions.Session):
-    """One transaction of the task of ``stamp``."""
+    """A transaction by the task in ``stamp``."""
 
     def __init__(
         self,
@@ -127,13 +120,13 @@ class Session(sessions.Session):
         self._void: stamps.Fence | None = None
         self._sweeps = False
         self._found: dict[str, str] = {}
-        """What was read, by key; empty where nothing was."""
+        """The texts of the rows read, by key. Empty for no row."""
         self._written: dict[str, str] = {}
-        """The texts of the rows after this transaction."""
+        """The texts of the rows to write, by key."""
         self._deleted: dict[str, bool] = {}
-        """Of keys that were read or written: whether they are deleted and still have a row."""
+        """By key, if read or written: whether the key is deleted and still has a row."""
         self._marks: dict[str, bool] = {}
-        """Of keys for which that changes: what it is then."""
+        """By key, if this transaction changes ``_deleted``: the new value."""
         self._bytes = 0
         self.is_counted = False
 
@@ -153,8 +146,8 @@ class Session(sessions.Session):
         self._raised = fence
 
     def count(self, stamp: stamps.Stamp, number: int) -> None:
-        # One that was counted before, when the task ran for the first time in this attempt, finds
-        # all that it writes there, and applies nothing.
+        # A task that runs again in its attempt finds its earlier writes there, and applies nothing.
+        # The earlier run has counted the transaction.
         self._number, self.is_counted = number, number <= self._counted_of_task
 
     def take_back(self, void: stamps.Fence) -> None:
@@ -164,8 +157,8 @@ class Session(sessions.Session):
         self._sweeps = self._opened.deleted > 0
 
     def raise_fence(self) -> bool:
-        """Raise the fence if that was asked for, with all that goes with it; False if the server no
-        longer holds the judged fence."""
+        """Raise the fence if the rules asked for a raise, and take back and sweep rows in the same
+        step. Returns False if the fence or a row has changed meanwhile."""
         if self._raised is None:
             return True
         lists = (
@@ -178,7 +171,9 @@ class Session(sessions.Session):
         written = answers[0] if lists else []
         texts = {key for portion in written for key in portion.decode().split("\n")}
         texts.update(key.decode() for key in sorted(answers[-1] if sets else [])[:SWEPT_MAX])
-        changes = dict(self._settled(self.read_rows(sorted(texts)).values())) if texts else {}
+        changes = (
+            dict(self._changes_with_fence(self.read_rows(sorted(texts)).values())) if texts else {}
+        )
         is_over = (
             self._void is not None
             or not self._fence
@@ -197,43 +192,43 @@ class Session(sessions.Session):
         return outcome == "done"
 
     def at(self, fence: str) -> Session:
-        """This session at the fence that is there now, to be judged again."""
+        """This session with the new fence, to be judged again."""
         self._fence = fence
         return self
 
     def check_is_not_held(self) -> None:
-        """Refuse a store that is held."""
+        """Refuse a held store."""
         if self._opened.held:
-            raise _held(self._store, self._mine.topology_id, self._opened.held)
+            raise _held_error(self._store, self._mine.topology_id, self._opened.held)
 
     def check_nothing_is_lost(self) -> None:
         """Refuse a store that lacks changes acknowledged to this process.
 
-        :raises errors.FailedException: another server process has taken over since the attempt
-            raised its fence: the store may lack writes of the attempt, and only a new attempt
-            writes them again.
+        :raises errors.FailedException: a new server process took over after the attempt raised its
+            fence. The store may lack the attempt's writes, and only a new attempt writes them
+            again.
         """
         if (
             self._known is not None
             and (contradiction := _contradiction(self._opened, self._known)) is not None
         ):
             why = f"lost {self._known.version} {contradiction}"
-            # For all later writers, also for a new run, which knows of no loss.
+            # This tells all later writers, even in a new run, which knows nothing about the loss.
             self._link.ask("HSET", self._names.meta, "held", why)
-            raise _held(self._store, self._mine.topology_id, why)
+            raise _held_error(self._store, self._mine.topology_id, why)
         if (
             self._raised is None
             and layout.fence_of(self._field, self._fence)[1] != self._opened.tenure
         ):
             raise errors.FailedException(
-                f"the store {self._store.address} was taken over by another server process in the middle of an attempt"
+                f"a new server process took over the store {self._store.address} in the middle of an attempt"
             )
 
-    def _settled(self, rows: Iterable[stamps.Row]) -> Iterator[tuple[str, str]]:
-        """The changes of rows that go with the raise of the fence, by key: taken back (R31), or a
-        tombstone that nothing will ask for any more."""
+    def _changes_with_fence(self, rows: Iterable[stamps.Row]) -> Iterator[tuple[str, str]]:
+        """The rows to change together with the fence, each as key and new text: rows to take back
+        (R31), and tombstones that no task needs any more."""
         for row in rows:
-            if self._void is not None and _is_of(row.stamp, self._void):
+            if self._void is not None and _is_undone_by(row.stamp, self._void):
                 stamp = dataclasses.replace(
                     row.stamp, txid=row.prev_txid, attempt=stamps.UNKNOWN_ATTEMPT
                 )
@@ -281,11 +276,11 @@ class Session(sessions.Session):
         self._check_bounds(0, 0)
 
     def _check_bounds(self, more_rows: int, more_bytes: int) -> None:
-        writes = f"what one task writes to the store {self._store.address} in a transaction"
+        writes = f"a transaction by one task in the store {self._store.address}"
         rows, size = len(self._written) + more_rows, self._bytes + more_bytes
         if rows > ROWS_MAX:
             raise errors.TxtopoError(
-                f"{writes} has {rows} rows; the bound is {ROWS_MAX}\n  {_SMALLER}"
+                f"{writes} has {rows} rows, and the bound is {ROWS_MAX}\n  {_SMALLER}"
             )
         if size > BYTES_MAX:
             raise errors.BatchTooLargeError(writes, size, BYTES_MAX, "BYTES_MAX", _SMALLER)
@@ -301,8 +296,8 @@ class Session(sessions.Session):
             + len(deltas) * (len(layout.stamp_text(stamp)) + MERGED_BYTES_MAX),
         )
         merges = applying.Merges(deltas, how, stamp, settled_txid)
-        # All of the transaction, or nothing: written rows go with the merge, or wait until the
-        # rules have combined the other rows.
+        # The server applies all of the transaction or nothing: rows already written go with this
+        # step, or wait until the rules have combined the integers.
         return deltas if self._apply_written(merges) == "unmerged" else ()
 
     def apply(self) -> None:
@@ -332,8 +327,9 @@ class Session(sessions.Session):
         )
 
     def _apply(self, change: applying.Change) -> str:
-        """What became of it: done; or of nothing: written (the list of written keys has changed),
-        unmerged; or, where the fence could not be raised, fence, rows."""
+        """Run the script. Returns ``done``, or the reason why nothing was changed: ``written`` (the
+        list of written keys has changed), ``unmerged``, or, while raising a fence, ``fence`` or
+        ``rows``."""
         names, stamp = self._names, self._mine
         keys = [
             names.meta,
@@ -352,12 +348,14 @@ class Session(sessions.Session):
                 Acknowledged(self._opened.born, self._opened.tenure, self._link.run_id, values[0]),
             )
         elif outcome == "held":
-            fact = "it is being adopted or cleared, was emptied, or is of another form by now"
+            fact = "it is being adopted or cleared, or was emptied or given a new form"
             raise failures.busy(self._store.address, f"{fact}")
         elif outcome == "many":
-            fact = f"what component {stamp.component!r} writes to the store {self._store.address} in a transaction"
+            fact = (
+                f"a transaction by component {stamp.component!r} in the store {self._store.address}"
+            )
             raise errors.TxtopoError(
-                f"{fact} has {values[0]} rows; the bound is {ROWS_TOGETHER_MAX}\n  {_SMALLER}"
+                f"{fact} has {values[0]} rows, and the bound is {ROWS_TOGETHER_MAX}\n  {_SMALLER}"
             )
         elif outcome == "fence" and not change.new_fence:
             raise FenceMovedError(values[0].decode())
@@ -375,7 +373,7 @@ class Session(sessions.Session):
 def fences_of(link: connections.Link, names: layout.Names) -> list[stamps.Fence]:
     """All fences with their counts, ordered by topology and component.
 
-    :raises errors.FailedException: fences are raised all the time.
+    :raises errors.FailedException: tasks keep raising fences.
     """
     answer = link.ask("HGETALL", names.fences)
     for _ in range(READINGS_MAX):
@@ -385,7 +383,7 @@ def fences_of(link: connections.Link, names: layout.Names) -> list[stamps.Fence]
         ]
         counts = [("HVALS", names.counts(fence.topology_id, fence.component)) for fence in fences]
         *numbers, now = link.ask_all([*counts, ("HGETALL", names.fences)])
-        if now == answer:  # the counts are of these fences
+        if now == answer:  # No fence changed: the counts belong to these fences.
             counted = (
                 dataclasses.replace(fence, count=sum(map(int, of)))
                 for fence, of in zip(fences, numbers, strict=True)
@@ -393,12 +391,13 @@ def fences_of(link: connections.Link, names: layout.Names) -> list[stamps.Fence]
             return sorted(counted, key=lambda fence: (fence.topology_id, fence.component))
         answer = now
     raise errors.FailedException(
-        f"the fences of the store were raised {READINGS_MAX} times while they were read"
+        f"tasks raised fences in the store {READINGS_MAX} times while all fences were read"
     )
 
 
-def _is_of(stamp: stamps.Stamp, void: stamps.Fence) -> bool:
-    """Whether ``stamp`` is of the attempt of ``void``, or of an earlier attempt of its transaction."""
+def _is_undone_by(stamp: stamps.Stamp, void: stamps.Fence) -> bool:
+    """Whether ``stamp`` comes from the attempt in ``void``, or from an earlier attempt at the same
+    transaction."""
     same = (stamp.topology_id, stamp.component, stamp.generation, stamp.txid) == (
         void.topology_id,
         void.component,
@@ -409,28 +408,27 @@ def _is_of(stamp: stamps.Stamp, void: stamps.Fence) -> bool:
 
 
 def _contradiction(opened: Opened, known: Acknowledged) -> int | None:
-    """The number of changes when another server process took over, if fewer than acknowledged; else
-    None."""
+    """How many changes the store had left when a new server process took over, if it lacks
+    acknowledged changes. 0 if the store was made again. None if nothing was lost."""
     if opened.born != known.born or opened.served_then.partition(" ")[0] != known.run_id:
         return 0 if opened.born != known.born else opened.version
-    # The version at which the next server process began; or the newest version, if there is no next
-    # process.
+    # The version at which the next server process began. If there is none, the newest version.
     reached = int(opened.served_next.partition(" ")[2]) if opened.served_next else opened.version
     return reached if reached < known.version else None
 
 
-def _held(store: places.Place, topology_id: str, held: str) -> errors.StateMismatchError:
+def _held_error(store: places.Place, topology_id: str, held: str) -> errors.StateMismatchError:
     command = store.command("adopt", topology_id)
     why, *versions = held.split(" ")
     if why == "lost":
         return errors.StateMismatchError(
-            f"store {store.address} has lost what its server had acknowledged: change {versions[0]} was done, later there were {versions[1]}\n"
-            "  The server was restarted without its last changes, or emptied, or a replica without them took over. Nothing was written. Look with\n"
-            "  `txtopo state show`, restore the newest copy, or choose:\n"
-            f"    `{command}`: go on from what it holds now; what was lost stays lost\n"
-            f"    `txtopo state reset {topology_id}`: begin with the first batch; the store must then be cleared or adopted"
+            f"store {store.address} has lost acknowledged writes: change {versions[0]} was done, later there were {versions[1]}\n"
+            "  The server was restarted without its last changes, or emptied, or a replica without them took over. Nothing was written.\n"
+            "  Type `txtopo state show`. Then restore the newest copy, or choose:\n"
+            f"    `{command}`: go on from the store's present rows. The lost writes stay lost\n"
+            f"    `txtopo state reset {topology_id}`: begin with the first batch. Then clear or adopt the store"
         )
     return errors.StateMismatchError(
-        f"store {store.address} is being adopted or cleared, or that was begun and never finished\n"
-        "  Wait until it is done. If nobody is at it any more, type the same command again; it goes on where it was left."
+        f"store {store.address} is being adopted or cleared, or an adoption or clearing was never finished\n"
+        "  Wait until it is done. If its process has ended, type the same command again, which goes on from there."
     )

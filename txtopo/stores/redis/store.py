@@ -1,18 +1,17 @@
-"""A store in a Redis server, for executors on any machine: zombies lose to its fence also across
-hosts (R29).
+"""A store in a Redis server, for executors on any machine: the fence keeps out zombies on all hosts
+(R29).
 
-Apart from ``backend`` and all that it uses, which need redis-py: this module is
-configuration, pickles, and needs the standard library only; they are imported where a connection is
-made.
+This module is configuration, pickles, and needs the standard library only. Modules that need
+redis-py are imported when a connection is opened.
 
 Redis holds no transaction open. A task reads rows, computes, and has the server run one script. The
 script applies all changes if the fence and every row are still as read, and no change otherwise.
-Raising a fence, with all it takes back (R31), is one such script too.
+Raising a fence and taking back rows (R31) also takes one script.
 
 Invariants:
-    - No password is ever a part of a store: not of its pickle, nor of ``address`` or ``location``,
-      nor of a message.
-    - A fence is judged by ``stamps``, and written only in the place of the one that was judged.
+    - No password is ever in a store: neither in its pickle, nor in ``address`` or ``location``, nor
+      in a message.
+    - ``stamps`` judges a fence. A new fence replaces only the judged fence.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 10
-"""How often one opening judges the fence anew because another task changed the fence, or a row to
-be taken back, during the raise."""
+"""How often an opening reads and judges the fence, if other tasks change the fence or a row to take
+back during the raise."""
 
 NAME_MAX = 100
-"""Characters of a store's name."""
+"""The longest store name, in characters."""
 
 _SCHEMES = ("redis", "rediss", "unix")
 _INSTALL = (
@@ -47,30 +46,28 @@ _PASSWORD_CURE = "Give the password by REDISCLI_AUTH, or by password_env= or pas
 
 
 class RedisStore(base.Store):
-    """Results under the name ``name`` in the Redis server, or cluster, at ``url``.
+    """Keeps results under the name ``name`` in the Redis server, or cluster, at ``url``.
 
-    Needs ``pip install 'txtopo[redis]'`` wherever it is written or read.
+    Needs ``pip install 'txtopo[redis]'`` wherever the store is written or read.
 
     :param url: ``redis://user@host:port/number``, ``rediss://…`` for TLS, with options that begin
-        with ``ssl_`` after a ``?``, or ``unix:///path/of/socket``. A password in it is refused,
-        since a store is pickled and shown: give it as redis-cli takes it (``REDISCLI_AUTH``), or by
-        ``password_env`` or ``password_file``. Of a cluster any node.
-    :param name: letters, digits, ``_``, ``.`` and ``-``; also the name by which the coordinator
+        with ``ssl_`` after a ``?``, or ``unix:///path/of/socket``. For a cluster, any node. A URL
+        with a password is refused, because a store is pickled and shown. Give the password as for
+        redis-cli (``REDISCLI_AUTH``), or by ``password_env`` or ``password_file``.
+    :param name: letters, digits, ``_``, ``.`` and ``-``. Also the name by which the coordinator
         knows the store (R27).
     :param opaque: True with an opaque spout (R30, R31).
     :param plain: True for values that are only set and deleted, and keep nothing but the last
         write.
-    :param codec: what makes texts of values; JSON by default.
+    :param codec: turns values into texts and back. JSON by default.
     :param accept_loss: True to write also to a server that may forget acknowledged writes: its
         append-only file is off, or is not synced before the answer. A loss is then noticed in most
         cases (see the page on Redis), not always.
-    :param password_env: name of the environment variable, of the process that connects, that holds
-        the password.
-    :param password_file: path of a file, on the machine that connects, whose first line is the
-        password.
-    :param connect_timeout_s: longest time for making a connection, in seconds.
-    :param answer_timeout_s: longest wait for an answer of the server, in seconds; then the attempt
-        is replayed.
+    :param password_env: an environment variable with the password, in the process that connects.
+    :param password_file: a file whose first line is the password, on the machine that connects.
+    :param connect_timeout_s: longest time for opening a connection, in seconds.
+    :param answer_timeout_s: longest wait for the server's answer, in seconds. After that the
+        attempt is replayed.
     """
 
     def __init__(
@@ -97,13 +94,13 @@ class RedisStore(base.Store):
         self.url = url
         """The server, without a password."""
         self.accept_loss = accept_loss
-        """Whether the store is written in a server that may forget acknowledged writes."""
+        """Whether to write to a server that may forget acknowledged writes."""
         self.password_env = password_env
         """The environment variable with the password, if any."""
         self.password_file = None if password_file is None else os.fspath(password_file)
         """The file with the password, if any."""
         self.connect_timeout_s = connect_timeout_s
-        """Longest time for making a connection, in seconds."""
+        """Longest time for opening a connection, in seconds."""
         self.answer_timeout_s = answer_timeout_s
         """Longest wait for an answer, in seconds."""
         super().__init__(
@@ -157,17 +154,18 @@ class RedisStore(base.Store):
                 break
         else:
             raise failures.busy(
-                self.address, f"its fence was changed {RAISES_MAX} times while it was being raised"
+                self.address,
+                f"its fence changed {RAISES_MAX} times while this task was raising the fence",
             )
         session.count(stamp, self._number(context))
         try:
             yield session
         except backend.FenceMovedError as moved:
-            # Nothing was written. The judgement names the attempt that moved the fence; if there is
-            # nothing to say against this attempt, a replay will see.
+            # Nothing was written. If a newer attempt has moved the fence, this check raises the
+            # error that names the newer attempt. Otherwise a replay will find out.
             self._stand_at_fence(session.at(moved.found), context, stamp, recorded)
             raise errors.FailedException(
-                f"store {self.address}: the fence of {stamp.component!r} was changed by others"
+                f"store {self.address}: another task changed the fence for component {stamp.component!r}"
             ) from moved
 
     def open_maintenance(
@@ -192,14 +190,14 @@ class RedisStore(base.Store):
         yield from self._read(lambda reader: reader.rows_from(beginning, beginning))
 
     def read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
-        # A reading is of one state: of all that begins as both do, also where that is more than is
-        # asked for.
+        # One reading sees one state. The reading takes all keys with the beginning common to both,
+        # which may be more than asked for.
         rows = self._read(lambda reader: reader.rows_from(beginning, itself[:-1]))
         under = [row for row in rows if row.key == itself or row.key.startswith(beginning)]
         yield from sorted(under, key=lambda row: row.key != itself)
 
     def _read(self, function: Callable[[Any], Any]) -> Any:
-        """``function``, of a reader with a connection of its own."""
+        """Call ``function`` with a reader over a new connection."""
         return self._backend().read(self._place, function)
 
     def _backend(self) -> Any:
@@ -212,37 +210,37 @@ class RedisStore(base.Store):
 
 
 def _server(url: str) -> str:
-    """Which server and database ``url`` means, for messages: without the user, because users may
+    """The server and database in ``url``, for messages: without the user, because users may
     differ."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in _SCHEMES:
-        # Not echoed: an address without a known form may hold a password anywhere.
+        # The URL is not shown: in an unknown form, a password may be anywhere.
         raise errors.UsageError(
-            "the address of a RedisStore does not begin with redis://, rediss:// or unix://\n  Give redis://user@host:port/0."
+            "the RedisStore URL does not begin with redis://, rediss:// or unix://\n  Give redis://user@host:port/0."
         )
     split = places.split(url)
     if split is None:
         raise errors.UsageError(
-            f"the address of a RedisStore is not understood\n  Give {scheme}://user@host:port/0. {_PASSWORD_CURE}"
+            f"the RedisStore URL cannot be parsed\n  Give {scheme}://user@host:port/0. {_PASSWORD_CURE}"
         )
     options = [option for option, _ in urllib.parse.parse_qsl(split.query, keep_blank_values=True)]
     if places.holds_password(split) or any("pass" in option.lower() for option in options):
         raise errors.UsageError(
-            f"the address of a RedisStore holds a password, or a stray @; a store is pickled and shown\n  {_PASSWORD_CURE}"
+            f"the RedisStore URL holds a password, or a stray @, and a store is pickled and shown\n  {_PASSWORD_CURE}"
         )
     known = ("db",) if scheme == "unix" else ("ssl_",) if scheme == "rediss" else ()
     if split.fragment or any(not option.startswith(known or ("\0",)) for option in options):
         raise errors.UsageError(
-            f"the address of a RedisStore has unknown options\n  Give {scheme}://user@host:port/0; with rediss ssl_…."
+            "the RedisStore URL has unknown options\n  Give redis://user@host:port/0. rediss:// takes ssl_… options, and unix:// takes db."
         )
     if scheme == "unix":
         if split.hostname or not split.path.strip("/"):
             raise errors.UsageError(
-                "the address of a RedisStore names no socket\n  Give unix:///path/of/socket."
+                "the RedisStore URL names no socket\n  Give unix:///path/of/socket."
             )
         return f"unix://{split.path}{f'?{split.query}' if split.query else ''}"
     if not split.hostname or not re.fullmatch(r"/?[0-9]*", split.path):
         raise errors.UsageError(
-            f"the address of a RedisStore names no server\n  Give {scheme}://user@host:port/0."
+            f"the RedisStore URL names no server\n  Give {scheme}://user@host:port/0."
         )
     return f"{scheme}://{places.host_of(split)}:{split.port or 6379}/{split.path.removeprefix('/') or 0}"

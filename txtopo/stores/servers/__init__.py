@@ -1,1 +1,1 @@
-"""The parts that stores in PostgreSQL and in MySQL share."""
+"""The parts common to stores in PostgreSQL and in MySQL."""

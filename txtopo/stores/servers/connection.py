@@ -1,13 +1,12 @@
-"""One process's connection to one database server, kept across transactions: whose turn it is, when
-it is made again, how a transaction ends.
+"""Keeps a process's connection to a database server across transactions: threads take turns, a lost
+connection is opened again, a transaction commits or rolls back.
 
-Apart from the servers' own modules, which make and use a connection: these rules are the same for
-all servers. Needs SQLAlchemy.
+Needs SQLAlchemy.
 
 Invariants:
-    - A connection is used by the process that opened it alone, and by one transaction at a time.
+    - Only the process that opened a connection uses the connection, for one transaction at a time.
     - A connection on which a statement failed is closed with its transaction.
-    - A child that was forked can say nothing over its parent's connections, not even goodbye.
+    - A forked child sends nothing over its parent's connections, not even goodbye.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from txtopo.stores.servers import session as relational
 
 
 class Connection(abc.ABC):
-    """One process's connection to one database. Threads take turns on it."""
+    """The connection that a process keeps to a database. Threads take turns."""
 
     faults: relational.Faults
-    """Of the server's kind."""
+    """Translates this server kind's errors."""
 
     def __init__(self) -> None:
         self._raw: sa.Connection | None = None
@@ -46,21 +45,22 @@ class Connection(abc.ABC):
 
     @abc.abstractmethod
     def _open(self, store: places.Place, statement_s: float) -> sa.Connection:
-        """A new connection, whose statements may take so long; 0 is no limit."""
+        """Open a connection. ``statement_s`` bounds a statement, in seconds, and 0 is no limit."""
 
     @abc.abstractmethod
     def _descriptor(self, driver: Any) -> int:
-        """The number of the socket of the driver's connection; negative if that is closed."""
+        """The connection's socket number, negative after the connection was closed."""
 
     @abc.abstractmethod
     def _layout(self, store: places.Place) -> server_layout.Tables:
-        """The tables of the store."""
+        """The store's tables."""
 
     @abc.abstractmethod
     def _prepare(
         self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place
     ) -> None:
-        """Make the missing tables. Where no table is missing, no right to make tables is needed."""
+        """Make the missing tables. If no table is missing, the user needs no right to make
+        tables."""
 
     @abc.abstractmethod
     def _session(
@@ -70,11 +70,11 @@ class Connection(abc.ABC):
         store: places.Place,
         stamp: stamps.Stamp,
     ) -> Any:
-        """The statements of one transaction of the task of ``stamp``."""
+        """The statements for a transaction by the task in ``stamp``."""
 
     @contextlib.contextmanager
     def transaction(self, store: places.Place, stamp: stamps.Stamp) -> Iterator[Any]:
-        """A transaction for one task, with the store's tables ready: committed on normal exit,
+        """Open a transaction for a task, with the store's tables ready. Committed on normal exit,
         rolled back when the block raises."""
         with self._turn_of(store):
             raw = self._ready(store, store.limits["statement_timeout_s"])
@@ -83,8 +83,8 @@ class Connection(abc.ABC):
 
     @contextlib.contextmanager
     def maintenance(self, store: places.Place) -> Iterator[relational.Maintenance]:
-        """A transaction while which no task writes to the store; a statement may take as long as it
-        takes."""
+        """Open a transaction during which no task writes to the store. Statements have no time
+        limit."""
         with self._turn_of(store):
             raw = self._ready(store, 0)
             with self._ending(raw, store):
@@ -93,7 +93,7 @@ class Connection(abc.ABC):
                 yield session
 
     def close(self) -> None:
-        """Close it; the next transaction opens it again."""
+        """Close the connection. The next transaction opens it again."""
         if self._raw is not None:
             with contextlib.suppress(sa.exc.SQLAlchemyError, self.faults.DRIVER_ERROR):
                 self._raw.invalidate()
@@ -106,7 +106,7 @@ class Connection(abc.ABC):
         if self._owner == threading.get_ident():
             raise errors.UsageError(
                 f"a transaction on the database of {store.address} is open already in this task\n"
-                "  End it first: write to one store of a database after the other."
+                "  End the first transaction: write to a database's stores one after the other."
             )
         wait_s = store.limits["lock_timeout_s"]
         if not self._turn.acquire(timeout=wait_s):
@@ -127,13 +127,12 @@ class Connection(abc.ABC):
             with self.faults.translating(store.address):
                 raw.commit()
         except BaseException as error:
-            # Whether the connection is still good is not worth a question after any error but the
-            # rules' own.
-            if self.faults.was_reported(error) or raw.invalidated or not self._rolled_back(raw):
+            # After a database error, a new connection is simpler than a check of the old one.
+            if self.faults.was_reported(error) or raw.invalidated or not self._roll_back(raw):
                 self.close()
             raise
 
-    def _rolled_back(self, raw: sa.Connection) -> bool:
+    def _roll_back(self, raw: sa.Connection) -> bool:
         try:
             raw.rollback()
         except (sa.exc.SQLAlchemyError, self.faults.DRIVER_ERROR):
@@ -154,8 +153,8 @@ class Connection(abc.ABC):
         return self._raw
 
     def _has_news(self, raw: sa.Connection) -> bool:
-        """Whether an idle connection has something to read, which is the server's goodbye; found
-        without asking the server."""
+        """Whether an idle connection has bytes to read: the server's goodbye. The server is not
+        asked."""
         driver = raw.connection.dbapi_connection
         descriptor = -1 if driver is None else self._descriptor(driver)
         if descriptor < 0:
@@ -171,10 +170,10 @@ _opened: weakref.WeakKeyDictionary[sa.Connection, Callable[[Any], int]] = (
 
 
 def _leave_to_parent() -> None:
-    """In a child that has just been forked: no byte over a connection of the parent may reach the
+    """Cut a forked child off from the parent's connections: no byte from the child may reach the
     server, not even a goodbye."""
     for raw, descriptor_of in list(_opened.items()):
-        # An error of the driver about a closed connection means nothing to the child.
+        # To the child, a driver error about a closed connection means nothing.
         with contextlib.suppress(Exception):
             nowhere = os.open(os.devnull, os.O_RDWR)
             try:

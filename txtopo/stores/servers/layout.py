@@ -1,6 +1,6 @@
-"""The tables of a store in a database server, and how they are made.
+"""Makes a store's tables in a database server.
 
-Layout, version 4; NULL means "there is none", a stored JSON null is the text ``null``::
+Layout, version 4. NULL means "there is none", a stored JSON null is the text ``null``::
 
     txtopo_schema(store, version, form)                               one row per value table in this database; form: codec, plain or not
     txtopo_fence(store, topology, component, generation, txid, attempt, listed,
@@ -16,9 +16,8 @@ Layout, version 4; NULL means "there is none", a stored JSON null is the text ``
     <table>_written(topology, component, id, keys)                    keys, one to a line, that a task wrote in the transaction of the fence; opaque
                                                                       stores only (R31); id: any number that no other has
 
-Apart from ``session``, which has the statements on these tables: a table is made once, and read by
-every transaction. ``deleted`` is a column, and not only the condition of an index, so that
-PostgreSQL can update ``curr`` without touching an index. Needs SQLAlchemy.
+``deleted`` is a column, and not only a condition in an index: PostgreSQL can then update ``curr``
+without touching an index. Needs SQLAlchemy.
 
 Invariants:
     - A table that is not in ``txtopo_schema`` is never written.
@@ -37,23 +36,23 @@ from txtopo.stores.servers import statements as relational_statements
 
 Run = Callable[..., Any]
 """``(statement, parameters) -> sqlalchemy.CursorResult``: runs a statement in the open transaction,
-and has the database's errors be ours."""
+and translates the database's errors."""
 
 
 class Types(NamedTuple):
-    """The types of a database that compare and order texts by code points."""
+    """A database's column types. They compare and order texts by code points."""
 
     name: sa.types.TypeEngine[str]
-    """Of topologies, components, stores."""
+    """For the names of topologies, components and stores."""
     key: sa.types.TypeEngine[str]
-    """Of a key's text."""
+    """For a key's text."""
     value: sa.types.TypeEngine[str]
-    """Of a value's text, however long."""
+    """For a value's text, however long."""
 
 
 class Tables:
-    """The five tables of the store ``name``; an index on ``tombstones`` finds those, ``options``
-    are the database's own for every table."""
+    """The five tables for store ``name``. An index on the columns ``tombstones`` finds the
+    tombstones. ``options`` are the database's own, for every table."""
 
     def __init__(
         self,
@@ -145,8 +144,8 @@ class Tables:
 
 
 def form_of(run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]) -> str | None:
-    """The stored form of the store, None if there is no store. Raises if the store is of another
-    version of txtopo; neighbours may be of any version."""
+    """The store's form as recorded, or None if the store does not exist. Raises if a different
+    txtopo version made the store. Neighbours may have any version."""
     if not has_table(tables.schema.name):
         return None
     schema = tables.schema.c
@@ -162,8 +161,8 @@ def form_of(run: Run, tables: Tables, address: str, has_table: Callable[[str], b
 def check_neighbours(
     run: Run, tables: Tables, address: str, has_table: Callable[[str], bool]
 ) -> None:
-    """Refuse to make a store among stores that are all of another version, since the tables it
-    would share with them are theirs."""
+    """Refuse to make a store if all stores here have a different version: the shared tables belong
+    to that version."""
     if has_table(tables.schema.name):
         schema = tables.schema.c
         rows.check_neighbours(
@@ -178,7 +177,7 @@ def check_neighbours(
 def make(
     run: Run, tables: Tables, address: str, form: str, has_table: Callable[[str], bool]
 ) -> None:
-    """Make the tables of a store, beside those of others; not to be done by two at once."""
+    """Make a store's tables beside other stores' tables. Only one process at a time may do so."""
     check_names_are_free(tables, address, has_table)
     check_neighbours(run, tables, address, has_table)
     for table in (tables.schema, tables.fence, tables.count, tables.values, tables.written):
@@ -190,7 +189,7 @@ def make(
 
 
 def check_names_are_free(tables: Tables, address: str, has_table: Callable[[str], bool]) -> None:
-    """Refuse to make a store where a foreign table has the name of the store, or of its lists."""
+    """Refuse to make a store if a foreign table has the store's name, or its lists' name."""
     for table in (tables.values, tables.written):
         if has_table(table.name):
             fact = f"the database of {address} has a table {table.name!r} that is not a store of txtopo"
@@ -198,7 +197,8 @@ def check_names_are_free(tables: Tables, address: str, has_table: Callable[[str]
 
 
 def change_form(run: Run, tables: Tables, address: str, stored: str, form: str) -> None:
-    """Have an empty store take ``form``; refuse if it is not empty. Not to be done by two at once."""
+    """Give an empty store the form ``form``. Refuse if the store has rows. Only one process at a
+    time may do so."""
     if run(sa.select(tables.values.c.txid).limit(1)).first() is not None:
         rows.check_form(address, stored, form)
     run(sa.update(tables.schema).where(tables.schema.c.store == tables.name).values(form=form))

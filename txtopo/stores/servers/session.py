@@ -1,12 +1,12 @@
-"""The statements on the tables of a store in a database server, as every SQL database understands
-them: of a task, of maintenance, of a reading.
+"""Runs a store's statements for tasks, maintenance and readers, in SQL that every database server
+understands.
 
-Apart from a database's own module because another database will need the same; it knows none of the
-rules. The tables are in ``layout``. Needs SQLAlchemy.
+A backend adds its own statements. No rule about stores is here. The tables are in ``layout``. Needs
+SQLAlchemy.
 
 Invariants:
-    - A transaction that raises a fence holds the lock of its raisers, so no other transaction makes
-      or raises the fence meanwhile.
+    - A transaction that raises a fence holds the raisers' lock, so no other transaction makes or
+      raises the fence meanwhile.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from txtopo.stores import sessions, stamps
 from txtopo.stores.servers import layout as server_layout
 
 LIST_CHARACTERS = 2_000_000
-"""Of keys in one row of a list: four bytes each at most, and half of a packet of the size that
-MySQL and MariaDB take by default."""
+"""How many characters of keys a list row holds: with four bytes each at most, they fill half a
+packet of the default size in MySQL and MariaDB."""
 
 
 class Faults(Protocol):
-    """The module of errors of one kind of server."""
+    """A server kind's ``errors`` module."""
 
     @property
     def DRIVER_ERROR(self) -> type[Exception]:
-        """The errors that the driver raises."""
+        """The base class for all errors that the driver raises."""
 
     def translating(
         self, address: str, connecting: bool = False
     ) -> contextlib.AbstractContextManager[None]:
-        """Errors of the database as errors of txtopo."""
+        """Translate the database's errors into errors from ``txtopo.errors``."""
 
     def was_reported(self, error: BaseException) -> bool:
-        """Whether ``error`` is an error of txtopo that stands for an error of the database."""
+        """Whether ``error`` is a txtopo error that stands for a database error."""
 
 
 class Statements:
-    """The open transaction of one connection, and the statements of tasks and of maintenance."""
+    """A connection's open transaction, and the statements common to tasks and maintenance."""
 
     def __init__(
         self, raw: sa.Connection, faults: Faults, tables: server_layout.Tables, store: places.Place
@@ -55,11 +55,11 @@ class Statements:
 
     @property
     def connection(self) -> Any:
-        """The connection of the driver, in the open transaction; only the store commits."""
+        """The driver's connection, in the open transaction. Only the store commits."""
         return self._raw.connection.dbapi_connection
 
     def translating(self) -> contextlib.AbstractContextManager[None]:
-        """Errors of the database as errors of txtopo, for statements of a sink."""
+        """Translate the database's errors, for a sink's statements."""
         return self._faults.translating(self._address)
 
     def _run(self, statement: Any, parameters: dict[str, Any] | None = None) -> Any:
@@ -82,7 +82,7 @@ class Statements:
             and self._run(self._tables.statements.raise_fence, {**values, **of_fence}).rowcount
         ):
             return
-        # Where the store was adopted meanwhile, this statement violates the primary key, and the
+        # If the store was adopted meanwhile, this statement violates the primary key, and the
         # attempt fails.
         who = {
             "store": self._tables.name,
@@ -96,7 +96,7 @@ class Statements:
 
 
 class Maintenance(Statements, sessions.Maintenance):
-    """The statements that adopt or clear a store."""
+    """Adopts or clears a store."""
 
     def __init__(
         self, raw: sa.Connection, faults: Faults, tables: server_layout.Tables, store: places.Place
@@ -105,7 +105,7 @@ class Maintenance(Statements, sessions.Maintenance):
         self._lists = store.opaque
 
     def lock_all_fences(self) -> None:
-        """Wait until no task writes to this store, and let no task begin until this transaction
+        """Wait until no task writes to this store. No task begins to write until this transaction
         ends."""
         fence = self._tables.fence.c
         locked = (
@@ -154,7 +154,7 @@ class Maintenance(Statements, sessions.Maintenance):
 
 
 class Session(Statements, sessions.Session):
-    """The statements of one transaction of the task of ``stamp``."""
+    """The statements for a transaction by the task in ``stamp``."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class Session(Statements, sessions.Session):
         sessions.Session.__init__(self, lists=store.opaque)
         self._mine = stamp
         self._taken: stamps.Fence | None = None
-        """The fence, where this transaction has the fence for itself."""
+        """The fence, if this transaction has the fence for itself."""
         self._has_no_fence = False
         self._is_counted = False
 
@@ -178,19 +178,19 @@ class Session(Statements, sessions.Session):
 
     @abc.abstractmethod
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        """See the base class; one statement for all keys."""
+        """See the base class. One statement reads all keys."""
 
     @abc.abstractmethod
     def stands_at_fence(self, number: int, is_alone: bool) -> bool:
-        """Whether the fence is this attempt's; if so, the fence stays until this transaction ends.
-        The attempt's other tasks may ask side by side.
+        """Whether the fence is this attempt's. If so, the fence stays unchanged until this
+        transaction ends. The attempt's tasks do not block each other here.
 
-        The statement that looks at the fence also counts the transaction, which has this
-        ``number``: in the fence itself if the task ``is_alone``.
+        The statement that looks at the fence also counts transaction ``number``: in the fence
+        itself if the task ``is_alone``.
         """
 
     def takes_fence(self) -> bool:
-        """Whether there is a fence; then no other task reads the fence, raises it or stands at it
+        """Whether a fence exists. If so, no other task reads the fence, raises it or stands at it
         until this transaction ends. For a task without siblings.
 
         The statement that raises the fence counts this transaction too.
@@ -201,7 +201,7 @@ class Session(Statements, sessions.Session):
         ).first()
         if row is not None:
             generation, txid, attempt, self.is_listed, counted = row
-            # An only task that counts in the fence does so alone; then there is no sum to be read.
+            # A count in the fence means an only task: then no sum over tasks needs to be read.
             whole = stamps.Fence(
                 stamp.topology_id, stamp.component, generation, txid, attempt, counted
             )
@@ -217,8 +217,8 @@ class Session(Statements, sessions.Session):
             return self._taken
         stamp = self._mine
         self.lock_raisers(f"{self._tables.name}\0{topology_id}\0{component}")
-        # Another task of this attempt may have raised the fence just now. Then the fence is not
-        # locked here, so that this task does not wait for the rows of the other task.
+        # A sibling may have raised the fence just now. Then this task does not lock the fence, so
+        # that it does not wait for the sibling's rows.
         fence = self._read_fence(topology_id, component)
         if fence is not None and (fence.generation, fence.txid, fence.attempt) != (
             stamp.generation,
@@ -247,7 +247,8 @@ class Session(Statements, sessions.Session):
 
     @abc.abstractmethod
     def _count(self, stamp: stamps.Stamp, number: int) -> None:
-        """See :meth:`count`; a statement for this alone, of a task that has taken the fence."""
+        """Count the transaction by a separate statement, for a task that has taken the fence. See
+        :meth:`count`."""
 
     def apply(self) -> None:
         for keys in _lists_of(self.written):
@@ -271,9 +272,9 @@ class Session(Statements, sessions.Session):
             row.attempt != stamps.UNKNOWN_ATTEMPT,
         )
         if self.is_listed:
-            undone = sa.and_(undone, self._is_one_of(self._listed(void)))
-        # Else every row is looked at. A transactional store comes here only when user code skipped
-        # its writes on replay.
+            undone = sa.and_(undone, self._is_one_of(self._listed_keys(void)))
+        # Without a list, the statements look at every row. A transactional store comes here only if
+        # user code skipped its writes on replay.
         self._run(sa.delete(table).where(undone, row.prev.is_(None)))
         restored = {
             "curr": row.prev,
@@ -287,11 +288,11 @@ class Session(Statements, sessions.Session):
         self._forget_written(void.topology_id, void.component)
 
     def _is_one_of(self, texts: Sequence[str]) -> sa.ColumnElement[bool]:
-        """Whether a row's key is among ``texts``, of which there may be very many."""
+        """Whether a row's key is among ``texts``, which may be very many."""
         raise NotImplementedError
 
-    def _listed(self, fence: stamps.Fence) -> list[str]:
-        """The keys that were written in the transaction of ``fence``, in order."""
+    def _listed_keys(self, fence: stamps.Fence) -> list[str]:
+        """The keys written in the transaction in ``fence``, in order."""
         lists = self._run(self._tables.statements.lists, _of(fence.topology_id, fence.component))
         return sorted({text for (listed,) in lists for text in listed.split("\n")})
 
@@ -320,7 +321,7 @@ class Session(Statements, sessions.Session):
         )
 
     def _here(self, number: int) -> dict[str, Any]:
-        """The fence that a task stands at, and how it is counted there."""
+        """The parameters that name this attempt's fence and count transaction ``number`` there."""
         stamp = self._mine
         return {
             **_of(stamp.topology_id, stamp.component),
@@ -334,7 +335,7 @@ class Session(Statements, sessions.Session):
 
 
 class Reader:
-    """The statements of one reading; all of them see the same state of the store."""
+    """Reads a store: all statements see one state."""
 
     def __init__(self, run: server_layout.Run, tables: server_layout.Tables, form: str) -> None:
         self._run, self._tables = run, tables
@@ -342,7 +343,7 @@ class Reader:
         """The stored form."""
 
     def row(self, text: str) -> stamps.Row | None:
-        """One committed row."""
+        """The committed row with key ``text``."""
         columns = self._run(
             sa.select(*self._tables.columns).where(self._tables.values.c.key == text)
         ).first()
@@ -354,13 +355,12 @@ class Reader:
         return sa.select(*self._tables.columns).where(key >= text).order_by(key)
 
     def fences(self) -> list[stamps.Fence]:
-        """Every fence of the store, in order."""
+        """The store's fences, in order."""
         return _fences(self._run, self._tables)
 
 
 def _lists_of(texts: Sequence[str]) -> Iterator[str]:
-    """The keys ``texts``, one to a line, as many lists as there must be for none to be longer than
-    :data:`LIST_CHARACTERS`."""
+    """The keys ``texts``, one per line, in as few lists as :data:`LIST_CHARACTERS` allows."""
     begin, held = 0, 0
     for end, text in enumerate(texts):
         if held and held + len(text) > LIST_CHARACTERS:
@@ -372,7 +372,7 @@ def _lists_of(texts: Sequence[str]) -> Iterator[str]:
 
 
 def _of(topology_id: str, component: str) -> dict[str, Any]:
-    """Whose fence, lists and rows a statement is about."""
+    """The parameters that select a component's fence, lists and rows."""
     return {"of_topology": topology_id, "of_component": component}
 
 

@@ -1,8 +1,8 @@
-"""The statements about a store's fence, its lists and its tombstones, each built once.
+"""Builds the statements about a store's fence, lists and tombstones, each once.
 
-Apart from ``session``, which says when each is run: to build one takes longer than to run it,
-and a transaction of few keys consists of them. A parameter whose name begins with ``of_`` says
-which row is meant; the others have the names of the columns that are written. Needs SQLAlchemy.
+Building a statement takes longer than running it, and a transaction with few keys runs little else.
+Parameters that begin with ``of_`` select rows. All other parameters are named after the columns
+that they write. Needs SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ import sqlalchemy as sa
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Statements:
-    """Of one store. ``total`` is part of others; each of these but the last two has ``of_topology``
-    and ``of_component``."""
+    """A store's statements. All but ``make_fence`` and ``add_list`` have the parameters
+    ``of_topology`` and ``of_component``. ``total`` is an expression inside other statements."""
 
     total: sa.ScalarSelect[Any]
-    """Of a fence that is selected: the sum of the numbers of store transactions of its attempt,
-    NULL if there is none (R34)."""
+    """How many store transactions all tasks have counted for the selected fence's attempt. NULL if
+    no task has (R34)."""
     standing: sa.Select[Any]
-    """Whether the attempt at ``of_generation``, ``of_txid`` and ``of_attempt`` lists its keys, if
-    the fence is of this attempt. The lock is shared."""
+    """Whether the attempt lists its keys, if the fence belongs to the attempt ``of_generation``,
+    ``of_txid``, ``of_attempt``. No row otherwise. Takes a shared lock."""
     fence: sa.Select[Any]
-    """Generation, txid and attempt of the fence, whether the attempt lists its keys, the count in
-    the fence itself, and the sum over the attempt's tasks."""
+    """The fence's generation, txid and attempt, whether the attempt lists its keys, the count in
+    the fence itself, and ``total``."""
     locked_fence: sa.Select[Any]
-    """The same, locked for this transaction alone."""
+    """As ``fence``, locked for this transaction alone."""
     taken_fence: sa.Select[Any]
-    """The same without the sum: to read that takes a server longer than to read the fence."""
+    """As ``locked_fence``, without ``total``: a server reads the fence faster than the sum."""
     raise_fence: sa.Update
     lists: sa.Select[Any]
-    """The keys that were written, one to a line, in one row or several."""
+    """The written keys, one per line, in one or several rows."""
     forget_lists: sa.Delete
     sweep: sa.Delete
-    """Tombstones of another transaction than ``of_txid``, an earlier one, or of another generation
-    than ``of_generation``."""
+    """Deletes tombstones from transactions before ``of_txid``, and from all generations but
+    ``of_generation``."""
     make_fence: sa.Insert
     add_list: sa.Insert
 
@@ -45,10 +45,10 @@ class Statements:
 def statements_of(
     store: str, fences: sa.Table, counts: sa.Table, lists: sa.Table, values: sa.Table
 ) -> Statements:
-    """The statements on these tables of ``store``."""
+    """Build the statements for ``store`` on these tables."""
     fence, row = fences.c, values.c
     topology, component, generation, txid, attempt = map(
-        _which, ("topology", "component", "generation", "txid", "attempt")
+        _selector, ("topology", "component", "generation", "txid", "attempt")
     )
     is_fence = sa.and_(
         fence.store == store, fence.topology == topology, fence.component == component
@@ -90,5 +90,5 @@ def statements_of(
     )
 
 
-def _which(name: str) -> sa.BindParameter[Any]:
+def _selector(name: str) -> sa.BindParameter[Any]:
     return sa.bindparam(f"of_{name}")

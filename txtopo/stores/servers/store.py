@@ -1,29 +1,28 @@
-"""A store in a database server, for executors on any machine: zombies lose to its fence also across
+"""A store in a database server, for executors on any machine: the fence keeps out zombies on all
 hosts (R29).
 
-Apart from ``session``, ``postgresql`` and ``mysql``, which need SQLAlchemy and a driver: this
-module is configuration, pickles, and needs the standard library only; they are imported where a
-connection is made. Each database has a folder for its own statements and errors (see
-``_DIALECTS``).
+This module is configuration, pickles, and needs the standard library only. Modules that need
+SQLAlchemy and a driver are imported when a connection is opened. Each database has a folder for its
+own statements and errors (see ``_DIALECTS``).
 
-Opening a store transaction takes two steps, so that the tasks of an attempt do not wait for each
-other. Only the first task finds the fence below its attempt. This task *raises* the fence in a
-database transaction of its own, which also takes back rows (R31), after every open transaction of
-an older attempt has ended. Each task then finds the fence of its attempt under a shared lock, and
-keeps the lock to the end of its writes.
+Opening a store transaction takes two steps, so that an attempt's tasks do not wait for each other.
+First, one task finds the fence below its attempt and *raises* the fence in a separate database
+transaction. This transaction waits until every older attempt's transaction has ended, and also
+takes back rows (R31). Then each task finds its attempt's fence, takes a shared lock on the fence,
+and keeps the lock until its writes have ended.
 
-The only task of its component has no sibling to let pass, and takes one step: the task locks the
-fence for itself, raises it, writes and commits, all in one transaction, like a store in a file. An
-older or a newer attempt waits for that lock as long as for the shared lock. It then finds the fence
-raised together with the writes, or not raised at all. A second run of the task in the same attempt
-finds the fence of its attempt, and its own rows. A missing fence cannot be locked, and so is made
-in two steps: otherwise an adoption of the store would not know the transaction to wait for.
+A component's only task has no siblings, and takes one step. The task locks the fence for itself,
+raises it, writes and commits, all in one transaction, like a store in a file. An older or newer
+attempt waits for this lock as for a shared lock. The waiting attempt then finds the fence raised
+together with the writes, or not raised at all. If the task runs again in the same attempt, the task
+finds its attempt's fence and its own rows. A missing fence cannot be locked, and so is made in two
+steps: otherwise an adoption would not know which transaction to wait for.
 
 Invariants:
-    - No password is ever a part of a store: not of its pickle, nor of ``address`` or ``location``,
-      nor of a message.
-    - A write transaction holds a lock of the fence, shared or its own, for an attempt that the
-      fence names, from before its first read to its end.
+    - No password is ever in a store: neither in its pickle, nor in ``address`` or ``location``, nor
+      in a message.
+    - A write transaction holds a shared or exclusive lock on its own attempt's fence, from before
+      the first read until the transaction ends.
 """
 
 from __future__ import annotations
@@ -45,34 +44,34 @@ from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 3
-"""How often one opening raises the fence, and then looks whether the fence is still of its attempt.
-One is enough unless connections drop."""
+"""How often an opening raises the fence and then checks whether the fence still names its attempt.
+Once is enough unless connections drop."""
 
 TABLE_NAME_MAX = 50
-"""Characters; PostgreSQL cuts names, also those of a table's indexes, after 63; MySQL refuses more
-than 64."""
+"""The longest table name, in characters. PostgreSQL cuts names for tables and indexes after 63
+characters, and MySQL refuses more than 64."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Dialect:
-    """A database as an address names it."""
+    """A database kind, as URLs name it."""
 
     module: str
     driver: str
     extra: str
     places: str
-    """Where the driver takes a password from, when it is given none."""
+    """Where the driver looks for a password if txtopo gives none."""
     naming: frozenset[str] = frozenset()
-    """Options of an address that may name the database."""
+    """Options in a URL that may name the database."""
 
     @property
     def install(self) -> str:
-        """What to type."""
+        """The command that installs the driver."""
         return f"Type: pip install 'txtopo[{self.extra}]', for the interpreter of the driver and of every executor."
 
     @property
     def password_cure(self) -> str:
-        """Where else to give a password."""
+        """Places for a password, instead of the URL."""
         return f"Give the password by {self.places}, or by password_env= or password_file=."
 
 
@@ -94,35 +93,32 @@ _DIALECTS = {
 
 
 class SqlStore(base.Store):
-    """Results in table ``table`` of the PostgreSQL, MySQL or MariaDB database at ``url``; the
-    tables are made when it is first written.
+    """Keeps results in table ``table`` in the PostgreSQL, MySQL or MariaDB database at ``url``. The
+    first write makes the tables.
 
-    Needs ``pip install 'txtopo[postgres]'``, or ``'txtopo[mysql]'``, wherever it is written or
-    read.
+    Needs ``pip install 'txtopo[postgres]'``, or ``'txtopo[mysql]'``, wherever the store is written
+    or read.
 
-    :param url: ``postgresql+psycopg://user@host:port/database``, with options of libpq after a
-        ``?``, or ``mysql+pymysql://user@host:port/database``, with options of PyMySQL. A password
-        in it is refused, since a store is pickled and shown: give it as the driver takes it
-        (``PGPASSWORD``, ``~/.pgpass``, a service file; ``read_default_file``), or by
+    :param url: ``postgresql+psycopg://user@host:port/database``, with libpq options after a ``?``,
+        or ``mysql+pymysql://user@host:port/database``, with PyMySQL options. A URL with a password
+        is refused, because a store is pickled and shown. Give the password to the driver
+        (``PGPASSWORD``, ``~/.pgpass``, a service file, or ``read_default_file``), or by
         ``password_env`` or ``password_file``.
-    :param table: letters, digits and ``_``; also the store's name (R27).
+    :param table: letters, digits and ``_``. Also the store's name (R27).
     :param opaque: True with an opaque spout (R30, R31).
     :param plain: True for values that are only set and deleted, and keep nothing but the last
         write.
-    :param codec: what makes texts of values; JSON by default.
-    :param password_env: name of the environment variable, of the process that connects, that holds
-        the password.
-    :param password_file: path of a file, on the machine that connects, whose first line is the
-        password.
-    :param lock_timeout_s: how long to wait for others, in seconds: a task for its turn on the
-        process's connection, a new attempt for open transactions of an older one. Then the attempt
-        fails and is replayed.
-    :param statement_timeout_s: longest time a single statement of a transaction may take, in
-        seconds; then the attempt is replayed. MySQL and MariaDB take whole seconds for the other
-        two limits, which are rounded up.
-    :param idle_timeout_s: how long the server keeps an open transaction that says nothing, in
-        seconds: a bound on the time that a hanging task, or a task of a lost machine, delays the
-        next attempt.
+    :param codec: turns values into texts and back. JSON by default.
+    :param password_env: an environment variable with the password, in the process that connects.
+    :param password_file: a file whose first line is the password, on the machine that connects.
+    :param lock_timeout_s: longest wait in seconds: a task waits for its turn on the process's
+        connection, and a new attempt waits for an older attempt's transactions. After that the
+        attempt fails and is replayed.
+    :param statement_timeout_s: longest time for a statement in a transaction, in seconds. After
+        that the attempt is replayed. MySQL and MariaDB take whole seconds for the other two limits,
+        which are rounded up.
+    :param idle_timeout_s: how long the server keeps an idle open transaction, in seconds. If a task
+        hangs, or its machine is lost, the next attempt waits no longer than that.
     """
 
     def __init__(
@@ -160,7 +156,7 @@ class SqlStore(base.Store):
         self.password_file = None if password_file is None else os.fspath(password_file)
         """The file with the password, if any."""
         self.lock_timeout_s = lock_timeout_s
-        """Longest wait for others, in seconds."""
+        """Longest wait for a turn or for older attempts, in seconds."""
         self.statement_timeout_s = statement_timeout_s
         """Longest statement, in seconds."""
         self.idle_timeout_s = idle_timeout_s
@@ -212,7 +208,7 @@ class SqlStore(base.Store):
         for _ in range(RAISES_MAX):
             with connection.transaction(self._place, stamp) as session:
                 number = self._number(context)
-                # Where this task has raised the fence, the next time it just stands there.
+                # If this task has raised the fence, the next pass finds it at its attempt.
                 if context.num_tasks == 1 and number == 1 and session.takes_fence():
                     self._stand_at_fence(session, context, stamp, recorded)
                     session.count(stamp, number)
@@ -223,7 +219,8 @@ class SqlStore(base.Store):
                     return
                 self._stand_at_fence(session, context, stamp, recorded)
         raise failures.busy(
-            self.address, f"its fence was changed {RAISES_MAX} times while it was being raised"
+            self.address,
+            f"its fence changed {RAISES_MAX} times while this task was raising the fence",
         )
 
     def open_maintenance(
@@ -261,14 +258,14 @@ class SqlStore(base.Store):
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[Any]:
-        """A new connection of the driver's, to look over."""
+        """Open a new driver connection, for looking at the database."""
         opened = self._backend().connections.open_connection(self._place, self.statement_timeout_s)
         with contextlib.closing(opened) as raw, self._backend().faults.translating(self.address):
             yield raw.connection.dbapi_connection
 
     def _reading(self, any_form: bool = False) -> Any:
-        """A reader of one state of the store, over a new connection; None if the store does not
-        exist. Looking does not make the store."""
+        """Open a reader over a new connection, which sees one state of the store. Yields None if
+        the store does not exist, and does not make the store."""
         return self._backend().reading(self._place, any_form)
 
     def _backend(self) -> Any:
@@ -281,19 +278,19 @@ class SqlStore(base.Store):
 
 
 def _database(url: str) -> str:
-    """Which database ``url`` means, for messages: without the user, because users may differ."""
+    """The database in ``url``, for messages: without the user, because users may differ."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in _DIALECTS:
-        # Not echoed: an address without a known form may hold a password anywhere.
+        # The URL is not shown: in an unknown form, a password may be anywhere.
         known = [f"{name}://" for name in _DIALECTS]
         forms = " or ".join(f"{name}user@host:port/database" for name in known)
         raise errors.UsageError(
-            f"the address of a database does not begin with {' or '.join(known)}\n  Give {forms}."
+            f"the database URL does not begin with {' or '.join(known)}\n  Give {forms}."
         )
     dialect, split = _DIALECTS[scheme], places.split(url)
     if split is None:
         raise errors.UsageError(
-            f"the address of a database is not understood\n  Give {scheme}://user@host:port/database. {dialect.password_cure}"
+            f"the database URL cannot be parsed\n  Give {scheme}://user@host:port/database. {dialect.password_cure}"
         )
     names = {
         name.lower() for name, _ in urllib.parse.parse_qsl(split.query, keep_blank_values=True)
@@ -302,12 +299,12 @@ def _database(url: str) -> str:
         re.search("pass(?!file)|pwd|secret|token", name) for name in names
     ):
         raise errors.UsageError(
-            f"the address of a database holds a password, or a stray @; a store is pickled and shown\n  {dialect.password_cure}"
+            f"the database URL holds a password, or a stray @, and a store is pickled and shown\n  {dialect.password_cure}"
         )
     database = split.path.removeprefix("/")
     if split.fragment or "/" in database or not (database or names & dialect.naming):
         raise errors.UsageError(
-            f"the address of a database names no database\n  Give {scheme}://user@host:port/database, with options after a ?."
+            f"the database URL names no database\n  Give {scheme}://user@host:port/database, with options after a ?."
         )
     port = "" if split.port is None else f":{split.port}"
     return f"{scheme}://{places.host_of(split)}{port}{split.path}{f'?{split.query}' if split.query else ''}"
