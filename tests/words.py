@@ -207,7 +207,7 @@ def prose_of_page(text: str) -> Iterator[tuple[int, str]]:
         flags=re.S | re.M,
     )
     text = re.sub(
-        r"<!-- begin .*?<!-- end [^\n]*-->|<!--.*?-->",
+        r"<!-- (?:begin|measured) .*?<!-- end [^\n]*-->|<!--.*?-->",
         lambda match: "\n" * match.group(0).count("\n"),
         text,
         flags=re.S,

@@ -103,6 +103,7 @@ def test_code_tables_and_generated_parts_are_no_prose(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         f"```\n{dense}\n```\n\n| it | {dense} |\n\n<!-- begin x -->\n{dense}\n<!-- end x -->\n"
+        f"\n<!-- measured x -->\n- {dense}\n<!-- end measured -->\n"
     )
     assert words.measure([page]).sentences == 0
 
