@@ -50,6 +50,9 @@ DENSE = 0.25
 _WORD = re.compile(r"[A-Za-z][A-Za-z'’-]*")
 _SENTENCE = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n")
 _INLINE_CODE = re.compile(r"``[^`]*``|`[^`]*`|:\w+:`[^`]*`|https?://\S+")
+_LINK = re.compile(r"\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])")
+_LINK_ADDRESS = re.compile(r"^\[[^\]]+\]: \S+$", re.MULTILINE)
+_BAD_EXAMPLE = re.compile(r"^> Before:.*(?:\n> .*)*", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +198,8 @@ def messages_of_source(text: str) -> Iterator[tuple[int, str]]:
 
 
 def prose_of_page(text: str) -> Iterator[tuple[int, str]]:
-    """Paragraphs and list items of a Markdown page, without code, tables, headings and comments."""
+    """Paragraphs and list items of a Markdown page, without code, tables, headings, comments, link
+    addresses, and quotations that begin with *Before:*."""
     text = re.sub(
         r"^(```|~~~)[^\n]*\n.*?^\1",
         lambda match: "\n" * match.group(0).count("\n"),
@@ -203,17 +207,19 @@ def prose_of_page(text: str) -> Iterator[tuple[int, str]]:
         flags=re.S | re.M,
     )
     text = re.sub(
-        r"<!-- begin .*?<!-- end [^\n]*-->|<!--.*?-->",
+        r"<!-- (?:begin|measured) .*?<!-- end [^\n]*-->|<!--.*?-->",
         lambda match: "\n" * match.group(0).count("\n"),
         text,
         flags=re.S,
     )
+    text = _BAD_EXAMPLE.sub(lambda match: "\n" * match.group(0).count("\n"), text)
+    text = _LINK_ADDRESS.sub("", text)
     block: list[str] = []
     first = 0
     for number, line in enumerate([*text.split("\n"), ""], 1):
-        stripped = line.strip()
+        stripped = line.strip().removeprefix(">").strip()
         item = re.match(r"([-*]|\d+\.)\s", stripped)
-        if not stripped or item or stripped.startswith(("#", "|", ">", ":::", "$ ")):
+        if not stripped or item or stripped.startswith(("#", "|", ":::", "$ ")):
             if block:
                 yield first, " ".join(block)
             block = []
@@ -230,7 +236,7 @@ def sentences_of(path: Path) -> Iterator[Sentence]:
         parts += messages_of_source(text)
     for line, prose in parts:
         prose = re.sub(r"::\n\n(?:[ \t]+\S[^\n]*\n?|\n)+", "\n\n", prose)
-        for part in _SENTENCE.split(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", prose)):
+        for part in _SENTENCE.split(_LINK.sub(r"\1", prose)):
             yield Sentence(path, line, " ".join(_INLINE_CODE.sub(" ", part).split()))
 
 

@@ -103,8 +103,24 @@ def test_code_tables_and_generated_parts_are_no_prose(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         f"```\n{dense}\n```\n\n| it | {dense} |\n\n<!-- begin x -->\n{dense}\n<!-- end x -->\n"
+        f"\n<!-- measured x -->\n- {dense}\n<!-- end measured -->\n"
     )
     assert words.measure([page]).sentences == 0
+
+
+def test_bad_examples_and_addresses_of_links_are_no_prose_and_texts_of_links_are(
+    tmp_path: Path,
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "> Before: It is what it is, and that\n> is that for whom it is.\n>\n"
+        "> After: The task opens its store\n> [before any write][store].\n\n"
+        "[store]: https://example.org/what-it-is/that-is-it.html\n"
+    )
+    assert [sentence.text for sentence in words.sentences_of(page) if sentence.words] == [
+        "After:",
+        "The task opens its store before any write.",
+    ]
 
 
 def test_docstrings_and_comments_are_prose(tmp_path: Path) -> None:
