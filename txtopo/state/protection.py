@@ -29,8 +29,7 @@ from txtopo.state import client, credentials
 _TIMEOUT_S = 10.0
 
 _OF_ZOOKEEPER = "/zookeeper/config"
-"""ZooKeeper's own: it says how the server is configured, and only its administrator may change it.
-"""
+"""ZooKeeper's own: it says how the server is configured, and only its administrator may change it."""
 
 
 def digest_of(administrator: credentials.Credentials) -> str:

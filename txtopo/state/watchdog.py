@@ -7,8 +7,9 @@ end of the driver, on every POSIX system, at once and without polling. The serve
 child: until this program has waited for its child, the pid cannot be reused, and a kill surely hits
 the server.
 
-Apart, and run by path as a program of its own (``python -I -S watchdog.py LOG LOCK_FD
-COMMAND...``), so that it starts in a few milliseconds: it imports nothing of txtopo.
+Apart, and run by path as a program of its own
+(``python -I -S watchdog.py LOG LOCK_FD COMMAND...``), so that it starts in a few milliseconds: it
+imports nothing of txtopo.
 
 The watchdog reports on standard output, one JSON object per line: first ``{"pid": ...}`` or
 ``{"failed": ...}``; when the server has ended, ``{"exit": ..., "tail": ...}`` with its exit code
