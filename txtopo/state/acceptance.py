@@ -69,9 +69,7 @@ def accept(
                 f"topology {topology_id!r} has no sealed transaction\n  Leave out --sealed: the components may change."
             )
         now = now.model_copy(update={"accepted_seal": sealed.txid})
-        lines.append(
-            f"transaction {sealed.txid} is completed with the next run's components"
-        )
+        lines.append(f"transaction {sealed.txid} is completed with the next run's components")
     if not lines:
         raise errors.UsageError(
             f"topology {topology_id!r}, whose spout is {now.spout}, has no change to accept\n"

@@ -90,7 +90,7 @@ class StateConflictError(errors.TxtopoError):
             "not empty": "it has children",
             "ephemeral parent": "an ephemeral node has no children",
         }[self.reason]
-        return f"{name} {self.operation.path}: {why}\n  Nothing was changed. Another process has written there: look at the state with `txtopo state show`."
+        return f"{name} {self.operation.path}: {why}\n  Nothing was changed. Another process has written there: see `txtopo state show`."
 
 
 class StateUnavailableError(errors.ZooKeeperUnavailableError):

@@ -152,7 +152,7 @@ def _password(conf: config.Config, environment: Mapping[str, str]) -> str:
         if not variable:
             raise errors.ConfigError(
                 f"zookeeper_auth is {conf.zookeeper_auth!r}, but there is no password for {conf.zookeeper_user!r}\n"
-                f"  Put the password into a file that only you can read, and name the file in zookeeper_password_file. Or set {sources.PASSWORD_VARIABLE}."
+                f"  Name a file with the password, which only you can read, in zookeeper_password_file. Or set {sources.PASSWORD_VARIABLE}."
             )
         return variable
     if variable:
@@ -183,9 +183,7 @@ def _read(path: Path) -> str:
         wrong = (
             "is empty" if not password else "has more than one line, or is too long for a password"
         )
-        raise errors.ConfigError(
-            f"{described} {wrong}\n  The file must hold only the password."
-        )
+        raise errors.ConfigError(f"{described} {wrong}\n  The file must hold only the password.")
     return password
 
 
