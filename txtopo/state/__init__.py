@@ -9,4 +9,5 @@ Only this package knows ZooKeeper's client. The modules, from the bottom:
 - ``retry`` waits for ZooKeeper, ``lease`` decides which coordinator may write, and ``writer``
   writes exactly once.
 - ``topology`` combines these modules for one topology. ``administration`` shows and resets stored
-  state, from outside."""
+  state, from outside.
+"""

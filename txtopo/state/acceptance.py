@@ -4,7 +4,8 @@ positions, a new store, or other components (R35).
 Acceptances are written beside the last run's state. Nothing is removed but plans for batches that
 the other spout would not understand.
 
-Invariants: one multi, refused if a coordinator has taken the topology since the state was read."""
+Invariants: one multi, refused if a coordinator has taken the topology since the state was read.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def accept(
     """Write down the ``accepted`` changes, if ``execute``. Returns their meaning, line by line.
 
     :raises errors.UsageError: a change cannot be accepted, or there is no change.
-    :raises errors.FencedError: a coordinator holds the topology, or has just taken it."""
+    :raises errors.FencedError: a coordinator holds the topology, or has just taken it.
+    """
     paths = layout.Layout(topology_id)
     epoch, node = store.get(paths.epoch), store.get(paths.components)
     if epoch is None or node is None:

@@ -1,7 +1,8 @@
 """Shows and resets stored state from outside, for topologies that do not run in this process.
 
 Nothing here holds a lease. :func:`show` also shows records that cannot be understood, because
-people call it when something is broken."""
+people call it when something is broken.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
     attempt's store transactions). An unreadable record is shown as
     ``{"unreadable": reason, "text": content}``. A missing record has the text None.
 
-    :raises UsageError: there is no such topology."""
+    :raises UsageError: there is no such topology.
+    """
     paths = layout.Layout(topology_id)
     _require_topology(store, paths)
     lease_node = store.get(paths.lease)
@@ -87,7 +89,8 @@ def reset(store: base.StateStore, topology_id: str) -> None:
     (R27).
 
     :raises FencedError: a live coordinator holds the topology.
-    :raises UsageError: there is no such topology."""
+    :raises UsageError: there is no such topology.
+    """
     paths = layout.Layout(topology_id)
     _require_topology(store, paths)
     for _ in range(RESET_TRIES_MAX):
@@ -111,7 +114,8 @@ def restored(store: base.StateStore, topology_id: str) -> int:
     (R1).
 
     :raises FencedError: a live coordinator holds the topology.
-    :raises UsageError: there is no such topology."""
+    :raises UsageError: there is no such topology.
+    """
     paths = layout.Layout(topology_id)
     _require_topology(store, paths)
     # In this order: a coordinator that takes the lease later raises the epoch.

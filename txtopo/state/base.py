@@ -4,7 +4,8 @@ Every caller is written against this contract and tested with both implementatio
 ZooKeeper's data model without the parts that txtopo does not use: no watches, no sequential nodes,
 no writes but ``multi``.
 
-Paths are absolute within the store (``/words/epoch``). Each store decides where it keeps them."""
+Paths are absolute within the store (``/words/epoch``). Each store decides where it keeps them.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +103,8 @@ class StateStore(abc.ABC):
     """Client session with a znode store. Thread-safe.
 
     Every call may raise :class:`StateUnavailableError`. No call retries by itself: the caller
-    decides after an unknown outcome."""
+    decides after an unknown outcome.
+    """
 
     def __init__(self) -> None:
         self._round_trips = 0
@@ -142,7 +144,8 @@ class StateStore(abc.ABC):
         """Apply ``operations`` in order, all or none, in one round trip.
 
         :raises StateConflictError: an operation met another state than expected; none was applied.
-        :raises StateUnavailableError: no answer; whether all or none was applied is unknown."""
+        :raises StateUnavailableError: no answer; whether all or none was applied is unknown.
+        """
 
     @abc.abstractmethod
     def wait_until_connected(self, timeout_s: float) -> bool:

@@ -10,7 +10,8 @@ Invariants:
   that the process at the other end belongs to the directory's user, or to root. Every connection is
   checked, because another user may have taken the port meanwhile.
 - A connection that breaks during authentication counts as broken. kazoo takes the break for a
-  refusal, and would stop for good."""
+  refusal, and would stop for good.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ class Client:
     """One kazoo client for ``servers``, not yet started, with its authentication state.
 
     ``owner`` holds the administrator's credentials, if the server runs in a data directory. New
-    znodes belong to ``who``, and to the administrator."""
+    znodes belong to ``who``, and to the administrator.
+    """
 
     def __init__(
         self,
@@ -117,7 +119,8 @@ class Client:
         """Bound the wait for the answer to a new connection. Runs on: kazoo's thread.
 
         kazoo would wait until the session is over, and a server that is just starting may never
-        answer."""
+        answer.
+        """
         if isinstance(request, serialization.Connect):
             timeout_s = min(timeout_s, self._handshake_s)
         return self._invoke(timeout_s, request, xid)
@@ -126,7 +129,8 @@ class Client:
         """Connect, but hang up unless the server belongs to our user or root. Runs on: kazoo's
         thread, for every new connection.
 
-        kazoo takes an OSError for a failed connection."""
+        kazoo takes an OSError for a failed connection.
+        """
         connection: socket.socket = self._create_connection(**how)
         try:
             uid = peer.user_of_peer(connection, how["timeout"])

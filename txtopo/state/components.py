@@ -2,7 +2,8 @@
 component may begin (R35).
 
 This module holds the record. ``engine.continuity`` compares the record with the topology that wants
-to go on."""
+to go on.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def can_keep_positions(before: SpoutKind, now: SpoutKind) -> bool:
     both spouts mean the same by them.
 
     Both kinds of partitioned spouts have metadata by partition, as of the last commit. A spout that
-    decides batches as a whole has a chain of metadata instead, and no partitions."""
+    decides batches as a whole has a chain of metadata instead, and no partitions.
+    """
     return before == now or (
         SPOUT_TRAITS[before].is_partitioned and SPOUT_TRAITS[now].is_partitioned
     )

@@ -5,7 +5,8 @@ Settings (``config``) travel to executors, to Spark's pages and to terminals. Th
 the password is.
 
 Invariants:
-- No ``repr``, message or pickle contains the password: :class:`Credentials` cannot be pickled."""
+- No ``repr``, message or pickle contains the password: :class:`Credentials` cannot be pickled.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Credentials:
     ``sasl`` (DIGEST-MD5).
 
     ``server_uid``: the password is for servers on this machine that belong to this user, or to
-    root. None: for any server, as txtopo's user has said."""
+    root. None: for any server, as txtopo's user has said.
+    """
 
     __slots__ = ("_password", "scheme", "server_uid", "user")
 
@@ -79,7 +81,8 @@ def owner_of_directory(data_dir: Path) -> Credentials | None:
     all, as before there were such users.
 
     :raises OSError: this process's user may not read the file.
-    :raises ConfigError: the file has other content."""
+    :raises ConfigError: the file has other content.
+    """
     path = data_dir / OWNER_FILE
     try:
         text = path.read_text(encoding="utf-8")
@@ -116,7 +119,8 @@ def of(conf: config.Config, environment: Mapping[str, str] | None = None) -> Cre
     authentication.
 
     :raises ConfigError: a setting is missing, or given twice.
-    :raises SetupError: the library that SASL needs is not installed."""
+    :raises SetupError: the library that SASL needs is not installed.
+    """
     if conf.zookeeper_auth == "none":
         if conf.zookeeper_user is not None or conf.zookeeper_password_file is not None:
             name = (
@@ -152,7 +156,8 @@ def _password(conf: config.Config, environment: Mapping[str, str]) -> str:
         if not variable:
             raise errors.ConfigError(
                 f"zookeeper_auth is {conf.zookeeper_auth!r}, but there is no password for {conf.zookeeper_user!r}\n"
-                f"  Name a file with the password, which only you can read, in zookeeper_password_file. Or set {sources.PASSWORD_VARIABLE}."
+                f"  Put the password into a file that only you can read, and name the file in zookeeper_password_file, "
+                f"or set {sources.PASSWORD_VARIABLE}."
             )
         return variable
     if variable:

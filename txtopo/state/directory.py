@@ -13,7 +13,8 @@ Invariants:
     asks the kernel about a second lock on the same open file, an open file description lock, and
     the kernel answers without granting the lock. ``endpoint.json`` is believed only while the lock
     is held, and a new owner first removes an old ``endpoint.json``. So a killed process's file is
-    never taken for a running server."""
+    never taken for a running server.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def keep_from_forks(file: Closeable) -> None:
     """Close ``file`` in every child made by ``os.fork``.
 
     Close-on-exec covers programs, but a ``multiprocessing`` child that outlives a killed driver
-    would keep the driver's locks and pipes alive."""
+    would keep the driver's locks and pipes alive.
+    """
     _not_for_forks.add(file)
 
 
@@ -99,7 +101,8 @@ class DataDirectory:
         directory.
 
         Raises HeldError, with the owner's pid, if the directory has another owner. Raises
-        SetupError if the directory cannot be used."""
+        SetupError if the directory cannot be used.
+        """
         if self._lock is not None:
             raise errors.UsageError(
                 f"this object already owns the data directory {self.path}\n  Release the directory first."
@@ -177,7 +180,8 @@ def running(path: str | Path) -> Endpoint | None:
     """The server running in the data directory ``path``. None if no process owns the directory, or
     its server does not serve yet.
 
-    Changes nothing on disk. Raises SetupError if the directory may not be read."""
+    Changes nothing on disk. Raises SetupError if the directory may not be read.
+    """
     path = Path(path)
     if not is_owned(path):
         return None
@@ -239,7 +243,8 @@ def write_durably(path: Path, text: str) -> None:
     """Replace the file ``path`` at once and on disk: every reader, also after a power loss, sees
     the old text or the new.
 
-    Only this process's user may read the file."""
+    Only this process's user may read the file.
+    """
     new = path.with_name(path.name + ".new")
     with open(
         new, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)
@@ -264,7 +269,8 @@ def unusable(path: Path, error: OSError) -> errors.TxtopoError:
     """The error for a data directory that the system does not let us use.
 
     A full disk is no reason to choose another directory, which would have another state. The stored
-    state is sound: the error is the one for a ZooKeeper that is away."""
+    state is sound: the error is the one for a ZooKeeper that is away.
+    """
     if error.errno in _FULL:
         return no_room(path, error.strerror or str(error))
     return errors.SetupError(

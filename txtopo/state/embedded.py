@@ -15,7 +15,8 @@ Invariants:
     its whole life, and starts only with that lock handed over. Only users who may read the
     directory can read the state, and this protection stands before clients can find the server (see
     ``protection`` and ``privacy``). A server is reported as serving only if this data directory's
-    server answered, not another process that got the port."""
+    server answered, not another process that got the port.
+"""
 
 from __future__ import annotations
 
@@ -99,15 +100,15 @@ class EmbeddedZooKeeper:
 
     def start(self) -> Self:
         """Own the data directory, start the server, and return when the server serves:
-        :meth:`launch` and
-        :meth:`wait_until_served`, with their errors."""
+        :meth:`launch` and :meth:`wait_until_served`, with their errors."""
         return self.launch().wait_until_served()
 
     def launch(self) -> Self:
         """Own the data directory, start the server, and return at once: Spark starts meanwhile.
 
         Raises HeldError if the directory has another owner. Raises SetupError if Java, the jars or
-        the directory are not as needed."""
+        the directory are not as needed.
+        """
         self._command = server_process.command(self._config)
         self._directory.acquire()
         try:
@@ -122,7 +123,8 @@ class EmbeddedZooKeeper:
         """Return when the launched server serves.
 
         Raises ZooKeeperUnavailableError, with the server's last log lines, if the server does not
-        come up."""
+        come up.
+        """
         launched = self._require_server()
         try:
             self._serve(

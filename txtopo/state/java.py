@@ -1,7 +1,8 @@
 """Finds Java, and refuses a version that is too old before Spark fails with an unreadable error.
 
 The embedded ZooKeeper and Spark both need Java, and would otherwise die with their own stack
-traces."""
+traces.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def require_java() -> Java:
     launcher looks there, too.
 
     Raises SetupError, with the cure, if there is no Java, if it does not run, or if it is older
-    than ``OLDEST_VERSION``."""
+    than ``OLDEST_VERSION``.
+    """
     executable = _find()
     version = _version(executable)
     if version < OLDEST_VERSION:
@@ -69,7 +71,8 @@ def environment() -> dict[str, str]:
     JVMs.
 
     Among those options may be a debugger's port, which only one JVM could bind. Or txtopo's JVM
-    would wait for the debugger."""
+    would wait for the debugger.
+    """
     return {name: value for name, value in os.environ.items() if name not in _OPTIONS_OF_OTHERS}
 
 

@@ -9,7 +9,8 @@ Invariants:
 - ``epoch`` and ``holder_id`` never change after :meth:`Lease.take`. If the stored values differ,
   this coordinator has lost the topology for ever.
 - Every method may be called again after :class:`~txtopo.state.base.StateUnavailableError`: each
-  method begins by reading the stored state."""
+  method begins by reading the stored state.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Holder:
     is the run's name.
 
     ``process`` is the text from :func:`txtopo.state.liveness.process_identity`. If empty, only
-    ZooKeeper can tell when the coordinator dies."""
+    ZooKeeper can tell when the coordinator dies.
+    """
 
     host: str
     pid: int
@@ -45,7 +47,8 @@ class Lease:
     With ``displaces`` an existing lease does not count: its holder is known to be dead, or is to be
     fenced. ``new_id()`` gives unique ids: one for this coordinator, and one for the generation if
     the topology is new. ``first_nodes(epoch record)`` are a new topology's znodes beside
-    generation, epoch and lease."""
+    generation, epoch and lease.
+    """
 
     def __init__(
         self,
@@ -77,7 +80,8 @@ class Lease:
         znode if the topology is new.
 
         :raises HeldError: a live coordinator holds the topology.
-        :raises UnreadableStateError: a stored record cannot be understood."""
+        :raises UnreadableStateError: a stored record cannot be understood.
+        """
         for _ in range(TRIES_MAX):
             generation = self._store.get(self._paths.generation)
             session = self._store.session
@@ -176,7 +180,8 @@ class Lease:
     def reclaim(self) -> None:
         """Take the lease again after its session has expired, if the epoch is still ours.
 
-        :raises FencedError: another coordinator has, or has had, the topology."""
+        :raises FencedError: another coordinator has, or has had, the topology.
+        """
         paths = self._paths
         for _ in range(TRIES_MAX):
             session = self._store.session
@@ -199,7 +204,8 @@ class Lease:
         """Check that the topology is still ours. A fenced coordinator need not know until it asks
         or writes.
 
-        :raises FencedError: the topology is not ours any more."""
+        :raises FencedError: the topology is not ours any more.
+        """
         marker, node = (
             self._store.get(self._paths.marker(self.generation)),
             self._store.get(self._paths.epoch),
@@ -230,7 +236,7 @@ class Lease:
     def _lost(self, why: str) -> errors.FencedError:
         return errors.FencedError(
             f"topology {self._paths.topology_id!r} is no longer ours (epoch {self.epoch}): {why}\n"
-            f"  This coordinator writes no more, and the other coordinator goes on from here. Run one coordinator per topology id."
+            f"  This coordinator writes no more. Run one coordinator per topology id: the latest goes on from here."
         )
 
     def release(self) -> None:
@@ -271,7 +277,8 @@ def live_holder(store: base.StateStore, paths: layout.Layout) -> records.LeaseRe
     """The topology's holder, as far as can be known. None without a holder, or if the holder has
     certainly died. One round trip.
 
-    :raises UnreadableStateError: the lease cannot be understood."""
+    :raises UnreadableStateError: the lease cannot be understood.
+    """
     node = store.get(paths.lease)
     lease = None if node is None else records.LeaseRecord.decode(paths.lease, node.data)
     return None if lease is None or liveness.has_certainly_died(lease.process) else lease

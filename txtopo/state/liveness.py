@@ -7,7 +7,8 @@ a wrong answer would be safe, because the epoch fences.
 
 A process is known by its machine's boot, its pid namespace, its pid and its start, in clock ticks
 since boot (proc(5)). So a container with the same host name, or a process that got the pid later,
-is never taken for that process."""
+is never taken for that process.
+"""
 
 from __future__ import annotations
 

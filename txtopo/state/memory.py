@@ -6,7 +6,8 @@ is away for exactly three requests, an acknowledgement that is lost after the wr
 
 Invariants:
 - A multi is applied to a copy, which is then swapped in: no reader sees half a multi.
-- An ephemeral znode belongs to exactly one live session."""
+- An ephemeral znode belongs to exactly one live session.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +128,8 @@ def _apply(nodes: dict[str, _Stored], operation: base.Operation, session: int) -
 class MemoryStateStore(base.StateStore):
     """One client session with ``server``, by default a new :class:`MemoryServer`.
 
-    ``fault``, when set, is called with every multi and may lose the request or its acknowledgement."""
+    ``fault``, when set, is called with every multi and may lose the request or its acknowledgement.
+    """
 
     def __init__(self, server: MemoryServer | None = None) -> None:
         super().__init__()

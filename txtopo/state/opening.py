@@ -1,5 +1,5 @@
 """Opens stored state from another process, for readers and for commands that change the state,
-while a run owns it or none does."""
+whether a run owns the state or not."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def asked_again(ask: Callable[[], T], zookeeper: str | None) -> T:
     run, call ``ask()`` again: that run's records are in the files.
 
     :raises errors.ZooKeeperUnavailableError: an ensemble does not answer, or each time another run
-        has begun and ended."""
+        has begun and ended.
+    """
     for looks in range(1, LOOKS_MAX + 1):
         try:
             return ask()
@@ -96,7 +97,8 @@ def opened(
     ever stored there.
 
     Asks a server that runs in ``data_dir``. Without a server, reads the directory's ``files`` as
-    they are. A reader starts no server and holds no lock, so it keeps no run from starting (R37)."""
+    they are. A reader starts no server and holds no lock, so it keeps no run from starting (R37).
+    """
     if zookeeper is not None:
         with contextlib.closing(ZooKeeperStateStore(zookeeper, root, who=who)) as store:
             yield Opened(store, store.address, is_live=True)
@@ -122,7 +124,7 @@ def _running_store(
     except errors.ZooKeeperAccessError:
         raise
     except errors.ZooKeeperUnavailableError:
-        # The run has just ended, or is reviving the server. All answers are in the files.
+        # Its run has just ended, or is reviving the server. All answers are in the files.
         return None
 
 
@@ -139,7 +141,8 @@ def owned(
     Uses a server that runs in ``data_dir``, or starts one until the context ends.
 
     :raises errors.ZooKeeperUnavailableError: ZooKeeper does not answer, and the state may or may
-        not have been changed."""
+        not have been changed.
+    """
     try:
         with _owned(data_dir, zookeeper, root, who) as state:
             yield state

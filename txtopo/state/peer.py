@@ -4,7 +4,8 @@ Any user may take a port of 127.0.0.1 that a server has left, so an address does
 
 Invariants:
 - A connection that no process has accepted yet belongs to no user, although the kernel lists it as
-  root's."""
+  root's.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def user_of_peer(connection: socket.socket, wait_s: float) -> int:
     """The uid of the process that accepted ``connection``.
 
     :raises OSError: no process accepts it within ``wait_s``, or the connection has ended.
-    :raises SetupError: this machine does not tell the user."""
+    :raises SetupError: this machine does not tell the user.
+    """
     ours, peer = connection.getsockname()[:2], connection.getpeername()[:2]
     deadline = time.monotonic() + wait_s
     while (uid := _accepted_by(peer, ours)) is None:

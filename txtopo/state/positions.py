@@ -2,13 +2,14 @@
 (R25).
 
 A txid record holds only the partitions that moved. So a partition that rests costs nothing, however
-many there are, and continues where it stopped, however long it rests. Partition p is in shard p mod
-16.
+many there are, and continues where it stopped, however long it rests. Partition p is in shard
+``p % 16``.
 
 Invariants:
 - ``_shards`` equals the store: changes are computed, written, and only then applied.
 - Metadata is kept encoded, each partition by itself: only moved partitions are encoded again, and
-  no caller can change a stored value."""
+  no caller can change a stored value.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Positions:
     def __init__(self, store: base.StateStore, path: str) -> None:
         """Load the positions.
 
-        :raises UnreadableStateError: a shard cannot be understood."""
+        :raises UnreadableStateError: a shard cannot be understood.
+        """
         self._path = path
         self._shards: dict[int, dict[int, bytes]] = {}
         for name in store.children(path):
@@ -54,7 +56,8 @@ class Positions:
     def operations(self, moved: Mapping[int, Any]) -> list[base.Operation]:
         """Operations that give the partitions in ``moved`` their new metadata.
 
-        :raises NotJsonError: JSON would not give the metadata back unchanged."""
+        :raises NotJsonError: JSON would not give the metadata back unchanged.
+        """
         operations: list[base.Operation] = []
         for shard, partitions in self._merge(moved).items():
             data = _encode(partitions)

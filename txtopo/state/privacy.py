@@ -5,7 +5,8 @@ holds the password for the directory's ZooKeeper.
 
 Invariants:
 - Only txtopo's own files are changed. A directory with other content, too, keeps its mode: then the
-  modes of txtopo's files and of ZooKeeper's folder keep other users out."""
+  modes of txtopo's files and of ZooKeeper's folder keep other users out.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def close_to_others(path: Path) -> None:
     look at each file.
 
     :raises SetupError: every user may write to ``path``, and ``path`` is not txtopo's alone.
-    :raises OSError: the modes cannot be changed."""
+    :raises OSError: the modes cannot be changed.
+    """
     names = os.listdir(path)
     if all(name.startswith(OURS) for name in names):
         _close(path)

@@ -10,7 +10,8 @@ Invariants:
 - Rights are set from the root down. Below a protected znode another user can make no znodes, and
   earlier znodes are met later.
 - After a death half-way, the next start begins at the root again: the work counts as complete only
-  when ``done`` says so."""
+  when ``done`` says so.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def protect(hosts: str, administrator: credentials.Credentials, done: bool) -> N
 
     The user's other credentials keep their rights.
 
-    :raises ZooKeeperUnavailableError: the server does not answer."""
+    :raises ZooKeeperUnavailableError: the server does not answer.
+    """
     link = client.Client(hosts, _TIMEOUT_S, None, administrator)
     try:
         link.kazoo.start(_TIMEOUT_S)

@@ -4,7 +4,8 @@ Without a server to ask, a reading shows one moment, and no write is possible. `
 the files, and knows no topologies.
 
 Invariants:
-- Every answer from one store shows the same moment, not before the store was made."""
+- Every answer from one store shows the same moment, not before the store was made.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class RecordedStateStore(base.StateStore):
     """The znodes that ``files`` of ``data_dir`` hold now, under ``root``.
 
     :raises SetupError: this user may not read the files.
-    :raises ZooKeeperUnavailableError: the files are damaged."""
+    :raises ZooKeeperUnavailableError: the files are damaged.
+    """
 
     def __init__(self, data_dir: Path, root: str, files: znode_files.ZnodeFiles) -> None:
         super().__init__()

@@ -1,7 +1,8 @@
 """Turns records into versioned JSON that a person can read, and back.
 
 This format must outlive every release. A record that cannot be understood raises
-:class:`~txtopo.errors.UnreadableStateError` and is never taken as absent (R25)."""
+:class:`~txtopo.errors.UnreadableStateError` and is never taken as absent (R25).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from txtopo import errors, plain_json
 from txtopo.topology import transaction
 
 COUNT_MAX = 10**12
-"""One attempt's store transactions, when the size of its record is estimated."""
+"""How many store transactions of one attempt to assume when the size of its record is estimated."""
 
 V = TypeVar("V")
 R = TypeVar("R", bound="Record")
@@ -26,7 +27,8 @@ R = TypeVar("R", bound="Record")
 def decode_json(path: str, data: bytes) -> Any:
     """Decode the record at ``path``.
 
-    :raises UnreadableStateError: the record is empty or not JSON."""
+    :raises UnreadableStateError: the record is empty or not JSON.
+    """
     if not data:
         raise errors.UnreadableStateError(path, "it is empty")
     try:
@@ -69,14 +71,16 @@ class Record(pydantic.BaseModel):
     def encode(self) -> bytes:
         """The record as JSON.
 
-        :raises NotJsonError: JSON would not give some value back unchanged."""
+        :raises NotJsonError: JSON would not give some value back unchanged.
+        """
         return plain_json.encode(_plain(self))
 
     @classmethod
     def decode(cls: type[R], path: str, data: bytes) -> R:
         """Decode the record at ``path``.
 
-        :raises UnreadableStateError: the text is no such record, or has another version."""
+        :raises UnreadableStateError: the text is no such record, or has another version.
+        """
         value = decode_json(path, data)
         if (
             isinstance(value, dict)
@@ -123,7 +127,8 @@ class TxidRecord(Record):
     (R23).
 
     ``tasks`` are the sealed task counts by component. ``attempt_id`` names the attempt that sealed
-    the transaction. ``opened_at`` is the opening time, as ISO 8601 with time zone (R36)."""
+    the transaction. ``opened_at`` is the opening time, as ISO 8601 with time zone (R36).
+    """
 
     FORMAT: ClassVar[int] = 2
 

@@ -2,7 +2,8 @@
 
 kazoo reconnects by itself, with its own pauses: see ``client``. ``lease`` and ``writer`` wait the
 same way, through this module. A thread that stops the topology calls :meth:`Patience.abandon`, and
-every wait ends at once."""
+every wait ends at once.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ class Patience:
         The call itself must find out the effect of an earlier try.
 
         :raises ZooKeeperUnavailableError: ZooKeeper did not answer for ``wait_s``.
-        :raises AbandonedError: :meth:`abandon` was called."""
+        :raises AbandonedError: :meth:`abandon` was called.
+        """
         deadline: float | None = None
         pause_s = 0.0
         while True:

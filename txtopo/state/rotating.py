@@ -11,7 +11,8 @@ Invariants:
   came out.
 - ``init`` is never called under the lock that :meth:`take_operations` needs: a slow ``init`` delays
   opening, never a commit.
-- In strict order the txids have no gap."""
+- In strict order the txids have no gap.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class RotatingTransactionalState(Generic[V]):
 
     Values are JSON, or the type that ``codec`` makes from JSON. A skipped txid has the value None.
     ``check(txid, value, data)`` is called before a value is accepted, and may raise to refuse the
-    value; ``data`` is the encoded value."""
+    value; ``data`` is the encoded value.
+    """
 
     def __init__(
         self,
@@ -53,7 +55,8 @@ class RotatingTransactionalState(Generic[V]):
     ) -> None:
         """Load the stored values. Unless deferred, make ``path`` and its parents if missing.
 
-        :raises UnreadableStateError: a stored value cannot be understood."""
+        :raises UnreadableStateError: a stored value cannot be understood.
+        """
         self._store, self._path = store, base.check_path(path)
         self._strict, self._deferred = strict_order, deferred
         self._codec: records.Codec[V] = codec or cast("records.Codec[V]", records.JsonCodec())
@@ -76,7 +79,8 @@ class RotatingTransactionalState(Generic[V]):
         Without strict order, a txid below an existing txid gets None, and ``init`` is not called.
 
         :raises StrictOrderError: in strict order, the txid before has no value, or a later txid has
-            one."""
+            one.
+        """
         return self._get_or_make(txid, init)[0]
 
     def get_state_or_create(self, txid: int, init: Callable[[int, V | None], V]) -> V | None:
@@ -179,7 +183,8 @@ class RotatingTransactionalState(Generic[V]):
         Removals and the txids in ``required`` are always handed over. The other txids follow in
         ascending order, as long as all operations together have at most ``bytes_max`` bytes. From
         here on the changes count as performed: if their multi is not applied, this object has to be
-        made anew."""
+        made anew.
+        """
         with self._lock:
             removed = sorted(txid for txid in self._changed if txid not in self._data)
             needed = sorted(

@@ -2,7 +2,8 @@
 one run as the watchdog reports it.
 
 ``embedded`` decides when a server may run. This module knows how to run one, from pyspark's jars.
-It does not import pyspark, and speaks only one four-letter word from ZooKeeper's protocol."""
+It does not import pyspark, and speaks only one four-letter word from ZooKeeper's protocol.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +26,7 @@ TAIL_LINES = (
     40  # lines from the server's log in an error: a stack trace at its start has about fifteen
 )
 POLL_EVERY_S = 0.01
-PROBE_TIMEOUT_S = (
-    0.1  # a server may never answer a connection made while it starts, so do not wait long
-)
+PROBE_TIMEOUT_S = 0.1  # a starting server may never answer a connection, so do not wait long
 
 JARS = (
     "zookeeper",
@@ -46,7 +45,7 @@ JVM_FLAGS = (
     "-XX:+UseSerialGC",
     "-Xshare:auto",
     "-Xms32m",
-    "-Xmx1g",  # the server keeps its last 500 requests, several times over: with 512 KiB records, they alone need most memory
+    "-Xmx1g",  # the server keeps its last 500 requests, several times over: with 512 KiB records, they alone need most of it
     "-XX:-UsePerfData",  # would leave a file in /tmp when the server is killed, and the server always is
     "-XX:+ExitOnOutOfMemoryError",
     "-Dzookeeper.jmx.log4j.disable=true",
@@ -110,7 +109,8 @@ class ServerProcess:
     """One server run, as its watchdog reports it.
 
     ``lock`` is the descriptor of a locked file. The server keeps the file open for its whole life.
-    The caller closes its own descriptor."""
+    The caller closes its own descriptor.
+    """
 
     def __init__(self, command: list[str], log: Path, lock: int) -> None:
         self._creator = os.getpid()
@@ -199,7 +199,8 @@ def answers(port: int, data: Path) -> bool:
     """Whether the server with this ``data`` serves on ``port``.
 
     Asks ``conf`` and not ``ruok``: the server refuses ``conf`` until it serves requests, and its
-    answer names the data directory."""
+    answer names the data directory.
+    """
     try:
         with socket.create_connection(("127.0.0.1", port), PROBE_TIMEOUT_S) as connection:
             if peer.user_of_peer(connection, PROBE_TIMEOUT_S) != os.geteuid():

@@ -12,7 +12,8 @@ Invariants:
 - ``current`` only grows, by one. A txid is recorded only after it was sealed, for the same attempt.
 - The record for ``current - 1`` is kept, because the metadata for ``current`` is made from it.
 - After a write with an unknown outcome, or a write by another coordinator, this object never writes
-  again."""
+  again.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ class TopologyState:
     """One topology's state, held by one coordinator. Made by :meth:`open`.
 
     Thread-safe: one thread may open transactions (``txids``) while another commits them and a third
-    stops the topology."""
+    stops the topology.
+    """
 
     txids: rotating.RotatingTransactionalState[records.TxidRecord]
     """Records for every open txid and the last committed txid: strict, deferred. Changes are
@@ -151,13 +153,13 @@ class TopologyState:
         With ``displaces`` an existing lease does not count: its holder is known to be dead, because
         the store is ours alone, or is to be fenced, and will notice at its next write. ``wait_s``
         is how long any call waits for a ZooKeeper that is away. The event ``abandoned``, when set,
-        acts like
-        :meth:`abandon`, even while this call waits.
+        acts like :meth:`abandon`, even while this call waits.
 
         :raises HeldError: a live coordinator holds the topology. Names its host, pid and start.
         :raises UnreadableStateError: a record cannot be understood. Nothing was changed but the
             epoch.
-        :raises ZooKeeperUnavailableError: no answer for ``wait_s``."""
+        :raises ZooKeeperUnavailableError: no answer for ``wait_s``.
+        """
         paths = layout.Layout(topology_id)
         held = lease.Lease(
             store, paths, holder, displaces, new_id, lambda epoch: _first_nodes(paths, epoch)
@@ -237,7 +239,8 @@ class TopologyState:
         Replaces the txid's stored record, and keeps ``metadata`` and ``opened_at`` unchanged.
         Sealing again, for a new attempt, is allowed.
 
-        :raises BatchTooLargeError: the record exceeds ``metadata_bytes_max``. Nothing was changed."""
+        :raises BatchTooLargeError: the record exceeds ``metadata_bytes_max``. Nothing was changed.
+        """
         self._write(self.current, [], Seal(attempt, tasks, metadata, opened_at))
 
     def require_recordable(self, txid: int, positions: Mapping[int, Any]) -> None:
@@ -245,7 +248,8 @@ class TopologyState:
         exist.
 
         :raises BatchTooLargeError: recording that ``positions`` have moved would take more than
-            ``metadata_bytes_max``."""
+            ``metadata_bytes_max``.
+        """
         newest = transaction.RecordedAttempt(
             txid, transaction.attempt_id(self.epoch + 1, 0), records.COUNT_MAX
         )
@@ -274,7 +278,8 @@ class TopologyState:
         multi seals.
 
         :raises BatchTooLargeError: one write would exceed ``metadata_bytes_max``. That write was
-            not made."""
+            not made.
+        """
         sealed = self.sealed()
         if sealed is None or (sealed.txid, sealed.attempt_id) != (attempt.txid, attempt.attempt_id):
             raise ValueError(
@@ -320,7 +325,8 @@ class TopologyState:
         To be called now and then. Costs no round trip while transactions are written, because every
         write checks the epoch. Does not wait for a ZooKeeper that is away.
 
-        :raises FencedError: another coordinator has taken the topology meanwhile."""
+        :raises FencedError: another coordinator has taken the topology meanwhile.
+        """
         written, self._written_at_renewal = self._written_at_renewal, self._writer.written
         if (
             written != self._writer.written and not self._lease.is_in_doubt
@@ -340,7 +346,8 @@ class TopologyState:
         ZooKeeper like a write.
 
         :raises FencedError: another coordinator has taken the topology.
-        :raises ZooKeeperUnavailableError: no answer for as long as we wait."""
+        :raises ZooKeeperUnavailableError: no answer for as long as we wait.
+        """
         with self._writing:
             self._raise_if_ended()
             self._ending(lambda: self._waits.insist(self._lease.require_epoch))
@@ -354,7 +361,8 @@ class TopologyState:
         """Abandon, and give the lease back: the next coordinator need not wait for the session to
         end. May be called again.
 
-        Does not wait for ZooKeeper. If ZooKeeper is away, the lease ends with the session."""
+        Does not wait for ZooKeeper. If ZooKeeper is away, the lease ends with the session.
+        """
         self._waits.abandon()
         with self._writing:
             if not self._is_closed:

@@ -16,7 +16,8 @@ exit code and the end of the server's output.
 Invariants:
     The server outlives this process by a moment at most, and this process the server. At most
     ``2 * LOG_BYTES_MAX`` bytes from the server's output stay on disk: the newest in LOG, the text
-    before in LOG.1."""
+    before in LOG.1.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def run(log: BoundedLog, lock: int, command: list[str]) -> None:
     """Run ``command`` until it ends or our standard input does.
 
     ``lock`` is the descriptor of a file locked with flock. Only the server keeps the file open, so
-    the lock says whether the server lives. The server's pid goes into the file."""
+    the lock says whether the server lives. The server's pid goes into the file.
+    """
     try:
         server = subprocess.Popen(
             command,

@@ -13,7 +13,8 @@ The writer does not look at a write's content. It only reaches the fault points 
 Invariants:
 - ``_version`` and ``_write`` are those that this writer last left or found in the znode
   ``current``.
-- One multi at a time (the caller's lock)."""
+- One multi at a time (the caller's lock).
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Writer:
     ) -> None:
         """Read ``current``.
 
-        :raises UnreadableStateError: ``current`` is missing or cannot be understood."""
+        :raises UnreadableStateError: ``current`` is missing or cannot be understood.
+        """
         self._store, self._paths, self._lease, self._waits = store, paths, held, waits
         node = store.get(paths.current)
         if node is None:
@@ -94,7 +96,8 @@ class Writer:
 
         :raises FencedError: another coordinator has the topology. Nothing was written.
         :raises ZooKeeperUnavailableError: no answer for as long as we wait. The outcome is unknown.
-        :raises UnreadableStateError: a znode was changed or removed by hand. Nothing was written."""
+        :raises UnreadableStateError: a znode was changed or removed by hand. Nothing was written.
+        """
         set_current = self.fixed_operations(current)[-1]
         assert isinstance(set_current, base.Set)
         write = _Write(current, set_current, operations, inside)

@@ -15,7 +15,8 @@ Invariants:
   before the reading began: logs only ever grow, and a log with a successor is complete.
 - Every answer of a server is in the files, because the server writes, and syncs, before it answers.
   The files are synced here before a reading is returned, so a power loss takes nothing back that a
-  reader has seen."""
+  reader has seen.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +111,8 @@ class _Cursor:
 class ZnodeFiles:
     """The znodes in ``folder``. Each thread needs its own object.
 
-    A reading is kept until a file changes."""
+    A reading is kept until a file changes.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -121,7 +123,8 @@ class ZnodeFiles:
         """Every znode by path. The root is ``""``. ``None`` if no server has ever written here.
 
         :raises ZooKeeperUnavailableError: the files are damaged.
-        :raises OSError: the files cannot be read."""
+        :raises OSError: the files cannot be read.
+        """
         for _ in range(READ_TRIES_MAX):
             try:
                 signature = self._look()

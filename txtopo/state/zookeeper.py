@@ -8,7 +8,8 @@ Invariants:
   sent. kazoo's queue and ZooKeeper's sessions are first in, first out, so any later read tells
   whether the request was applied.
 - Every znode made here, also chroot and root, belongs to our credentials. Without credentials, it
-  is open to all."""
+  is open to all.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ class ZooKeeperStateStore(base.StateStore):
     :raises ConfigError: ``hosts`` or ``root`` cannot be understood.
     :raises ZooKeeperUnavailableError: no server answers there.
     :raises ZooKeeperAccessError: ZooKeeper does not know ``who``, or denies a needed right. Every
-        later call may raise this error, too."""
+        later call may raise this error, too.
+    """
 
     def __init__(
         self,
@@ -221,7 +223,8 @@ class ZooKeeperStateStore(base.StateStore):
 
         Costs two round trips and one for each child, and nothing without credentials.
 
-        :raises StateMismatchError: every client may write the topology's znodes."""
+        :raises StateMismatchError: every client may write the topology's znodes.
+        """
         if self._who is None or self.get(path) is None:
             return
         for each in (path, *(f"{path}/{name}" for name in self.children(path))):
