@@ -1,5 +1,5 @@
-"""Keeps a topology's metadata in ZooKeeper: the next transaction, its batch, and the lease that
-names the one driver that may write.
+"""Keeps a topology's metadata in ZooKeeper: the next transaction, its batch, and the lease for the
+driver that may write.
 
 Only this package knows ZooKeeper's client. The modules, from the bottom:
 

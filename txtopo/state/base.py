@@ -4,7 +4,7 @@ Every caller is written against this contract and tested with both implementatio
 ZooKeeper's data model without the parts that txtopo does not use: no watches, no sequential nodes,
 no writes but ``multi``.
 
-Paths are absolute within the store (``/words/epoch``). Each store decides where it keeps them.
+Paths are absolute within the store (``/words/epoch``). Where a path begins is the store's choice.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class StateStore(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """End the session and its ephemeral znodes. May be called again; no other call may follow."""
+        """End the session and its ephemeral znodes. May be called again. No other call may follow."""
 
     def ensure(self, path: str) -> None:
         """Make ``path`` and its parents where they are missing, without data."""

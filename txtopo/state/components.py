@@ -42,13 +42,13 @@ class Component(_Entry):
 
     @property
     def expected(self) -> tuple[str, ...]:
-        """Stores that the component may begin once it has results in others."""
+        """Stores that the component may begin after it has results in other stores."""
         return (*self.stores, *self.accepted)
 
 
 class Components(records.Record):
-    """The record. ``accepted_seal`` is the sealed transaction that may meet other components than
-    those under its seal, because a person has accepted this."""
+    """The record. ``accepted_seal`` is the sealed transaction that may meet changed components, as
+    a person has accepted."""
 
     spout: Spout
     components: dict[str, Component]

@@ -1,8 +1,8 @@
 """Keeps metadata by partition, as of the last committed transaction, in a fixed number of znodes
 (R25).
 
-A txid record holds only the partitions that moved. So a partition that rests costs nothing, however
-many there are, and continues where it stopped, however long it rests. Partition p is in shard
+A txid record holds only the partitions that moved. So resting partitions cost nothing, however many
+there are. A partition continues where it stopped, after any rest. Partition p is in shard
 ``p % 16``.
 
 Invariants:

@@ -3,8 +3,8 @@ znodes.
 
 ``embedded`` runs a server, and this module speaks to the server. The server listens on 127.0.0.1,
 where every user on the machine may connect. The rights (ACLs) on every znode, also on the root,
-keep other users out. They name a user that cannot log in: only the administrator, bound by no
-rights, gets in. Each owner of the directory draws a new administrator's password.
+keep other users out. The rights name a user without a password, so only the administrator, bound by
+no rights, gets in. Each owner of the directory draws a new administrator's password.
 
 Invariants:
 - Rights are set from the root down. Below a protected znode another user can make no znodes, and

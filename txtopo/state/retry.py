@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 PAUSE_MIN_S = 0.01
 PAUSE_MAX_S = 1.0
-"""Pauses between tries grow from the first to the second value; ``wait_s`` bounds their sum. Before
+"""Pauses between tries grow from the first to the second value. ``wait_s`` bounds their sum. Before
 the second try there is no pause: most often a single answer was lost, and the connection is back,
 or is waited for anyway."""
 

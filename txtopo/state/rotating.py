@@ -1,8 +1,8 @@
 """Keeps one value per txid, and only the newest few: Storm's ``RotatingTransactionalState`` (R24).
 
-This sorted map with rules for the next txid knows nothing about leases or seals. It performs its
-operations at once. When *deferred*, it collects the changes until :meth:`take_operations` hands
-them over for a larger multi.
+This sorted map with rules for the next txid knows nothing about leases or seals. Changes are
+written at once. When *deferred*, changes are collected until :meth:`take_operations` hands them
+over for a larger multi.
 
 Invariants:
 - The memory equals the store, but for the txids in ``pending``. After a failed write, the store is

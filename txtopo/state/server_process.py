@@ -1,5 +1,5 @@
-"""Runs the embedded ZooKeeper's server: its command line with the memory, its configuration, and
-one run as the watchdog reports it.
+"""Runs the embedded ZooKeeper's server: its command line with the memory, its configuration, and a
+run as the watchdog reports it.
 
 ``embedded`` decides when a server may run. This module knows how to run one, from pyspark's jars.
 It does not import pyspark, and speaks only one four-letter word from ZooKeeper's protocol.

@@ -6,8 +6,8 @@ writing end of this program's standard input and never writes to it. The input e
 ends, on every POSIX system, at once and without polling. The server is this program's child: until
 this program has waited for its child, the pid cannot be reused, and a kill surely hits the server.
 
-Runs by path, as its own program (``python -I -S watchdog.py LOG LOCK_FD COMMAND...``). It imports
-nothing from txtopo, and so starts in a few milliseconds.
+Runs by path, as its own program (``python -I -S watchdog.py LOG LOCK_FD COMMAND...``). The program
+imports nothing from txtopo, and so starts in a few milliseconds.
 
 The watchdog reports on standard output, one JSON object per line. First comes ``{"pid": ...}`` or
 ``{"failed": ...}``. When the server has ended, ``{"exit": ..., "tail": ...}`` follows, with the

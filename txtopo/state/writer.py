@@ -92,7 +92,7 @@ class Writer:
         self, current: int, operations: Sequence[base.Operation], inside: Sequence[Inside] = ()
     ) -> None:
         """Set ``current`` and perform ``operations``, atomically and exactly once. ``inside``: the
-        commit steps that this write performs.
+        commit steps in this write.
 
         :raises FencedError: another coordinator has the topology. Nothing was written.
         :raises ZooKeeperUnavailableError: no answer for as long as we wait. The outcome is unknown.

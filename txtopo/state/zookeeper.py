@@ -68,8 +68,8 @@ class ZooKeeperStateStore(base.StateStore):
     Makes chroot and root if missing. ``connect_timeout_s`` bounds the first connection. After
     ``session_timeout_s`` of silence the server ends the session, and the lease with it. Every
     request has the same bound. ``who``: our credentials, which own every znode made here.
-    ``owner``: the server's own credentials, if it runs in a data directory. For a server that this
-    process runs, they are known.
+    ``owner``: the server's own credentials, if it runs in a data directory. Not needed if this
+    process runs the server.
 
     :raises ConfigError: ``hosts`` or ``root`` cannot be understood.
     :raises ZooKeeperUnavailableError: no server answers there.
