@@ -196,9 +196,7 @@ def test_the_root_of_another_user_is_refused_too(address: str) -> None:
         ZooKeeperAccessError, match=r"does not allow us to .*NoAuthError \(without credentials\)"
     ):
         make(address, None)
-    with pytest.raises(
-        ZooKeeperAccessError, match="A place of your own is named with zookeeper_root"
-    ):
+    with pytest.raises(ZooKeeperAccessError, match="Name a place of your own with zookeeper_root"):
         make(address, Credentials("digest", "bob", OTHER_SECRET))
 
 

@@ -192,7 +192,7 @@ def test_the_same_user_is_let_in_through_the_directory_and_not_through_the_addre
         assert json.loads(capsys.readouterr().out)["topologies"][0]["running"] is True
         with pytest.raises(
             ZooKeeperAccessError,
-            match="The ZooKeeper of a data directory is reached by naming the directory",
+            match="To reach a data directory's ZooKeeper, name the directory",
         ):
             visible_txid("words", zookeeper=str(hosts))
         owner.kill()
