@@ -273,7 +273,7 @@ def _paths(subject: Subject) -> None:
     for path in _BAD_PATHS:
         get, children = functools.partial(store.get, path), functools.partial(store.children, path)
         for call in (get, children, functools.partial(store.multi, [Create(path)])):
-            refused(ValueError, call, f"the path {path!r}", "path of a znode")
+            refused(ValueError, call, f"the path {path!r}", "znode path")
 
 
 @CONTRACT.clause(

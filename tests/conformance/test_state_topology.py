@@ -182,7 +182,7 @@ def test_the_owner_of_all_leases_takes_an_existing_lease_and_its_holder_can_writ
     ]
     for write in writes:
         with pytest.raises(
-            errors.FencedError, match=r"epoch 2; its holder now is pid 22 on host beta\.example"
+            errors.FencedError, match=r"epoch 2, now held by pid 22 on host beta\.example"
         ):
             write()
     zombie.close()
@@ -280,7 +280,9 @@ def test_an_open_transaction_is_not_sealed_and_a_replay_may_seal_again(store: Un
     assert state.sealed() is None
     state.seal(attempt(1), TASKS, None)
     state.seal(attempt(1, 1), TASKS, None)
-    with pytest.raises(ValueError, match="attempt 1:0 cannot be recorded: the sealed one is 1:1"):
+    with pytest.raises(
+        ValueError, match="attempt 1:0 cannot be recorded: the sealed attempt is 1:1"
+    ):
         state.record(attempt(1), {})
     state.record(attempt(1, 1), {})
     assert state.current == 2
@@ -471,7 +473,7 @@ def test_a_list_of_stores_of_another_format_is_unreadable_and_not_taken_as_none(
     put(store, "/words/stores", b'{"version":1,"stores":{"count/counts": 1}}')
     with pytest.raises(
         errors.UnreadableStateError,
-        match="/words/stores cannot be read: it has format version 1, this txtopo reads 2",
+        match="/words/stores cannot be read: it has format version 1, but this txtopo reads 2",
     ):
         opened(backend.connect(), BOB)
 
@@ -675,7 +677,7 @@ def test_a_displacing_coordinator_takes_a_live_topology_and_the_idle_holder_noti
     before = contents(rival)
     for ask in (state.renew, state.require_held, lambda: state.seal(attempt(1), TASKS, None)):
         with pytest.raises(
-            errors.FencedError, match=r"epoch 2; its holder now is pid 22 on host beta\.example"
+            errors.FencedError, match=r"epoch 2, now held by pid 22 on host beta\.example"
         ):
             ask()
     state.close()

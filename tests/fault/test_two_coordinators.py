@@ -222,7 +222,7 @@ def test_a_takeover_fences_a_live_coordinator_in_the_middle_of_a_commit(scene: S
             # now and then.
             assert first.wait() == 4, first.said
             assert re.search(
-                r"another coordinator took it in epoch 2; its holder now is 'second', pid \d+ on",
+                r"another coordinator took the topology in epoch 2, now held by 'second', pid \d+ on",
                 first.said,
             ), first.said
             shut.unlink()

@@ -160,14 +160,14 @@ def test_state_made_with_credentials_is_refused_to_everybody_else_with_the_cure(
         pass  # so that the root is open to all, and the topology in it is ann's
     make(address, ann(scheme))
     others: list[tuple[Credentials | None, str]] = [
-        (None, r"without credentials\)\n  It was made with credentials"),
+        (None, r"without credentials\)\n  The znode was made with credentials"),
         (
             Credentials(scheme, "bob", OTHER_SECRET),
-            rf"as {scheme} user 'bob'\)\n  It was made under another",
+            rf"as {scheme} user 'bob'\)\n  The znode was made with another",
         ),
         (
             Credentials("sasl" if scheme == "digest" else "digest", "ann", SECRET),
-            r"as \w+ user 'ann'\)\n  It was made under another",
+            r"as \w+ user 'ann'\)\n  The znode was made with another",
         ),
     ]
     for who, message in others:
@@ -196,9 +196,7 @@ def test_the_root_of_another_user_is_refused_too(address: str) -> None:
         ZooKeeperAccessError, match=r"does not allow us to .*NoAuthError \(without credentials\)"
     ):
         make(address, None)
-    with pytest.raises(
-        ZooKeeperAccessError, match="A place of your own is named with zookeeper_root"
-    ):
+    with pytest.raises(ZooKeeperAccessError, match="Name a place of your own with zookeeper_root"):
         make(address, Credentials("digest", "bob", OTHER_SECRET))
 
 
@@ -303,7 +301,7 @@ def test_open_state_is_refused_once_there_are_credentials_until_it_is_protected(
     with connected(address, ann("digest")) as store:
         with pytest.raises(
             errors.StateMismatchError,
-            match=r"everybody may write .*/txtopo/words[\s\S]*setAcl -R [\s\S]*state reset",
+            match=r"every client may write .*/txtopo/words[\s\S]*setAcl -R [\s\S]*state reset",
         ) as refused:
             store.require_protected("/words")
         assert refused.value.exit_code == 6
@@ -318,7 +316,7 @@ def test_open_state_is_refused_once_there_are_credentials_until_it_is_protected(
                         make_acl("world", "anyone", read=True),
                     ],
                 )
-            with pytest.raises(errors.StateMismatchError, match="everybody may write"):
+            with pytest.raises(errors.StateMismatchError, match="every client may write"):
                 store.require_protected("/words")
             other.set_acls(min(paths), [make_acl("digest", make_digest(), all=True)])
         store.require_protected("/words")
@@ -384,7 +382,7 @@ def test_a_run_and_the_commands_use_the_credentials_and_never_show_the_password(
     commands = [["status", id, "--json"], ["state", "show", id], ["state", "reset", id]]
     for command in commands:
         assert cli.main([*command, *where]) == 5
-        assert "It was made with credentials" in capsys.readouterr().err
+        assert "The znode was made with credentials" in capsys.readouterr().err
     for key, value in settings.items():
         monkeypatch.setenv(f"TXTOPO_{key.upper()}", value)
     for command in [*commands, ["config", "show", "--origin"], ["state", "reset", id, "--execute"]]:

@@ -108,7 +108,9 @@ def test_a_full_disk_is_no_wrong_directory(
         embedded.EmbeddedZooKeeper(tmp_path).start()
     fact, cure = str(caught.value).splitlines()
     assert fact == f"there is no room left in the data directory {tmp_path}: {os.strerror(number)}"
-    assert cure == f"  Make room in {tmp_path}, and run again: it resumes. Nothing is lost."
+    assert (
+        cure == f"  Make room in {tmp_path}, and run again: the topology resumes. Nothing is lost."
+    )
     assert caught.value.exit_code == 5
     assert not directory.is_owned(tmp_path)
 

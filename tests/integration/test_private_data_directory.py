@@ -192,7 +192,7 @@ def test_the_same_user_is_let_in_through_the_directory_and_not_through_the_addre
         assert json.loads(capsys.readouterr().out)["topologies"][0]["running"] is True
         with pytest.raises(
             ZooKeeperAccessError,
-            match="The ZooKeeper of a data directory is reached by naming the directory",
+            match="To reach a data directory's ZooKeeper, name the directory",
         ):
             visible_txid("words", zookeeper=str(hosts))
         owner.kill()
@@ -336,7 +336,7 @@ def test_a_client_sends_nothing_to_another_user_who_has_taken_the_port(tmp_path:
         )
         with pytest.raises(
             ZooKeeperAccessError,
-            match=r"a process of another user listens \(uid 65534\).*\n.*not told the password",
+            match=r"another user's process \(uid 65534\) listens.*\n.*did not get the password",
         ):
             PatientStore(hosts, owner=owner)
         assert set(thief.heard()) == {""}
@@ -444,7 +444,7 @@ def test_a_directory_writable_for_all_users_is_refused_unless_it_is_ours_alone(
     shared.mkdir(mode=0o777)
     (shared / "notes.txt").touch()
     with pytest.raises(
-        SetupError, match=f"everybody may write to the data directory {shared}.*\n.*chmod o-w"
+        SetupError, match=f"every user may write to the data directory {shared}.*\n.*chmod o-w"
     ):
         privacy.close_to_others(shared)
     shared.chmod(0o1777)
@@ -453,7 +453,7 @@ def test_a_directory_writable_for_all_users_is_refused_unless_it_is_ours_alone(
 
 def test_a_file_of_the_user_that_is_damaged_is_told_without_the_password(tmp_path: Path) -> None:
     (tmp_path / credentials.OWNER_FILE).write_text('{"user": "txtopo", "password": "sesame"')
-    with pytest.raises(ConfigError, match="does not say whose") as caught:
+    with pytest.raises(ConfigError, match="does not name its ZooKeeper's user") as caught:
         credentials.owner_of_directory(tmp_path)
     assert "sesame" not in str(caught.value)
     assert caught.value.__cause__ is None

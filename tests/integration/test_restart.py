@@ -181,7 +181,7 @@ def test_a_changed_topology_is_refused_with_the_command_that_accepts_it(
         )
         == 0
     )
-    assert "component 'keep' may begin renamed with nothing in it" in capsys.readouterr().out
+    assert "component 'keep' may begin renamed empty" in capsys.readouterr().out
     run_to_idle(cluster, topology(20, "renamed"))
     assert SqliteStore(tmp_path / "kept.db", "renamed").get("total") == sum(range(10, 20))
     with pytest.raises(
@@ -283,7 +283,7 @@ def test_a_takeover_within_one_program_ends_the_first_run_with_exit_code_4(
     first.wait_until_idle(PATIENCE_S)
     second = cluster.submit_topology("second", fast(on_held="take"), topology)
     with pytest.raises(
-        FencedError, match=r"another coordinator took it in epoch 2; its holder now is 'second'"
+        FencedError, match=r"another coordinator took the topology in epoch 2, now held by 'second'"
     ) as caught:
         first.join(PATIENCE_S)
     assert caught.value.exit_code == 4

@@ -226,7 +226,7 @@ def test_a_damaged_transaction_of_the_log_is_reported_and_never_skipped(copy: Pa
         log.write_bytes(whole[:flipped] + b"y" + whole[flipped + 1 :])
         with pytest.raises(
             errors.ZooKeeperUnavailableError,
-            match="is not what was written\n  Restore the data directory",
+            match="is damaged\n  Restore the data directory",
         ):
             read(copy)
 

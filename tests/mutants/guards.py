@@ -104,8 +104,8 @@ GUARDS = (
             Mutation(
                 "another spout is accepted while a transaction is sealed",
                 "txtopo/state/acceptance.py",
-                '    if sealed is not None:\n        raise errors.UsageError(f"transaction {sealed.txid} of topology',
-                '    if False:\n        raise errors.UsageError(f"transaction {sealed.txid} of topology',
+                '    if sealed is not None:\n        raise errors.UsageError(f"the spout {before} began',
+                '    if False:\n        raise errors.UsageError(f"the spout {before} began',
                 (
                     "tests/unit/test_continuity.py",
                     "-k",

@@ -254,8 +254,8 @@ def test_accepting_is_a_dry_run_unless_it_is_executed(remembered: Remembered) ->
     assert told.splitlines() == [
         "would accept of topology 'words':",
         "  the spout 'letters' (partitions, opaque) goes on from the positions of 'spout' (partitions)",
-        "  component 'count' may begin totals with nothing in it",
-        "  component 'count' may begin day_* with nothing in it",
+        "  component 'count' may begin totals empty",
+        "  component 'count' may begin day_* empty",
     ]
     assert remembered.made_of == before
     assert remembered.accepts(True, **changes) == told.replace("would accept", "accepted")
@@ -286,7 +286,7 @@ def test_nothing_is_accepted_of_a_topology_that_runs_or_is_taken_meanwhile(
             taker.close() if (taker := remembered.run()) else None
             super().multi(operations)
 
-    with pytest.raises(FencedError, match="was taken by a coordinator meanwhile"):
+    with pytest.raises(FencedError, match="a coordinator has just taken topology"):
         acceptance.accept(
             TakenMeanwhile(remembered.server),
             "words",
@@ -300,7 +300,7 @@ def test_nothing_is_accepted_of_a_topology_that_runs_or_is_taken_meanwhile(
 @pytest.mark.rule(35)
 def test_a_state_without_a_record_of_components_needs_no_acceptance(stored: Stored) -> None:
     stored.state.close()
-    with pytest.raises(UsageError, match="its next run is taken as it is"):
+    with pytest.raises(UsageError, match="a new topology needs no acceptance"):
         maintain.accept_state(
             stored.opened(), "words", acceptance.Accepted(stores=("count/totals",)), execute=True
         )

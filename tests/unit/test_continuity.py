@@ -445,7 +445,7 @@ def test_a_sealed_transaction_meets_no_new_component_either_until_that_is_accept
     with pytest.raises(StateMismatchError, match="now has in addition 'more'"):
         place.keep(two_keeps(place), 0)
     assert place.accept(Accepted(sealed=True)) == [
-        "transaction 2 is completed with the components of the next run, whichever they are"
+        "transaction 2 is completed with the next run's components"
     ]
     assert place.keep(two_keeps(place), 0) == 4
     assert (place.store("counts").get("total"), place.store("more").get("total")) == (15, 14)
@@ -686,7 +686,7 @@ def test_the_record_is_read_by_a_person_and_one_of_a_newer_version_stops_the_run
     place.rewritten("/words/components", version=2)
     with pytest.raises(
         StateMismatchError,
-        match="format version 2, this txtopo reads 1; run the txtopo that wrote it",
+        match="format version 2, but this txtopo reads 1: run the txtopo version that wrote the record",
     ):
         place.keep(keeping(place.store(), place.journal))
 
@@ -728,9 +728,9 @@ def test_the_record_of_components_and_the_opening_cost_no_write_of_their_own(
 @pytest.mark.parametrize(
     ("accepted", "why"),
     [
-        (Accepted(), "nothing is to be accepted"),
-        (Accepted(stores=("other/counts",)), "names no store of a component"),
-        (Accepted(stores=("keep",)), "names no store of a component"),
+        (Accepted(), "has no change to accept"),
+        (Accepted(stores=("other/counts",)), "names no component and store"),
+        (Accepted(stores=("keep",)), "names no component and store"),
         (Accepted(spout=Spout(id="numbers", kind="opaque")), "have nothing in common"),
         (Accepted(sealed=True), "has no sealed transaction"),
     ],

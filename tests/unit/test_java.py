@@ -110,7 +110,7 @@ def test_a_java_that_is_too_old_is_refused_with_its_version(
         java.require_java()
     assert (
         str(caught.value).splitlines()[0]
-        == f"{home / 'bin' / 'java'} is Java {version}; Java 17 or newer is needed"
+        == f"{home / 'bin' / 'java'} is Java {version}, but Java 17 or newer is needed"
     )
 
 

@@ -76,7 +76,7 @@ def test_a_copy_is_not_told_to_be_restored_while_a_coordinator_takes_it(tmp_path
             return node
 
     runs: list[TopologyState] = []
-    with pytest.raises(FencedError, match="taken by a coordinator meanwhile"):
+    with pytest.raises(FencedError, match="a coordinator has just taken topology"):
         administration.restored(TakenMeanwhile(remembered.server), "words")
     runs[0].require_held()
     remembered.close()
@@ -123,7 +123,8 @@ def test_a_zookeeper_that_goes_away_meanwhile_is_told_with_the_cure(
 
     monkeypatch.setattr(opening, "opened", opened)
     with pytest.raises(
-        ZooKeeperUnavailableError, match=r"localhost:1 did not answer\n  Try again when it does\."
+        ZooKeeperUnavailableError,
+        match=r"localhost:1 did not answer\n  Try again when ZooKeeper answers\.",
     ):
         opening.look(lost, tmp_path, "localhost:1")
     with (

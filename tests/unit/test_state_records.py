@@ -111,9 +111,9 @@ def test_a_txid_record_is_the_json_it_is_documented_to_be() -> None:
         (b"7", "TxidRecord"),
         (
             b'{"version":3,"txid":8}',
-            "it has format version 3, this txtopo reads 2; run the txtopo that wrote it",
+            "it has format version 3, but this txtopo reads 2: run the txtopo version that wrote the record",
         ),
-        (b'{"version":1,"txid":8}', "it has format version 1, this txtopo reads 2"),
+        (b'{"version":1,"txid":8}', "it has format version 1, but this txtopo reads 2"),
         (b'{"version":2,"txid":8,"opened_at":"2026-03-01T12:00:00"}', "no time zone"),
         (b'{"version":2,"txid":8,"opened_at":"noon"}', "noon"),
         (b'{"version":2}', "txid"),

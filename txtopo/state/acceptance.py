@@ -1,11 +1,10 @@
-"""``txtopo state accept``: a changed topology goes on, with another spout over the same positions,
-a new store, or other components (R35).
+"""Accepts changes to a topology, for ``txtopo state accept``: another spout over the same
+positions, a new store, or other components (R35).
 
-Apart from ``administration`` because acceptances are written beside the state of the last run, and
-the only removal is that of plans for batches that the other spout would not understand.
+Acceptances are written beside the last run's state. Nothing is removed but plans for batches that
+the other spout would not understand.
 
-Invariants: one multi, which is refused if a coordinator has taken the topology since it was looked
-at.
+Invariants: one multi, refused if a coordinator has taken the topology since the state was read.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from txtopo.topology.graph import SPOUT_TRAITS
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Changes that a person accepts: ``spout`` goes on from the positions; ``stores``
-    (``component/name``, with ``*`` for any text) may be begun; ``sealed``: the sealed transaction
-    is completed with the present components."""
+    """Changes that a person accepts. ``spout`` goes on from the positions. Components may begin
+    ``stores`` (``component/name``, with ``*`` for any text) empty. ``sealed``: the present
+    components complete the sealed transaction."""
 
     spout: Spout | None = None
     stores: tuple[str, ...] = ()
@@ -34,19 +33,20 @@ class Accepted:
 def accept(
     store: base.StateStore, topology_id: str, accepted: Accepted, execute: bool
 ) -> list[str]:
-    """Write down the ``accepted`` changes, if ``execute``; their meaning, line by line.
+    """Write down the ``accepted`` changes, if ``execute``. Returns their meaning, line by line.
 
-    :raises errors.UsageError: it cannot be accepted, or there is nothing to accept.
-    :raises errors.FencedError: a coordinator holds the topology, or has taken it meanwhile.
+    :raises errors.UsageError: a change cannot be accepted, or there is no change.
+    :raises errors.FencedError: a coordinator holds the topology, or has just taken it.
     """
     paths = layout.Layout(topology_id)
     epoch, node = store.get(paths.epoch), store.get(paths.components)
     if epoch is None or node is None:
         raise errors.UsageError(
-            f"the state of topology {topology_id!r} does not say what the topology is made of\n"
-            "  It is new: its next run is taken as it is, and nothing need be accepted."
+            f"the state of topology {topology_id!r} names no components yet\n"
+            "  Run the topology: a new topology needs no acceptance."
         )
-    # After the epoch was read: a coordinator that takes the topology later raises it.
+    # Look for a holder after reading the epoch: a coordinator that takes the topology later raises
+    # the epoch.
     holder = lease.live_holder(store, paths) if execute else None
     if holder is not None:
         raise lease.held_by(topology_id, holder)
@@ -63,21 +63,19 @@ def accept(
     for name in accepted.stores:
         now = _with_store(topology_id, now, name)
         lines.append(
-            f"component {name.rpartition('/')[0]!r} may begin {name.rpartition('/')[2]} with nothing in it"
+            f"component {name.rpartition('/')[0]!r} may begin {name.rpartition('/')[2]} empty"
         )
     if accepted.sealed:
         if sealed is None:
             raise errors.UsageError(
-                f"topology {topology_id!r} has no sealed transaction\n  Its components may change; leave out --sealed."
+                f"topology {topology_id!r} has no sealed transaction\n  Leave out --sealed: the components may change."
             )
         now = now.model_copy(update={"accepted_seal": sealed.txid})
-        lines.append(
-            f"transaction {sealed.txid} is completed with the components of the next run, whichever they are"
-        )
+        lines.append(f"transaction {sealed.txid} is completed with the next run's components")
     if not lines:
         raise errors.UsageError(
-            f"nothing is to be accepted of topology {topology_id!r}, whose spout is {now.spout}\n"
-            "  Name a store (--store), another spout (--spout and --kind), or what is sealed (--sealed)."
+            f"topology {topology_id!r}, whose spout is {now.spout}, has no change to accept\n"
+            "  Name a store (--store), another spout (--spout and --kind), or the sealed transaction (--sealed)."
         )
     if execute:
         try:
@@ -91,7 +89,7 @@ def accept(
             )
         except base.StateConflictError as conflict:
             raise errors.FencedError(
-                f"topology {topology_id!r} was taken by a coordinator meanwhile; nothing was accepted\n  Stop it, and type the same again."
+                f"a coordinator has just taken topology {topology_id!r}, so nothing was accepted\n  Stop the coordinator, and type the command again."
             ) from conflict
     return lines
 
@@ -99,8 +97,8 @@ def accept(
 def _open(
     store: base.StateStore, paths: layout.Layout
 ) -> tuple[list[base.Delete], records.TxidRecord | None]:
-    """Operations that remove the planned records, unless one of them is sealed meanwhile; and the
-    record of a sealed transaction that is not committed."""
+    """Deletes for the planned records, refused if a record is sealed meanwhile, and the record that
+    is sealed but not committed."""
     node = store.get(paths.current)
     if node is None:
         raise errors.UnreadableStateError(paths.current, "it is missing")
@@ -131,8 +129,8 @@ def _require_keeps(
         )
     if sealed is not None:
         raise errors.UsageError(
-            f"transaction {sealed.txid} of topology {topology_id!r} was begun with the spout {before}, and only that one can complete it\n"
-            "  Run the topology once more as it was, until that transaction has committed."
+            f"the spout {before} began transaction {sealed.txid} of topology {topology_id!r} and must complete it\n"
+            "  Run the topology once more with that spout, until the transaction has committed."
         )
 
 
@@ -140,8 +138,8 @@ def _with_store(topology_id: str, now: Components, name: str) -> Components:
     id, _, pattern = name.rpartition("/")
     if not pattern or id not in now.components:
         raise errors.UsageError(
-            f"{name!r} names no store of a component of topology {topology_id!r}\n"
-            f"  Give COMPONENT/STORE, as count/totals or 'count/*'. The components: {_listed(now.components)}."
+            f"{name!r} names no component and store of topology {topology_id!r}\n"
+            f"  Give COMPONENT/STORE, as count/totals or 'count/*'. The components: {_names(now.components)}."
         )
     component = now.components[id]
     if pattern in component.accepted:
@@ -150,12 +148,12 @@ def _with_store(topology_id: str, now: Components, name: str) -> Components:
     return now.model_copy(update={"components": {**now.components, id: changed}})
 
 
-def _listed(components: dict[str, Component]) -> str:
+def _names(components: dict[str, Component]) -> str:
     return ", ".join(map(repr, components))
 
 
 def shown(made_of: dict[str, Any]) -> Sequence[str]:
-    """The content of the record, for people, line by line; ``made_of`` is the record as JSON."""
+    """Describe the record ``made_of`` (as JSON) for people, line by line."""
     record = Components.model_validate({**made_of, "version": 1})
     lines = [f"spout         {record.spout.id}: {SPOUT_TRAITS[record.spout.kind].decides}"]
     for id, component in record.components.items():

@@ -1,8 +1,7 @@
-"""Administration of stored state from outside: the commands that look at, and reset, a topology
-that is not running here.
+"""Shows and resets stored state from outside, for topologies that do not run in this process.
 
-Apart from ``topology`` because nothing here holds a lease. :func:`show` also shows records that it
-cannot understand: people call it when something is broken.
+Nothing here holds a lease. :func:`show` also shows records that cannot be understood, because
+people call it when something is broken.
 """
 
 from __future__ import annotations
@@ -15,31 +14,31 @@ from txtopo.state import base, components, layout, lease, records
 RESET_TRIES_MAX = 5
 
 RESTORED_EPOCHS = 1_000_000
-"""By how much :func:`restored` raises the epoch: more than runs can have begun since the copy was
+"""How far :func:`restored` raises the epoch: by more than runs can have begun since the copy was
 made."""
 
 
 def topologies(store: base.StateStore) -> list[str]:
-    """Ids of the topologies that have state in ``store``, sorted."""
+    """Ids of all topologies with state in ``store``, sorted."""
     return sorted(layout.decode_name(name) for name in store.children("/"))
 
 
 def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
-    """Everything that is stored of a topology, as JSON-able values.
+    """Read everything stored for a topology, as JSON-able values.
 
     Keys: ``topology_id``, ``generation``, ``epoch``, ``current``, ``lease`` (None if no coordinator
-    holds it), ``records`` by txid, ``positions`` by partition, ``components`` (the parts of the
-    topology; None if nothing was written), ``stores`` (names), ``recorded`` (by name of a store,
-    the last recorded attempt that opened it: ``txid:attempt_id``), ``counts`` (by name, the store
-    transactions of that attempt). An unreadable record is shown as ``{"unreadable": reason, "text":
-    content}``; a missing record likewise, with text None.
+    holds it), ``records`` by txid, ``positions`` by partition, ``components`` (the topology's
+    parts, None before the first write), ``stores`` (names), ``recorded`` (by store name, the last
+    recorded attempt that opened the store: ``txid:attempt_id``), ``counts`` (by store name, that
+    attempt's store transactions). An unreadable record is shown as
+    ``{"unreadable": reason, "text": content}``. A missing record has the text None.
 
     :raises UsageError: there is no such topology.
     """
     paths = layout.Layout(topology_id)
     _require_topology(store, paths)
     lease_node = store.get(paths.lease)
-    stores = _decoded(paths.stores, store.get(paths.stores), records.StoresRecord)
+    stores = _fields(paths.stores, store.get(paths.stores), records.StoresRecord)
     is_readable = "unreadable" not in stores
     made_of = store.get(paths.components)
     shown: dict[str, Any] = {
@@ -49,12 +48,12 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
         "current": _field(store, paths.current, records.CurrentRecord, "current"),
         "lease": None
         if lease_node is None
-        else _decoded(paths.lease, lease_node, records.LeaseRecord),
+        else _fields(paths.lease, lease_node, records.LeaseRecord),
         "records": {},
         "positions": {},
         "components": None
         if made_of is None
-        else _decoded(paths.components, made_of, components.Components),
+        else _fields(paths.components, made_of, components.Components),
         "stores": sorted(stores["stores"]) if is_readable else stores,
         "recorded": {
             name: f"{at['txid']}:{at['attempt_id']}" for name, at in stores["stores"].items()
@@ -70,7 +69,7 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
         node = store.get(path)
         # A run that commits meanwhile removes the records of its committed transactions.
         if node is not None:
-            shown["records"][str(int(name)) if name.isdecimal() else name] = _decoded(
+            shown["records"][str(int(name)) if name.isdecimal() else name] = _fields(
                 path, node, records.TxidRecord
             )
     for name in store.children(paths.positions):
@@ -86,10 +85,10 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
 
 
 def reset(store: base.StateStore, topology_id: str) -> None:
-    """Remove the state of a topology, atomically: the next run begins at txid 1, in a new
-    generation (R27).
+    """Remove a topology's state in one multi: the next run begins at txid 1, in a new generation
+    (R27).
 
-    :raises FencedError: a live coordinator holds it.
+    :raises FencedError: a live coordinator holds the topology.
     :raises UsageError: there is no such topology.
     """
     paths = layout.Layout(topology_id)
@@ -97,10 +96,10 @@ def reset(store: base.StateStore, topology_id: str) -> None:
     for _ in range(RESET_TRIES_MAX):
         lease = store.get(paths.lease)
         if lease is not None:
-            raise _held(paths, lease)
+            raise _held_error(paths, lease)
         try:
-            # A coordinator that takes the lease meanwhile adds a child, and the removal of its
-            # parent is refused.
+            # A coordinator that takes the lease meanwhile adds a child: then ZooKeeper refuses to
+            # remove the parent.
             store.multi([base.Delete(path) for path in _tree(store, paths.top)])
             return
         except base.StateConflictError:
@@ -111,10 +110,10 @@ def reset(store: base.StateStore, topology_id: str) -> None:
 
 
 def restored(store: base.StateStore, topology_id: str) -> int:
-    """Raise the epoch, so that later attempts get numbers above all that a restored copy may have
-    forgotten; the new epoch (R1).
+    """Raise the epoch above all attempts that a restored copy may not know. Returns the new epoch
+    (R1).
 
-    :raises FencedError: a live coordinator holds it.
+    :raises FencedError: a live coordinator holds the topology.
     :raises UsageError: there is no such topology.
     """
     paths = layout.Layout(topology_id)
@@ -122,7 +121,7 @@ def restored(store: base.StateStore, topology_id: str) -> int:
     # In this order: a coordinator that takes the lease later raises the epoch.
     node, lease = store.get(paths.epoch), store.get(paths.lease)
     if lease is not None:
-        raise _held(paths, lease)
+        raise _held_error(paths, lease)
     if node is None:
         raise errors.UnreadableStateError(paths.epoch, "it is missing")
     last = records.EpochRecord.decode(paths.epoch, node.data)
@@ -131,12 +130,12 @@ def restored(store: base.StateStore, topology_id: str) -> int:
         store.multi([base.Set(paths.epoch, raised.encode(), version=node.version)])
     except base.StateConflictError as conflict:
         raise errors.FencedError(
-            f"topology {topology_id!r} was taken by a coordinator meanwhile; nothing was changed\n  Stop it, and type the same again."
+            f"a coordinator has just taken topology {topology_id!r}, so nothing was changed\n  Stop the coordinator, and type the command again."
         ) from conflict
     return raised.epoch
 
 
-def _held(paths: layout.Layout, lease_node: base.Node) -> errors.FencedError:
+def _held_error(paths: layout.Layout, lease_node: base.Node) -> errors.FencedError:
     try:
         return lease.held_by(
             paths.topology_id, records.LeaseRecord.decode(paths.lease, lease_node.data)
@@ -164,11 +163,11 @@ def _tree(store: base.StateStore, path: str) -> list[str]:
 
 
 def _field(store: base.StateStore, path: str, type: type[records.Record], field: str) -> Any:
-    decoded = _decoded(path, store.get(path), type)
+    decoded = _fields(path, store.get(path), type)
     return decoded if "unreadable" in decoded else decoded[field]
 
 
-def _decoded(path: str, node: base.Node | None, type: type[records.Record]) -> dict[str, Any]:
+def _fields(path: str, node: base.Node | None, type: type[records.Record]) -> dict[str, Any]:
     if node is None:
         return {"unreadable": "it is missing", "text": None}
     try:

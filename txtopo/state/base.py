@@ -1,11 +1,10 @@
-"""The contract of a store of znodes: read one, list children, and change several atomically.
+"""Contract for a znode store: read a znode, list children, change several znodes atomically.
 
-Apart from its implementations because every caller is written against this contract and tested with
-both. The contract is ZooKeeper's data model without the parts that we do not use: no watches, no
-sequential nodes, no writes but ``multi``.
+Every caller is written against this contract and tested with both implementations. The contract is
+ZooKeeper's data model without the parts that txtopo does not use: no watches, no sequential nodes,
+no writes but ``multi``.
 
-Paths are absolute within the store (``/words/epoch``); where the store keeps them is its own
-affair.
+Paths are absolute within the store (``/words/epoch``). Where a path begins is the store's choice.
 """
 
 from __future__ import annotations
@@ -19,20 +18,18 @@ from typing import Literal
 from txtopo import errors
 
 OPERATION_OVERHEAD_BYTES = 128
-"""Bytes of an operation on the wire beyond its path and data: header, lengths, version or ACL, and
-the prefix of the store."""
+"""An operation's bytes on the wire beyond path and data: header, lengths, version or ACL, and the
+store's prefix."""
 
 ENSURE_TRIES_MAX = 10
-"""How often :meth:`StateStore.ensure` starts again because another client made or removed a parent.
-"""
+"""How often :meth:`StateStore.ensure` starts again because another client made or removed a parent."""
 
 ConflictReason = Literal["exists", "missing", "version", "not empty", "ephemeral parent"]
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a znode holds. ``version`` is 0 when it is created and grows by one with every
-    :class:`Set`."""
+    """A znode's content. ``version`` is 0 at creation and grows by one with every :class:`Set`."""
 
     data: bytes
     version: int
@@ -40,8 +37,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a znode; its parent must exist or be made earlier in the same multi. An ephemeral one
-    goes with the session."""
+    """Make a znode. Its parent must exist, or be made earlier in the same multi. An ephemeral znode
+    ends with its session."""
 
     path: str
     data: bytes = b""
@@ -50,9 +47,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Replace the data of a znode that exists; with ``version``, only if the znode has that
-    version.
-    """
+    """Replace an existing znode's data. With ``version``, only if the znode has that version."""
 
     path: str
     data: bytes
@@ -61,7 +56,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a znode that exists and has no children; with ``version``, only if the znode has that
+    """Remove an existing znode without children. With ``version``, only if the znode has that
     version."""
 
     path: str
@@ -80,7 +75,7 @@ Operation = Create | Set | Delete | Check
 
 
 class StateConflictError(errors.TxtopoError):
-    """A multi was refused, and no part of it was applied: ``operation`` met another state than
+    """The store refused a multi, and applied no part: ``operation`` met another state than
     expected."""
 
     def __init__(self, operation: Operation, reason: ConflictReason) -> None:
@@ -91,24 +86,24 @@ class StateConflictError(errors.TxtopoError):
         name = type(self.operation).__name__.lower()
         why = {
             "exists": "it exists already",
-            "missing": "it, or its parent, does not exist",
+            "missing": "the znode or its parent does not exist",
             "version": f"its version is not {getattr(self.operation, 'version', None)}",
             "not empty": "it has children",
             "ephemeral parent": "an ephemeral node has no children",
         }[self.reason]
-        return f"{name} {self.operation.path}: {why}\n  Nothing was changed. Another process has written there; look at it with `txtopo state show`."
+        return f"{name} {self.operation.path}: {why}\n  Nothing was changed. Another process has written there: see `txtopo state show`."
 
 
 class StateUnavailableError(errors.ZooKeeperUnavailableError):
-    """The store did not answer. Whether a multi was applied is unknown: read back before deciding
-    anything else."""
+    """The store did not answer. Whether a multi was applied is unknown: read the state before you
+    decide."""
 
 
 class StateStore(abc.ABC):
-    """A client session with a store of znodes. Thread-safe.
+    """Client session with a znode store. Thread-safe.
 
-    Every call may raise :class:`StateUnavailableError`; no call retries by itself: the caller
-    decides about an unknown outcome.
+    Every call may raise :class:`StateUnavailableError`. No call retries by itself: the caller
+    decides after an unknown outcome.
     """
 
     def __init__(self) -> None:
@@ -127,13 +122,13 @@ class StateStore(abc.ABC):
     @property
     @abc.abstractmethod
     def address(self) -> str:
-        """The name of this store for people: ``host:port/chroot/root``."""
+        """The store's name for people: ``host:port/chroot/root``."""
 
     @property
     @abc.abstractmethod
     def session(self) -> int:
-        """Id of the session whose end takes ephemeral znodes with it; 0 while there is none. Costs
-        no round trip."""
+        """Id of the session, 0 while there is none. Ephemeral znodes end with the session. Costs no
+        round trip."""
 
     @abc.abstractmethod
     def get(self, path: str) -> Node | None:
@@ -141,26 +136,25 @@ class StateStore(abc.ABC):
 
     @abc.abstractmethod
     def children(self, path: str) -> list[str]:
-        """Names (not paths) of the children of ``path``, sorted; empty if there are none or no such
-        znode."""
+        """Children's names (not paths) under ``path``, sorted. Empty without children, or without
+        the znode."""
 
     @abc.abstractmethod
     def multi(self, operations: Sequence[Operation]) -> None:
         """Apply ``operations`` in order, all or none, in one round trip.
 
-        :raises StateConflictError: one operation met another state than expected; no operation was
-            applied.
-        :raises StateUnavailableError: no answer; all or nothing was applied, which of the two is
-            unknown.
+        :raises StateConflictError: an operation met another state than expected; none was applied.
+        :raises StateUnavailableError: no answer; whether all or none was applied is unknown.
         """
 
     @abc.abstractmethod
     def wait_until_connected(self, timeout_s: float) -> bool:
-        """Wait until the store can be asked again, at most ``timeout_s``; False if it still cannot."""
+        """Wait until the store can be asked again, at most ``timeout_s``. False if the store still
+        cannot."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """End the session; ephemeral znodes go. May be called again; no other call may follow."""
+        """End the session and its ephemeral znodes. May be called again. No other call may follow."""
 
     def ensure(self, path: str) -> None:
         """Make ``path`` and its parents where they are missing, without data."""
@@ -186,14 +180,14 @@ class StateStore(abc.ABC):
 
 
 def check_path(path: str) -> str:
-    """``path`` itself if ZooKeeper accepts it: absolute, no empty or dotted component, no slash at
+    """Return ``path`` if ZooKeeper accepts it: absolute, no empty or dotted component, no slash at
     the end."""
     if path != "/" and (
         not path.startswith("/")
         or any(part in ("", ".", "..") for part in path[1:].split("/"))
         or "\0" in path
     ):
-        raise ValueError(f"{path!r} is not a path of a znode: it must look like /topology/epoch")
+        raise ValueError(f"{path!r} is not a znode path: a path must look like /topology/epoch")
     return path
 
 
@@ -203,7 +197,7 @@ def parent_of(path: str) -> str:
 
 
 def size_of(operations: Sequence[Operation]) -> int:
-    """Bytes that ``operations`` take in a request; a little more than they really do."""
+    """Upper bound, in bytes, for ``operations`` in a request, a little above the true size."""
     return sum(
         OPERATION_OVERHEAD_BYTES
         + len(operation.path.encode())

@@ -1,17 +1,15 @@
-"""ZooKeeper's client, kazoo, with settings of ours: pauses between endless tries to reconnect, a
-log without secrets, authentication.
+"""Sets up kazoo, ZooKeeper's client: endless tries to reconnect with pauses, a log without secrets,
+authentication.
 
-A call that is not answered is tried again in ``retry``. Apart from ``zookeeper`` because the
-settings of kazoo, its log, its threads and its authentication are a subject of their own. This
-module and ``zookeeper`` are all that knows kazoo.
+Module ``retry`` repeats unanswered calls. Only this module, ``zookeeper`` and ``protection`` know
+kazoo.
 
 Invariants:
-- No password, no answer to a server's challenge and no key of a session gets into a log, at any
-  level.
-- The server of a data directory gets its password, and the key of a session, only when the kernel
-  has said that the process at the other end is of the directory's user: at every connection, since
-  another user may have taken the port meanwhile.
-- A connection that breaks while we authenticate is a broken connection. kazoo takes it for a
+- No password, no answer to a server's challenge and no session key gets into a log, at any level.
+- A data directory's server gets the password and the session key only after the kernel has said
+  that the process at the other end belongs to the directory's user, or to root. Every connection is
+  checked, because another user may have taken the port meanwhile.
+- A connection that breaks during authentication counts as broken. kazoo takes the break for a
   refusal, and would stop for good.
 """
 
@@ -29,22 +27,21 @@ from txtopo import errors
 from txtopo.state import credentials, peer
 
 RECONNECT_DELAY_MAX_S = 1.0
-"""kazoo would by default wait up to an hour between two tries to reconnect."""
+"""Longest pause between two tries to reconnect. kazoo would by default wait up to an hour."""
 
 HANDSHAKE_SHARE, HANDSHAKE_MIN_S = 1 / 4, 1.0
-"""The part of a session's time, and the least time, that one new connection may wait for its
-answer."""
+"""How long a new connection may wait for its answer: this share of the session time-out, but at
+least so many seconds."""
 
 _LOGGER = logging.getLogger("txtopo.state.zookeeper.kazoo")
-# Without a handler of its own a library's warnings go to stderr; kazoo warns at every try to
-# reconnect.
+# Without a handler a library's warnings go to stderr, and kazoo warns at every try to reconnect.
 for _name in (_LOGGER.name, "kazoo"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 def _is_harmless(record: logging.LogRecord) -> bool:
-    """Whether ``record`` may be logged: at level DEBUG kazoo logs every request, the password and
-    the session's key among them."""
+    """Whether ``record`` may be logged. At level DEBUG kazoo logs every request, even the password
+    and the session key."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     return "session_passwd" not in str(record.msg) and not any(
         isinstance(argument, serialization.Auth | serialization.SASL | serialization.Connect)
@@ -56,15 +53,15 @@ _LOGGER.addFilter(_is_harmless)
 
 
 OWNED_BY_NOBODY = security.make_acl("digest", "txtopo:AAAAAAAAAAAAAAAAAAAAAAAAAAA=", all=True)
-"""The rights of a user without a password: no text is known to have the digest of zeros. Only the
-administrator, whom no rights bind, may use such a znode."""
+"""Rights for a user without a password: no known text has a digest of zeros. Only the
+administrator, bound by no rights, may use such a znode."""
 
 
 class Client:
-    """One kazoo client of ``servers``, not yet started, and the state of its authentication.
+    """One kazoo client for ``servers``, not yet started, with its authentication state.
 
-    ``owner`` holds the credentials of the server's administrator, if the server is that of a data
-    directory. New znodes belong to ``who``, and to the administrator.
+    ``owner`` holds the administrator's credentials, if the server runs in a data directory. New
+    znodes belong to ``who``, and to the administrator.
     """
 
     def __init__(
@@ -77,12 +74,11 @@ class Client:
         digests = [each for each in (owner, who) if each is not None and each.scheme == "digest"]
         self._servers = servers
         self.acl = _rights(who, owner)
-        """The rights on every znode we make: everybody's, or those of ``who`` and the administrator
-        alone."""
+        """Rights on every new znode: open to all, or only for ``who`` and the administrator."""
         self.refusal: errors.TxtopoError | None = None
-        """Why the process that has the server's port does not get the password."""
+        """Why the process at the server's port does not get the password."""
         self.hang_ups = 0
-        """How often in a row a server has hung up while we authenticated by SASL."""
+        """How often in a row a server has hung up during SASL authentication."""
         self.is_refused = False
         """Whether a server has refused the credentials. The client has ended then."""
         self.kazoo = KazooClient(
@@ -116,26 +112,32 @@ class Client:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it will not reconnect by itself any more."""
+        """Whether the client will never again reconnect by itself."""
         return bool(self.kazoo._connection.connection_stopped.is_set())
 
     def _invoke_in_time(self, timeout_s: float, request: Any, xid: int | None = None) -> Any:
-        """On kazoo's thread. kazoo would wait for the answer to a new connection until the session
-        is over, and a server that is just starting may never give it."""
+        """Bound the wait for the answer to a new connection. Runs on: kazoo's thread.
+
+        kazoo would wait until the session is over, and a server that is just starting may never
+        answer.
+        """
         if isinstance(request, serialization.Connect):
             timeout_s = min(timeout_s, self._handshake_s)
         return self._invoke(timeout_s, request, xid)
 
     def _connect_to_our_user(self, **how: Any) -> socket.socket:
-        """On kazoo's thread, for every new connection. kazoo takes an OSError for a connection that
-        cannot be made."""
+        """Connect, but hang up unless the server belongs to our user or root. Runs on: kazoo's
+        thread, for every new connection.
+
+        kazoo takes an OSError for a failed connection.
+        """
         connection: socket.socket = self._create_connection(**how)
         try:
             uid = peer.user_of_peer(connection, how["timeout"])
             if uid not in self._uids:
                 raise errors.ZooKeeperAccessError(
-                    f"at {self._servers} a process of another user listens (uid {uid}), and not the server of the data directory\n"
-                    "  It was not told the password. Run again: the topology resumes, on another port."
+                    f"another user's process (uid {uid}) listens at {self._servers}, not the data directory's server\n"
+                    "  The process did not get the password. Run again: the topology resumes, on another port."
                 )
         except errors.TxtopoError as error:
             self.refusal = error
@@ -148,12 +150,13 @@ class Client:
         return connection
 
     def _authenticate_or_reconnect(self, host: str, timeout_s: float) -> None:
-        """On kazoo's thread, for every new connection."""
+        """Authenticate, and tell a broken connection from a refusal. Runs on: kazoo's thread, for
+        every new connection."""
         try:
             self._authenticate(host, timeout_s)
         except exceptions.SessionClosedRequireSaslError:
-            # The refusal of a server that insists on SASL. kazoo does not expect it, and its thread
-            # would die of it with a traceback.
+            # The server insists on SASL. kazoo does not expect this refusal: its thread would die
+            # with a traceback.
             self.is_refused = True
             raise exceptions.AuthFailedError("the server requires SASL, and refused it") from None
         except exceptions.AuthFailedError as error:

@@ -1,8 +1,8 @@
-"""Components of a topology as of its last write: its spout, its components, and the stores that
-each component may begin (R35).
+"""Names a topology's parts at its last write: its spout, its components, and the stores that each
+component may begin (R35).
 
-Apart from ``engine.continuity``, which compares this record with the topology that wants to go on.
-This module has the record itself.
+This module holds the record. ``engine.continuity`` compares the record with the topology that wants
+to go on.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class _Entry(pydantic.BaseModel):
 
 
 class Spout(_Entry):
-    """The spout. A committer spout is of the kind ``transactional``, as any that decides a batch as
-    a whole."""
+    """The spout. A committer spout has the kind ``transactional``, like every spout that decides a
+    batch as a whole."""
 
     id: str = pydantic.Field(min_length=1)
     kind: SpoutKind
@@ -32,9 +32,9 @@ class Spout(_Entry):
 
 
 class Component(_Entry):
-    """``stores`` are the names of the stores that were attributes of the component before it had
-    results in any; ``accepted`` are names, or patterns with ``*``, of those that a person has
-    accepted since. ``is_former``: it was not in the topology any more."""
+    """A component. ``stores`` names the stores that were its attributes before it had results in
+    any store. ``accepted`` are store names, or patterns with ``*``, that a person has accepted
+    since. ``is_former``: the component has left the topology."""
 
     stores: list[str] = []
     accepted: list[str] = []
@@ -42,13 +42,13 @@ class Component(_Entry):
 
     @property
     def expected(self) -> tuple[str, ...]:
-        """The stores that the component may begin, once it has results in others."""
+        """Stores that the component may begin after it has results in other stores."""
         return (*self.stores, *self.accepted)
 
 
 class Components(records.Record):
-    """The record. ``accepted_seal`` is the sealed transaction that may meet other components than
-    it was sealed with, as a person has said."""
+    """The record. ``accepted_seal`` is the sealed transaction that may meet changed components, as
+    a person has accepted."""
 
     spout: Spout
     components: dict[str, Component]
@@ -60,8 +60,8 @@ class Components(records.Record):
 
 
 def can_keep_positions(before: SpoutKind, now: SpoutKind) -> bool:
-    """Whether positions that the one kind has left can be positions of the other, if the spouts
-    mean the same by them.
+    """Whether a spout of kind ``now`` can go on from positions that kind ``before`` has left, if
+    both spouts mean the same by them.
 
     Both kinds of partitioned spouts have metadata by partition, as of the last commit. A spout that
     decides batches as a whole has a chain of metadata instead, and no partitions.

@@ -1,12 +1,11 @@
-"""The user and the password of our ZooKeeper connections; the password is read only where it is
-used, and never shown.
+"""Holds user and password for ZooKeeper connections. The password is read only where it is used,
+and never shown.
 
-Apart from ``config`` because settings travel: to executors, into Spark's pages, to a terminal. They
-say only *where* the password is.
+Settings (``config``) travel to executors, to Spark's pages and to terminals. They say only *where*
+the password is.
 
 Invariants:
-- The password is in no ``repr``, in no message, and in no pickle: :class:`Credentials` cannot be
-  pickled.
+- No ``repr``, message or pickle contains the password: :class:`Credentials` cannot be pickled.
 """
 
 from __future__ import annotations
@@ -23,18 +22,19 @@ from txtopo import config, errors
 from txtopo.config import sources
 
 OWNER_FILE = "user.json"
-"""In a data directory: whose its ZooKeeper is. Only the directory's user may read it."""
+"""File in a data directory with the credentials of its ZooKeeper's administrator. Only the
+directory's user may read the file."""
 
 FILE_BYTES_MAX = 64 * 1024
-"""No password is longer; a file that is was named by mistake."""
+"""No password is longer: a longer file was named by mistake."""
 
 
 class Credentials:
-    """``user`` and password under an authentication ``scheme``: ``digest`` (ZooKeeper's own) or
+    """``user`` and password for an authentication ``scheme``: ``digest`` (ZooKeeper's own) or
     ``sasl`` (DIGEST-MD5).
 
     ``server_uid``: the password is for servers on this machine that belong to this user, or to
-    root. None: for any server, as the user of txtopo has said.
+    root. None: for any server, as txtopo's user has said.
     """
 
     __slots__ = ("_password", "scheme", "server_uid", "user")
@@ -49,7 +49,7 @@ class Credentials:
         self.scheme, self.user, self._password, self.server_uid = scheme, user, password, server_uid
 
     def reveal(self) -> str:
-        """The password, for the one caller that hands it to ZooKeeper's client."""
+        """The password, for ZooKeeper's client and for the server's files."""
         return self._password
 
     def __repr__(self) -> str:
@@ -59,29 +59,29 @@ class Credentials:
         return f"{self.scheme} user {self.user!r}"
 
     def __reduce__(self) -> Any:
-        raise TypeError("credentials are not pickled: they stay in the process that read them")
+        raise TypeError("credentials are not pickled: a password stays in the process that read it")
 
 
 _owners: dict[str, Credentials] = {}
-"""Credentials by ``host:port`` of the servers that this process runs."""
+"""Credentials for the servers that this process runs, by ``host:port``."""
 
 
 def new_owner() -> Credentials:
-    """ZooKeeper's administrator for one run of a server, with a password drawn at random."""
+    """ZooKeeper's administrator for one server run, with a random password."""
     return Credentials("digest", "super", secrets.token_urlsafe(32), os.geteuid())
 
 
 def owner_text(owner: Credentials) -> str:
-    """What ``OWNER_FILE`` says."""
+    """The text for ``OWNER_FILE``."""
     return json.dumps({"user": owner.user, "password": owner.reveal()})
 
 
 def owner_of_directory(data_dir: Path) -> Credentials | None:
-    """Whose the ZooKeeper of ``data_dir`` is; ``None`` if it is everybody's, as before there were
-    such users.
+    """The administrator's credentials for the ZooKeeper of ``data_dir``. ``None`` if it is open to
+    all, as before there were such users.
 
     :raises OSError: this process's user may not read the file.
-    :raises ConfigError: the file says something else.
+    :raises ConfigError: the file has other content.
     """
     path = data_dir / OWNER_FILE
     try:
@@ -96,20 +96,18 @@ def owner_of_directory(data_dir: Path) -> Credentials | None:
     except (ValueError, TypeError, KeyError):
         # Not chained: the cause contains the text read, perhaps the password.
         raise errors.ConfigError(
-            f"{path} does not say whose the ZooKeeper of its directory is\n  Restore it from a copy of the directory."
+            f"{path} does not name its ZooKeeper's user and password\n  Restore the file from a copy of the directory."
         ) from None
 
 
 def owner_of_server(hosts: str) -> Credentials | None:
-    """The credentials of the server at ``hosts``, if this process runs the server; else
-    ``None``.
-    """
+    """Credentials for the server at ``hosts`` if this process runs that server, else ``None``."""
     return _owners.get(hosts)
 
 
 def remember_owner(hosts: str, owner: Credentials | None) -> None:
-    """The server that this process runs at ``hosts`` is ``owner``'s; ``None``: it has ended, or is
-    everybody's."""
+    """Note that this process runs a server at ``hosts`` for ``owner``. ``None``: the server has
+    ended, or is open to all."""
     if owner is None:
         _owners.pop(hosts, None)
     else:
@@ -117,10 +115,10 @@ def remember_owner(hosts: str, owner: Credentials | None) -> None:
 
 
 def of(conf: config.Config, environment: Mapping[str, str] | None = None) -> Credentials | None:
-    """The credentials in ``conf`` and the environment (``os.environ`` unless given); None for no
+    """Credentials from ``conf`` and the environment (``os.environ`` by default). None for no
     authentication.
 
-    :raises ConfigError: something is missing, or said twice.
+    :raises ConfigError: a setting is missing, or given twice.
     :raises SetupError: the library that SASL needs is not installed.
     """
     if conf.zookeeper_auth == "none":
@@ -158,7 +156,8 @@ def _password(conf: config.Config, environment: Mapping[str, str]) -> str:
         if not variable:
             raise errors.ConfigError(
                 f"zookeeper_auth is {conf.zookeeper_auth!r}, but there is no password for {conf.zookeeper_user!r}\n"
-                f"  Put it into a file that only you can read, and its name into zookeeper_password_file; or set {sources.PASSWORD_VARIABLE}."
+                f"  Put the password into a file that only you can read, and name the file in zookeeper_password_file, "
+                f"or set {sources.PASSWORD_VARIABLE}."
             )
         return variable
     if variable:
@@ -182,16 +181,14 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError:
         # Not chained: Python's error contains the decoded text, perhaps the password.
         raise errors.ConfigError(
-            f"{described} is not UTF-8\n  It must hold the password and nothing else."
+            f"{described} is not UTF-8\n  The file must hold only the password."
         ) from None
     password = password.removesuffix("\n").removesuffix("\r")
     if not password or "\n" in password or len(password) > FILE_BYTES_MAX:
         wrong = (
             "is empty" if not password else "has more than one line, or is too long for a password"
         )
-        raise errors.ConfigError(
-            f"{described} {wrong}\n  It must hold the password and nothing else."
-        )
+        raise errors.ConfigError(f"{described} {wrong}\n  The file must hold only the password.")
     return password
 
 

@@ -1,19 +1,19 @@
-"""The data directory: the lock of the driver that owns it, and the address of the ZooKeeper server
-that runs in it.
+"""Owns a data directory: locks it for one driver, and publishes the address of the driver's
+ZooKeeper server.
 
-Apart from the server because a reader (``txtopo status``) needs only this module. It knows nothing
-of ZooKeeper but an address.
+A reader (``txtopo status``) needs only this module, which knows nothing about ZooKeeper but an
+address.
 
-Files: the owner locks ``lock`` with flock for as long as it lives, and writes its identity there;
+Files: the owner locks ``lock`` with flock for its whole life, and writes its identity there.
 ``endpoint.json`` holds the address of the owner's server.
 
 Invariants:
-    At most one process owns a directory. The kernel frees the lock at every end of that process;
-    neither a child nor a fork of the owner holds it. A reader never holds the lock (R37). A reader
-    asks the kernel about a second lock on the same open file, an open file description lock: the
-    kernel tells its holder without granting the lock. ``endpoint.json`` is believed only while the
-    lock is held, and a new owner first removes an old ``endpoint.json``. So the file of a killed
-    process is never taken for a running server.
+    At most one process owns a directory. The kernel frees the lock however that process ends.
+    Neither a child nor a fork of the owner holds the lock. A reader never holds the lock (R37): it
+    asks the kernel about a second lock on the same open file, an open file description lock, and
+    the kernel answers without granting the lock. ``endpoint.json`` is believed only while the lock
+    is held, and a new owner first removes an old ``endpoint.json``. So a killed process's file is
+    never taken for a running server.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from txtopo import errors
 from txtopo.state import privacy
 
 DEFAULT = ".txtopo"
-"""The data directory of the command line unless told otherwise."""
+"""The command line's data directory by default."""
 
 LOCK = "lock"
 ENDPOINT = "endpoint.json"
 
 ACQUIRE_PATIENCE_S = 0.5
-"""How long to try for the lock: where a lock cannot be looked at, a reader holds it for
+"""How long to try for the lock. Where a lock cannot be looked at, a reader takes the lock for
 microseconds, which must not turn an owner away."""
 
 RETRY_EVERY_S = 0.01
@@ -53,7 +53,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Closeable(Protocol):
-    """What is open; to close it writes nothing."""
+    """An open file or pipe. Closing writes nothing."""
 
     def close(self) -> None:
         """Close it, in this process."""
@@ -63,10 +63,10 @@ _not_for_forks: weakref.WeakSet[Closeable] = weakref.WeakSet()
 
 
 def keep_from_forks(file: Closeable) -> None:
-    """Have ``file`` closed in every child made by ``os.fork``.
+    """Close ``file`` in every child made by ``os.fork``.
 
-    Close-on-exec covers programs, but a child of ``multiprocessing`` that outlives a killed driver
-    would keep its locks and pipes alive.
+    Close-on-exec covers programs, but a ``multiprocessing`` child that outlives a killed driver
+    would keep the driver's locks and pipes alive.
     """
     _not_for_forks.add(file)
 
@@ -82,7 +82,7 @@ os.register_at_fork(after_in_child=_close_in_child)
 @dataclass(frozen=True)
 class Endpoint:
     """A running server: ``hosts`` as a ZooKeeper client takes it ("127.0.0.1:port"), its pid, and
-    the pid of its owner."""
+    its owner's pid."""
 
     hosts: str
     pid: int
@@ -97,15 +97,15 @@ class DataDirectory:
         self._lock: io.FileIO | None = None
 
     def acquire(self) -> None:
-        """Own the directory until :meth:`release`, or until this process ends. A missing directory
-        is made.
+        """Own the directory until :meth:`release`, or until this process ends. Makes a missing
+        directory.
 
-        Raises HeldError, naming the owner's pid, if another owner has it; SetupError if the
-        directory cannot be used.
+        Raises HeldError, with the owner's pid, if the directory has another owner. Raises
+        SetupError if the directory cannot be used.
         """
         if self._lock is not None:
             raise errors.UsageError(
-                f"the data directory {self.path} is owned already by this very object\n  Release it first."
+                f"this object already owns the data directory {self.path}\n  Release the directory first."
             )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ class DataDirectory:
             raise unusable(self.path, error) from error
 
     def release(self) -> None:
-        """Give the directory up. Harmless if it is not owned."""
+        """Give the directory up. Harmless if not owned."""
         if self._lock is None:
             return
         # A fork of the owner has the lock closed: the fork never owned the directory, and must not
@@ -164,11 +164,11 @@ class DataDirectory:
         self._lock = None
 
     def publish(self, hosts: str, pid: int) -> None:
-        """Let others find the owner's server."""
+        """Let other processes find the owner's server."""
         write_durably(self._endpoint_file, json.dumps(asdict(Endpoint(hosts, pid, os.getpid()))))
 
     def endpoint(self) -> Endpoint | None:
-        """The running server of this directory, under any owner; see :func:`running`."""
+        """The directory's running server, under any owner: see :func:`running`."""
         return running(self.path)
 
     @property
@@ -177,7 +177,7 @@ class DataDirectory:
 
 
 def running(path: str | Path) -> Endpoint | None:
-    """The server running in the data directory ``path``; None if no process owns the directory, or
+    """The server running in the data directory ``path``. None if no process owns the directory, or
     its server does not serve yet.
 
     Changes nothing on disk. Raises SetupError if the directory may not be read.
@@ -211,7 +211,7 @@ def is_owned(path: str | Path) -> bool:
 
 
 _WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-"""``struct flock`` of a 64-bit Linux; a pid of 0, as locks of open file descriptions have it."""
+"""``struct flock`` on a 64-bit Linux. The pid is 0, as open file description locks need it."""
 
 _CAN_LOOK_AT_LOCKS = sys.platform.startswith("linux")
 
@@ -230,7 +230,8 @@ def _is_marked(lock: int) -> bool:
 
 
 def try_flock(descriptor: int, kind: int) -> bool:
-    """Whether ``descriptor`` now holds a lock of ``kind``, without waiting for it."""
+    """Lock ``descriptor`` with ``kind`` if that is possible without waiting. Returns whether it is
+    locked."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -239,8 +240,8 @@ def try_flock(descriptor: int, kind: int) -> bool:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Replace the content of ``path`` at once and on disk: every reader, also after a power loss,
-    sees the old text or the new.
+    """Replace the file ``path`` at once and on disk: every reader, also after a power loss, sees
+    the old text or the new.
 
     Only this process's user may read the file.
     """
@@ -256,7 +257,7 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Sync the content of the file, or the names in the directory, to disk."""
+    """Sync a file's content, or a directory's names, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -267,8 +268,8 @@ def sync(path: Path) -> None:
 def unusable(path: Path, error: OSError) -> errors.TxtopoError:
     """The error for a data directory that the system does not let us use.
 
-    A full disk is no wrong directory: another directory would have another state. The stored state
-    is sound, and waits like a ZooKeeper that is away.
+    A full disk is no reason to choose another directory, which would have another state. The stored
+    state is sound: the error is the one for a ZooKeeper that is away.
     """
     if error.errno in _FULL:
         return no_room(path, error.strerror or str(error))
@@ -279,14 +280,14 @@ def unusable(path: Path, error: OSError) -> errors.TxtopoError:
 
 
 def no_room(path: Path, why: str) -> errors.ZooKeeperUnavailableError:
-    """The error for a data directory whose disk, or whose user's share of it, is full."""
+    """The error for a data directory whose disk, or whose user's quota, is full."""
     return errors.ZooKeeperUnavailableError(
-        f"there is no room left in the data directory {path}: {why}\n  Make room in {path}, and run again: it resumes. Nothing is lost."
+        f"there is no room left in the data directory {path}: {why}\n  Make room in {path}, and run again: the topology resumes. Nothing is lost."
     )
 
 
 def says_no_room(text: str) -> str | None:
-    """How the system says in ``text`` that a disk is full; ``None`` if it does not."""
+    """The system's words for a full disk, if ``text`` has them, else ``None``."""
     return next((words for words in map(os.strerror, _FULL) if words in text), None)
 
 
@@ -296,4 +297,4 @@ def _owner(lock: io.FileIO) -> str:
         since = datetime.datetime.fromtimestamp(os.fstat(lock.fileno()).st_mtime).astimezone()
         return f"process {int(owner['pid'])} on host {owner['host']} since {since.isoformat(sep=' ', timespec='seconds')}"
     except (OSError, ValueError, TypeError, KeyError):
-        return "another process, which has not said who it is"
+        return "another process, whose pid is not known"

@@ -1,22 +1,21 @@
-"""The embedded ZooKeeper of a data directory, the default where no ensemble is named: when its
-server may run, and on which port.
+"""Runs a data directory's embedded ZooKeeper, the default without a named ensemble. Decides when
+the server may run, and on which port.
 
-Apart because a client of ZooKeeper takes ``hosts`` and need not know the owner of the server. This
-module decides when a server may run and on which port; ``server_process`` runs a server,
-``directory`` knows the owner of the data, ``watchdog`` ends the server.
+A ZooKeeper client takes ``hosts`` and need not know the server's owner. ``server_process`` runs a
+server, ``directory`` knows the data's owner, ``watchdog`` ends the server.
 
 In the data directory: ``zookeeper/`` (the server's data), ``zookeeper.cfg`` (written on every
 start), ``zookeeper.log`` and ``zookeeper.log.1`` (bounded), ``server.lock`` (locked by the living
-server, with its pid), ``user.json`` (whose all of it is, with the password), and the files of
+server, with its pid), ``user.json`` (the administrator's name and password), and the files from
 ``directory``.
 
 Invariants:
     A server runs only while this process owns the data directory, and ends with this process (see
-    ``watchdog``). Two servers never have the same data open: each holds ``server.lock`` for as long
-    as it lives, and is started only with that lock handed over. Only users who may read the
+    ``watchdog``). Two servers never have the same data open: each server holds ``server.lock`` for
+    its whole life, and starts only with that lock handed over. Only users who may read the
     directory can read the state, and this protection stands before clients can find the server (see
-    ``protection`` and ``privacy``). A server is reported as serving only if the server of this data
-    directory answered, not another process that got the port.
+    ``protection`` and ``privacy``). A server is reported as serving only if this data directory's
+    server answered, not another process that got the port.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ START_TIMEOUT_S = 30.0
 PORT_ATTEMPTS = 5
 
 CLOSED = "user.json.closed"
-"""There when no znode is open to other users."""
+"""This file exists once no znode is open to other users."""
 
 
 def free_port() -> int:
@@ -52,7 +51,7 @@ def free_port() -> int:
 
 
 class EmbeddedZooKeeper:
-    """A ZooKeeper server whose data is under ``data_dir``; it lives between :meth:`start` and
+    """A ZooKeeper server with its data under ``data_dir``. It lives between :meth:`start` and
     :meth:`stop`, or inside a ``with``."""
 
     def __init__(
@@ -62,8 +61,8 @@ class EmbeddedZooKeeper:
         choose_port: Callable[[], int] = free_port,
         is_private: bool = True,
     ) -> None:
-        """``is_private``: only users who may read the directory can read the state. Otherwise
-        everybody can, as in an ensemble."""
+        """``is_private``: only users who may read the directory can read the state. Otherwise all
+        users can, as in an ensemble."""
         self._directory = directory.DataDirectory(data_dir)
         self._choose_port = choose_port
         self._is_private = is_private
@@ -86,13 +85,13 @@ class EmbeddedZooKeeper:
 
     @property
     def pid(self) -> int:
-        """The pid of the server. Raises UsageError if it is not started."""
+        """The server's pid. Raises UsageError if the server is not started."""
         return self._require_server().pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether the server is started and has not ended since; :meth:`restart` brings back a
-        server that has ended."""
+        """Whether the server is started and has not ended since. :meth:`restart` brings back an
+        ended server."""
         return (
             self._server is not None
             and not self._server.is_gone()
@@ -100,15 +99,15 @@ class EmbeddedZooKeeper:
         )
 
     def start(self) -> Self:
-        """Own the data directory, start the server, and return when it serves: :meth:`launch` and
-        :meth:`wait_until_served`, with their errors."""
+        """Own the data directory, start the server, and return when the server serves:
+        :meth:`launch` and :meth:`wait_until_served`, with their errors."""
         return self.launch().wait_until_served()
 
     def launch(self) -> Self:
         """Own the data directory, start the server, and return at once: Spark starts meanwhile.
 
-        Raises HeldError if the directory has another owner, SetupError if Java, the jars or the
-        directory are not as needed.
+        Raises HeldError if the directory has another owner. Raises SetupError if Java, the jars or
+        the directory are not as needed.
         """
         self._command = server_process.command(self._config)
         self._directory.acquire()
@@ -123,8 +122,8 @@ class EmbeddedZooKeeper:
     def wait_until_served(self) -> Self:
         """Return when the launched server serves.
 
-        Raises ZooKeeperUnavailableError, with the last lines of the server's log, if the server
-        does not come up.
+        Raises ZooKeeperUnavailableError, with the server's last log lines, if the server does not
+        come up.
         """
         launched = self._require_server()
         try:
@@ -140,14 +139,14 @@ class EmbeddedZooKeeper:
         return self
 
     def restart(self) -> None:
-        """End the server, if it lives, and start it again at the same address: to its clients, a
-        ZooKeeper that was away for a moment."""
+        """End the server, if alive, and start it again at the same address. Clients see a ZooKeeper
+        that was away for a moment."""
         self._require_server().end()
         self._serve([self._port] * PORT_ATTEMPTS)
 
     def stop(self) -> None:
-        """End the server and give the data directory up. Harmless if it is not started, and in a
-        fork of the process that started it."""
+        """End the server and give the data directory up. Harmless if nothing is started, and in a
+        fork."""
         if self._server is not None:
             credentials.remember_owner(f"127.0.0.1:{self._port}", None)
             self._server.end()
@@ -183,8 +182,8 @@ class EmbeddedZooKeeper:
     def _serve(
         self, ports: Iterable[int], launched: server_process.ServerProcess | None = None
     ) -> None:
-        """Serve on the first of ``ports`` that no other process took since it was chosen.
-        ``launched`` is the server on the first of them, if it is started already."""
+        """Serve on the first of ``ports`` that no other process has taken meanwhile. ``launched``
+        is a server that is started already, on the first port."""
         tail = ""
         for port in ports:
             self._server, launched = launched or self._launch(port), None
@@ -199,12 +198,12 @@ class EmbeddedZooKeeper:
         self._raise_if_full(tail)
         raise errors.ZooKeeperUnavailableError(
             "the embedded ZooKeeper server ended before it served\n"
-            f"  Its log is {self.data_dir / 'zookeeper.log'}; another data directory can be chosen with `--data-dir PATH`,\n"
-            f"  another ZooKeeper with `--zookeeper HOST:PORT`. Its last words:\n{tail}"
+            f"  Read the log {self.data_dir / 'zookeeper.log'}, or choose another data directory with `--data-dir PATH`\n"
+            f"  or another ZooKeeper with `--zookeeper HOST:PORT`. The server's last words:\n{tail}"
         )
 
     def _admit_clients(self, server: server_process.ServerProcess) -> None:
-        """Let ``server``, which serves, be found; or end it."""
+        """Let clients find ``server``, which serves. End the server if that fails."""
         try:
             self._sync_data()
             self._make_private()
@@ -248,12 +247,12 @@ class EmbeddedZooKeeper:
             os.close(lock)
 
     def _configure(self, port: int) -> None:
-        """Write the files of the next server, after the earlier server has ended: readers present
-        the password in them."""
+        """Write the files for the next server. The earlier server must have ended: readers log in
+        with the password in these files."""
         try:
             if self._is_private and self._owner is None:
-                # A new password for every owner of the directory: an old one, which a reader may
-                # still have, opens nothing.
+                # Every owner of the directory draws a new password: a reader's old password opens
+                # nothing.
                 self._owner = credentials.new_owner()
                 directory.write_durably(
                     self.data_dir / credentials.OWNER_FILE, credentials.owner_text(self._owner)
@@ -266,18 +265,19 @@ class EmbeddedZooKeeper:
             raise directory.unusable(self.data_dir, error) from error
 
     def _wait_for_earlier_server(self, lock: int) -> None:
-        """Lock ``lock``: then no server has our data open, not even one whose owner was killed a
-        moment ago."""
+        """Lock ``lock``: then no server has our data open, even if its owner was killed a moment
+        ago."""
         deadline = time.monotonic() + server_process.END_TIMEOUT_S
         while not directory.try_flock(lock, fcntl.LOCK_EX):
             # We own the directory, so the server that holds this lock has no owner any more. Its
-            # watchdog is ending it; help, in case the watchdog was killed too.
+            # watchdog is ending the server. Kill the server here, in case the watchdog was killed
+            # too.
             pid = os.pread(lock, 32, 0).decode(errors="replace")
             _kill_server(pid, self._config)
             if time.monotonic() > deadline:
                 raise errors.ZooKeeperUnavailableError(
                     f"an earlier embedded ZooKeeper server, process {pid or 'unknown'}, still has the data of {self.data_dir} open\n"
-                    f"  See what it is with `ps -fp {pid or 'PID'}`, and end it with `kill -9 {pid or 'PID'}`."
+                    f"  Look at that process with `ps -fp {pid or 'PID'}`, and end it with `kill -9 {pid or 'PID'}`."
                 )
             time.sleep(server_process.POLL_EVERY_S)
 
@@ -291,16 +291,16 @@ class EmbeddedZooKeeper:
                 server.end()
                 raise errors.ZooKeeperUnavailableError(
                     f"the embedded ZooKeeper server did not serve within {START_TIMEOUT_S:.0f} s\n"
-                    f"  Is the machine overloaded, or the disk of {self.data_dir} stalled? Its last words:\n{server.tail}"
+                    f"  Is the machine overloaded, or the disk of {self.data_dir} stalled? The server's last words:\n{server.tail}"
                 )
         return False
 
     def _sync_data(self) -> None:
-        """Have the first snapshot on disk before the log has anything: ZooKeeper syncs its logs
-        only, and refuses logs without a snapshot."""
+        """Sync the first snapshot to disk before the log has any transaction. ZooKeeper syncs only
+        its logs, and refuses logs without a snapshot."""
         content = self._data / "version-2"
         for snapshot in content.glob("snapshot.*"):
-            # The server may be purging old ones at this moment.
+            # The server may be purging old snapshots at this moment.
             with contextlib.suppress(FileNotFoundError):
                 directory.sync(snapshot)
         for folder in (content, self._data, self.data_dir):
@@ -308,8 +308,8 @@ class EmbeddedZooKeeper:
 
 
 def _kill_server(pid: str, config: Path) -> None:
-    """Kill the process ``pid`` if it is the server with this configuration, and not a process that
-    got the pid since."""
+    """Kill the process ``pid`` if it is the server with this configuration, not a later process
+    with the same pid."""
     with contextlib.suppress(OSError, ValueError):
         if os.fsencode(config) in Path(f"/proc/{int(pid)}/cmdline").read_bytes().split(b"\0"):
             os.kill(int(pid), signal.SIGKILL)

@@ -1,7 +1,7 @@
 """Finds Java, and refuses a version that is too old before Spark fails with an unreadable error.
 
-Apart because both the embedded ZooKeeper and Spark need Java, and both would otherwise die with a
-stack trace of their own.
+The embedded ZooKeeper and Spark both need Java, and would otherwise die with their own stack
+traces.
 """
 
 from __future__ import annotations
@@ -20,58 +20,58 @@ OLDEST_VERSION = 17
 """The oldest major version of Java that Spark 4 supports."""
 
 ANSWER_TIMEOUT_S = 30.0
-"""How long ``java -version`` may take; a healthy one answers within 0.1 s."""
+"""How long ``java -version`` may take. A healthy Java answers within 0.1 s."""
 
 _OPTIONS_OF_OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 _CURE = (
     f"  Install Java {OLDEST_VERSION} or newer, for example with `apt-get install default-jre-headless`,\n"
-    "  or set JAVA_HOME to the directory of one that is installed: `export JAVA_HOME=/path/to/java`."
+    "  or set JAVA_HOME to the directory of an installed Java: `export JAVA_HOME=/path/to/java`."
 )
 
 
 @dataclass(frozen=True)
 class Java:
-    """A usable Java: the path of its executable and its major version."""
+    """A usable Java: its executable's path and its major version."""
 
     executable: str
     version: int
 
 
 def require_java() -> Java:
-    """The Java to run: ``$JAVA_HOME/bin/java``, else ``java`` on the PATH, which is also where
-    Spark's own launcher looks.
+    """Find the Java to run: ``$JAVA_HOME/bin/java``, else ``java`` on the PATH. Spark's own
+    launcher looks there, too.
 
-    Raises SetupError, naming the cure, when there is none, when it does not run, or when it is
-    older than ``OLDEST_VERSION``.
+    Raises SetupError, with the cure, if there is no Java, if it does not run, or if it is older
+    than ``OLDEST_VERSION``.
     """
     executable = _find()
     version = _version(executable)
     if version < OLDEST_VERSION:
         raise errors.SetupError(
-            f"{executable} is Java {version}; Java {OLDEST_VERSION} or newer is needed\n{_CURE}"
+            f"{executable} is Java {version}, but Java {OLDEST_VERSION} or newer is needed\n{_CURE}"
         )
     return Java(executable, version)
 
 
 def require_user() -> None:
-    """Raise SetupError if the user of this process has no name: Spark's JVM asks for the name, and
-    ends without one."""
+    """Raise SetupError if this process's user has no name: Spark's JVM asks for the name, and ends
+    without one."""
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
-        cure = f"Run as a user with a name; or name this user, in the image of a container with `RUN useradd --uid {os.getuid()} NAME`."
+        cure = f"Run as a user with a name, or name this user: in a container image, with `RUN useradd --uid {os.getuid()} NAME`."
         raise errors.SetupError(
-            f"the user {os.getuid()} has no name on this machine, and Spark does not start without\n  {cure}"
+            f"the user {os.getuid()} has no name on this machine, and Spark does not start without a name\n  {cure}"
         ) from None
 
 
 def environment() -> dict[str, str]:
-    """The environment for a JVM of our own: this process's, without the options that were meant for
-    the user's JVMs.
+    """The environment for a JVM that txtopo starts: this process's, without options for the user's
+    JVMs.
 
-    A debugger's port among them, for example, could be bound by one JVM only, or would have ours
-    wait for the debugger.
+    Among those options may be a debugger's port, which only one JVM could bind. Or txtopo's JVM
+    would wait for the debugger.
     """
     return {name: value for name, value in os.environ.items() if name not in _OPTIONS_OF_OTHERS}
 
@@ -97,7 +97,8 @@ def _find() -> str:
 
 @functools.cache
 def _version(executable: str) -> int:
-    """The major version; asked once per executable and process, for every question starts a JVM."""
+    """The major version. Asked once per executable and process, because every question starts a
+    JVM."""
     try:
         answer = subprocess.run(
             [executable, "-version"],
@@ -111,7 +112,7 @@ def _version(executable: str) -> int:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise errors.SetupError(f"{executable} does not run: {error}\n{_CURE}") from error
-    # Up to Java 8 the version began with "1.": "1.8.0_392". A line of warning may come first.
+    # Up to Java 8 the version began with "1.": "1.8.0_392". A warning may come first.
     version = re.search(r'version "(?:1\.)?(\d+)', answer.stdout)
     if answer.returncode != 0 or version is None:
         raise errors.SetupError(

@@ -1,4 +1,4 @@
-"""Paths of the znodes of one topology, within the store.
+"""Names the paths of a topology's znodes, within the store.
 
 ::
 
@@ -12,9 +12,8 @@
                   /stores                      stores that hold results
                   /components                  the spout and its kind, components, the stores that each may begin
 
-The empty node named after the generation is there because versions of znodes start again when they
-are made again: after a reset, the epoch of the new incarnation would look to a coordinator of the
-old one just like its own.
+The empty znode named after the generation tells incarnations apart. A znode that is made again
+starts at version 0 again: after a reset, an old coordinator would take the new epoch for its own.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Layout:
     def __post_init__(self) -> None:
         if not self.topology_id:
             raise errors.ConfigError(
-                "a topology id is empty\n  Give the topology an id: its state is kept under it."
+                "a topology id is empty\n  Give the topology an id: the state is kept under the id."
             )
 
     @property
@@ -78,7 +77,7 @@ class Layout:
 
 
 def encode_name(name: str) -> str:
-    """``name`` as one component of a path: characters that would trouble ZooKeeper or people are
+    """``name`` as one path component: characters that would trouble ZooKeeper or people are
     percent-encoded."""
     quoted = urllib.parse.quote(name, safe="", errors="surrogatepass")
     return quoted.replace(".", "%2E") if set(quoted) == {"."} else quoted

@@ -1,19 +1,15 @@
-"""The lease: one coordinator per topology id may write (R26), to one incarnation of the state
-(R27).
+"""Lets one coordinator per topology id write (R26), to one incarnation of the state (R27).
 
-Two znodes, with two jobs. ``epoch`` is the *fence*: the epoch grows each time the lease is taken,
-and every write checks the epoch in the same multi, so that a coordinator that lost the topology
-without noticing can change nothing. ``lease`` is ephemeral and only names the coordinator that is
-*alive*: because of the lease a second coordinator is refused instead of taking over.
-
-Apart from ``writer`` because the lease decides who may write, and the writer whether a write was
-applied.
+Two znodes have two jobs. ``epoch`` is the *fence*: it grows each time the lease is taken. Every
+write checks the epoch in the same multi, so a coordinator that lost the topology without noticing
+can change nothing. ``lease`` is ephemeral and only names the coordinator that is *alive*: because
+of the lease, a second coordinator is refused instead of taking over.
 
 Invariants:
-- ``epoch`` and ``holder_id`` never change after :meth:`Lease.take`; if the stored ones differ, the
-  topology is another's for ever.
+- ``epoch`` and ``holder_id`` never change after :meth:`Lease.take`. If the stored values differ,
+  this coordinator has lost the topology for ever.
 - Every method may be called again after :class:`~txtopo.state.base.StateUnavailableError`: each
-  begins by reading the stored state.
+  method begins by reading the stored state.
 """
 
 from __future__ import annotations
@@ -25,16 +21,16 @@ from txtopo import errors
 from txtopo.state import base, layout, liveness, records
 
 TRIES_MAX = 20
-"""How often a refused multi of ours is tried anew after reading the new state; each refusal takes
-an interfering client."""
+"""How often a refused multi is tried again after reading the new state. Only an interfering client
+causes a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A coordinator as a person knows it. ``started`` is text, as ISO 8601 with time zone; ``name``
-    that of the run.
+    """A coordinator as a person knows it. ``started`` is text, as ISO 8601 with time zone. ``name``
+    is the run's name.
 
-    ``process`` is the text of :func:`txtopo.state.liveness.process_identity`; if empty, only
+    ``process`` is the text from :func:`txtopo.state.liveness.process_identity`. If empty, only
     ZooKeeper can tell when the coordinator dies.
     """
 
@@ -46,12 +42,12 @@ class Holder:
 
 
 class Lease:
-    """The right of ``holder`` to write the state of one topology.
+    """The right of ``holder`` to write one topology's state.
 
     With ``displaces`` an existing lease does not count: its holder is known to be dead, or is to be
-    fenced. ``new_id()`` gives a unique id; the id names this coordinator, and the generation if
-    this coordinator is the first. ``first_nodes(epoch record)`` are the znodes a new topology has
-    beside generation, epoch and lease.
+    fenced. ``new_id()`` gives unique ids: one for this coordinator, and one for the generation if
+    the topology is new. ``first_nodes(epoch record)`` are a new topology's znodes beside
+    generation, epoch and lease.
     """
 
     def __init__(
@@ -68,22 +64,22 @@ class Lease:
         self._holder_id = new_id()
         self._new_generation = new_id()
         self.generation = ""
-        """Id of this incarnation of the state; empty until the lease is taken."""
+        """Id of this incarnation. Empty until the lease is taken."""
         self.epoch = 0
-        """How often the lease has been taken, this time included; 0 until then."""
+        """How often the lease has been taken, this time included. 0 until then."""
         self._epoch_version = 0
         self._session = 0
 
     @property
     def holder_id(self) -> str:
-        """What nobody else calls itself."""
+        """A name that no other coordinator has."""
         return self._holder_id
 
     def take(self) -> None:
-        """Take the topology: the next epoch, and the lease in the same multi. Makes everything if
-        the topology is new.
+        """Take the topology: raise the epoch, and make the lease in the same multi. Makes every
+        znode if the topology is new.
 
-        :raises HeldError: a live coordinator holds it.
+        :raises HeldError: a live coordinator holds the topology.
         :raises UnreadableStateError: a stored record cannot be understood.
         """
         for _ in range(TRIES_MAX):
@@ -98,19 +94,20 @@ class Lease:
                         self._paths.generation, generation.data
                     ).generation
                 ):
-                    # An earlier try was applied after all; in which session is not known, so that
-                    # the next renewal makes the lease anew.
+                    # An earlier try was applied after all, in an unknown session: the next renewal
+                    # makes the lease anew.
                     session = 0
             except base.StateConflictError:
                 continue
             self._session = session
             return
         raise errors.FencedError(
-            f"topology {self._paths.topology_id!r} is being opened by others all the time\n  Run one coordinator per topology id."
+            f"topology {self._paths.topology_id!r} is being opened by other coordinators all the time\n  Run one coordinator per topology id."
         )
 
     def _take_new(self) -> bool:
-        """False if another coordinator has made the topology since the last look."""
+        """Make and take the topology. False if another coordinator has made the topology since the
+        last look."""
         paths = self._paths
         leftovers = self._store.children(paths.top)
         if leftovers and self._store.get(paths.generation) is not None:
@@ -137,8 +134,7 @@ class Lease:
         return True
 
     def _take_existing(self, generation: str) -> bool:
-        """True if it turns out that it was taken already, by an earlier try whose outcome was
-        unknown."""
+        """Take the topology. True if an earlier try with an unknown outcome had taken it already."""
         paths = self._paths
         node = self._store.get(paths.epoch)
         if node is None:
@@ -167,8 +163,8 @@ class Lease:
         return False
 
     def checks(self) -> list[base.Operation]:
-        """What every multi begins with: it is refused unless generation, epoch and lease are as
-        this holder left them."""
+        """The first operations in every multi: the multi is refused unless generation, epoch and
+        lease are as this holder left them."""
         paths = self._paths
         return [
             base.Check(paths.marker(self.generation), 0),
@@ -178,15 +174,13 @@ class Lease:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether the session the lease was taken in is gone, and with it the lease. False while
-        there is no connection."""
+        """Whether the lease's session has ended, and the lease with it. False without a connection."""
         return self._store.session not in (0, self._session)
 
     def reclaim(self) -> None:
-        """Take the lease again after the session it was taken in has expired, if the epoch is still
-        ours.
+        """Take the lease again after its session has expired, if the epoch is still ours.
 
-        :raises FencedError: it is not; another coordinator has, or has had, the topology.
+        :raises FencedError: another coordinator has, or has had, the topology.
         """
         paths = self._paths
         for _ in range(TRIES_MAX):
@@ -195,8 +189,8 @@ class Lease:
             node = self._store.get(paths.lease)
             if node is not None and session == self._session:
                 return
-            # An existing lease is ours: another coordinator would have had to raise the epoch to
-            # take it. The lease belongs to the session that is gone.
+            # An existing lease is ours, from the expired session: another coordinator would have
+            # raised the epoch.
             release = [] if node is None else [base.Delete(paths.lease)]
             try:
                 self._store.multi([*self.checks()[:2], *release, self._create_lease(self.epoch)])
@@ -207,10 +201,10 @@ class Lease:
         raise self._lost("its lease comes and goes")
 
     def require_epoch(self) -> None:
-        """Check that the topology is still ours. A coordinator that was overtaken need not know
-        until it asks or writes.
+        """Check that the topology is still ours. A fenced coordinator need not know until it asks
+        or writes.
 
-        :raises FencedError: it is another's.
+        :raises FencedError: the topology is not ours any more.
         """
         marker, node = (
             self._store.get(self._paths.marker(self.generation)),
@@ -222,18 +216,17 @@ class Lease:
         if stored.holder_id != self._holder_id:
             lease = self._store.get(self._paths.lease)
             by = (
-                f"; its holder now is {describe(records.LeaseRecord.decode(self._paths.lease, lease.data))}"
+                f", now held by {describe(records.LeaseRecord.decode(self._paths.lease, lease.data))}"
                 if lease
                 else ""
             )
-            raise self._lost(f"another coordinator took it in epoch {stored.epoch}{by}")
+            raise self._lost(f"another coordinator took the topology in epoch {stored.epoch}{by}")
         if node.version != self._epoch_version:
             raise self._lost("its epoch was written by hand")
 
     def lost(self) -> errors.FencedError:
-        """The error for a write that another coordinator overtook, naming that coordinator if
-        possible.
-        """
+        """The error for a write that another coordinator overtook. Names that coordinator if
+        possible."""
         try:
             self.require_epoch()
         except errors.FencedError as error:
@@ -243,11 +236,11 @@ class Lease:
     def _lost(self, why: str) -> errors.FencedError:
         return errors.FencedError(
             f"topology {self._paths.topology_id!r} is no longer ours (epoch {self.epoch}): {why}\n"
-            f"  Nothing more is written. Run one coordinator per topology id; the other one goes on from where this one stopped."
+            f"  This coordinator writes no more. Run one coordinator per topology id: the latest goes on from here."
         )
 
     def release(self) -> None:
-        """Give the lease back, if it is ours. The epoch stays."""
+        """Give the lease back if it is ours. The epoch stays."""
         self._store.multi([*self.checks(), base.Delete(self._paths.lease)])
 
     def _create_lease(self, epoch: int) -> base.Create:
@@ -264,7 +257,7 @@ class Lease:
 
 
 def describe(lease: records.LeaseRecord) -> str:
-    """The holder of ``lease``, for a message."""
+    """Name the holder of ``lease``, for a message."""
     name = f"{lease.name!r}, " if lease.name else ""
     return (
         f"{name}pid {lease.pid} on host {lease.host}, started {lease.started} (epoch {lease.epoch})"
@@ -275,14 +268,14 @@ def held_by(topology_id: str, lease: records.LeaseRecord) -> errors.HeldError:
     """The error for a topology that a live coordinator holds."""
     return errors.HeldError(
         f"topology {topology_id!r} is held by another coordinator: {describe(lease)}\n"
-        f"  Stop that one first; or wait for its end with --standby (on_held=wait), or fence it with --takeover (on_held=take).\n"
-        f"  If it has died just now on another machine, its lease ends with its ZooKeeper session, within seconds."
+        f"  Stop that coordinator first, or wait for its end with --standby (on_held=wait), or fence it with --takeover (on_held=take).\n"
+        f"  If that coordinator has just died on another machine, its lease ends within seconds, with its ZooKeeper session."
     )
 
 
 def live_holder(store: base.StateStore, paths: layout.Layout) -> records.LeaseRecord | None:
-    """The holder of the topology, as far as can be known; None if there is none, or a holder that
-    has certainly died. One round trip.
+    """The topology's holder, as far as can be known. None without a holder, or if the holder has
+    certainly died. One round trip.
 
     :raises UnreadableStateError: the lease cannot be understood.
     """

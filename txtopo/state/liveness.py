@@ -1,14 +1,13 @@
-"""Certain death of a process that left its name in a record.
+"""Tells whether a process that left its name in a record has certainly died.
 
 A lease outlives its holder by the session time-out, because ZooKeeper cannot tell a dead process
-from a silent one. The machine the process ran on can: there a pid is free, or another's. So a
-restart after a crash need not wait. Apart from ``lease`` because it asks the operating system, and
-may be wrong in one direction only: where in doubt, a process is alive. Even that is not needed for
-safety, which is the epoch's.
+from a silent process. The machine where the process ran can: there the pid is free, or belongs to
+another process. So a restart after a crash need not wait. In doubt, a process counts as alive. Even
+a wrong answer would be safe, because the epoch fences.
 
-A process is known by the boot of its machine, its namespace of pids, its pid and when it started,
-in clock ticks since boot (proc(5)): a container with the same host name, or a process that got the
-pid later, is never taken for it.
+A process is known by its machine's boot, its pid namespace, its pid and its start, in clock ticks
+since boot (proc(5)). So a container with the same host name, or a process that got the pid later,
+is never taken for that process.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def process_identity() -> str:
-    """This process, as ``boot/namespace/pid/start``; empty where the system cannot say (anything
+    """This process, as ``boot/namespace/pid/start``. Empty where the system cannot say (anything
     but Linux)."""
     pid = os.getpid()
     scope = _scope(pid)
@@ -29,14 +28,14 @@ def process_identity() -> str:
 
 
 def has_certainly_died(identity: str) -> bool:
-    """Whether ``identity``, made by :func:`process_identity`, was a process of this machine that
+    """Whether ``identity``, made by :func:`process_identity`, was a process on this machine that
     has ended, reaped by its parent or not."""
     scope, _, start = identity.rpartition("/")
     scope, _, pid = scope.rpartition("/")
     if not scope or scope != _scope(os.getpid()) or not pid.isdecimal():
         return False
     try:
-        # Asked of the kernel, since /proc may hide the processes of others.
+        # Ask the kernel, since /proc may hide other users' processes.
         os.kill(int(pid), 0)
     except ProcessLookupError:
         return True
@@ -48,7 +47,7 @@ def has_certainly_died(identity: str) -> bool:
 
 def _scope(own_pid: int) -> str:
     """The scope in which a pid means the same process: one boot, one namespace. Empty if unknown,
-    or if ``/proc`` is that of another namespace."""
+    or if ``/proc`` shows another namespace."""
     try:
         if os.readlink("/proc/self") != str(own_pid):
             return ""
@@ -58,8 +57,8 @@ def _scope(own_pid: int) -> str:
 
 
 def _start_of(pid: int) -> str | None:
-    """When the process started; None if the process has ended and only waits for its parent to
-    notice, empty if unknown."""
+    """When the process started. None if the process has ended and only waits for its parent to
+    notice. Empty if unknown."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,12 +1,11 @@
-"""A store of znodes in this process, for tests and the simulator: one :class:`MemoryServer`, any
-number of client sessions.
+"""Keeps znodes in this process, for tests and the simulator: one :class:`MemoryServer`, any number
+of client sessions.
 
-Apart from ``zookeeper`` because it has faults that a real server does not offer on request: a
-session that expires now, a server that is away for exactly three requests, an acknowledgement that
-is lost after the write was applied.
+Has faults that a real server does not offer on request: a session that expires now, a server that
+is away for exactly three requests, an acknowledgement that is lost after the write was applied.
 
 Invariants:
-- A multi is applied to a copy and then swapped in, so that no reader sees half of one.
+- A multi is applied to a copy, which is then swapped in: no reader sees half a multi.
 - An ephemeral znode belongs to exactly one live session.
 """
 
@@ -21,7 +20,7 @@ from txtopo import errors
 from txtopo.state import base
 
 Fault = Literal["before", "after"]
-"""``"before"``: the request never arrives. ``"after"``: the request is applied and its
+"""``"before"``: the request never arrives. ``"after"``: the request is applied, but its
 acknowledgement is lost."""
 
 
@@ -33,7 +32,7 @@ class _Stored:
 
 
 class MemoryServer:
-    """The znodes that several :class:`MemoryStateStore` share."""
+    """Znodes that several :class:`MemoryStateStore` share."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -42,7 +41,7 @@ class MemoryServer:
         self._sessions = 0
 
     def stop(self) -> None:
-        """Be unreachable, as a server that was stopped; sessions and znodes survive."""
+        """Be unreachable, like a stopped server. Sessions and znodes survive."""
         with self._changed:
             self._running = False
 
@@ -81,7 +80,7 @@ class MemoryServer:
         return None if node is None else base.Node(node.data, node.version)
 
     def children(self, path: str) -> list[str]:
-        """Names of the children of ``path``, sorted."""
+        """Children's names under ``path``, sorted."""
         return _children(self._nodes, path)
 
     def apply(self, operations: Sequence[base.Operation], session: int) -> None:
@@ -127,10 +126,9 @@ def _apply(nodes: dict[str, _Stored], operation: base.Operation, session: int) -
 
 
 class MemoryStateStore(base.StateStore):
-    """One client session with ``server``, a :class:`MemoryServer`; by default with a server of its
-    own.
+    """One client session with ``server``, by default a new :class:`MemoryServer`.
 
-    ``fault``, when set, is asked about every multi and may lose the request or its acknowledgement.
+    ``fault``, when set, is called with every multi and may lose the request or its acknowledgement.
     """
 
     def __init__(self, server: MemoryServer | None = None) -> None:
@@ -149,8 +147,7 @@ class MemoryStateStore(base.StateStore):
         return self._session if self.server.running and not self._closed else 0
 
     def expire_session(self) -> None:
-        """End the session as a server does that has not heard of the client for too long; the
-        client gets a new one."""
+        """End the session, as a server does after a long silence. The client gets a new session."""
         self.server.end_session(self._session)
         self._session = self.server.new_session()
 

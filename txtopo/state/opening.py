@@ -1,5 +1,5 @@
-"""Opens the stored state of topologies from another process, for a reader or for a command that
-changes it: while a run owns it, or none does."""
+"""Opens stored state from another process, for readers and for commands that change the state,
+whether a run owns the state or not."""
 
 from __future__ import annotations
 
@@ -27,24 +27,23 @@ from txtopo.state.zookeeper import ZooKeeperStateStore
 T = TypeVar("T")
 
 CONNECT_S = 2.0
-"""How long a reader tries to reach the server of a data directory before it reads the files: a
-server that has just ended never answers."""
+"""How long a reader tries to reach a data directory's server before it reads the files: a server
+that has just ended never answers."""
 
 LOOKS_MAX = 10
-"""How often a reader looks anew whose server ended meanwhile; each time another run would have to
-begin and end."""
+"""How often a reader looks again when the server ends meanwhile. Each time another run would have
+to begin and end."""
 
 STARTING_WAIT_S = 30.0
-"""How long a command that changes something waits for the server of a directory whose owner is just
-starting it."""
+"""How long a command that changes the state waits for a server that its owner is just starting."""
 
 _POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Stored state, open. ``where`` names it; ``is_live`` is False when no run owns its ZooKeeper,
-    so that a lease that is found is a dead one's."""
+    """Stored state, open. ``where`` names the place. ``is_live`` is False when no run owns its
+    ZooKeeper: then a lease there belongs to a dead coordinator."""
 
     store: base.StateStore
     where: str
@@ -58,8 +57,8 @@ def look(
     root: str = "/txtopo",
     who: credentials.Credentials | None = None,
 ) -> T:
-    """``reading`` of the state, as :func:`opened` opens it; called again if a run ends meanwhile
-    whose ZooKeeper was asked."""
+    """Return ``reading`` of the state, as :func:`opened` opens it. Call ``reading`` again if the
+    run whose ZooKeeper was asked ends meanwhile."""
 
     def ask() -> T:
         with opened(data_dir, zookeeper, root, who) as state:
@@ -69,10 +68,10 @@ def look(
 
 
 def asked_again(ask: Callable[[], T], zookeeper: str | None) -> T:
-    """``ask()``; where the state is in a data directory, ``ask()`` again if the asked ZooKeeper has
-    ended with its run: the records of that run are in the files.
+    """Return ``ask()``. If the state is in a data directory, and the asked ZooKeeper ended with its
+    run, call ``ask()`` again: that run's records are in the files.
 
-    :raises errors.ZooKeeperUnavailableError: an ensemble does not answer; or each time another run
+    :raises errors.ZooKeeperUnavailableError: an ensemble does not answer, or each time another run
         has begun and ended.
     """
     for looks in range(1, LOOKS_MAX + 1):
@@ -81,7 +80,7 @@ def asked_again(ask: Callable[[], T], zookeeper: str | None) -> T:
         except base.StateUnavailableError as error:
             if zookeeper is not None or looks == LOOKS_MAX:
                 raise errors.ZooKeeperUnavailableError(
-                    f"ZooKeeper does not answer: {error}\n  Try again when it does."
+                    f"ZooKeeper does not answer: {error}\n  Try again when ZooKeeper answers."
                 ) from error
     raise AssertionError("unreachable")
 
@@ -94,12 +93,11 @@ def opened(
     who: credentials.Credentials | None = None,
     files: znode_files.ZnodeFiles | None = None,
 ) -> Iterator[Opened | None]:
-    """The state in ``zookeeper``, or else in ``data_dir``, for a reader; ``None`` if nothing was
+    """The state in ``zookeeper``, or else in ``data_dir``, for a reader. ``None`` if nothing was
     ever stored there.
 
-    A server that runs in ``data_dir`` is asked. Otherwise the files of ``data_dir`` (``files``) are
-    read as they are: a reader starts no server and holds no lock, and so keeps no run from starting
-    (R37).
+    Asks a server that runs in ``data_dir``. Without a server, reads the directory's ``files`` as
+    they are. A reader starts no server and holds no lock, so it keeps no run from starting (R37).
     """
     if zookeeper is not None:
         with contextlib.closing(ZooKeeperStateStore(zookeeper, root, who=who)) as store:
@@ -137,10 +135,10 @@ def owned(
     root: str = "/txtopo",
     who: credentials.Credentials | None = None,
 ) -> Iterator[Opened | None]:
-    """The state in ``zookeeper``, or else in ``data_dir``, for a command that changes it; ``None``
-    if nothing was ever stored there.
+    """The state in ``zookeeper``, or else in ``data_dir``, for a command that changes the state.
+    ``None`` if nothing was ever stored there.
 
-    A server that runs in ``data_dir`` is used, otherwise one is started for as long as this lasts.
+    Uses a server that runs in ``data_dir``, or starts one until the context ends.
 
     :raises errors.ZooKeeperUnavailableError: ZooKeeper does not answer, and the state may or may
         not have been changed.
@@ -185,7 +183,8 @@ def _owner(data_dir: Path) -> credentials.Credentials | None:
 
 
 def _server(data_dir: Path) -> tuple[str | None, EmbeddedZooKeeper | None]:
-    """Where the server of ``data_dir`` listens, and the server if it was started here."""
+    """Address of the server in ``data_dir``, and the server if this call started it. Both None
+    without stored state."""
     deadline = time.monotonic() + STARTING_WAIT_S
     while True:
         running = directory.running(data_dir)
@@ -208,26 +207,25 @@ def nothing_stored(data_dir: Path) -> str:
     """The message where there is no state."""
     return (
         f"nothing is stored in {data_dir}: no topology has run with this data directory\n"
-        "  Another one is named with `--data-dir DIR`, an ensemble with `--zookeeper HOST:PORT`."
+        "  Name another directory with `--data-dir DIR`, or an ensemble with `--zookeeper HOST:PORT`."
     )
 
 
 def require(state: Opened | None, data_dir: Path) -> Opened:
-    """``found``, which must be there."""
+    """Return ``state``, or raise UsageError if nothing is stored."""
     if state is None:
         raise errors.UsageError(nothing_stored(data_dir))
     return state
 
 
 def holder(state: Opened, topology_id: str) -> dict[str, Any] | None:
-    """The coordinator that runs the topology now, as its lease says; ``None`` without a lease."""
+    """The coordinator that runs the topology now, as its lease says. ``None`` without a lease."""
     node = state.store.get(layout.Layout(topology_id).lease) if state.is_live else None
     return None if node is None else living(administration.show(state.store, topology_id)["lease"])
 
 
 def living(lease: dict[str, Any] | None) -> dict[str, Any] | None:
-    """``lease``, unless its holder has certainly died: then ZooKeeper has not noticed the death
-    yet."""
+    """Return ``lease``, unless its holder has certainly died and ZooKeeper has not noticed yet."""
     return (
         None
         if lease is not None and liveness.has_certainly_died(lease.get("process", ""))

@@ -1,11 +1,10 @@
-"""The user whose process is at the other end of a connection on this machine, as the kernel says.
+"""Asks the kernel which user's process is at the other end of a connection on this machine.
 
-Apart from ``client`` because neither ZooKeeper nor passwords matter here. A port of 127.0.0.1 that
-a server has left may be taken by any user, so an address does not tell the user.
+Any user may take a port of 127.0.0.1 that a server has left, so an address does not tell the user.
 
 Invariants:
-- A connection that no process has accepted yet belongs to no user, not to root, as whom the kernel
-  lists it.
+- A connection that no process has accepted yet belongs to no user, although the kernel lists it as
+  root's.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def user_of_peer(connection: socket.socket, wait_s: float) -> int:
     """The uid of the process that accepted ``connection``.
 
     :raises OSError: no process accepts it within ``wait_s``, or the connection has ended.
-    :raises SetupError: this machine does not tell.
+    :raises SetupError: this machine does not tell the user.
     """
     ours, peer = connection.getsockname()[:2], connection.getpeername()[:2]
     deadline = time.monotonic() + wait_s
@@ -40,7 +39,8 @@ def user_of_peer(connection: socket.socket, wait_s: float) -> int:
 
 
 def _accepted_by(local: tuple[str, int], remote: tuple[str, int]) -> int | None:
-    """The uid of the socket between these addresses; None if there is none, or no process has it."""
+    """The uid of the socket between these addresses. None without a socket, or if no process has
+    it."""
     ends = f":{local[1]:04X}", f":{remote[1]:04X}"
     tables = list[str]()
     for table in TABLES:
@@ -51,8 +51,8 @@ def _accepted_by(local: tuple[str, int], remote: tuple[str, int]) -> int | None:
     if not tables:
         raise errors.SetupError(
             f"this machine does not tell the user of a connection: {TABLES[0]} cannot be read\n"
-            "  The password of the data directory's ZooKeeper is told to a process of our user only. Mount /proc,\n"
-            "  or name a ZooKeeper of your own: --zookeeper HOST:PORT"
+            "  Only our user's process may get the password for the data directory's ZooKeeper. Mount /proc,\n"
+            "  or name your own ZooKeeper: --zookeeper HOST:PORT"
         )
     for text in tables:
         for line in text.splitlines()[1:]:
@@ -68,8 +68,8 @@ def _accepted_by(local: tuple[str, int], remote: tuple[str, int]) -> int | None:
 
 
 def _address(field: str) -> tuple[str, int]:
-    """``0100007F:1F90`` as ``("127.0.0.1", 8080)``: words of the machine's byte order, in which an
-    IPv4 address may be within an IPv6 one."""
+    """``0100007F:1F90`` as ``("127.0.0.1", 8080)``. The words have the machine's byte order, and an
+    IPv4 address may be within an IPv6 address."""
     host, _, port = field.partition(":")
     packed = b"".join(bytes.fromhex(host[at : at + 8])[::-1] for at in range(0, len(host), 8))
     address = ipaddress.ip_address(packed)

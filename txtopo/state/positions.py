@@ -1,12 +1,12 @@
-"""Metadata by partition, as of the last committed transaction, spread over a fixed number of znodes
+"""Keeps metadata by partition, as of the last committed transaction, in a fixed number of znodes
 (R25).
 
-Apart from the txid records because those hold only the partitions that moved: a partition that
-rests costs nothing, however many there are, and continues where it stopped, however long it rests.
-Partition p is in shard p mod 16.
+A txid record holds only the partitions that moved. So resting partitions cost nothing, however many
+there are. A partition continues where it stopped, after any rest. Partition p is in shard
+``p % 16``.
 
 Invariants:
-- ``_shards`` is what the store holds: changes are computed, written, and only then applied.
+- ``_shards`` equals the store: changes are computed, written, and only then applied.
 - Metadata is kept encoded, each partition by itself: only moved partitions are encoded again, and
   no caller can change a stored value.
 """
@@ -26,9 +26,9 @@ class Positions:
     """The positions under the znode ``path``."""
 
     def __init__(self, store: base.StateStore, path: str) -> None:
-        """Load them.
+        """Load the positions.
 
-        :raises UnreadableStateError: one cannot be understood.
+        :raises UnreadableStateError: a shard cannot be understood.
         """
         self._path = path
         self._shards: dict[int, dict[int, bytes]] = {}
@@ -56,10 +56,10 @@ class Positions:
     def operations(self, moved: Mapping[int, Any]) -> list[base.Operation]:
         """Operations that give the partitions in ``moved`` their new metadata.
 
-        :raises NotJsonError: some metadata would not come back as it is.
+        :raises NotJsonError: JSON would not give the metadata back unchanged.
         """
         operations: list[base.Operation] = []
-        for shard, partitions in self._merged(moved).items():
+        for shard, partitions in self._merge(moved).items():
             data = _encode(partitions)
             path = f"{self._path}/{shard}"
             operations.append(
@@ -68,14 +68,14 @@ class Positions:
         return operations
 
     def apply(self, moved: Mapping[int, Any]) -> None:
-        """Note that the operations of :meth:`operations` have been written."""
-        self._shards = {**self._shards, **self._merged(moved)}
+        """Note that the operations from :meth:`operations` have been written."""
+        self._shards = {**self._shards, **self._merge(moved)}
 
-    def _merged(self, moved: Mapping[int, Any]) -> dict[int, dict[int, bytes]]:
+    def _merge(self, moved: Mapping[int, Any]) -> dict[int, dict[int, bytes]]:
         merged: dict[int, dict[int, bytes]] = {}
         for partition in sorted(moved):
             if not isinstance(partition, int) or isinstance(partition, bool) or partition < 0:
-                raise ValueError(f"{partition!r} is not a partition: they are 0, 1, 2 …")
+                raise ValueError(f"{partition!r} is not a partition: partitions are 0, 1, 2 …")
             shard = partition % SHARDS
             if shard not in merged:
                 merged[shard] = dict(self._shards.get(shard, {}))

@@ -1,11 +1,11 @@
-"""File modes that keep other users of the machine out of a data directory.
+"""Sets file modes that keep the machine's other users out of a data directory.
 
-Apart from ``directory``, which says which process owns a data directory: here is which user may
-look in. One of the files holds the password of the directory's ZooKeeper.
+``directory`` says which process owns a data directory, this module which user may look in. One file
+holds the password for the directory's ZooKeeper.
 
 Invariants:
 - Only txtopo's own files are changed. A directory with other content, too, keeps its mode: then the
-  modes of the files, and of the folder of ZooKeeper, keep other users out.
+  modes of txtopo's files and of ZooKeeper's folder keep other users out.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pathlib import Path
 from txtopo import errors
 
 OURS = ("lock", "endpoint.json", "server.lock", "user.json", "zookeeper", "submit")
-"""Prefixes of the names of txtopo's files in a data directory."""
+"""Prefixes for the names of txtopo's files in a data directory."""
 
 _OTHERS = 0o077
 
 
 def close_to_others(path: Path) -> None:
-    """Leave ``path`` and txtopo's files in it to their user alone: directories 0700, files 0600.
-    Costs a look at each file.
+    """Close ``path`` and txtopo's files in it to other users: directories 0700, files 0600. Costs a
+    look at each file.
 
-    :raises SetupError: everybody may write to ``path``, and ``path`` is not txtopo's alone.
+    :raises SetupError: every user may write to ``path``, and ``path`` is not txtopo's alone.
     :raises OSError: the modes cannot be changed.
     """
     names = os.listdir(path)
@@ -37,8 +37,8 @@ def close_to_others(path: Path) -> None:
         mode = os.stat(path).st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise errors.SetupError(
-                f"everybody may write to the data directory {path}, which holds other things, too\n"
-                f"  Type `chmod o-w {shlex.quote(str(path))}`, or choose a directory of its own with `--data-dir PATH` (data_dir= in Python)."
+                f"every user may write to the data directory {path}, which holds other files, too\n"
+                f"  Type `chmod o-w {shlex.quote(str(path))}`, or choose a directory for txtopo alone with `--data-dir PATH` (data_dir= in Python)."
             )
     for name in names:
         if name.startswith("zookeeper") and (path / name).is_dir():
@@ -56,7 +56,7 @@ def _close(path: Path) -> None:
         if mode & _OTHERS:
             os.chmod(path, mode & ~_OTHERS)
     except FileNotFoundError:
-        # An earlier server, which is just ending, has purged it.
+        # An earlier server, which is just ending, has purged the file.
         pass
 
 

@@ -1,14 +1,14 @@
-"""Access control of the embedded ZooKeeper: its znodes are open to users who may read the data
-directory, and to no others.
+"""Controls access to the embedded ZooKeeper: only users who may read the data directory may use its
+znodes.
 
-Apart from ``embedded`` because ``embedded`` runs a server and this module speaks to the server. The
-server listens on 127.0.0.1, where every user of the machine may connect; the rights (ACLs) on every
-znode, the root included, keep other users out. They belong to nobody: the administrator, whose
-password is new for each owner of the directory, is bound by no rights.
+``embedded`` runs a server, and this module speaks to the server. The server listens on 127.0.0.1,
+where every user on the machine may connect. The rights (ACLs) on every znode, also on the root,
+keep other users out. The rights name a user without a password, so only the administrator, bound by
+no rights, gets in. Each owner of the directory draws a new administrator's password.
 
 Invariants:
-- Rights are given from the root down: below a znode that has them, another user can make no more
-  znodes. Znodes made before are met later.
+- Rights are set from the root down. Below a protected znode another user can make no znodes, and
+  earlier znodes are met later.
 - After a death half-way, the next start begins at the root again: the work counts as complete only
   when ``done`` says so.
 """
@@ -29,21 +29,20 @@ from txtopo.state import client, credentials
 _TIMEOUT_S = 10.0
 
 _OF_ZOOKEEPER = "/zookeeper/config"
-"""ZooKeeper's own: it says how the server is configured, and only its administrator may change it.
-"""
+"""ZooKeeper's own configuration: only the administrator may change this znode."""
 
 
 def digest_of(administrator: credentials.Credentials) -> str:
-    """Name and digest of the password, as a server's configuration has them."""
+    """Name and password digest, as a server's configuration has them."""
     digest: str = security.make_digest_acl_credential(administrator.user, administrator.reveal())
     return digest
 
 
 def protect(hosts: str, administrator: credentials.Credentials, done: bool) -> None:
-    """Close every znode on the server at ``hosts`` that is open to everybody, or to the holder of
-    an earlier start's password. ``done``: an earlier call has run to its end.
+    """Close every znode on the server at ``hosts`` that is open to all, or to the password of an
+    earlier start. ``done``: an earlier call has run to its end.
 
-    Znodes that belong to other credentials of the user stay theirs, too.
+    The user's other credentials keep their rights.
 
     :raises ZooKeeperUnavailableError: the server does not answer.
     """
@@ -78,8 +77,8 @@ def _is_open(rights: list[Any]) -> bool:
 
 
 def _paths(kazoo: KazooClient, path: str) -> Iterator[str]:
-    """``path``, and everything below that may be listed, parents first: children are listed when
-    their parent has been dealt with."""
+    """``path``, and everything below that may be listed, parents first: children are listed after
+    the caller has dealt with their parent."""
     if path == _OF_ZOOKEEPER:
         return
     yield path

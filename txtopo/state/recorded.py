@@ -1,10 +1,10 @@
-"""The state in the files of a data directory, for readers, while no server runs there.
+"""Reads the state from a data directory's files, while no server runs there.
 
-Apart from ``zookeeper`` because there is no server to ask: a reading shows one moment of the files,
-and no write is possible. Apart from ``znode_files``, which knows no topologies.
+Without a server to ask, a reading shows one moment, and no write is possible. ``znode_files`` reads
+the files, and knows no topologies.
 
 Invariants:
-- Every answer of one store is of the same moment, not before the store was made.
+- Every answer from one store shows the same moment, not before the store was made.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def files_of(data_dir: Path) -> znode_files.ZnodeFiles:
 
 
 class RecordedStateStore(base.StateStore):
-    """What ``files`` of ``data_dir`` hold now, under ``root``.
+    """The znodes that ``files`` of ``data_dir`` hold now, under ``root``.
 
     :raises SetupError: this user may not read the files.
-    :raises ZooKeeperUnavailableError: they are damaged.
+    :raises ZooKeeperUnavailableError: the files are damaged.
     """
 
     def __init__(self, data_dir: Path, root: str, files: znode_files.ZnodeFiles) -> None:
@@ -63,14 +63,14 @@ class RecordedStateStore(base.StateStore):
 
     def multi(self, operations: Sequence[base.Operation]) -> NoReturn:
         raise errors.UsageError(
-            f"the files of {self._data_dir} are only read\n  What changes the state starts its ZooKeeper."
+            f"the files in {self._data_dir} are open for reading only\n  Start the directory's ZooKeeper to change the state."
         )
 
     def wait_until_connected(self, timeout_s: float) -> bool:
         return True
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no file is open."""
 
     def _full(self, path: str) -> str:
         return self._prefix + base.check_path(path) if path != "/" else self._prefix

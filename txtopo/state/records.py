@@ -1,8 +1,7 @@
-"""Records in the znodes: versioned JSON that a person can read.
+"""Turns records into versioned JSON that a person can read, and back.
 
-Apart from the writers of records because this format must outlive every release. A record that
-cannot be understood raises :class:`~txtopo.errors.UnreadableStateError` and is never taken as
-absent (R25).
+This format must outlive every release. A record that cannot be understood raises
+:class:`~txtopo.errors.UnreadableStateError` and is never taken as absent (R25).
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from txtopo import errors, plain_json
 from txtopo.topology import transaction
 
 COUNT_MAX = 10**12
-"""Store transactions of one attempt, when the size of its record is estimated."""
+"""How many store transactions of one attempt to assume when the size of its record is estimated."""
 
 V = TypeVar("V")
 R = TypeVar("R", bound="Record")
 
 
 def decode_json(path: str, data: bytes) -> Any:
-    """The value of the record at ``path``.
+    """Decode the record at ``path``.
 
-    :raises UnreadableStateError: it is empty or not JSON.
+    :raises UnreadableStateError: the record is empty or not JSON.
     """
     if not data:
         raise errors.UnreadableStateError(path, "it is empty")
@@ -43,7 +42,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 class Codec(Protocol[V]):
-    """How values of one kind become the data of a znode, and back."""
+    """Turns values into a znode's data, and back."""
 
     def encode(self, value: V) -> bytes: ...
 
@@ -61,7 +60,7 @@ class JsonCodec:
 
 
 class Record(pydantic.BaseModel):
-    """Base of every record; ``version`` is the version of the record's own format, which must be
+    """Base of every record. ``version`` is the version of the record's own format, and must be
     ``FORMAT``."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -72,15 +71,15 @@ class Record(pydantic.BaseModel):
     def encode(self) -> bytes:
         """The record as JSON.
 
-        :raises NotJsonError: the value holds something that JSON would not give back unchanged.
+        :raises NotJsonError: JSON would not give some value back unchanged.
         """
         return plain_json.encode(_plain(self))
 
     @classmethod
     def decode(cls: type[R], path: str, data: bytes) -> R:
-        """The record at ``path``.
+        """Decode the record at ``path``.
 
-        :raises UnreadableStateError: the text is no such record, or of another version.
+        :raises UnreadableStateError: the text is no such record, or has another version.
         """
         value = decode_json(path, data)
         if (
@@ -88,7 +87,7 @@ class Record(pydantic.BaseModel):
             and isinstance(version := value.get("version"), int)
             and version != cls.FORMAT
         ):
-            reason = f"it has format version {version}, this txtopo reads {cls.FORMAT}; run the txtopo that wrote it"
+            reason = f"it has format version {version}, but this txtopo reads {cls.FORMAT}: run the txtopo version that wrote the record"
             raise errors.UnreadableStateError(path, reason)
         try:
             return cls.model_validate(value)
@@ -101,8 +100,8 @@ class Record(pydantic.BaseModel):
 
 
 def _plain(value: Any) -> Any:
-    """``value`` with records as dicts. pydantic's own dump would quietly turn dataclasses and the
-    like into dicts, too."""
+    """``value`` with records as dicts. pydantic's own dump would quietly turn dataclasses, too,
+    into dicts."""
     return (
         {name: _plain(getattr(value, name)) for name in type(value).model_fields}
         if isinstance(value, Record)
@@ -124,12 +123,11 @@ class RecordCodec(Codec[R]):
 
 
 class TxidRecord(Record):
-    """The record of one transaction. *open*: its metadata is made. *sealed*: effects of the
-    transaction may exist (R23).
+    """One transaction's record. *open*: its metadata is made. *sealed*: its effects may exist
+    (R23).
 
-    ``tasks`` are the task counts by component under the seal, ``attempt_id`` names the attempt that
-    sealed the transaction. ``opened_at`` is the time of the opening, as ISO 8601 with time zone
-    (R36).
+    ``tasks`` are the sealed task counts by component. ``attempt_id`` names the attempt that sealed
+    the transaction. ``opened_at`` is the opening time, as ISO 8601 with time zone (R36).
     """
 
     FORMAT: ClassVar[int] = 2
@@ -144,7 +142,7 @@ class TxidRecord(Record):
 
     @property
     def opened(self) -> datetime.datetime | None:
-        """``opened_at`` in UTC; None if it is not known."""
+        """``opened_at`` in UTC. None if unknown."""
         return (
             None
             if self.opened_at is None
@@ -164,13 +162,13 @@ class TxidRecord(Record):
 
 
 class GenerationRecord(Record):
-    """Identity of this incarnation of the state (R27)."""
+    """Names this incarnation of the state (R27)."""
 
     generation: str = pydantic.Field(min_length=1)
 
 
 class EpochRecord(Record):
-    """Count of takings of the lease, and the last holder: the fence (R26). ``holder_id`` is random,
+    """The fence (R26): how often the lease was taken, and the last holder. ``holder_id`` is random,
     one per coordinator."""
 
     epoch: int = pydantic.Field(ge=1)
@@ -201,15 +199,15 @@ class CurrentRecord(Record):
 
 
 class PositionsRecord(Record):
-    """Metadata by partition, of the partitions of one shard."""
+    """Metadata by partition, for one shard's partitions."""
 
     positions: dict[str, Any]
 
 
 class StoresRecord(Record):
-    """The stores that hold results of this generation, by ``component/store`` name: which attempt
-    was the last that opened each and was recorded, as ``{"txid": …, "attempt_id": …, "count": …}``
-    (R27, R31). ``count`` is the number of its store transactions (R34)."""
+    """The stores with results from this generation, by ``component/store`` name. Each has the last
+    recorded attempt that opened it, as ``{"txid": …, "attempt_id": …, "count": …}`` (R27, R31).
+    ``count`` is how many store transactions that attempt had (R34)."""
 
     FORMAT = 2
 

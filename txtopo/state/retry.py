@@ -1,9 +1,8 @@
-"""Repeated tries of a call that ZooKeeper does not answer: the pauses between tries, and the end of
-all tries.
+"""Repeats calls that ZooKeeper does not answer, with pauses and a bound.
 
-Reconnecting is kazoo's, with pauses of its own: see ``client``. Apart from ``lease`` and ``writer``
-because both wait the same way, and neither should know how. A thread that stops the topology calls
-:meth:`Patience.abandon`, and every wait ends at once.
+kazoo reconnects by itself, with its own pauses: see ``client``. ``lease`` and ``writer`` wait the
+same way, through this module. A thread that stops the topology calls :meth:`Patience.abandon`, and
+every wait ends at once.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ T = TypeVar("T")
 
 PAUSE_MIN_S = 0.01
 PAUSE_MAX_S = 1.0
-"""Pauses between tries grow from the one to the other; all of them together are bounded by
-``wait_s``. Before the second try there is none: most often a single answer was lost, and the
-connection is there again, or it is waited for anyway."""
+"""Pauses between tries grow from the first to the second value. ``wait_s`` bounds their sum. Before
+the second try there is no pause: most often a single answer was lost, and the connection is back,
+or is waited for anyway."""
 
 SLICE_S = 0.1
 """How soon a wait for the connection notices that it was abandoned."""
@@ -42,8 +41,8 @@ class Patience:
         clock: Callable[[], float] = time.monotonic,
         abandoned: threading.Event | None = None,
     ) -> None:
-        """``abandoned``: an event with the effect of :meth:`abandon`, for callers that must be able
-        to abandon before this object exists."""
+        """``abandoned``: an event that acts like :meth:`abandon`, for callers that must be able to
+        abandon before this object exists."""
         self._store, self._wait_s, self._clock = store, wait_s, clock
         self._abandoned = abandoned or threading.Event()
 
@@ -52,12 +51,12 @@ class Patience:
         self._abandoned.set()
 
     def insist(self, call: Callable[[], T]) -> T:
-        """``call()``, again and again while it raises
+        """Call ``call()`` again and again while it raises
         :class:`~txtopo.state.base.StateUnavailableError`.
 
-        The call itself has to find out the effect of an earlier try.
+        The call itself must find out the effect of an earlier try.
 
-        :raises ZooKeeperUnavailableError: that went on for ``wait_s``.
+        :raises ZooKeeperUnavailableError: ZooKeeper did not answer for ``wait_s``.
         :raises AbandonedError: :meth:`abandon` was called.
         """
         deadline: float | None = None

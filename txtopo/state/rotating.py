@@ -1,17 +1,16 @@
-"""One value per txid, of which only the newest few are kept: Storm's ``RotatingTransactionalState``
-(R24).
+"""Keeps one value per txid, and only the newest few: Storm's ``RotatingTransactionalState`` (R24).
 
-Apart from ``topology`` because this module knows nothing of leases or seals: a sorted map with
-rules for the next txid. It performs its operations at once, or, *deferred*, collects the changes
-until :meth:`take_operations` hands them over for a larger multi.
+This sorted map with rules for the next txid knows nothing about leases or seals. Changes are
+written at once. When *deferred*, changes are collected until :meth:`take_operations` hands them
+over for a larger multi.
 
 Invariants:
-- The memory equals the store, but for the txids in ``pending``; after a failed write, the store is
+- The memory equals the store, but for the txids in ``pending``. After a failed write, the store is
   read again before use.
 - Values are kept encoded: no caller can change a stored value through an object that went in or
   came out.
-- ``init`` is never called while the lock is held that :meth:`take_operations` needs: a slow one
-  delays opening, never a commit.
+- ``init`` is never called under the lock that :meth:`take_operations` needs: a slow ``init`` delays
+  opening, never a commit.
 - In strict order the txids have no gap.
 """
 
@@ -27,22 +26,22 @@ from txtopo.topology import transaction
 
 NULL = b"null"
 TXID_DIGITS = 10
-IN_ORDER = "Values are made in the order of the txids, without gaps."
+IN_ORDER = "Values are made in txid order, without gaps."
 
 V = TypeVar("V")
 
 
 class StrictOrderError(errors.TxtopoError):
     """A txid was asked for out of order (Storm: ``IllegalStateException``): a gap, or a txid below
-    an existing one."""
+    an existing txid."""
 
 
 class RotatingTransactionalState(Generic[V]):
-    """Values by txid under the znode ``path`` of ``store``.
+    """Values by txid under the znode ``path`` in ``store``.
 
-    Values are JSON, or whatever type ``codec`` makes of JSON; the value of a skipped txid is None.
-    ``check(txid, value, data)`` is called before a value is accepted and may raise to refuse it;
-    ``data`` is the value encoded.
+    Values are JSON, or the type that ``codec`` makes from JSON. A skipped txid has the value None.
+    ``check(txid, value, data)`` is called before a value is accepted, and may raise to refuse the
+    value; ``data`` is the encoded value.
     """
 
     def __init__(
@@ -54,9 +53,9 @@ class RotatingTransactionalState(Generic[V]):
         codec: records.Codec[V] | None = None,
         check: Callable[[int, V, bytes], None] | None = None,
     ) -> None:
-        """Load what is there. Unless deferred, make ``path`` and its parents if missing.
+        """Load the stored values. Unless deferred, make ``path`` and its parents if missing.
 
-        :raises UnreadableStateError: something there cannot be understood.
+        :raises UnreadableStateError: a stored value cannot be understood.
         """
         self._store, self._path = store, base.check_path(path)
         self._strict, self._deferred = strict_order, deferred
@@ -74,17 +73,18 @@ class RotatingTransactionalState(Generic[V]):
         self._load()
 
     def get_state(self, txid: int, init: Callable[[int, V | None], V]) -> V | None:
-        """The value of ``txid``; for a txid without a value,
-        ``init(txid, value of the txid below or None)``, which is kept.
+        """The value of ``txid``. A txid without a value gets, and keeps,
+        ``init(txid, value of the txid below or None)``.
 
-        Without strict order, a txid below an existing one gets None, and ``init`` is not called.
+        Without strict order, a txid below an existing txid gets None, and ``init`` is not called.
 
-        :raises StrictOrderError: in strict order, the txid before has no value, or a later one has.
+        :raises StrictOrderError: in strict order, the txid before has no value, or a later txid has
+            one.
         """
         return self._get_or_make(txid, init)[0]
 
     def get_state_or_create(self, txid: int, init: Callable[[int, V | None], V]) -> V | None:
-        """As :meth:`get_state`, but None if the value was made by this call."""
+        """Like :meth:`get_state`, but None if this call made the value."""
         value, was_made = self._get_or_make(txid, init)
         return None if was_made else value
 
@@ -105,8 +105,8 @@ class RotatingTransactionalState(Generic[V]):
             with self._lock:
                 if txid in self._data:
                     return self._decode(txid), False
-                # The txid before may have been cleaned away meanwhile, for it has committed. If it
-                # was removed, this value hangs in the air.
+                # The txid before may have committed meanwhile, and been cleaned away. If it was
+                # removed instead, this value has no predecessor.
                 if (
                     self._strict
                     and before is not None
@@ -120,19 +120,19 @@ class RotatingTransactionalState(Generic[V]):
                 return self._decode(txid), True
 
     def get_last_state(self) -> V | None:
-        """The value of the greatest txid, None if there is none."""
+        """The greatest txid's value, None without a txid."""
         with self._lock:
             self._reload_if_doubtful()
             return self._decode(max(self._data)) if self._data else None
 
     def find(self, txid: int) -> V | None:
-        """The value of ``txid``, None if it has none."""
+        """The value of ``txid``, None without a value."""
         with self._lock:
             self._reload_if_doubtful()
             return self._decode(txid) if txid in self._data else None
 
     def override_state(self, txid: int, value: V) -> None:
-        """Set the value of ``txid``, in any order, and over any earlier value."""
+        """Set the value of ``txid``, in any order, over any earlier value."""
         _require_txid(txid)
         data = self._encode(txid, value)
         with self._lock:
@@ -147,7 +147,7 @@ class RotatingTransactionalState(Generic[V]):
                 self._change({txid})
 
     def has_cache(self, txid: int) -> bool:
-        """Whether ``txid`` has a value, be it None."""
+        """Whether ``txid`` has a value, even None."""
         with self._lock:
             self._reload_if_doubtful()
             return txid in self._data
@@ -164,14 +164,14 @@ class RotatingTransactionalState(Generic[V]):
                 self._change(below)
 
     def txids(self) -> list[int]:
-        """The txids that have a value, ascending."""
+        """All txids with a value, ascending."""
         with self._lock:
             self._reload_if_doubtful()
             return sorted(self._data)
 
     @property
     def pending(self) -> frozenset[int]:
-        """The txids whose change is not handed over yet; empty unless deferred."""
+        """Txids with a change that is not handed over yet. Empty unless deferred."""
         with self._lock:
             return frozenset(self._changed)
 
@@ -180,10 +180,10 @@ class RotatingTransactionalState(Generic[V]):
     ) -> list[base.Operation]:
         """Hand over the changes since the last call, at most one operation per txid.
 
-        Removals and the txids in ``required`` are always handed over; of the others, in ascending
-        order, as many as fit when all together has at most ``bytes_max`` bytes. From here on they
-        count as performed: if the multi they went into is not applied, this object has to be made
-        anew.
+        Removals and the txids in ``required`` are always handed over. The other txids follow in
+        ascending order, as long as all operations together have at most ``bytes_max`` bytes. From
+        here on the changes count as performed: if their multi is not applied, this object has to be
+        made anew.
         """
         with self._lock:
             removed = sorted(txid for txid in self._changed if txid not in self._data)
@@ -194,7 +194,7 @@ class RotatingTransactionalState(Generic[V]):
             size = base.size_of([self._operation(txid) for txid in taken])
             for txid in sorted(self._changed.difference(taken)):
                 size += base.size_of([self._operation(txid)])
-                # Stopping at the first that does not fit keeps the stored txids free of gaps.
+                # Stop at the first change that does not fit, so that the stored txids have no gaps.
                 if bytes_max is not None and size > bytes_max:
                     break
                 taken.append(txid)
@@ -205,8 +205,8 @@ class RotatingTransactionalState(Generic[V]):
             return operations
 
     def required_bytes(self, values: dict[int, V]) -> int:
-        """Lower bound, in bytes, of the operations of :meth:`take_operations` once ``values`` have
-        been set."""
+        """Least size, in bytes, that :meth:`take_operations` hands over once ``values`` have been
+        set."""
         with self._lock:
             removed = [
                 self._operation(txid)
@@ -234,7 +234,7 @@ class RotatingTransactionalState(Generic[V]):
                 and int(name) >= transaction.INIT_TXID
             ):
                 raise errors.UnreadableStateError(
-                    path, f"its name is not a txid of {TXID_DIGITS} digits"
+                    path, f"its name is not a txid with {TXID_DIGITS} digits"
                 )
             node = self._store.get(path)
             if node is not None:
@@ -303,8 +303,7 @@ class RotatingTransactionalState(Generic[V]):
         return self._decode_value(self._path_of(txid), self._data[txid])
 
     def _decode_value(self, path: str, data: bytes) -> V | None:
-        # A txid is skipped only without strict order; elsewhere the codec decides the meaning of
-        # null.
+        # A txid is skipped only without strict order. In strict order the codec reads null.
         return None if data == NULL and not self._strict else self._codec.decode(path, data)
 
 
@@ -314,7 +313,7 @@ def _name_of(txid: int) -> str:
 
 def _require_txid(txid: Any) -> None:
     if not isinstance(txid, int) or isinstance(txid, bool) or txid < transaction.INIT_TXID:
-        raise ValueError(f"{txid!r} is not a txid: they are 1, 2, 3 …")
+        raise ValueError(f"{txid!r} is not a txid: txids are 1, 2, 3 …")
 
 
 __all__ = ["RotatingTransactionalState", "StrictOrderError"]

@@ -1,9 +1,8 @@
-"""The server process of the embedded ZooKeeper: its command with the memory, its configuration, and
-one run, as the watchdog reports the run.
+"""Runs the embedded ZooKeeper's server: its command line with the memory, its configuration, and a
+run as the watchdog reports it.
 
-Apart from ``embedded`` because ``embedded`` decides when a server may run and this module knows how
-to run one: from the jars that pyspark brings. The module does not import pyspark, and speaks no
-more of ZooKeeper's protocol than one four-letter word.
+``embedded`` decides when a server may run. This module knows how to run one, from pyspark's jars.
+It does not import pyspark, and speaks only one four-letter word from ZooKeeper's protocol.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from txtopo.state import directory, java, peer, watchdog
 
 END_TIMEOUT_S = 10.0
 TAIL_LINES = (
-    40  # of the server's log in an error; a stack trace of the server's start has about fifteen
+    40  # lines from the server's log in an error: a stack trace at its start has about fifteen
 )
 POLL_EVERY_S = 0.01
-PROBE_TIMEOUT_S = 0.1  # a connection made while the server is still starting may never be answered, so do not wait for one
+PROBE_TIMEOUT_S = 0.1  # a starting server may never answer a connection, so do not wait long
 
 JARS = (
     "zookeeper",
@@ -46,8 +45,8 @@ JVM_FLAGS = (
     "-XX:+UseSerialGC",
     "-Xshare:auto",
     "-Xms32m",
-    "-Xmx1g",  # the server keeps its last 500 requests, several times over; with records of 512 KiB they alone need most of it
-    "-XX:-UsePerfData",  # would leave a file in /tmp whenever the server is killed, which is how it always ends
+    "-Xmx1g",  # the server keeps its last 500 requests, several times over: with 512 KiB records, they alone need most of it
+    "-XX:-UsePerfData",  # would leave a file in /tmp when the server is killed, and the server always is
     "-XX:+ExitOnOutOfMemoryError",
     "-Dzookeeper.jmx.log4j.disable=true",
     "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory",  # writes to stderr, needs no log4j-core
@@ -55,10 +54,10 @@ JVM_FLAGS = (
     "-Dorg.apache.logging.log4j.simplelog.showdatetime=true",
 )
 
-# Ticks of half a second allow sessions of one second; the default would not allow less than four.
-# Disk stays bounded, by three snapshots and the writes of an hour: a snapshot is taken after at
-# most 10,000 transactions or 64 MiB, and on every start and every hour (ZooKeeper knows no shorter
-# interval) all files that the last three snapshots do not need are deleted.
+# Half-second ticks allow one-second sessions. The default ticks allow four seconds at least. Three
+# snapshots and one hour's writes bound the disk space: a snapshot is taken after at most 10,000
+# transactions or 64 MiB. On every start and every hour (ZooKeeper knows no shorter interval) all
+# files that the last three snapshots do not need are deleted.
 SETTINGS = {
     "tickTime": "500",
     "minSessionTimeout": "1000",
@@ -74,10 +73,10 @@ SETTINGS = {
 
 
 def command(config: Path) -> list[str]:
-    """The command line of a server with this configuration file. Raises SetupError if Java or the
+    """The command line for a server with this configuration file. Raises SetupError if Java or the
     jars are missing."""
     classpath = os.pathsep.join(map(str, jars()))
-    # One file, whose name does not change, however often the JVM crashes.
+    # One file with a fixed name, however often the JVM crashes.
     crash_report = f"-XX:ErrorFile={config.with_name('zookeeper-crash.log')}"
     return [
         java.require_java().executable,
@@ -91,8 +90,8 @@ def command(config: Path) -> list[str]:
 
 
 def configuration(data: Path, port: int, administrator: str = "") -> str:
-    """The text of a configuration file for a server on ``port`` of 127.0.0.1 that keeps its data in
-    ``data``. ``administrator``: name and digest of a user whom no rights bind."""
+    """The configuration file's text for a server on ``port`` at 127.0.0.1 that keeps its data in
+    ``data``. ``administrator``: name and password digest of a user bound by no rights."""
     lines = {
         "dataDir": str(data),
         "clientPort": str(port),
@@ -107,10 +106,10 @@ def configuration(data: Path, port: int, administrator: str = "") -> str:
 
 
 class ServerProcess:
-    """One run of the server, as its watchdog reports the run.
+    """One server run, as its watchdog reports it.
 
-    ``lock`` is the descriptor of a locked file which the server keeps open as long as it lives; the
-    caller closes its own.
+    ``lock`` is the descriptor of a locked file. The server keeps the file open for its whole life.
+    The caller closes its own descriptor.
     """
 
     def __init__(self, command: list[str], log: Path, lock: int) -> None:
@@ -136,18 +135,18 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The server's pid; 0 while it is not known."""
-        return int(self._reported().get("pid", 0))
+        """The server's pid, 0 while unknown."""
+        return int(self._report().get("pid", 0))
 
     @property
     def tail(self) -> str:
-        """The last lines the server wrote, or why it could not be started; known when it has ended."""
-        reported = self._reported()
+        """The server's last lines, or why it could not be started. Known once the server has ended."""
+        reported = self._report()
         words = str(reported.get("failed") or reported.get("tail") or "")
         return "\n".join(words.splitlines()[-TAIL_LINES:])
 
     def has_ended(self, wait_s: float) -> bool:
-        """Whether the server has ended, waiting up to ``wait_s`` for news of it."""
+        """Whether the server has ended. Waits up to ``wait_s`` for news."""
         assert self._watchdog.stdout is not None
         news = (
             select.poll()
@@ -162,7 +161,7 @@ class ServerProcess:
         return self._ended
 
     def is_gone(self) -> bool:
-        """Whether the server's process has ended, also before its watchdog has reported so."""
+        """Whether the server's process has ended, even if its watchdog has not reported so yet."""
         try:
             state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         except FileNotFoundError:
@@ -170,8 +169,7 @@ class ServerProcess:
         return state in "ZX"
 
     def end(self) -> None:
-        """End the server and its watchdog, and wait until both have gone. Only in the process that
-        started them."""
+        """End the server and its watchdog, and wait until both have gone. Does nothing in a fork."""
         assert self._watchdog.stdin is not None
         assert self._watchdog.stdout is not None
         if self._creator != os.getpid():
@@ -180,20 +178,19 @@ class ServerProcess:
         deadline = time.monotonic() + END_TIMEOUT_S
         while not self.has_ended(POLL_EVERY_S):
             if time.monotonic() > deadline:
-                self._watchdog.kill()  # it is stopped or hangs; the server's death signal ends the server, or the next owner does
+                self._watchdog.kill()  # the watchdog is stopped or hangs: the server's death signal ends the server, or the next owner does
                 break
         self._watchdog.wait()
         self._watchdog.stdout.close()
         self._ended = True
 
-    def _reported(self) -> dict[str, Any]:
+    def _report(self) -> dict[str, Any]:
         reported: dict[str, Any] = {}
         for line in self._reports.splitlines():
             try:
                 reported |= json.loads(line)
             except (ValueError, TypeError):
-                # Not a report, so the watchdog itself has failed, and this is a line of its
-                # traceback.
+                # Not a report but a line from a traceback: the watchdog itself has failed.
                 reported["tail"] = f"{reported.get('tail', '')}{line.decode(errors='replace')}\n"
         return reported
 
@@ -201,8 +198,8 @@ class ServerProcess:
 def answers(port: int, data: Path) -> bool:
     """Whether the server with this ``data`` serves on ``port``.
 
-    ``conf`` and not ``ruok``: the server refuses ``conf`` until it serves requests, and its answer
-    names the data directory.
+    Asks ``conf`` and not ``ruok``: the server refuses ``conf`` until it serves requests, and its
+    answer names the data directory.
     """
     try:
         with socket.create_connection(("127.0.0.1", port), PROBE_TIMEOUT_S) as connection:
@@ -218,8 +215,8 @@ def answers(port: int, data: Path) -> bool:
 
 
 def jars() -> list[Path]:
-    """The jars the server needs, from the installed pyspark or, where pyspark came with a Spark
-    distribution, from that."""
+    """The jars that the server needs, from the installed pyspark, or from the Spark distribution in
+    ``SPARK_HOME``."""
     package = importlib.util.find_spec("pyspark")
     folders = (
         [Path(place) / "jars" for place in (package.submodule_search_locations or ())]
@@ -244,7 +241,7 @@ def jars() -> list[Path]:
 
 
 def _property(value: str) -> str:
-    """``value`` as java.util.Properties reads it: Latin-1, with escapes in UTF-16 for the rest."""
+    """``value`` as java.util.Properties reads it: Latin-1, and UTF-16 escapes for other characters."""
     units = value.encode("utf-16-be", "surrogatepass")
     codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
     return "".join(

@@ -1,18 +1,16 @@
-"""The durable state of one topology, and the two writes that move the state on: *seal* and
-*record*.
+"""Keeps one topology's durable state, which two writes move on: *seal* and *record*.
 
 A transaction is **sealed** before its first commit task starts: from then on effects may exist, and
 a restart first replays exactly this transaction (R23). A transaction is **recorded** when it has
 committed: ``current`` moves on, in one multi with everything that follows from the commit (R25).
-Metadata of transactions that were opened meanwhile rides along with the next write.
+Metadata for transactions that were opened meanwhile goes with the next write.
 
-Apart from ``lease`` (who may write), ``writer`` (exactly once) and ``rotating`` (one value per
-txid), which know nothing of each other and meet in this module. The module refuses to know the
-meaning of metadata.
+Only here do ``lease`` (who may write), ``writer`` (exactly once) and ``rotating`` (one value per
+txid) meet. This module does not look into metadata.
 
 Invariants:
 - ``current`` only grows, by one. A txid is recorded only after it was sealed, for the same attempt.
-- The record of ``current - 1`` is kept: the metadata of ``current`` was, or will be, made from it.
+- The record for ``current - 1`` is kept, because the metadata for ``current`` is made from it.
 - After a write with an unknown outcome, or a write by another coordinator, this object never writes
   again.
 """
@@ -51,9 +49,9 @@ Holder = lease.Holder
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Effects of ``attempt`` may exist. ``tasks`` counts the tasks of every component; ``metadata``
-    is what replays the batch; ``opened_at``, aware, is when the transaction was opened, which no
-    replay changes any more (R36)."""
+    """Effects of ``attempt`` may exist. ``tasks`` counts each component's tasks. ``metadata``
+    replays the batch. ``opened_at``, aware, is when the transaction was opened: no replay changes
+    this time (R36)."""
 
     attempt: transaction.TransactionAttempt
     tasks: Mapping[str, int]
@@ -61,7 +59,7 @@ class Seal:
     opened_at: datetime.datetime | None = None
 
     def to_record(self) -> records.TxidRecord:
-        """The stored content of the txid."""
+        """The record to store for the txid."""
         return records.TxidRecord(
             txid=self.attempt.txid,
             status="sealed",
@@ -73,14 +71,14 @@ class Seal:
 
 
 class TopologyState:
-    """The state of one topology, held by one coordinator. Made by :meth:`open`.
+    """One topology's state, held by one coordinator. Made by :meth:`open`.
 
     Thread-safe: one thread may open transactions (``txids``) while another commits them and a third
     stops the topology.
     """
 
     txids: rotating.RotatingTransactionalState[records.TxidRecord]
-    """The record of every open txid and of the last committed txid: strict, deferred. Changes are
+    """Records for every open txid and the last committed txid: strict, deferred. Changes are
     written with the next multi."""
 
     def __init__(
@@ -91,7 +89,7 @@ class TopologyState:
         waits: retry.Patience,
         metadata_bytes_max: int,
     ) -> None:
-        """Load everything; the lease is taken already. Use :meth:`open`."""
+        """Load the stored state; the lease is taken already. Use :meth:`open`."""
         self._store, self._paths, self._lease, self._waits, self._bytes_max = (
             store,
             paths,
@@ -120,7 +118,7 @@ class TopologyState:
             None if node is None else components.Components.decode(paths.components, node.data)
         )
         self._unwritten: list[base.Operation] = []
-        """Operations that go out with the next write, of whatever kind."""
+        """Operations that go out with the next write, a seal or a record."""
         self._says_made_of = node is not None
         self.txids = rotating.RotatingTransactionalState(
             store,
@@ -133,7 +131,7 @@ class TopologyState:
         if self.current > transaction.INIT_TXID and not self.txids.has_cache(self.current - 1):
             raise errors.UnreadableStateError(
                 paths.txids,
-                f"the record of txid {self.current - 1}, the last committed one, is missing",
+                f"the record of txid {self.current - 1}, the last committed txid, is missing",
             )
 
     @classmethod
@@ -149,16 +147,17 @@ class TopologyState:
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         abandoned: threading.Event | None = None,
     ) -> TopologyState:
-        """Take the topology and load its state; make it, with a random generation, if it is new.
+        """Take the topology and load its state. Make the state, with a random generation, if the
+        topology is new.
 
         With ``displaces`` an existing lease does not count: its holder is known to be dead, because
-        the store is ours alone; or the holder is to be fenced, and will notice at its next write.
-        ``wait_s`` is how long any call waits for a ZooKeeper that is away. The event ``abandoned``,
-        when set, has the effect of :meth:`abandon`, also during a wait of this call.
+        the store is ours alone, or is to be fenced, and will notice at its next write. ``wait_s``
+        is how long any call waits for a ZooKeeper that is away. The event ``abandoned``, when set,
+        acts like :meth:`abandon`, even while this call waits.
 
-        :raises HeldError: a live coordinator holds it; names its host, pid and start.
-        :raises UnreadableStateError: something there cannot be understood; nothing was changed but
-            the epoch.
+        :raises HeldError: a live coordinator holds the topology. Names its host, pid and start.
+        :raises UnreadableStateError: a record cannot be understood. Nothing was changed but the
+            epoch.
         :raises ZooKeeperUnavailableError: no answer for ``wait_s``.
         """
         paths = layout.Layout(topology_id)
@@ -176,7 +175,7 @@ class TopologyState:
 
     @property
     def generation(self) -> str:
-        """Random id of this incarnation of the state (R27)."""
+        """This incarnation's random id (R27)."""
         return self._lease.generation
 
     @property
@@ -186,24 +185,23 @@ class TopologyState:
 
     @property
     def current(self) -> int:
-        """The next txid to commit; 1 for a new topology."""
+        """The next txid to commit. 1 for a new topology."""
         return self._writer.current
 
     @property
     def known_stores(self) -> Mapping[str, transaction.RecordedAttempt]:
-        """The stores that hold results of this generation, by ``component/store`` name: the last
-        recorded attempt that opened each (R27, R31), with the number of its store transactions
+        """The stores with results from this generation, by ``component/store`` name: the last
+        recorded attempt that opened each (R27, R31), with the count of its store transactions
         (R34)."""
         return self._known_stores
 
     @property
     def made_of(self) -> components.Components | None:
-        """The components of the topology at the last write of the state; None without a write
-        (R35)."""
+        """The topology's components at the last write, None before the first write (R35)."""
         return self._made_of
 
     def remember(self, made_of: components.Components) -> None:
-        """Have the next write, of whatever kind, name the present components of the topology."""
+        """Name the topology's present components in the next write, a seal or a record."""
         if made_of != self._made_of:
             data = made_of.encode()
             path = self._paths.components
@@ -213,18 +211,18 @@ class TopologyState:
             self._made_of = made_of
 
     def positions(self) -> dict[int, Any]:
-        """Metadata by partition, as of the commit of ``current - 1``."""
+        """Metadata by partition, after the commit of ``current - 1``."""
         return self._positions.all()
 
     def committed_positions(self) -> tuple[int, dict[int, Any]]:
-        """The newest recorded txid (0 if there is none) and metadata by partition as of its commit;
-        the two belong together, also while another thread records."""
+        """The newest recorded txid (0 without one) and metadata by partition after its commit. The
+        two belong together, even while another thread records."""
         with self._reading:
             return self._positions_of, self._positions.all()
 
     def sealed(self) -> records.TxidRecord | None:
-        """The record of ``current`` if it is sealed: effects of it may exist, and it must be
-        replayed as it says."""
+        """The record for ``current`` if sealed, else None. The transaction's effects may exist, and
+        it must be replayed as the record says."""
         record = self.txids.find(self.current)
         return record if record is not None and record.status == "sealed" else None
 
@@ -238,17 +236,16 @@ class TopologyState:
         """Make durable that effects of ``attempt`` may exist; ``attempt.txid`` is ``current``. One
         multi.
 
-        The stored record of the txid is replaced: ``metadata`` and ``opened_at`` are kept
-        unchanged. Sealing again, for a new attempt, is allowed.
+        Replaces the txid's stored record, and keeps ``metadata`` and ``opened_at`` unchanged.
+        Sealing again, for a new attempt, is allowed.
 
-        :raises BatchTooLargeError: the record is beyond ``metadata_bytes_max``; nothing was
-            changed.
+        :raises BatchTooLargeError: the record exceeds ``metadata_bytes_max``. Nothing was changed.
         """
         self._write(self.current, [], Seal(attempt, tasks, metadata, opened_at))
 
     def require_recordable(self, txid: int, positions: Mapping[int, Any]) -> None:
-        """Refuse now, before effects of ``txid`` can exist, everything that :meth:`record` would
-        refuse after them.
+        """Refuse everything that :meth:`record` would refuse, now, before effects of ``txid`` can
+        exist.
 
         :raises BatchTooLargeError: recording that ``positions`` have moved would take more than
             ``metadata_bytes_max``.
@@ -275,18 +272,18 @@ class TopologyState:
     ) -> None:
         """Make durable that ``attempt``, a sealed attempt, has committed. One multi.
 
-        ``positions`` is the metadata of the partitions that moved, ``touched_stores`` how many
-        store transactions the attempt has committed, by ``component/store`` name (R34).
-        ``next_seal`` seals the next txid in the same multi; only if the two do not fit into one, it
-        follows in a second.
+        ``positions`` is the metadata for the partitions that moved. ``touched_stores`` counts the
+        attempt's committed store transactions, by ``component/store`` name (R34). ``next_seal``
+        seals the next txid in the same multi. Only if the two do not fit into one multi, a second
+        multi seals.
 
-        :raises BatchTooLargeError: more than ``metadata_bytes_max`` would have to be written at
-            once; nothing was changed.
+        :raises BatchTooLargeError: one write would exceed ``metadata_bytes_max``. That write was
+            not made.
         """
         sealed = self.sealed()
         if sealed is None or (sealed.txid, sealed.attempt_id) != (attempt.txid, attempt.attempt_id):
             raise ValueError(
-                f"attempt {attempt} cannot be recorded: the sealed one is {sealed and f'{sealed.txid}:{sealed.attempt_id}'}"
+                f"attempt {attempt} cannot be recorded: the sealed attempt is {sealed and f'{sealed.txid}:{sealed.attempt_id}'}"
             )
         if next_seal is not None and next_seal.attempt.txid != attempt.txid + 1:
             raise ValueError(
@@ -322,11 +319,11 @@ class TopologyState:
             self._write(self.current, [], next_seal)
 
     def renew(self) -> None:
-        """Take the lease again if the session it was taken in has expired; notice if the topology
-        was taken while nothing was written.
+        """Take the lease again if its session has expired. Notice if the topology was taken while
+        nothing was written.
 
         To be called now and then. Costs no round trip while transactions are written, because every
-        write checks the epoch, and does not wait for a ZooKeeper that is away.
+        write checks the epoch. Does not wait for a ZooKeeper that is away.
 
         :raises FencedError: another coordinator has taken the topology meanwhile.
         """
@@ -345,10 +342,10 @@ class TopologyState:
             self._writing.release()
 
     def require_held(self) -> None:
-        """Check that the topology is still ours: a coordinator that was overtaken need not know
-        yet. Waits for ZooKeeper like a write.
+        """Check that the topology is still ours: a fenced coordinator need not know yet. Waits for
+        ZooKeeper like a write.
 
-        :raises FencedError: another coordinator has taken it.
+        :raises FencedError: another coordinator has taken the topology.
         :raises ZooKeeperUnavailableError: no answer for as long as we wait.
         """
         with self._writing:
@@ -356,14 +353,15 @@ class TopologyState:
             self._ending(lambda: self._waits.insist(self._lease.require_epoch))
 
     def abandon(self) -> None:
-        """From any thread: make a call that waits for ZooKeeper raise, and every later write, too."""
+        """Make a call that waits for ZooKeeper raise, and every later write, too. Runs on: any
+        thread."""
         self._waits.abandon()
 
     def close(self) -> None:
-        """Abandon, and give the lease back, so that the next coordinator need not wait for the
-        session to end. May be called again.
+        """Abandon, and give the lease back: the next coordinator need not wait for the session to
+        end. May be called again.
 
-        Does not wait for ZooKeeper: if it is away, the lease ends with the session.
+        Does not wait for ZooKeeper. If ZooKeeper is away, the lease ends with the session.
         """
         self._waits.abandon()
         with self._writing:
@@ -437,11 +435,11 @@ class TopologyState:
             self._bytes_max,
             SETTING,
             f"Let fewer than {partitions} partitions move in one transaction, make their metadata smaller, or raise {SETTING} "
-            f"(beyond 1 MiB also jute.maxbuffer of the ZooKeeper servers).",
+            f"(beyond 1 MiB also the ZooKeeper servers' jute.maxbuffer).",
         )
 
     def _ending(self, call: Callable[[], None]) -> None:
-        """``call()``; if it fails for good, nothing is written any more."""
+        """Call ``call()``. If it fails for good, this object writes nothing any more."""
         try:
             call()
         except base.StateUnavailableError:
@@ -461,7 +459,7 @@ class TopologyState:
 
 
 class _TxidCodec(records.RecordCodec[records.TxidRecord]):
-    """Records that must have the txid of their znode."""
+    """Codec for records, each with its znode's txid."""
 
     def __init__(self) -> None:
         super().__init__(records.TxidRecord)
@@ -483,8 +481,8 @@ def _first_nodes(paths: layout.Layout, epoch: records.EpochRecord) -> list[base.
 
 
 def _entries(metadata: Any) -> int:
-    """The number of partitions in ``metadata``, for a message: a dict of partitions, or a dict with
-    partitions under ``partitions``."""
+    """How many partitions ``metadata`` has, for a message. ``metadata`` is a dict by partition, or
+    has such a dict under ``partitions``."""
     if not isinstance(metadata, Mapping):
         return 1
     partitions = metadata.get("partitions")

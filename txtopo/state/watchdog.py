@@ -1,22 +1,21 @@
-"""A small process between the driver and the embedded ZooKeeper server: it ends the server when the
-driver ends, however that ends.
+"""Ends the embedded ZooKeeper server when the driver ends, however the driver ends: a small process
+between the two.
 
 A process killed with SIGKILL cleans nothing up, so another process must. The driver holds the
-writing end of this program's standard input and never writes to it: the end of that input is the
-end of the driver, on every POSIX system, at once and without polling. The server is this program's
-child: until this program has waited for its child, the pid cannot be reused, and a kill surely hits
-the server.
+writing end of this program's standard input and never writes to it. The input ends when the driver
+ends, on every POSIX system, at once and without polling. The server is this program's child: until
+this program has waited for its child, the pid cannot be reused, and a kill surely hits the server.
 
-Apart, and run by path as a program of its own (``python -I -S watchdog.py LOG LOCK_FD
-COMMAND...``), so that it starts in a few milliseconds: it imports nothing of txtopo.
+Runs by path, as its own program (``python -I -S watchdog.py LOG LOCK_FD COMMAND...``). The program
+imports nothing from txtopo, and so starts in a few milliseconds.
 
-The watchdog reports on standard output, one JSON object per line: first ``{"pid": ...}`` or
-``{"failed": ...}``; when the server has ended, ``{"exit": ..., "tail": ...}`` with its exit code
-and the last of what it wrote.
+The watchdog reports on standard output, one JSON object per line. First comes ``{"pid": ...}`` or
+``{"failed": ...}``. When the server has ended, ``{"exit": ..., "tail": ...}`` follows, with the
+exit code and the end of the server's output.
 
 Invariants:
     The server outlives this process by a moment at most, and this process the server. At most
-    ``2 * LOG_BYTES_MAX`` of the server's output are kept on disk: the newest in LOG, the text
+    ``2 * LOG_BYTES_MAX`` bytes from the server's output stay on disk: the newest in LOG, the text
     before in LOG.1.
 """
 
@@ -38,7 +37,7 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 class BoundedLog:
-    """Appends to a file; before the file grows beyond the bound, its content moves to ``.1`` and
+    """Appends to a file. Before the file grows beyond the bound, its content moves to ``.1`` and
     replaces the older ``.1``."""
 
     def __init__(self, path: str, bytes_max: int = LOG_BYTES_MAX) -> None:
@@ -47,7 +46,7 @@ class BoundedLog:
 
     def write(self, chunk: bytes) -> None:
         """Append ``chunk``. A chunk that cannot be written is dropped: a full disk must not end the
-        server. ``tail`` has the chunk regardless."""
+        server. ``tail`` gets the chunk regardless."""
         self.tail = (self.tail + chunk)[-TAIL_BYTES:]
         with contextlib.suppress(OSError):
             if (
@@ -55,7 +54,7 @@ class BoundedLog:
                 and os.path.getsize(self._path) + len(chunk) > self._bytes_max
             ):
                 os.replace(self._path, self._path + ".1")
-            # Opened every time, so that other processes may move or remove the file; the server
+            # Opened every time, so that other processes may move or remove the file. The server
             # writes little.
             with open(self._path, "ab") as file:
                 file.write(chunk)
@@ -64,8 +63,8 @@ class BoundedLog:
 def run(log: BoundedLog, lock: int, command: list[str]) -> None:
     """Run ``command`` until it ends or our standard input does.
 
-    ``lock`` is a descriptor of a file locked with flock; only the server keeps it open, so that the
-    lock says whether the server lives. The file gets the server's pid.
+    ``lock`` is the descriptor of a file locked with flock. Only the server keeps the file open, so
+    the lock says whether the server lives. The server's pid goes into the file.
     """
     try:
         server = subprocess.Popen(
@@ -94,7 +93,7 @@ def run(log: BoundedLog, lock: int, command: list[str]) -> None:
             if not chunk:
                 break
             log.write(chunk)
-    # SIGKILL, never an orderly shutdown: ZooKeeper has synced all it has answered, and one way to
+    # SIGKILL, never an orderly shutdown: ZooKeeper has synced every answered write, and one way to
     # end is one way to test.
     server.kill()
     code = server.wait()
@@ -104,8 +103,8 @@ def run(log: BoundedLog, lock: int, command: list[str]) -> None:
 
 
 def _death_signal() -> Callable[[], object] | None:
-    """Where the system can do it (Linux), have it kill the server should this process itself be
-    killed with SIGKILL."""
+    """A call that makes the system (Linux) kill the server if this process is killed with SIGKILL.
+    None on other systems."""
     try:
         import ctypes
 

@@ -1,16 +1,18 @@
-"""Writing exactly once, although an answer may be lost.
+"""Writes exactly once, although an answer may be lost.
 
-Every multi also replaces the znode ``current``, on the condition that ``current`` is unchanged
-since, and leaves there the id of the holder and its count of writes. After a lost answer reading
-``current`` tells three cases apart: the write was applied; there was no write since, so ours was
-not applied; another coordinator wrote, so the topology is lost.
+Every multi also replaces the znode ``current``, on the condition that ``current`` is unchanged, and
+leaves the holder's id and its count of writes there. After a lost answer, reading ``current`` tells
+three cases apart:
 
-Apart from ``topology`` because the writer does not look at the content of a write; it only reaches
-the fault points that lie *inside* the write.
+- The write was applied.
+- There was no write since, so ours was not applied.
+- Another coordinator wrote, so the topology is lost.
+
+The writer does not look at a write's content. It only reaches the fault points *inside* the write.
 
 Invariants:
-- ``_version`` and ``_write`` are those of the znode ``current`` as this writer last left or found
-  it.
+- ``_version`` and ``_write`` are those that this writer last left or found in the znode
+  ``current``.
 - One multi at a time (the caller's lock).
 """
 
@@ -23,13 +25,12 @@ from txtopo import errors, faults
 from txtopo.state import base, layout, lease, records, retry
 
 Inside = tuple[faults.FaultPoint, int]
-"""A fault point that is reached after the write was applied and before its answer is known, and the
-txid of the write."""
+"""A fault point between the applied write and its known answer, and the write's txid."""
 
 
 @dataclass(slots=True)
 class _Write:
-    """One multi under way. ``is_doubtful``: a try of it may have been applied."""
+    """One multi under way. ``is_doubtful``: a try may have been applied."""
 
     current: int
     set_current: base.Set
@@ -46,7 +47,7 @@ class Writer:
     ) -> None:
         """Read ``current``.
 
-        :raises UnreadableStateError: it is missing or cannot be understood.
+        :raises UnreadableStateError: ``current`` is missing or cannot be understood.
         """
         self._store, self._paths, self._lease, self._waits = store, paths, held, waits
         node = store.get(paths.current)
@@ -66,7 +67,7 @@ class Writer:
 
     @staticmethod
     def first_node(paths: layout.Layout, epoch: records.EpochRecord, current: int) -> base.Create:
-        """The znode ``current`` of a new topology."""
+        """A new topology's znode ``current``."""
         return base.Create(
             paths.current,
             records.CurrentRecord(
@@ -75,7 +76,7 @@ class Writer:
         )
 
     def fixed_operations(self, current: int) -> list[base.Operation]:
-        """The operations that :meth:`write` puts before its arguments."""
+        """The first operations in every :meth:`write`."""
         record = records.CurrentRecord(
             current=current,
             epoch=self._lease.epoch,
@@ -91,13 +92,11 @@ class Writer:
         self, current: int, operations: Sequence[base.Operation], inside: Sequence[Inside] = ()
     ) -> None:
         """Set ``current`` and perform ``operations``, atomically and exactly once. ``inside``: the
-        steps of a commit that this write performs.
+        commit steps in this write.
 
-        :raises FencedError: the topology is another's; nothing was written.
-        :raises ZooKeeperUnavailableError: no answer for as long as we wait; whether it was written
-            is unknown.
-        :raises UnreadableStateError: a znode of ours was changed or removed by hand; nothing was
-            written.
+        :raises FencedError: another coordinator has the topology. Nothing was written.
+        :raises ZooKeeperUnavailableError: no answer for as long as we wait. The outcome is unknown.
+        :raises UnreadableStateError: a znode was changed or removed by hand. Nothing was written.
         """
         set_current = self.fixed_operations(current)[-1]
         assert isinstance(set_current, base.Set)
@@ -108,7 +107,7 @@ class Writer:
         self.current = current
 
     def _try(self, write: _Write) -> None:
-        """One try, beginning with a look at the effect of the try before."""
+        """Try once, beginning with a look at the last try's effect."""
         if write.is_doubtful and self._is_applied(write):
             return
         for _ in range(lease.TRIES_MAX):
@@ -119,8 +118,8 @@ class Writer:
                 self._reach(write.inside)
                 return
             except base.StateConflictError as conflict:
-                # Refused may also mean: applied by a try that was given up, and which therefore
-                # cannot be applied again.
+                # A refusal may also mean that an earlier try was applied after all, and so cannot
+                # be applied again.
                 if self._is_applied(write):
                     return
                 if conflict.operation not in checks:

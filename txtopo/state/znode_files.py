@@ -1,21 +1,21 @@
-"""The znodes in the files of a ZooKeeper server, read without the server.
+"""Reads znodes from a ZooKeeper server's files, without the server.
 
-Apart from ``recorded`` because this module knows the format of ZooKeeper's files and nothing of
-topologies. A reader of an idle data directory reads the files as they are: it starts no server,
-takes no lock and leaves nothing behind, so that it stands in the way of no run.
+This module knows the format of ZooKeeper's files and no topologies. A reader reads an idle data
+directory's files as they are: it starts no server, takes no lock and leaves nothing behind, so it
+keeps no run from starting.
 
 A folder has snapshots (``snapshot.ZXID``) and logs (``log.ZXID``, ZXID in hexadecimal), as
-``FileSnap`` and ``FileTxnLog`` of ZooKeeper 3.5 to 3.9 write them. The znodes are those of the
-newest whole snapshot, with every later transaction of the logs applied
-(``FileTxnSnapLog.restore``). A snapshot may hold effects of transactions that were applied while it
-was written; applied again, they change nothing.
+``FileSnap`` and ``FileTxnLog`` in ZooKeeper 3.5 to 3.9 write them. The znodes are those in the
+newest whole snapshot, with every later transaction from the logs applied
+(``FileTxnSnapLog.restore``). A snapshot may have transactions that were applied while it was
+written. Applied again, they change nothing.
 
 Invariants:
-- A server may run in the folder, or start in it, during a reading. A reading shows the state of one
-  moment, not before the reading began: logs only ever grow, and a log with a successor is complete.
+- A server may run in the folder, or start in it, during a reading. A reading shows one moment, not
+  before the reading began: logs only ever grow, and a log with a successor is complete.
 - Every answer of a server is in the files, because the server writes, and syncs, before it answers.
-  The files are synced here before a reading is returned, so that a loss of power takes nothing back
-  that a reader has seen.
+  The files are synced here before a reading is returned, so a power loss takes nothing back that a
+  reader has seen.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from pathlib import Path
 from txtopo import errors
 
 READ_TRIES_MAX = 100
-"""How often a folder is read anew whose files a server replaces meanwhile."""
+"""How often a folder is read again when a server replaces its files meanwhile."""
 
 SETTLED_S = 2.0
-"""A file that was written longer ago than this has another time when it is written again, however
-coarse the clock of the file system is."""
+"""A file that was written longer ago gets another time when it is written again, however coarse the
+file system's clock is."""
 
 _SNAPSHOT, _LOG = b"ZKSN", b"ZKLG"
 _HEADER_BYTES = 16
@@ -54,18 +54,17 @@ _END_OF_RECORD = b"B"
 ) = 1, 2, 5, 14, 15, 19, 20, 21
 _CLOSE_SESSION, _ERROR = -11, -1
 _WITHOUT_DATA = {_ERROR, -10, 7, 13}
-"""Transactions that change no data: a refused one, a new session, a changed ACL, a check."""
+"""Transactions that change no data: a refused transaction, a new session, a changed ACL, a check."""
 
 _READ_ONLY = (errno.EINVAL, errno.EROFS)
-"""How a file system that nothing is written to, such as an image of a copy, answers a request to
-sync a file."""
+"""Answers to a sync on a file system that is never written, such as an image of a copy."""
 
 Signature = tuple[tuple[str, int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Znode:
-    """What a znode holds; ``owner`` is the session that an ephemeral one ends with, else 0."""
+    """A znode's content. ``owner`` is the session that an ephemeral znode ends with, else 0."""
 
     data: bytes
     version: int = 0
@@ -77,7 +76,7 @@ class _TornError(Exception):
 
 
 class _Cursor:
-    """Reads the values of ZooKeeper's serialization (jute), one after the other."""
+    """Reads values in ZooKeeper's serialization (jute), one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self.at = data, 0
@@ -110,7 +109,7 @@ class _Cursor:
 
 
 class ZnodeFiles:
-    """The znodes in ``folder``; an object of its own for each thread.
+    """The znodes in ``folder``. Each thread needs its own object.
 
     A reading is kept until a file changes.
     """
@@ -121,7 +120,7 @@ class ZnodeFiles:
         self._znodes: dict[str, Znode] = {}
 
     def read(self) -> dict[str, Znode] | None:
-        """Every znode by path; the root is ``""``. ``None`` if no server has ever written here.
+        """Every znode by path. The root is ``""``. ``None`` if no server has ever written here.
 
         :raises ZooKeeperUnavailableError: the files are damaged.
         :raises OSError: the files cannot be read.
@@ -147,7 +146,7 @@ class ZnodeFiles:
         )
 
     def _look(self) -> Signature | None:
-        """The files and when they changed; ``None`` if there is none."""
+        """The files and when they changed. ``None`` without files."""
         try:
             names = sorted(
                 name for name in os.listdir(self._folder) if name.startswith(("snapshot.", "log."))
@@ -178,7 +177,7 @@ def _restore(folder: Path, names: list[str]) -> dict[str, Znode]:
             _apply_log(znodes, folder / name, base)
         return znodes
     if logs and any(_content(folder / name)[_HEADER_BYTES:].strip(b"\0") for _, name in logs):
-        raise _damaged(folder, "there are logs, but no whole snapshot")
+        raise _damage(folder, "there are logs, but no whole snapshot")
     return {"": Znode(b"")}
 
 
@@ -215,7 +214,7 @@ def _snapshot(content: bytes) -> dict[str, Znode]:
         data = cursor.buffer()
         cursor.take(
             8 + 32
-        )  # number of the ACL; when and by which transactions the znode was made and changed
+        )  # the ACL's number, and when and by which transactions the znode was made and changed
         version = cursor.number()
         cursor.take(8)
         znodes[path] = Znode(data, version, cursor.long())
@@ -232,7 +231,7 @@ def _apply_log(znodes: dict[str, Znode], path: Path, base: int) -> None:
     content = _content(path)
     if content[:4] != _LOG:
         if content.strip(b"\0") not in (b"", *(_LOG[:written] for written in range(1, len(_LOG)))):
-            raise _damaged(path, "it is no log of ZooKeeper")
+            raise _damage(path, "it is no ZooKeeper log")
         return
     cursor = _Cursor(content)
     cursor.at = _HEADER_BYTES
@@ -252,14 +251,14 @@ def _apply_log(znodes: dict[str, Znode], path: Path, base: int) -> None:
                 b"\0"
             ):
                 return
-            raise _damaged(path, f"the transaction at byte {begin} is not what was written")
+            raise _damage(path, f"the transaction at byte {begin} is damaged")
         transaction = _Cursor(record)
         session, _, zxid, _, kind = struct.unpack(">qiqqi", transaction.take(32))
         if zxid > base:
             try:
                 _apply(znodes, kind, transaction, session)
             except _TornError:
-                raise _damaged(
+                raise _damage(
                     path, f"the transaction at byte {begin} cannot be understood"
                 ) from None
 
@@ -288,7 +287,7 @@ def _apply(znodes: dict[str, Znode], kind: int, record: _Cursor, session: int) -
         raise _TornError
 
 
-def _damaged(path: Path, why: str) -> errors.ZooKeeperUnavailableError:
+def _damage(path: Path, why: str) -> errors.ZooKeeperUnavailableError:
     return errors.ZooKeeperUnavailableError(
         f"the state in {path} cannot be read: {why}\n  Restore the data directory from a copy, and type `txtopo state restored ID --execute`."
     )

@@ -1,15 +1,14 @@
-"""A store of znodes in a ZooKeeper ensemble.
+"""Keeps znodes in a ZooKeeper ensemble.
 
-Apart from everything else because this module and ``client`` are all that knows kazoo: its states
-and its errors end here.
+kazoo's states and errors end here.
 
 Invariants:
-- No request is retried here: kazoo's own retry would hide that an outcome is unknown.
+- No request is retried here: kazoo's own retry would hide an unknown outcome.
 - A request is queued only while connected. A request that was queued and not answered may still be
-  sent; kazoo's queue and ZooKeeper's sessions are first in, first out, so that any later read tells
+  sent. kazoo's queue and ZooKeeper's sessions are first in, first out, so any later read tells
   whether the request was applied.
-- Every znode made here, chroot and root included, belongs to our credentials, and without
-  credentials to everybody.
+- Every znode made here, also chroot and root, belongs to our credentials. Without credentials, it
+  is open to all.
 """
 
 from __future__ import annotations
@@ -59,23 +58,23 @@ _REFUSALS = (
 LARGE_BYTES = 4 * 1024
 DROPPED_MAX = 5
 """How often in a row a write of at least ``LARGE_BYTES`` may cost the connection, while reads are
-answered, until it is taken for too large."""
+answered, until the write counts as too large."""
 
 
 class ZooKeeperStateStore(base.StateStore):
     """A session with the ensemble ``hosts`` (``host:port[,host:port…][/chroot]``), under ``root``
     within the chroot.
 
-    Chroot and root are made if missing. ``connect_timeout_s`` bounds the first connection. After
-    ``session_timeout_s`` of silence the server gives the session, and with it the lease, to others;
-    every request has the same bound. ``who``: our credentials; every znode made here is owned by
-    them. ``owner``: the credentials of the server itself, if it is the server of a data directory;
-    of a server that this process runs they are known.
+    Makes chroot and root if missing. ``connect_timeout_s`` bounds the first connection. After
+    ``session_timeout_s`` of silence the server ends the session, and the lease with it. Every
+    request has the same bound. ``who``: our credentials, which own every znode made here.
+    ``owner``: the server's own credentials, if it runs in a data directory. Not needed if this
+    process runs the server.
 
     :raises ConfigError: ``hosts`` or ``root`` cannot be understood.
-    :raises ZooKeeperUnavailableError: nobody answers there.
-    :raises ZooKeeperAccessError: ZooKeeper does not know ``who``, or denies a needed right; every
-        later call may raise the same.
+    :raises ZooKeeperUnavailableError: no server answers there.
+    :raises ZooKeeperAccessError: ZooKeeper does not know ``who``, or denies a needed right. Every
+        later call may raise this error, too.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class ZooKeeperStateStore(base.StateStore):
         self._client.start_async()
         while self.wait_until_connected(deadline - time.monotonic()):
             try:
-                # Also without a path to make: only an answer shows that we are let in.
+                # Ask even without a path to make: only an answer shows that we are let in.
                 self._ask(
                     self._client.ensure_path_async(self._prefix or "/"),
                     f"use {self._prefix or '/'}",
@@ -128,11 +127,11 @@ class ZooKeeperStateStore(base.StateStore):
             raise self._link.refusal
         raise errors.ZooKeeperUnavailableError(
             f"no ZooKeeper answers at {self._servers} within {connect_timeout_s:g} s\n"
-            f"  Start it, or name another with --zookeeper host:port[,host:port…][/chroot]; without that option txtopo runs its own."
+            f"  Start ZooKeeper, or name another with --zookeeper host:port[,host:port…][/chroot]. Without --zookeeper, txtopo runs its own."
         )
 
     def _on_state(self, state: str) -> None:
-        # kazoo is "connected" before it has authenticated; what is asked meanwhile waits.
+        # kazoo is "connected" before it has authenticated. Requests wait meanwhile.
         if state == KazooState.CONNECTED:
             self._connected.set()
         else:
@@ -179,25 +178,25 @@ class ZooKeeperStateStore(base.StateStore):
             raise
         self._dropped = 0
         for operation, result in zip(operations, results, strict=True):
-            # The operations before the refused one say "rolled back", those after it "runtime
+            # Operations before the refused operation say "rolled back", later operations "runtime
             # inconsistency".
             if isinstance(result, Exception) and not isinstance(
                 result, exceptions.RolledBackError | exceptions.RuntimeInconsistency
             ):
                 if type(result) in _CONFLICTS:
                     raise base.StateConflictError(operation, _CONFLICTS[type(result)])
-                self._refused(result, f"{type(operation).__name__.lower()} {operation.path}")
+                self._raise_refusal(result, f"{type(operation).__name__.lower()} {operation.path}")
 
     def _count_dropped(self, size: int, error: base.StateUnavailableError) -> None:
-        """A server that receives more than its jute.maxbuffer hangs up without a word, every time,
-        before reading the request."""
+        """Raise after ``DROPPED_MAX`` lost writes. A server that receives more than its
+        jute.maxbuffer hangs up without a word, every time, before reading the request."""
         is_hung_up = isinstance(error.__cause__, exceptions.ConnectionLoss)
         self._dropped = self._dropped + 1 if size >= LARGE_BYTES and is_hung_up else 0
         if self._dropped == DROPPED_MAX:
             self._dropped = 0
             raise errors.ZooKeeperUnavailableError(
                 f"ZooKeeper at {self._address} has hung up {DROPPED_MAX} times in a row at a write of {size} bytes, as if it were too large\n"
-                f"  Raise jute.maxbuffer of every server beyond metadata_bytes_max, or lower that; then run again: the topology resumes."
+                f"  Raise every server's jute.maxbuffer beyond metadata_bytes_max, or lower metadata_bytes_max. Then run again: the topology resumes."
             ) from error
 
     def _add(self, request: Any, operation: base.Operation) -> None:
@@ -219,12 +218,12 @@ class ZooKeeperStateStore(base.StateStore):
         return False
 
     def require_protected(self, path: str) -> None:
-        """With credentials of our own, refuse a topology at ``path`` that was made without any:
-        every client of ZooKeeper could change it.
+        """If we have credentials, refuse a topology at ``path`` that was made without any: every
+        ZooKeeper client could change the topology.
 
         Costs two round trips and one for each child, and nothing without credentials.
 
-        :raises StateMismatchError: everybody may write it.
+        :raises StateMismatchError: every client may write the topology's znodes.
         """
         if self._who is None or self.get(path) is None:
             return
@@ -241,9 +240,9 @@ class ZooKeeperStateStore(base.StateStore):
             ):
                 full = self._full(path)
                 raise errors.StateMismatchError(
-                    f"everybody may write {self._full(each)}, because it was made without credentials; now there are some ({self._who})\n"
-                    f"  Protect it with zkCli.sh of ZooKeeper: `setAcl -R {full} auth:{self._who.user}:cdrwa`, authenticated as that user.\n"
-                    f"  Or start over with `txtopo state reset`; or go on without zookeeper_auth."
+                    f"every client may write {self._full(each)}, which was made without credentials, but now there are credentials ({self._who})\n"
+                    f"  Protect the znodes with ZooKeeper's zkCli.sh: `setAcl -R {full} auth:{self._who.user}:cdrwa`, authenticated as that user.\n"
+                    f"  Or start over with `txtopo state reset`, or go on without zookeeper_auth."
                 )
 
     def close(self) -> None:
@@ -273,12 +272,11 @@ class ZooKeeperStateStore(base.StateStore):
             raise self._not_let_in("does not let us in", "The name or the password is wrong.")
         if self._link.has_ended and not self._closed:
             raise errors.ZooKeeperUnavailableError(
-                f"the client of ZooKeeper at {self._address} has ended\n  Run again: the topology resumes."
+                f"the client for ZooKeeper at {self._address} has ended\n  Run again: the topology resumes."
             )
 
     def _ask(self, result: Any, request: str) -> Any:
-        """The answer to a request that was just queued; one without an answer has an unknown
-        outcome."""
+        """Wait for the answer to a queued request. Without an answer, the outcome is unknown."""
         try:
             return result.get(timeout=self._session_timeout_s)
         except _UNANSWERED as error:
@@ -288,15 +286,15 @@ class ZooKeeperStateStore(base.StateStore):
         except exceptions.NoNodeError:
             raise
         except exceptions.KazooException as error:
-            self._refused(error, request)
+            self._raise_refusal(error, request)
 
-    def _refused(self, error: Exception, request: str) -> NoReturn:
+    def _raise_refusal(self, error: Exception, request: str) -> NoReturn:
         if not isinstance(error, _REFUSALS):
             is_quota = isinstance(error, exceptions.QuotaExceededError)
             cure = (
-                "A quota is used up: raise it with `setquota` of zkCli.sh."
+                "A quota is used up: raise it with `setquota` in zkCli.sh."
                 if is_quota
-                else "The log of the server may say why."
+                else "The server's log may say why."
             )
             raise errors.ZooKeeperUnavailableError(
                 f"ZooKeeper at {self._address} refused to {request}: {f'{type(error).__name__} {error}'.rstrip()}\n"
@@ -310,9 +308,9 @@ class ZooKeeperStateStore(base.StateStore):
                 else "It wants credentials.",
             )
         if self._who is None:
-            why = "It was made with credentials, and the same are needed now. The ZooKeeper of a data directory is reached by naming the directory."
+            why = "The znode was made with credentials: give the same credentials now. To reach a data directory's ZooKeeper, name the directory."
         else:
-            why = "It was made under another name, password or way to authenticate. A place of your own is named with zookeeper_root."
+            why = "The znode was made with another name, password or zookeeper_auth. Name a place of your own with zookeeper_root."
         raise self._not_let_in(f"does not allow us to {request}: {type(error).__name__}", why)
 
     def _not_let_in(self, fact: str, why: str) -> errors.ZooKeeperAccessError:
@@ -320,7 +318,7 @@ class ZooKeeperStateStore(base.StateStore):
         return errors.ZooKeeperAccessError(
             f"ZooKeeper at {self._address} {fact} ({as_whom})\n"
             f"  {why}\n"
-            f"  Credentials are zookeeper_auth, zookeeper_user, and zookeeper_password_file or {sources.PASSWORD_VARIABLE} of the environment."
+            f"  Credentials are zookeeper_auth, zookeeper_user, and zookeeper_password_file or the environment variable {sources.PASSWORD_VARIABLE}."
         )
 
 
@@ -330,7 +328,7 @@ def _parse(servers: str, root: str) -> tuple[str, str]:
         # The text before the @ may be a password, and is not shown.
         raise errors.ConfigError(
             f"the ZooKeeper address ends in {servers.rpartition('@')[2]!r}, but begins with more than host:port[,host:port…][/chroot]\n"
-            f"  Credentials are no part of it: they are zookeeper_auth, zookeeper_user, and zookeeper_password_file."
+            f"  Give credentials with zookeeper_auth, zookeeper_user, and zookeeper_password_file."
         )
     try:
         addresses, chroot = hosts.collect_hosts(servers)
