@@ -42,7 +42,7 @@ def test_only_a_local_master_has_the_drivers_address_set() -> None:
     for cluster in ("spark://host:7077", "yarn", "k8s://https://host"):
         with pytest.raises(
             SetupError,
-            match="is a cluster, whose executors must be given the code first\n  Type: txtopo submit TARGET --master",
+            match="is a cluster, whose executors must be given the code first\n  Type `txtopo submit TARGET --master",
         ):
             session.require_local(cluster)
 
