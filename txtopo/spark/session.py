@@ -167,7 +167,7 @@ def refuse_unsafe(settings: Mapping[str, str], where: str) -> None:
     if wrong:
         refused = "; ".join(f"{key}={settings[key]}, but {REQUIRED[key][1]}" for key in wrong)
         needed = [f"{key}={REQUIRED[key][0]}" for key in wrong]
-        cure = f"Leave it out, or set {', '.join(needed)} (for spark-submit: --conf {' --conf '.join(needed)})"
+        cure = f"Leave it out, or set {', '.join(needed)}.\n  For spark-submit: --conf {' --conf '.join(needed)}"
         raise errors.SetupError(f"{where} has {refused}\n  {cure}")
 
 
