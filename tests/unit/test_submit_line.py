@@ -300,7 +300,7 @@ def test_where_a_secret_is_kept_is_none(place: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "fact", "cure"),
     [
-        (["words.py", "--print"], "it is not said where to run", "--master spark://HOST:7077"),
+        (["words.py", "--print"], "there is no --master", "--master spark://HOST:7077"),
         (
             ["words.py", "--master", CLUSTER, "--", "--master", "yarn"],
             "--master comes after --",

@@ -225,7 +225,8 @@ def _parser() -> argparse.ArgumentParser:
         "reset",
         help="start a topology over, with its state and stores",
         epilog=whereabouts.DRY_RUN,
-        description="Remove a topology's state, and its results in its stores, unless the topology is running. Its next run begins with the first\nbatch.",
+        description="Remove a topology's state, and its results in its stores, unless the topology is running. Its next run begins\n"
+        "with the first batch.",
     )
     resetting.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     resetting.add_argument(

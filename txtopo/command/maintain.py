@@ -200,4 +200,4 @@ def change_text(change: StoreChange) -> str:
 
 def _topologies_text(store: Kept) -> str:
     known = sorted({fence.topology_id for fence in store.fences()})
-    return f"The store holds results of {', '.join(map(repr, known)) or 'no topology'}."
+    return f"Topologies with results there: {', '.join(map(repr, known)) or 'none'}."

@@ -210,5 +210,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time, such as 60s, 5m or 1h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: write 60s, 5m or 1h")
     return seconds
