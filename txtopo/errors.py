@@ -46,8 +46,8 @@ PAGES = "https://txtopo.readthedocs.io/en/latest/"
 
 
 class FailedException(Exception):
-    """Raised anywhere in a spout or bolt, fails this attempt: the batch is replayed, the topology
-    lives on (R7)."""
+    """Fails this attempt when raised anywhere in a spout or bolt: the batch is replayed, the
+    topology lives on (R7)."""
 
 
 class StaleAttemptError(FailedException):

@@ -107,8 +107,8 @@ def accept_state(
 
 
 def _remove_dead_lease(opened: opening.Opened, topology_id: str) -> None:
-    """Remove a killed coordinator's lease from our own server. The lease would last longer than
-    this command."""
+    """Remove the lease from a server that runs for this command alone: its coordinator was killed.
+    The lease would outlast this command."""
     path = layout.Layout(topology_id).lease
     if not opened.is_live and opened.store.get(path) is not None:
         opened.store.multi([base.Delete(path)])

@@ -175,7 +175,7 @@ class _Task:
 
 
 class ResidentTasks:
-    """A run's resident tasks, of which at most one is alive. One thread at a time may ask, and any
+    """A run's resident tasks, of which one serves at a time. One thread at a time may ask, and any
     thread may cancel."""
 
     def __init__(

@@ -112,7 +112,7 @@ _EXECUTORS_WAIT_S = 30.0
 (spark.scheduler.maxRegisteredResourcesWaitingTime)."""
 
 _EXECUTORS_SETTLED_S = 1.0
-"""After so long without a new executor, the wait for executors ends."""
+"""After so long without a new executor, the present executors are taken to be all."""
 
 _ours: tuple[dict[str, str], Any] | None = None
 

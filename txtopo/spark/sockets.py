@@ -28,7 +28,7 @@ from txtopo.state import directory as directories
 PREFIX = "txtopo-s-"
 
 PATH_BYTES_MAX = 60
-"""The longest path: Spark adds 42 bytes, and a socket's path has 108 with its final zero."""
+"""The longest path: Spark adds 42 bytes, and a socket's path has at most 108 with its final zero."""
 
 
 class Lock:
