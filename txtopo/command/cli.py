@@ -335,7 +335,8 @@ def _add_state_commands(commands: Any) -> None:
         "restored",
         help="say that the state comes from a copy",
         epilog=whereabouts.DRY_RUN,
-        description="Say that ZooKeeper, or the data directory, was restored from a copy: the next run's attempts get numbers that no attempt had before.",
+        description="Say that ZooKeeper, or the data directory, was restored from a copy: the next run's attempts get numbers\n"
+        "that no attempt had before.",
     )
     restored.add_argument("topology", metavar="TOPOLOGY_ID")
     whereabouts.add_execute(restored)
