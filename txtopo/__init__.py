@@ -2,8 +2,7 @@
 in order.
 
 ``import txtopo`` imports neither pyspark nor kazoo nor pydantic, so that executors with a bare
-interpreter can import the bolts of a topology. What needs them is imported when it is first asked
-for.
+interpreter can import a topology's bolts. A name in ``_LAZY`` is imported at its first use.
 """
 
 from __future__ import annotations
@@ -105,18 +104,18 @@ _LAZY = {
 
 
 _NOTEBOOK_CORES = 2
-"""A notebook shows the plan for so many cores: those of ``LocalCluster()``, and of ``txtopo
-explain``."""
+"""Cores of the plan that a notebook shows: as many as ``LocalCluster()`` and ``txtopo explain``
+take."""
 
 
-def _explained(graph: _graph.TopologyGraph) -> str:
+def _plan_text(graph: _graph.TopologyGraph) -> str:
     # Not imported before: executors need no plan.
     from txtopo.plan import compiler, explain
 
     return explain.explain(compiler.compile_plan(graph, _NOTEBOOK_CORES))
 
 
-_graph.TopologyGraph.explained = _explained
+_graph.TopologyGraph.explained = _plan_text
 
 
 def __getattr__(name: str) -> Any:

@@ -1,9 +1,9 @@
-"""The command ``txtopo`` as a program: ``python -m txtopo``, and what ``txtopo submit`` gives to
-spark-submit.
+"""The command ``txtopo`` as a program: ``python -m txtopo``, and the program that ``txtopo submit``
+gives to spark-submit.
 
-Invariants: run by its path, it changes nothing of where Python looks for modules, except that the
-package installed here is preferred to the copy that spark-submit puts before it for the executors:
-nothing in a zip has a path that another program could be given.
+Invariants: run by its path, the program leaves Python's search for modules alone, with one
+exception: the package installed here comes before the zip that spark-submit adds for the executors.
+A file in a zip has no path that could be given to another program.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 
 def prefer_installed(entries: list[str], here: Path) -> list[str]:
-    """``entries`` of ``sys.path`` without ``here``, this file's directory, and without zips of ours
-    if txtopo is found elsewhere too."""
+    """``sys.path``, given as ``entries``, without ``here``, this file's directory, and without our
+    zips if txtopo is found elsewhere too."""
     outside = [entry for entry in entries if entry != str(here)]
     unpacked = [
         entry

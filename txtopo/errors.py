@@ -1,5 +1,5 @@
-"""Every error of txtopo, in one tree. The first line of an error states the fact, the following
-lines the cure.
+"""Every txtopo error, in one tree. An error's first line states the fact, the following lines the
+cure.
 
 ::
 
@@ -28,13 +28,13 @@ lines the cure.
         ├── FencedError                  4: another coordinator took this topology
         │   └── HeldError                4: another coordinator, which is alive, holds it; or a data directory is in use
         ├── ZooKeeperUnavailableError    5: it cannot be reached, or was away for too long
-        │   └── ZooKeeperAccessError     5: it does not let us in, or the state in it is somebody else's
+        │   └── ZooKeeperAccessError     5: it does not let us in, or its state belongs to another user
         └── StateMismatchError           6: ZooKeeper and a store, or the code, do not belong together
             └── UnreadableStateError     6: a record exists but cannot be understood
 
-Errors are built from fields and rendered by ``__str__``, so they survive pickling. The address of
-an error's page is a note: tracebacks and the command line show notes, and a text that quotes the
-error does not repeat the address.
+Errors are built from fields and rendered by ``__str__``, so they survive pickling. The address for
+an error's page is a note: tracebacks and the command line show notes. A text that quotes the error
+does not repeat the address.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ PAGES = "https://txtopo.readthedocs.io/en/latest/"
 
 
 class FailedException(Exception):
-    """Raise it anywhere in a spout or bolt to fail this attempt: the batch is replayed, the
+    """Fails this attempt when raised anywhere in a spout or bolt: the batch is replayed, the
     topology lives on (R7)."""
 
 
 class StaleAttemptError(FailedException):
     """A store's fence stands above this attempt (R29): a newer attempt has begun to write.
 
-    Harmless for a late task, since the driver awaits no answer of a late task. For the live attempt
-    the error means that ZooKeeper is older than the store; the coordinator turns this error into
-    :class:`StateMismatchError`.
+    Harmless for a late task, since the driver awaits no answer from a late task. For the live
+    attempt the error means that ZooKeeper is older than the store. The coordinator then raises
+    :class:`StateMismatchError` instead.
     """
 
     def __init__(self, store: str, component: str, fence: str, attempt: str) -> None:
@@ -80,8 +80,8 @@ class TxtopoError(Exception):
 
 
 class UserCodeError(TxtopoError):
-    """An exception in user code. ``traceback`` is the user's own, as text: the exception itself may
-    not be picklable.
+    """An exception in user code. ``traceback`` is text, because the exception may not be
+    picklable.
 
     ``task`` is -1 for a spout coordinator, which runs on the driver.
     """
@@ -122,7 +122,7 @@ class HeldStateError(UserCodeError):
 
 class OutOfMemoryError(UserCodeError):
     """A hook, or txtopo around the hook, got no more memory in its Python worker. ``error`` names
-    the settings."""
+    the settings to change."""
 
 
 class MetadataError(UserCodeError):
@@ -134,11 +134,11 @@ class StoreConflictError(UserCodeError):
 
 
 class RowRefusedError(TxtopoError):
-    """The database of a sink does not take a row of the batch: the data must be mended, so it is
-    not tried again.
+    """A sink's database does not take a row. The data must be mended, so the batch is not tried
+    again.
 
-    ``row`` is the row's text, cut to 300 characters, empty if the database did not say which;
-    ``number`` counts from 1 in the task, 0 if unknown.
+    ``row`` is the row's text, cut to 300 characters, or empty if the database did not name the row.
+    ``number`` counts from 1 in the task, and is 0 if unknown.
     """
 
     def __init__(
@@ -160,8 +160,8 @@ class RowRefusedError(TxtopoError):
         shown = f"\n  The row: {self.row}" if self.row else ""
         return (
             f"the sink {self.sink} cannot write {row} component {self.component!r}, task {self.task}, attempt {self.attempt}: {self.why}{shown}\n"
-            "  Nothing of the transaction is kept. Mend the data where it comes from, drop or convert such rows in a bolt before the sink, or mend\n"
-            "  the table; then run again: the transaction is replayed first."
+            "  The transaction is undone. Mend the data in its source, drop or convert such rows in a bolt before the sink, or mend the table.\n"
+            "  Then run again: the transaction is replayed first."
         )
 
 
@@ -180,7 +180,7 @@ class WorkerCrashError(TxtopoError):
 
 
 class BatchTooLargeError(TxtopoError):
-    """Something grew beyond a named bound."""
+    """A row, a held bolt or a record has grown beyond a named bound."""
 
     def __init__(self, subject: str, size: int, bound: int, setting: str, cure: str = "") -> None:
         super().__init__(subject, size, bound, setting, cure)
@@ -207,14 +207,14 @@ class LocalDiskError(TxtopoError):
     def __str__(self) -> str:
         return (
             f"a batch larger than memory cannot be spilled to {self.directory}: {self.why}\n"
-            "  Make room there; or put Spark's local directories on a larger disk (spark.local.dir; SPARK_LOCAL_DIRS and a cluster manager overrule\n"
-            "  it); or make the batches smaller. Nothing of this transaction is committed."
+            "  Make room there, make the batches smaller, or put Spark's local directories on a larger disk (spark.local.dir, unless\n"
+            "  SPARK_LOCAL_DIRS or a cluster manager overrules the setting). The transaction is not committed."
         )
 
 
 class OutrunError(TxtopoError):
-    """The content of a store as of transaction ``asked`` is gone: transaction ``found`` has begun
-    to write, and a row remembers one transaction back."""
+    """A store has lost its content as of transaction ``asked``: transaction ``found`` has begun to
+    write, and a row remembers one transaction back."""
 
     def __init__(self, store: str, topology_id: str, asked: int, begun: int) -> None:
         super().__init__(store, topology_id, asked, begun)
@@ -224,14 +224,13 @@ class OutrunError(TxtopoError):
         return (
             f"store {self.store} cannot be read as of transaction {self.asked} of topology {self.topology_id!r}: "
             f"transaction {self.found} has begun there\n"
-            "  Ask for the visible txid again, and read at once; `txtopo.Visibility.read` does so until it succeeds. With several stores, open\n"
-            "  every items() and scan() before the first of them is read."
+            "  Ask for the visible txid again, and read at once: `txtopo.Visibility.read` repeats both until the read succeeds. With several\n"
+            "  stores, open every items() and scan() before reading from the first."
         )
 
 
 class SparkLostError(TxtopoError):
-    """The JVM of the driver, through which everything is asked of Spark, has ended or does not
-    answer."""
+    """The driver's JVM, which carries every request to Spark, has ended or does not answer."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -240,7 +239,8 @@ class SparkLostError(TxtopoError):
     def __str__(self) -> str:
         return (
             f"Spark's JVM has ended, or does not answer any more: {self.what}\n"
-            "  Was it killed, or short of memory? What it said is above, or in its log. Nothing is lost: run again, and the topology resumes."
+            "  Was the JVM killed, or short of memory? Its last lines are above, or in its log. Nothing is lost: run again, and the topology\n"
+            "  resumes."
         )
 
 
@@ -298,7 +298,8 @@ class PoisonBatchError(TxtopoError):
     def __str__(self) -> str:
         return (
             f"transaction {self.txid} failed {self.attempts} times, which is max_attempts\n"
-            f"  Nothing of it is committed. Mend the cause and run again: it is replayed first. Last error:\n{self.last_error.rstrip()}"
+            "  The transaction is not committed. Mend the cause and run again: the transaction is replayed first. Last error:\n"
+            f"{self.last_error.rstrip()}"
         )
 
 
@@ -310,8 +311,8 @@ class FencedError(TxtopoError):
 
 
 class HeldError(FencedError):
-    """The topology, or the data directory, is held by a process that is alive; ``on_held`` says
-    whether to wait for its end."""
+    """A living process holds the topology, or the data directory. ``on_held`` says whether to wait
+    for the holder's end."""
 
 
 class ZooKeeperUnavailableError(TxtopoError):
@@ -330,7 +331,7 @@ class ZooKeeperAccessError(ZooKeeperUnavailableError):
 class StateMismatchError(TxtopoError):
     """ZooKeeper and a store do not belong together (R27, R29). Nothing was overwritten.
 
-    ``without_state`` names the command to type instead if the state of the store is gone for good.
+    ``without_state`` names the command to type instead if the store's state is gone for good.
     """
 
     exit_code = 6
@@ -342,19 +343,19 @@ class StateMismatchError(TxtopoError):
 
 
 class UnreadableStateError(StateMismatchError):
-    """A record in ZooKeeper exists but cannot be understood. It is never taken as "start from the
-    beginning"."""
+    """A record in ZooKeeper exists but cannot be understood. Such a record never means "start from
+    the beginning"."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(path, why)
         self.path, self.why = path, why
 
     def __str__(self) -> str:
-        cure = "Nothing was changed. Look at it with `txtopo state show`, or start over with `txtopo state reset`."
+        cure = "Nothing was changed. Look at the record with `txtopo state show`, or start over with `txtopo state reset`."
         return f"the state record {self.path} cannot be read: {self.why}\n  {cure}"
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The process exit code for ``error``: its own for errors of txtopo, 1 for any other."""
+    """The process exit code for ``error``: 1 unless a txtopo error has its own."""
     code: Any = getattr(error, "exit_code", 1)
     return code if isinstance(code, int) else 1

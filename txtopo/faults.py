@@ -1,24 +1,28 @@
 """Named fault points: places before, inside and after the steps of a commit where a test may
 strike.
 
-Armed by the environment variable ``TXTOPO_FAULT``, a comma-separated list of ``POINT@TXID=ACTION``,
-or ``POINT@TOPOLOGY:TXID=ACTION`` for one topology of several. ``apply.after@2=kill`` ends the
-process with SIGKILL when transaction 2 has been applied but not recorded.
+The environment variable ``TXTOPO_FAULT`` arms faults. It is a comma-separated list: each entry is
+``POINT@TXID=ACTION``, or ``POINT@TOPOLOGY:TXID=ACTION`` to name one of several topologies.
+``apply.after@2=kill`` ends the process with SIGKILL when transaction 2 has been applied but not
+recorded.
 
-*Inside* a step its effect is done and not yet reported: the write of a seal or a record is in
-ZooKeeper and its answer is still on the way; one store transaction of the commit job has committed
-and its task has not ended; half of the results held for an attempt are given back. The driver
-reaches all points but ``apply.inside``; a worker reaches ``apply.inside`` each time a store
-transaction commits. Workers of a local master inherit the variable.
+*Inside* a step its effect is done and not yet reported:
+
+- *seal* and *record*: the write is in ZooKeeper, and ZooKeeper's answer is still on the way.
+- *apply*: the commit job has committed one store transaction, whose task has not ended.
+- *forget*: half of the results held for an attempt are given back.
+
+The driver reaches all points but ``apply.inside``. A worker reaches ``apply.inside`` each time a
+store transaction commits. Workers of a local master inherit the variable.
 
 - ``kill``: the process that reaches the point dies there.
-- ``hold``: the process that reaches the point waits there, to be killed from outside: so one
+- ``hold``: the process that reaches the point waits there, to be killed from outside. So one
   SIGKILL strikes several topologies, or a worker and its driver.
-- ``lose``: only inside *seal* and *record*: the answer of ZooKeeper never comes, as if the
-  connection were lost; the process lives.
+- ``lose``: only inside *seal* and *record*: ZooKeeper's answer never comes, as if the connection
+  were lost. The process lives.
 
 If ``TXTOPO_FAULT_DIR`` names a directory, a fault that strikes leaves an empty file there, called
-like the fault; a *kill* or *lose* with an existing file does not strike again, in any process.
+like the fault. A *kill* or *lose* with an existing file does not strike again, in any process.
 Without the directory each fault strikes once in every process that reaches the point. While no
 fault is armed, a point costs one look at an empty dictionary. Runs on driver and executors:
 standard library only.
@@ -38,7 +42,7 @@ FaultPoint = Literal[
     "seal.after",  # "effects may exist" is durable
     "apply.before",
     "apply.inside",  # some effects are in the stores, the commit job still runs
-    "apply.after",  # every effect is in the stores; ZooKeeper does not know
+    "apply.after",  # every effect is in the stores, and ZooKeeper does not know
     "record.before",
     "record.inside",
     "record.after",  # current has moved on
@@ -52,7 +56,7 @@ VARIABLE = "TXTOPO_FAULT"
 DIRECTORY_VARIABLE = "TXTOPO_FAULT_DIR"
 
 _ANSWERED = ("seal.inside", "record.inside")
-"""Where there is an answer to lose."""
+"""Points with an answer to lose."""
 
 
 class AnswerLostError(Exception):
@@ -83,8 +87,8 @@ _ARMED = _armed()
 
 
 def reach(point: FaultPoint, txid: int, topology_id: str = "") -> None:
-    """Say that ``point`` is reached for ``txid`` of ``topology_id``; does not return if a test has
-    armed it.
+    """Say that ``topology_id`` reaches ``point`` for ``txid``. Does not return if a test has armed
+    the point.
 
     :raises AnswerLostError: the test armed ``lose``.
     """
@@ -97,7 +101,7 @@ def reach(point: FaultPoint, txid: int, topology_id: str = "") -> None:
 
 
 def _claim(spec: str) -> bool:
-    """Leave the file of this fault; False if it is there already."""
+    """Leave the fault's file. Returns False if the file is there already."""
     directory = os.environ.get(DIRECTORY_VARIABLE)
     if not directory:
         return True

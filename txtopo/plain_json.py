@@ -1,9 +1,9 @@
 """Plain JSON: the one rule for values that are written as JSON and must come back as they were.
 
 Plain are ``None``, ``bool``, ``int``, finite ``float``, ``str``, lists, and dicts with ``str``
-keys. A tuple comes back as a list, and a value of a subclass (an ``IntEnum``, a number of NumPy's)
-as the plain value it equals. Any other value is refused with its place, where the value is made and
-not where it is written. Standard library only.
+keys. A tuple comes back as a list, and a value from a subclass (an ``IntEnum``, a NumPy number) as
+its plain equal. Any other value is refused with its place, where the value is made and not where
+the value is written. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any
 
 NESTING_MAX = 100
 """Levels of lists and dicts in a value that :func:`plain` accepts: far from Python's bound on
-recursion, so that the value can be written as a part of a larger one."""
+recursion, so that the value can be part of a larger value."""
 
 SCALARS = frozenset({type(None), bool, int, float, str})
-"""Types whose values JSON gives back exactly, or refuses. They cannot be changed in place."""
+"""Types whose values JSON gives back exactly, or refuses. Their values cannot be changed in
+place."""
 
 KINDS = "None, bool, int, finite float, str, lists, and dicts with str keys"
 """The plain values, for messages."""
@@ -27,7 +28,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 class NotJsonError(ValueError):
-    """A value that JSON would not give back as it was. ``path`` is the place in it, as
+    """JSON would not give back a value as it was. ``path`` is the place in the value, as
     ``$.offsets[3]``."""
 
     def __init__(self, path: str, why: str) -> None:
@@ -50,8 +51,8 @@ def dumps(value: Any) -> str:
         why = str(error)
     except RecursionError:
         raise _too_deep() from None
-    # Without an error of the encoder, and in text with a form in UTF-8, a key is all that could
-    # come back different. The search for the place costs far more than these questions.
+    # If the encoder raised no error and the text has a form in UTF-8, only a key can come back
+    # different. The search for the place costs far more than these questions.
     if why or not _has_utf8(text) or not _has_text_keys(value):
         require(value)
     if why:
@@ -65,12 +66,12 @@ def encode(value: Any) -> bytes:
     :raises NotJsonError: ``value`` would come back different.
     """
     text = dumps(value)
-    # A lone surrogate, as in the name of a file that is not UTF-8, has no UTF-8 form but an escape.
+    # A lone surrogate, as in a file's name that is not UTF-8, has no UTF-8 form but an escape.
     return text.encode() if _has_utf8(text) else json.dumps(value, separators=(",", ":")).encode()
 
 
 def plain(value: Any) -> Any:
-    """``value`` as it will come back: a copy, of plain types only.
+    """``value`` as it will come back: a copy with plain types only.
 
     :raises NotJsonError: ``value`` would come back different, or is nested more deeply than
         ``NESTING_MAX``.

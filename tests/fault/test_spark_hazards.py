@@ -271,9 +271,9 @@ def test_speculation_and_retries_in_sparks_own_defaults_are_neutralised_and_that
     has = "HAS spark.speculation=false spark.stage.maxAttempts=1 spark.stage.maxConsecutiveAttempts=1 spark.task.maxFailures=1"
     assert has in done.stdout, done.stderr
     for setting in (
-        "spark.speculation=true, which is not used",
-        "spark.task.maxFailures=4, which",
-        "spark.stage.maxConsecutiveAttempts=4, which",
+        "spark.speculation=true, but false is used here",
+        "spark.task.maxFailures=4, but",
+        "spark.stage.maxConsecutiveAttempts=4, but",
     ):
         assert f"Spark's own configuration has {setting}" in done.stderr
 

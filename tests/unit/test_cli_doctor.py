@@ -177,7 +177,7 @@ def test_a_trial_that_fails_is_told_with_its_reason_and_its_cure(
     assert cli.main(["doctor"]) == SetupError.exit_code
     assert capsys.readouterr().out.endswith("a run cannot start here: Spark missing\n")
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
-    assert str(doctor.trial().cure).startswith("Give it one.\nSPARK_HOME is /opt/spark; ")
+    assert str(doctor.trial().cure).startswith("Give it one.\nSPARK_HOME is /opt/spark. ")
     dies = "import os, sys\nsys.stderr.write('so many\\n' * 20 + 'the reason')\nsys.stderr.flush()\nos.kill(os.getpid(), 9)"
     monkeypatch.setattr(doctor, "_TRIAL", dies)
     died = doctor.trial()

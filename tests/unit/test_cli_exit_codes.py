@@ -68,7 +68,7 @@ def raising(error: BaseException) -> Callable[[], int]:
         (errors.FencedError("held"), 4, "txtopo: error: held\n"),
         (errors.ZooKeeperUnavailableError("gone"), 5, "txtopo: error: gone\n"),
         (errors.StateMismatchError("older"), 6, "txtopo: error: older\n"),
-        (KeyError("x"), 1, "txtopo: error: KeyError: 'x'\n  -v shows where.\n"),
+        (KeyError("x"), 1, "txtopo: error: KeyError: 'x'\n  -v shows the place in the code.\n"),
         (KeyboardInterrupt(), 130, "txtopo: interrupted\n"),
     ],
 )
@@ -96,12 +96,15 @@ def test_a_program_that_runs_its_topology_ends_with_the_code_and_may_go_on_if_th
     with pytest.raises(SystemExit) as end:
         txtopo.main("no topology", argv=[])
     assert end.value.code == 2
-    assert "what txtopo.main was given is of type str, not a topology" in capsys.readouterr().err
+    assert (
+        "the first argument of txtopo.main is of type str, not a topology"
+        in capsys.readouterr().err
+    )
     with pytest.raises(SystemExit) as end:
         txtopo.main(target.resolve("words.py").topology, argv=["--sett", "x=1"])
     assert end.value.code == 2
     assert (
-        "txtopo: error: unrecognized arguments: --sett x=1\n  `words.py --help` says"
+        "txtopo: error: unrecognized arguments: --sett x=1\n  `words.py --help` shows"
         in capsys.readouterr().err
     )
 

@@ -52,7 +52,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (
             ["rnu", "words.py"],
-            "there is no command `txtopo rnu`\n  Did you mean `txtopo run`? `txtopo --help` says what each does.\n",
+            "there is no command `txtopo rnu`\n  Did you mean `txtopo run`? `txtopo --help` describes the commands.\n",
         ),
         (
             ["state", "rest", "words"],
@@ -95,7 +95,7 @@ def test_a_mistake_with_a_store_that_a_test_finds_shows_the_users_line_and_none_
         (["explain", "nothing_like_it"], "from here\n  The current directory is "),
         (
             ["config", "show", "seven.py"],
-            "seven.py:conf is of type int, and would be the code's configuration\n  Make it a Config or a dict",
+            "seven.py:conf is of type int, and would be the code's configuration\n  Make conf a Config or a dict",
         ),
         (
             ["config", "show", "--set", "max_spout_pending"],

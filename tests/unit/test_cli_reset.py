@@ -179,7 +179,7 @@ def test_nothing_is_changed_before_it_is_executed_and_all_that_would_be_is_said(
         "would remove from .txtopo: the state of topology 'bank', which has committed 2 transactions",
         f"would remove from {bank.balances.address}: 1 row, 1 fence",
         f"would remove from {bank.totals.address}: 1 row, 1 fence",
-        "nothing was changed; the same command with --execute does it",
+        "nothing was changed: type the same command with --execute to do it",
     ]
     assert (bank.current(), bank.contents()[:2]) == (3, (20, 20))
     assert reset("--execute") == 0
@@ -246,7 +246,7 @@ def test_rows_in_a_table_of_the_users_are_told_and_nothing_is_reset_while_they_a
     assert reset(target=target) == 0
     said = capsys.readouterr().out
     assert (
-        f"would stay: the rows in {bank.sink.ledger.sink}, which are yours; the next run writes them again"
+        f"would stay: the rows in {bank.sink.ledger.sink}, which are yours (the next run writes them again)"
         in said
     )
     assert "--execute is refused until these places are empty" in said
@@ -345,10 +345,10 @@ def test_places_that_cannot_be_emptied_here_are_named(
     assert reset(target="bank.py:topology('elsewhere')") == 0
     said = capsys.readouterr().out.splitlines()
     assert (
-        "would stay: what component 'orders' wrote to the queue of orders, which only you can empty"
+        "would stay: the rows of component 'orders' in the queue of orders, which only you can empty"
         in said
     )
-    assert "would stay: what component 'mail' wrote: no store or sink is known in it" in said
+    assert "would stay: the writes of component 'mail': no store or sink is known in it" in said
     (unknown,) = [line for line in said if "'sales'" in line]
     assert (
         "a store that this topology does not have: `txtopo store clear ADDRESS sink_transactions --topology bank`"

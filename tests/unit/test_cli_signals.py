@@ -31,11 +31,11 @@ def test_once_asks_twice_forces_and_the_third_interrupts() -> None:
     early: list[str] = []
     with signals.StopSignals(lambda: early.append("early")) as stop:
         stop.watch()
-        assert (stop.asked, stop.forced) == (False, False)
+        assert (stop.is_requested, stop.is_forced) == (False, False)
         signal.raise_signal(signal.SIGINT)
-        assert (stop.asked, stop.forced) == (True, False)
+        assert (stop.is_requested, stop.is_forced) == (True, False)
         signal.raise_signal(signal.SIGTERM)
-        assert (stop.asked, stop.forced, stop.signum) == (True, True, signal.SIGTERM)
+        assert (stop.is_requested, stop.is_forced, stop.signum) == (True, True, signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt) as interruption:
             signal.raise_signal(signal.SIGINT)
     assert signals.exit_code_of(interruption.value) == 130
@@ -46,7 +46,7 @@ def test_before_a_run_is_watched_the_first_is_remembered_and_the_second_interrup
     early: list[str] = []
     with signals.StopSignals(lambda: early.append("early")) as stop:
         signal.raise_signal(signal.SIGTERM)
-        assert (stop.asked, early) == (True, ["early"])
+        assert (stop.is_requested, early) == (True, ["early"])
         with pytest.raises(KeyboardInterrupt) as interruption:
             signal.raise_signal(signal.SIGTERM)
     assert signals.exit_code_of(interruption.value) == 143
@@ -59,7 +59,7 @@ def test_handlers_that_something_else_installs_meanwhile_are_replaced_when_watch
         signal.signal(signal.SIGINT, signal.default_int_handler)  # As SparkContext does.
         stop.watch()
         signal.raise_signal(signal.SIGINT)
-        assert stop.asked
+        assert stop.is_requested
 
 
 def test_handlers_are_put_back_also_when_the_run_fails() -> None:

@@ -176,7 +176,7 @@ def test_unreadable_records_are_shown_as_unreadable(stored: Stored) -> None:
     stored.state.close()
     opened.store.multi([Set(paths.current, b"{}")])
     with pytest.raises(
-        StateMismatchError, match="cannot be read\n  Look at it: `txtopo state show words`"
+        StateMismatchError, match="cannot be read\n  Look at the state: `txtopo state show words`"
     ):
         maintain.adopt_store(
             stored.sqlite, stored.opened(is_live=False), "words", [], None, execute=True
@@ -194,7 +194,7 @@ def test_after_restoring_a_copy_attempts_have_numbers_that_none_before_had(store
     assert stored.run_once() == 2, "a dry run changes nothing"
     told = maintain.restored_state(stored.opened(), "words", execute=True)
     assert (
-        "begins with transaction 3, in attempts whose numbers no run before can have used" in told
+        "begins with transaction 3, in attempts whose numbers no earlier run can have used" in told
     )
     assert stored.run_once() == 3 + administration.RESTORED_EPOCHS
     stored.state = stored.run()
@@ -252,7 +252,7 @@ def test_accepting_is_a_dry_run_unless_it_is_executed(remembered: Remembered) ->
     before = remembered.made_of
     told = remembered.accepts(False, **changes)
     assert told.splitlines() == [
-        "would accept of topology 'words':",
+        "would accept for topology 'words':",
         "  the spout 'letters' (partitions, opaque) goes on from the positions of 'spout' (partitions)",
         "  component 'count' may begin totals empty",
         "  component 'count' may begin day_* empty",
@@ -322,9 +322,9 @@ def test_a_reset_is_a_dry_run_unless_it_is_executed(stored: Stored) -> None:
         "would remove from memory, of topology 'words':",
         f"  generation {stored.state.generation}, which has committed 2 transactions",
         "  2 transaction records",
-        "  the positions of 2 partitions of the source",
-        "these stores and sinks hold its results, which stay; until they are cleared or adopted, the next run refuses to write there.",
-        "`txtopo reset TARGET` knows where they are, and clears them all; or one by one:",
+        "  the source's positions, for 2 partitions",
+        "The topology's results stay in these stores and sinks. Until they are cleared or adopted, the next run refuses to write there.",
+        "`txtopo reset TARGET` finds and clears all stores and sinks. To clear one by one:",
         "  counts, written by count: `txtopo store clear ADDRESS counts --topology words`",
     ]
     assert administration.topologies(stored.opened().store) == ["words"]
@@ -367,7 +367,7 @@ def test_clearing_a_store_is_a_dry_run_unless_it_is_executed(stored: Stored) -> 
     assert told.splitlines() == [
         f"would remove from {stored.sqlite.address}, of topology 'words': 1 row, 1 fence",
         f"  component count: at transaction 2 of generation {stored.state.generation}",
-        "the state is apart: `txtopo state reset words` has the next run begin with the first batch",
+        "The state is unchanged. `txtopo state reset words` lets the next run begin with the first batch.",
     ]
     assert stored.sqlite.get("all") == 20
     assert maintain.clear_store(stored.sqlite, "words", [], execute=True) == told.replace(
@@ -380,7 +380,7 @@ def test_clearing_says_whose_results_a_store_holds_if_not_those_of_the_topology(
     stored: Stored,
 ) -> None:
     assert maintain.clear_store(stored.sqlite, "wrds", [], execute=True).endswith(
-        "0 rows, 0 fences\n  It holds results of 'words'."
+        "0 rows, 0 fences\n  Topologies with results there: 'words'."
     )
     assert (
         maintain.clear_store(stored.sqlite, "words", ["other"], execute=True)
@@ -403,7 +403,7 @@ def test_after_a_reset_an_adopted_store_is_written_again_on_top_of_its_content(
     told = maintain.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute=False)
     assert told.splitlines() == [
         f"would adopt {stored.sqlite.address}, for component count of topology 'words': 1 row, 1 fence",
-        f"what it holds would count as the result of all transactions before 1, generation {stored.state.generation}",
+        f"its content would count as the result of all transactions before 1, generation {stored.state.generation}",
     ]
     stored.state = stored.run()
     with pytest.raises(StateMismatchError):
@@ -452,7 +452,7 @@ def test_adopting_a_store_without_a_known_writer_asks_for_the_components(
     other = SqliteStore(tmp_path / "other.db", "others")
     with pytest.raises(
         UsageError,
-        match=r"Name them with --component ID, which may be repeated\. It holds results of no topology",
+        match=r"Name them with --component ID, which may be repeated\. Topologies with results there: none",
     ):
         maintain.adopt_store(other, stored.opened(), "words", [], None, execute=True)
     told = maintain.adopt_store(other, stored.opened(), "words", ["a", "b"], None, execute=True)
@@ -500,7 +500,7 @@ def test_the_command_clears_only_when_told_to(
     monkeypatch.chdir(tmp_path)
     assert cli.main(["store", "clear", "words.db", "counts", "--topology", "words"]) == 0
     assert capsys.readouterr().out.endswith(
-        "nothing was changed; the same command with --execute does it\n"
+        "nothing was changed: type the same command with --execute to do it\n"
     )
     assert stored.sqlite.get("all") == 20
     assert (

@@ -107,7 +107,7 @@ def test_a_directory_that_cannot_be_written_is_refused_with_the_option_to_give(
 ) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(
-        UsageError, match=r"cannot be written: .*\n  Give a directory that can: --build-dir DIR"
+        UsageError, match=r"cannot be written: .*\n  Give a writable directory: --build-dir DIR"
     ):
         packages.of_txtopo(tmp_path / "file")
 

@@ -23,8 +23,8 @@ def test_all_mistakes_are_told_at_once_with_the_lines_to_type() -> None:
     assert str(refused.value).splitlines() == [
         "the line has spark.speculation= TRUE, but a second copy of a task would emit the batch twice; "
         "spark.task.maxFailures=4, but a task that Spark retries would run a bolt twice in one attempt",
-        "  Leave it out, or set spark.speculation=false, spark.task.maxFailures=1; "
-        "for spark-submit: --conf spark.speculation=false --conf spark.task.maxFailures=1",
+        "  Leave it out, or set spark.speculation=false, spark.task.maxFailures=1.",
+        "  For spark-submit: --conf spark.speculation=false --conf spark.task.maxFailures=1",
     ]
 
 
@@ -42,7 +42,7 @@ def test_only_a_local_master_has_the_drivers_address_set() -> None:
     for cluster in ("spark://host:7077", "yarn", "k8s://https://host"):
         with pytest.raises(
             SetupError,
-            match="is a cluster, whose executors must be given the code first\n  Type: txtopo submit TARGET --master",
+            match="is a cluster, whose executors must be given the code first\n  Type `txtopo submit TARGET --master",
         ):
             session.require_local(cluster)
 

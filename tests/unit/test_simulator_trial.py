@@ -101,7 +101,7 @@ def test_the_document_of_unseen_effects_names_the_component_and_the_head_warns(
     assert (code, said["verdict"]) == (7, "could not look")
     assert [unseen["component"] for unseen in said["could_not_look"]] == ["sums"]
     assert captured.err.startswith(
-        "warning: 'sums' commits to something that is no store or sink of txtopo, and that is called for real:"
+        "warning: 'sums' commits to a system that is no txtopo store or sink, and that is called for real:"
     )
 
 

@@ -89,7 +89,7 @@ def test_a_directory_that_is_removed_while_it_is_made_is_made_again(
         return path
 
     monkeypatch.setattr(tempfile, "mkdtemp", made_and_removed_once)
-    path, lock = sockets._locked(place)
+    path, lock = sockets._make_in(place)
     assert list(place.iterdir()) == [path]
     assert str(path) not in removed
     sockets.remove_leftovers(place)

@@ -119,7 +119,7 @@ def test_contrary_settings_of_sparks_own_file_are_replaced_and_told_and_its_java
     captured = capsys.readouterr()
     assert code == 0
     assert (
-        "Spark's own configuration has spark.speculation=true, which is not used here (false is)"
+        "Spark's own configuration has spark.speculation=true, but false is used here"
         in captured.err
     )
     assert "spark.speculation=false" in captured.out
@@ -300,7 +300,7 @@ def test_where_a_secret_is_kept_is_none(place: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "fact", "cure"),
     [
-        (["words.py", "--print"], "it is not said where to run", "--master spark://HOST:7077"),
+        (["words.py", "--print"], "there is no --master", "--master spark://HOST:7077"),
         (
             ["words.py", "--master", CLUSTER, "--", "--master", "yarn"],
             "--master comes after --",

@@ -186,10 +186,10 @@ def test_code_registered_with_cloudpickle_is_recorded_also_within_a_package(plac
         ("./words", "there is no file ./words\n  Did you mean words.py?"),
         (
             "nowhere/words.py",
-            "there is no file nowhere/words.py, nor a directory nowhere\n  The current directory is /.*\\.$",
+            "there is no file nowhere/words.py, nor a directory nowhere\n  The current directory is /.*\\.\n  See",
         ),
-        ("nope.py", "there is no file nope.py\n  The current directory is /.*\\.$"),
-        ("/nope.py", "there is no file /nope.py$"),
+        ("nope.py", "there is no file nope.py\n  The current directory is /.*\\.\n  See"),
+        ("/nope.py", "there is no file /nope.py\n  See"),
         ("./shop_of_words", "is a directory"),
         (
             "shop_of_words.order",
@@ -214,10 +214,10 @@ def test_code_registered_with_cloudpickle_is_recorded_also_within_a_package(plac
         ),
         (
             "words.py:needs_a_path(open('x'))",
-            "is not the name of an attribute, nor a call of one with literal arguments",
+            "is neither an attribute's name nor a call with literal arguments",
         ),
-        ("words.py:1 + 1", "is not the name of an attribute"),
-        ("words.py:(", "is not the name of an attribute"),
+        ("words.py:1 + 1", "is neither an attribute's name"),
+        ("words.py:(", "is neither an attribute's name"),
     ],
 )
 def test_a_target_that_leads_nowhere_is_refused_with_a_suggestion(text: str, message: str) -> None:

@@ -1,7 +1,7 @@
 """The command ``txtopo``: run, explain and look after topologies.
 
-Results go to standard output, progress and errors to standard error. This module has the names of
-commands and their options. Other modules do the work: ``command.main`` runs a topology,
+Results go to standard output, progress and errors to standard error. This module names the commands
+and their options. Other modules do the work: ``command.main`` runs a topology,
 ``command.show_state`` shows stored state, ``command.maintain`` changes stored state, and
 ``command.store_commands`` is about results.
 """
@@ -46,31 +46,32 @@ from txtopo.topology.graph import SPOUT_TRAITS
 TARGET_HELP = "package.module, file.py, either with :attribute, or module:factory('argument'); the default attribute is `topology`"
 
 MASTERS = ("local", "spark://", "yarn", "k8s://")
-"""How the address of a Spark master may begin."""
+"""The beginnings of a Spark master's address."""
 
 _DESCRIPTION = "Transactional topologies on Apache Spark: exactly-once batches, processed side by side, committed in order."
 _EXAMPLES = """\
 examples:
-  txtopo doctor                              whether a run can start here, and what to install
+  txtopo doctor                              check whether a run can start here, and name missing packages
   txtopo new mine                            write a topology, its test and its data into the directory mine
-  txtopo demo                                see it count, before you write anything
+  txtopo demo                                watch a topology count, before you write code
   txtopo run words.py                        run the topology in words.py, until it is stopped
   txtopo run words.py --until-exhausted      … or until its input ends
-  txtopo submit words.py --master yarn       run it on a cluster, through spark-submit
-  txtopo explain words.py                    what would run where
-  txtopo validate words.py --master yarn     whether it can be right there, and what it then promises
-  txtopo test words.py --seeds 500           whether its results are right whatever fails
-  txtopo status                              which topologies there are, and how far they have come
-  txtopo state reset word-count              what it would take to begin with the first batch
+  txtopo submit words.py --master yarn       run the topology on a cluster, through spark-submit
+  txtopo explain words.py                    show which component runs where
+  txtopo validate words.py --master yarn     check whether the topology can count exactly once there
+  txtopo test words.py --seeds 500           check the results under simulated failures
+  txtopo status                              list the topologies, and their progress
+  txtopo state reset word-count              show the steps to begin with the first batch again
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line, and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            # Names may be in any script; a terminal that cannot show one must not end the command.
+            # Names may be in any script. A terminal that cannot show a name must not end the
+            # command.
             stream.reconfigure(errors="backslashreplace")
 
     def do_it() -> int:
@@ -83,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return running.exit_code_of(do_it, verbose=running.is_verbose(arguments))
 
 
-# -- what can be typed ---------------------------------------------------------------------------
+# -- the arguments -------------------------------------------------------------------------------
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -108,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
 
     checked = commands.add_parser(
         "doctor",
-        help="whether a run can start here",
+        help="check whether a run can start here",
         description=doctor.DESCRIPTION,
         epilog=doctor.EXIT_CODES,
     )
@@ -121,8 +122,8 @@ def _parser() -> argparse.ArgumentParser:
         "demo",
         help="count every word of Python's own library",
         epilog=options.EXIT_CODES,
-        description=f"Count every word of Python's own library, exactly once, and compare with a plain count. Interrupt it, and type it again:\n"
-        f"it goes on where it stopped. State and results are in {demo.DATA_DIR}; remove that directory to begin anew.",
+        description="Count every word of Python's own library, exactly once, and compare with a plain count. Interrupt the demo, and start it\n"
+        f"again: the count goes on where it stopped. State and results are in {demo.DATA_DIR}. To start over, remove that directory.",
     )
     demonstrated.add_argument("--master", metavar="URL", help="Spark master (default: local[*])")
     options.add_verbose(demonstrated)
@@ -152,8 +153,8 @@ def _parser() -> argparse.ArgumentParser:
 
     explained = commands.add_parser(
         "explain",
-        help="show what runs where",
-        description="Show the plan of a topology: levels, shuffles, and what waits for the commit.",
+        help="show which component runs where",
+        description="Show a topology's plan: levels, shuffles, and the components that wait for the commit.",
     )
     explained.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     explained.add_argument(
@@ -166,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
         "--cores",
         type=int,
         metavar="N",
-        help="how many cores there are, if the master does not say so",
+        help="the number of cores, if the master does not tell",
     )
     explained.add_argument(
         "--format",
@@ -179,16 +180,16 @@ def _parser() -> argparse.ArgumentParser:
 
     validated = commands.add_parser(
         "validate",
-        help="whether a topology can be right",
+        help="check whether a topology can count exactly once",
         epilog=options.EXIT_CODES,
-        description="Refuse a topology that cannot count exactly once; say of one that can what it promises of each store and sink.",
+        description="Refuse a topology that cannot count exactly once. For any other topology, show the guarantee for each store and sink.",
     )
     validated.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     validated.add_argument(
         "--master",
         default="local[*]",
         metavar="URL",
-        help="the Spark master it is to run on (default: %(default)s)",
+        help="the Spark master that is to run the topology (default: %(default)s)",
     )
     validated.add_argument(
         "--connect",
@@ -200,7 +201,7 @@ def _parser() -> argparse.ArgumentParser:
 
     tested = commands.add_parser(
         "test",
-        help="let everything fail that can, in simulated Spark",
+        help="simulate failures, and check the results",
         description=testing.DESCRIPTION,
         epilog=testing.EXIT_CODES,
     )
@@ -215,7 +216,7 @@ def _parser() -> argparse.ArgumentParser:
         help="show how far topologies have come",
         description="Show how far topologies have come, while they run or not.",
     )
-    status.add_argument("topology", metavar="TOPOLOGY_ID", nargs="?", help="only this one")
+    status.add_argument("topology", metavar="TOPOLOGY_ID", nargs="?", help="only this topology")
     _add_json(status)
     whereabouts.add_options(status)
     status.set_defaults(do=_status)
@@ -224,13 +225,14 @@ def _parser() -> argparse.ArgumentParser:
         "reset",
         help="start a topology over, with its state and stores",
         epilog=whereabouts.DRY_RUN,
-        description="Remove the state of a topology that is not running, and what it wrote to its stores: its next run begins with the first batch.",
+        description="Remove a topology's state, and its results in its stores, unless the topology is running. Its next run begins\n"
+        "with the first batch.",
     )
     resetting.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     resetting.add_argument(
         "--leave-rows",
         action="store_true",
-        help="also if rows of sinks stay in your tables or topics",
+        help="also if rows from sinks stay in your tables or topics",
     )
     whereabouts.add_execute(resetting)
     options.add_set(resetting)
@@ -247,7 +249,7 @@ def _add_config_commands(commands: Any) -> None:
     settings = commands.add_parser(
         "config",
         help="look at the settings",
-        description="Settings: where they come from, and what they are.",
+        description="Settings, their values and their sources.",
     )
     settings.set_defaults(do=_help_of(settings))
     actions = settings.add_subparsers(
@@ -256,13 +258,13 @@ def _add_config_commands(commands: Any) -> None:
 
     show = actions.add_parser(
         "show",
-        help="show all of them",
+        help="show all settings",
         description="Show every setting, as a run that is started here and now would have it.",
     )
     show.add_argument(
-        "target", metavar="TARGET", nargs="?", help=f"with what its code sets; {TARGET_HELP}"
+        "target", metavar="TARGET", nargs="?", help=f"include the code's settings; {TARGET_HELP}"
     )
-    show.add_argument("--origin", action="store_true", help="also where each comes from")
+    show.add_argument("--origin", action="store_true", help="also show each setting's source")
     options.add_set(show)
     _add_json(show)
     options.add_verbose(show)
@@ -272,16 +274,16 @@ def _add_config_commands(commands: Any) -> None:
 def _add_state_commands(commands: Any) -> None:
     state = commands.add_parser(
         "state",
-        help="look at the state of a topology, or start it over",
-        description="The state of a topology: what ZooKeeper remembers of it.",
+        help="look at a topology's state, or start over",
+        description="A topology's state: its records in ZooKeeper.",
     )
     state.set_defaults(do=_help_of(state))
     actions = state.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
 
     show = actions.add_parser(
         "show",
-        help="show all of it",
-        description="Show everything that is stored of a topology, also what cannot be understood.",
+        help="show the whole state",
+        description="Show a topology's whole stored state, also unreadable records.",
     )
     show.add_argument("topology", metavar="TOPOLOGY_ID")
     _add_json(show)
@@ -290,9 +292,9 @@ def _add_state_commands(commands: Any) -> None:
 
     reset = actions.add_parser(
         "reset",
-        help="remove it",
+        help="remove the state",
         epilog=whereabouts.DRY_RUN,
-        description="Remove the state of a topology that is not running: its next run begins with the first batch.",
+        description="Remove a topology's state, unless the topology is running. Its next run begins with the first batch.",
     )
     reset.add_argument("topology", metavar="TOPOLOGY_ID")
     whereabouts.add_execute(reset)
@@ -301,10 +303,10 @@ def _add_state_commands(commands: Any) -> None:
 
     accept = actions.add_parser(
         "accept",
-        help="say that its topology may have changed",
+        help="accept that the topology has changed",
         epilog=whereabouts.DRY_RUN,
-        description="Accept that a topology which is not running is not what it was: its next run goes on with another spout, begins a\n"
-        "store, or completes what is sealed with other components. A run that is refused says what to type.",
+        description="Accept that a topology has changed since its last run: the next run goes on with another spout, begins a store, or\n"
+        "completes the sealed transaction with other components. A refused run names the command to type.",
     )
     accept.add_argument("topology", metavar="TOPOLOGY_ID")
     accept.add_argument(
@@ -312,18 +314,18 @@ def _add_state_commands(commands: Any) -> None:
         metavar="COMPONENT/STORE",
         action="append",
         default=[],
-        help="the component may begin this store, although it has results in others; * stands for any text; may be repeated",
+        help="the component may begin this store, although it has results in other stores (repeatable, and * stands for any text)",
     )
     accept.add_argument(
         "--spout",
         metavar="ID",
-        help="this spout goes on from the positions that the one before has reached; with --kind",
+        help="this spout goes on from the last spout's positions (with --kind)",
     )
-    accept.add_argument("--kind", choices=tuple(SPOUT_TRAITS), help="which kind of spout that is")
+    accept.add_argument("--kind", choices=tuple(SPOUT_TRAITS), help="the kind of that spout")
     accept.add_argument(
         "--sealed",
         action="store_true",
-        help="the sealed transaction is completed with other components than it was begun with",
+        help="complete the sealed transaction, although the components have changed since its begin",
     )
     whereabouts.add_execute(accept)
     whereabouts.add_options(accept)
@@ -331,9 +333,10 @@ def _add_state_commands(commands: Any) -> None:
 
     restored = actions.add_parser(
         "restored",
-        help="say that it comes from a copy",
+        help="say that the state comes from a copy",
         epilog=whereabouts.DRY_RUN,
-        description="Say that ZooKeeper, or the data directory, was restored from a copy: attempts of the next run get numbers that none before had.",
+        description="Say that ZooKeeper, or the data directory, was restored from a copy: the next run's attempts get numbers\n"
+        "that no attempt had before.",
     )
     restored.add_argument("topology", metavar="TOPOLOGY_ID")
     whereabouts.add_execute(restored)
@@ -353,7 +356,7 @@ def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], 
     return show
 
 
-# -- what is done --------------------------------------------------------------------------------
+# -- the commands --------------------------------------------------------------------------------
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -408,7 +411,7 @@ def _cores(master: str, asked: int | None) -> int:
     if cores is None or cores < 1:
         raise errors.UsageError(
             f"--master {redaction.redacted(master)} does not say how many cores there are\n"
-            "  Give local[N] or local[*]; or --cores N, with N the cores of the cluster."
+            "  Give local[N] or local[*], or give the cluster's cores with --cores N."
         )
     return cores
 
@@ -440,7 +443,7 @@ def _validate(parsed: argparse.Namespace) -> int:
 
 
 def _as_typed(text: str) -> str:
-    """``text`` with the files below the current directory as people call them."""
+    """``text`` with relative paths for files below the current directory."""
     return text.replace(f"{Path.cwd()}{os.sep}", "")
 
 
@@ -518,7 +521,7 @@ def _state_reset(parsed: argparse.Namespace) -> int:
 def _state_accept(parsed: argparse.Namespace) -> int:
     if (parsed.spout is None) != (parsed.kind is None):
         raise errors.UsageError(
-            "--spout and --kind go together\n  Give both, as the run that was refused has said."
+            "--spout and --kind go together\n  Give both, as the refused run has said."
         )
     spout = None if parsed.spout is None else components.Spout(id=parsed.spout, kind=parsed.kind)
     accepted = acceptance.Accepted(spout, tuple(parsed.store), parsed.sealed)

@@ -1,11 +1,11 @@
-"""``txtopo doctor``: checks whether a run can start on this machine, and names the cure of each
+"""``txtopo doctor``: checks whether a run can start on this machine, and names the cure for each
 missing thing.
 
-The module imports neither pyspark nor kazoo, so that the doctor also works where a package is
-missing (``command.entry``).
+The module imports neither pyspark nor kazoo, so that the doctor also works if a package is missing
+(``command.entry``).
 
-Runs on: where the command is typed; starts ``java -version`` and, where nothing is missing, for a
-moment all that a run starts.
+Runs on: where the command is typed. Starts ``java -version`` and, if nothing is missing, for a
+moment a run's processes.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ _REQUIREMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line: ``fact`` says the state of ``name``, ``cure`` the thing to do about it. ``missing``
-    keeps a run from starting; ``optional`` is an extra that is not installed; ``note`` a run that
-    may be slow or short of something."""
+    """One line: ``fact`` says the state of ``name``, and ``cure`` tells how to mend it. ``missing``
+    keeps a run from starting. ``optional`` is an extra that is not installed. ``note`` means that a
+    run may be slow or short of memory."""
 
     name: str
     status: Status
@@ -79,7 +79,7 @@ class Check:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``txtopo doctor``, except ``--json``."""
+    """Add the arguments of ``txtopo doctor``, except ``--json``."""
     parser.add_argument(
         "--data-dir",
         type=Path,
@@ -90,8 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the checks and, if nothing is missing, the result of a trial; the exit code says
-    whether a run can start."""
+    """Print the checks and, if nothing is missing, a trial's result. The exit code says whether a
+    run can start."""
     results = list(checks(os.environ, arguments.data_dir))
     if not any(check.status == "missing" for check in results):
         results.append(trial())
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def trial() -> Check:
-    """Start what a run starts, with its settings: Spark, a ZooKeeper, and a worker that imports
+    """Start a run's processes, with its settings: Spark, a ZooKeeper, and a worker that imports
     txtopo."""
     try:
         done = subprocess.run(
@@ -114,7 +114,7 @@ def trial() -> Check:
             "Spark",
             "missing",
             f"no job has run within {TRIAL_S:g} s",
-            "Is the machine overloaded, or a process stopped?",
+            "Is the machine overloaded, or was a process suspended?",
         )
     if done.returncode == 0:
         return Check("Spark", "ok", "a JVM, a ZooKeeper and a Python worker have run")
@@ -123,20 +123,20 @@ def trial() -> Check:
         for line in done.stdout.partition("\0")[2].splitlines()
         if not line.lstrip().startswith(("at ", "... "))
     ][:12]
-    # Without a word of ours the process has died, and the last line is the reason.
+    # If the program printed no error, its process has died, and the last line is the reason.
     lines = lines or [
         f"its trial ended with exit code {done.returncode}",
         *done.stderr.splitlines()[-12:],
     ]
     if home := os.environ.get("SPARK_HOME"):
         lines.append(
-            f"SPARK_HOME is {home}; pyspark brings a Spark, which `unset SPARK_HOME` lets run."
+            f"SPARK_HOME is {home}. `unset SPARK_HOME` lets the Spark inside pyspark run instead."
         )
     return _of_error("Spark", errors.SetupError("\n".join(lines)))
 
 
 def show(results: tuple[Check, ...], as_json: bool) -> int:
-    """Print ``results``, as text or JSON; the exit code says whether a run can start."""
+    """Print ``results``, as text or JSON. The exit code says whether a run can start."""
     missing = [check.name for check in results if check.status == "missing"]
     if as_json:
         print(
@@ -165,7 +165,7 @@ def show(results: tuple[Check, ...], as_json: bool) -> int:
 
 
 def checks(environment: Mapping[str, str], data_dir: Path) -> Iterator[Check]:
-    """All checks, in the order in which a run would need the things."""
+    """All checks, in the order in which a run needs the things."""
     yield _python()
     yield _java(environment)
     yield from _packages()
@@ -215,7 +215,7 @@ def _packages() -> Iterator[Check]:
 
 
 def _package(package: str, bounds: str) -> Check:
-    version = _installed(package)
+    version = _installed_version(package)
     cure = f"Type: pip install '{package}{bounds}'"
     if version is None:
         return Check(package, "missing", "is not installed", cure)
@@ -228,7 +228,7 @@ def _extras() -> Iterator[Check]:
     packages: dict[str, list[str]] = {}
     for package, bounds, extra in _requirements():
         if extra is not None and extra not in EXTRAS_OF_DEVELOPERS:
-            version = _installed(package)
+            version = _installed_version(package)
             lacking = packages.setdefault(extra, [])
             if version is None or not _is_within(version, bounds):
                 lacking.append(package if version is None else f"{package}{bounds} (not {version})")
@@ -250,14 +250,13 @@ def _requirements() -> tuple[tuple[str, str, str | None], ...]:
     try:
         lines = importlib.metadata.requires("txtopo") or []
     except importlib.metadata.PackageNotFoundError:
-        # txtopo runs from its source, or from a zip: the packages are known, their versions are
-        # not.
+        # txtopo runs from its source or from a zip, and the packages' versions are unknown.
         lines = ["cloudpickle", "kazoo", "pydantic", "pyspark"]
     matches = (_REQUIREMENT.fullmatch(line) for line in lines)
     return tuple((match[1], match[2], match[3]) for match in matches if match is not None)
 
 
-def _installed(package: str) -> str | None:
+def _installed_version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -290,7 +289,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def _data_dir(path: Path) -> Check:
-    name, cure = "data directory", "Choose another one: --data-dir DIR"
+    name, cure = "data directory", "Choose another directory: --data-dir DIR"
     place = path.absolute()
     if place.exists() and not place.is_dir():
         return Check(name, "missing", f"{place} is a file", cure)

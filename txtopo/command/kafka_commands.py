@@ -1,6 +1,4 @@
-"""The command ``txtopo kafka abort``: end transactions that tasks of Kafka sinks have left open.
-
-Apart from ``store_commands``, which looks after what every store and sink keeps.
+"""The command ``txtopo kafka abort``: ends transactions that tasks with Kafka sinks have left open.
 
 Runs on: any machine that reaches the brokers.
 """
@@ -18,7 +16,7 @@ Do = Callable[[argparse.Namespace], int]
 
 
 def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None:
-    """Add ``kafka`` and its command; ``help_of(parser)`` is the action that shows the help."""
+    """Add ``kafka`` and its command. ``help_of(parser)`` makes the action that shows the help."""
     kafka = commands.add_parser(
         "kafka",
         help="look after transactions of Kafka sinks",
@@ -30,17 +28,15 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
         "abort",
         help="end open transactions",
         epilog=where.DRY_RUN,
-        description="End the transactions that tasks of a topology have left open, so that readers wait no longer.\n"
-        "The brokers do so by themselves after transaction_timeout_s. A topology that runs replays a transaction.",
+        description="End the transactions that a topology's tasks have left open, so that readers wait no longer.\n"
+        "The brokers end them by themselves after transaction_timeout_s. A running topology replays an ended transaction.",
     )
     abort.add_argument(
         "address",
         metavar="ADDRESS",
         help="the brokers, as `txtopo store` takes them: kafka://host:port?setting=value",
     )
-    abort.add_argument(
-        "--topology", metavar="ID", required=True, help="id of the topology, or of the query"
-    )
+    abort.add_argument("--topology", metavar="ID", required=True, help="topology id or query id")
     where.add_execute(abort)
     options.add_verbose(abort)
     abort.set_defaults(do=_abort)

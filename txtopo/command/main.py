@@ -1,8 +1,8 @@
-"""One run of a topology as a program, from its begin to its exit code: shows the progress, passes
-Ctrl-C on, prints the error. The options of a run are in ``options``.
+"""Runs a topology as a program, until its exit code: shows the progress, passes Ctrl-C on, prints
+the error.
 
-The same code behind ``python file.py``, ``spark-submit file.py`` (both through :func:`main`) and
-``txtopo run`` (through :func:`run`).
+``python file.py`` and ``spark-submit file.py`` call :func:`main`, and ``txtopo run`` calls
+:func:`run`. A run's options are in ``options``.
 
 Runs on: driver, main thread.
 """
@@ -43,10 +43,10 @@ def main(
     """Run ``topology`` as this program does, with the options of ``txtopo run`` taken from ``argv``
     (default: the command line).
 
-    Returns when the run has ended well; otherwise prints the error and ends the program with the
-    exit code of the error. Options win over ``conf``, which wins over Spark's configuration,
-    the environment and a file (:func:`txtopo.config.resolve`). Inside ``spark-submit`` its
-    SparkContext is used, else a local Spark is started. ``topology`` may be a builder, too.
+    Returns when the run has ended well. Otherwise prints the error and ends the program with the
+    error's exit code. Options win over ``conf``, which wins over Spark's configuration, the
+    environment and a file (:func:`txtopo.config.resolve`). Inside ``spark-submit`` its SparkContext
+    is used, else a local Spark is started. ``topology`` may be a builder, too.
 
     ::
 
@@ -67,7 +67,7 @@ def main(
 
     def run_it() -> int:
         parsed = parser.parse_args(arguments)
-        graph = target.as_topology(topology, "what txtopo.main was given")
+        graph = target.as_topology(topology, "the first argument of txtopo.main")
         return run(graph, settings_of(parsed, conf, graph), parsed)
 
     code = exit_code_of(run_it, verbose=is_verbose(arguments))
@@ -76,11 +76,11 @@ def main(
 
 
 def exit_code_of(action: Callable[[], int], verbose: bool) -> int:
-    """Do ``action``; an error is printed, without Python's traceback unless ``verbose``, and
-    becomes its exit code."""
+    """Do ``action``. An error is printed, with Python's traceback if ``verbose``, and becomes an
+    exit code."""
     progress.open_closed_streams()
     try:
-        return _told(action, verbose)
+        return _report_errors(action, verbose)
     except BrokenPipeError:
         if not output.has_no_reader():
             raise
@@ -89,7 +89,7 @@ def exit_code_of(action: Callable[[], int], verbose: bool) -> int:
         output.let_go()
 
 
-def _told(action: Callable[[], int], verbose: bool) -> int:
+def _report_errors(action: Callable[[], int], verbose: bool) -> int:
     try:
         try:
             return action()
@@ -110,7 +110,7 @@ def _told(action: Callable[[], int], verbose: bool) -> int:
         else:
             print(
                 f"txtopo: error: {type(error).__name__}: {error}"
-                + ("" if verbose else "\n  -v shows where."),
+                + ("" if verbose else "\n  -v shows the place in the code."),
                 file=sys.stderr,
             )
         return errors.exit_code_of(told)
@@ -121,13 +121,12 @@ def settings_of(
     code: config.Config | Mapping[str, Any] | None,
     topology: TopologyGraph,
 ) -> config.Config:
-    """The settings of a run of ``topology``: the options ``parsed``, ``code`` and all other
-    sources.
-    """
+    """The settings for a run of ``topology``, from ``parsed`` options, ``code`` and all other
+    sources."""
     if parsed.master is not None and "PYSPARK_GATEWAY_PORT" in os.environ:
         raise errors.UsageError(
             f"--master {redaction.redacted(parsed.master)} comes too late: this program runs inside spark-submit\n"
-            "  Give it to spark-submit, before the file's name."
+            "  Give --master to spark-submit, before the file's name."
         )
     connect.refuse(parsed.master or "")
     if parsed.master is not None:
@@ -141,7 +140,8 @@ def run(
     parsed: argparse.Namespace,
     afterwards: Callable[[], int] = lambda: 0,
 ) -> int:
-    """Run ``topology`` until it ends or is stopped; the exit code if no error ended it.
+    """Run ``topology`` until the run ends or is stopped, and return the exit code. An error is
+    raised.
 
     If the run was not stopped, ``afterwards`` is called at its end, and gives the exit code.
     """
@@ -160,7 +160,7 @@ def run(
             shown.say("interrupted before the run began")
             return signals.exit_code_of(interruption)
         with submission as running:
-            if stop.asked:
+            if stop.is_requested:
                 shown.say("interrupted before the run began")
                 _kill(running, shown)
                 return 128 + stop.signum
@@ -176,12 +176,12 @@ def run(
                 stop,
                 lambda began: shown.started(began, submission.zookeeper + ours, submission.master),
             )
-    return code if code or stop.asked else afterwards()
+    return code if code or stop.is_requested else afterwards()
 
 
 @contextlib.contextmanager
 def _warnings_shown(shown: progress.Progress) -> Iterator[None]:
-    """While this lasts, warnings are lines of ``shown``, unless the program has said where its logs
+    """A context in which ``shown`` prints warnings, unless the program has said where its logs
     go."""
     if logged.LOGGER.hasHandlers():
         yield
@@ -195,8 +195,7 @@ def _warnings_shown(shown: progress.Progress) -> Iterator[None]:
 
 
 class _Waiting:
-    """A standby that waits for a data directory: says so once, and gives up when a signal asks for
-    it."""
+    """A standby that waits for a data directory. Says so once, and gives up after a signal."""
 
     def __init__(self, shown: progress.Progress, stop: signals.StopSignals) -> None:
         self._shown, self._stop, self._said = shown, stop, False
@@ -205,7 +204,7 @@ class _Waiting:
         if not self._said:
             self._said = True
             self._shown.standing_by(str(held))
-        if self._stop.asked:
+        if self._stop.is_requested:
             raise signals.InterruptedBySignalError(self._stop.signum)
 
 
@@ -216,7 +215,7 @@ def _submit(
     waiting: Callable[[errors.HeldError], None],
 ) -> cluster.Submission:
     if conf.zookeeper is not None:
-        # Found out now, before Spark is started for nothing.
+        # An unreachable ZooKeeper is noticed now, before Spark is started for nothing.
         ZooKeeperStateStore(
             conf.zookeeper,
             conf.zookeeper_root,
@@ -235,8 +234,8 @@ def _watch(
     stop: signals.StopSignals,
     announce: Callable[[RunStatus], None],
 ) -> int:
-    """Until the run has ended: show its progress, and stop or kill the run as signals ask.
-    ``announce`` is called once, when the run has its topology."""
+    """Show the run's progress until its end, and stop or kill the run after signals. ``announce``
+    is called once, when the run has its topology."""
     stopping = announced = False
     how = "failed"
     if running.began is None:
@@ -252,13 +251,13 @@ def _watch(
                 return 0
             except TimeoutError:
                 if not running.is_alive:
-                    # The run ended just now, or by a TimeoutError of its own: a second join tells.
+                    # The run ended just now, or with a TimeoutError. A second join tells.
                     running.join()
                     continue
             except Exception as error:
                 if not _is_of_spark(error):
                     raise
-                if stop.asked:
+                if stop.is_requested:
                     # spark-submit ends its SparkContext at the first Ctrl-C in a terminal, although
                     # the run would still use the context.
                     how = "aborted"
@@ -267,11 +266,11 @@ def _watch(
                 raise errors.TxtopoError(
                     f"Spark ended while the topology was running: {said}\n  Nothing is lost: the next run resumes."
                 ) from error
-            if stop.forced:
+            if stop.is_forced:
                 how = "aborted"
                 _kill(running, shown)
                 return 128 + stop.signum
-            if stop.asked and not stopping:
+            if stop.is_requested and not stopping:
                 stopping = True
                 running.drain()
                 shown.stopping()
@@ -285,8 +284,7 @@ def _watch(
 
 
 def _is_of_spark(error: Exception) -> bool:
-    """Whether ``error`` comes from the connection to Spark, which no longer answers, and not from
-    the topology."""
+    """Whether ``error`` comes from a lost connection to Spark, and not from the topology."""
     return isinstance(error, ConnectionError) or type(error).__module__.startswith("py4j")
 
 
@@ -298,6 +296,6 @@ def _kill(running: TopologyRun, shown: progress.Progress) -> None:
 
 
 def is_verbose(arguments: Sequence[str]) -> bool:
-    """Whether ``-v`` is among ``arguments``; asked before they are parsed, because that too may
-    fail."""
+    """Whether ``-v`` is among ``arguments``, which are not parsed yet, because parsing may fail
+    too."""
     return "-v" in arguments or "--verbose" in arguments

@@ -1,10 +1,7 @@
-"""Changing what stopped topologies have stored: start a state over, empty a store, or make a store
-and a state fit again (R27).
+"""Changes the data that stopped topologies have stored: starts a state over, empties a store, or
+makes a store and a state fit again (R27).
 
-Without ``execute`` a function changes nothing: it tells the change, and the command that does the
-change.
-
-Apart from ``show_state``, which only reads.
+Without ``execute`` a function changes nothing, and returns the text about the change.
 """
 
 from __future__ import annotations
@@ -19,12 +16,15 @@ from txtopo.state import acceptance, administration, base, layout, opening
 from txtopo.topology.kept import Kept, StoreChange
 
 
-def _counted(n: int, noun: str) -> str:
+def _count_text(n: int, noun: str) -> str:
     return f"{n} {noun}" + ("" if n == 1 else "s")
 
 
 def require_stopped(opened: opening.Opened, topology_id: str) -> None:
-    """:class:`FencedError` naming the coordinator, if the topology runs."""
+    """Refuse to go on while the topology runs.
+
+    :raises FencedError: a coordinator, named in the message, holds the topology.
+    """
     lease = opening.holder(opened, topology_id)
     if lease is not None:
         raise errors.FencedError(
@@ -36,16 +36,16 @@ def require_stopped(opened: opening.Opened, topology_id: str) -> None:
 
 
 def reset_state(opened: opening.Opened, topology_id: str, execute: bool) -> str:
-    """Remove the state of a topology, so that its next run begins with the first batch. Returns
-    the list of removed things, as text; without ``execute``, of things to remove."""
+    """Remove a topology's state, so that its next run begins with the first batch. Returns the
+    removed things as text, or without ``execute`` the things to remove."""
     shown = administration.show(opened.store, topology_id)
     require_stopped(opened, topology_id)
     status = show_state.status_of(opened, topology_id)
     stores = shown["stores"] if isinstance(shown["stores"], list) else []
     removed = [
         f"generation {show_state.plain(status['generation'])}, which has committed {show_state.plain(status['committed'])} transactions",
-        _counted(len(shown["records"]), "transaction record"),
-        f"the positions of {_counted(len(shown['positions']), 'partition')} of the source",
+        _count_text(len(shown["records"]), "transaction record"),
+        f"the source's positions, for {_count_text(len(shown['positions']), 'partition')}",
     ]
     lines = [
         f"{'removed' if execute else 'would remove'} from {opened.where}, of topology {topology_id!r}:",
@@ -53,10 +53,10 @@ def reset_state(opened: opening.Opened, topology_id: str, execute: bool) -> str:
     ]
     if stores:
         lines.append(
-            "these stores and sinks hold its results, which stay; until they are cleared or adopted, the next run refuses to write there."
+            "The topology's results stay in these stores and sinks. Until they are cleared or adopted, the next run refuses to write there."
         )
         lines.append(
-            "`txtopo reset TARGET` knows where they are, and clears them all; or one by one:"
+            "`txtopo reset TARGET` finds and clears all stores and sinks. To clear one by one:"
         )
         id = shlex.quote(topology_id)
         for component, _, name in (store.partition("/") for store in stores):
@@ -69,14 +69,14 @@ def reset_state(opened: opening.Opened, topology_id: str, execute: bool) -> str:
 
 
 def remove_state(opened: opening.Opened, topology_id: str) -> None:
-    """Remove the state of a topology that no run holds, atomically."""
+    """Remove a topology's state, atomically. No run may hold the topology."""
     _remove_dead_lease(opened, topology_id)
     administration.reset(opened.store, topology_id)
 
 
 def restored_state(opened: opening.Opened, topology_id: str, execute: bool) -> str:
-    """Give the attempts of the next run numbers above all that a restored copy may have forgotten.
-    Returns a text about the change."""
+    """Let the next run number its attempts above all numbers that a restored copy may have
+    forgotten. Returns a text about the change."""
     shown = administration.show(opened.store, topology_id)
     require_stopped(opened, topology_id)
     if execute:
@@ -84,15 +84,15 @@ def restored_state(opened: opening.Opened, topology_id: str, execute: bool) -> s
         administration.restored(opened.store, topology_id)
     return (
         f"the next run of topology {topology_id!r} {'begins' if execute else 'would begin'} with transaction {show_state.plain(shown['current'])}, "
-        "in attempts whose numbers no run before can have used"
+        "in attempts whose numbers no earlier run can have used"
     )
 
 
 def accept_state(
     opened: opening.Opened, topology_id: str, accepted: acceptance.Accepted, execute: bool
 ) -> str:
-    """Have the next run of a topology accepted although the topology has changed. Returns a text
-    about the accepted changes."""
+    """Have a topology's next run accepted although the topology has changed. Returns a text about
+    the accepted changes."""
     administration.show(opened.store, topology_id)
     require_stopped(opened, topology_id)
     if execute:
@@ -100,15 +100,15 @@ def accept_state(
     lines = acceptance.accept(opened.store, topology_id, accepted, execute)
     return "\n".join(
         [
-            f"{'accepted' if execute else 'would accept'} of topology {topology_id!r}:",
+            f"{'accepted' if execute else 'would accept'} for topology {topology_id!r}:",
             *(f"  {line}" for line in lines),
         ]
     )
 
 
 def _remove_dead_lease(opened: opening.Opened, topology_id: str) -> None:
-    """In a server that runs for us alone, a lease is that of a coordinator that was killed; it
-    would outlive every visit as short as ours."""
+    """Remove the lease from a server that runs for this command alone: its coordinator was killed.
+    The lease would outlast this command."""
     path = layout.Layout(topology_id).lease
     if not opened.is_live and opened.store.get(path) is not None:
         opened.store.multi([base.Delete(path)])
@@ -118,7 +118,7 @@ def _remove_dead_lease(opened: opening.Opened, topology_id: str) -> None:
 
 
 def clear_store(store: Kept, topology_id: str, components: Sequence[str], execute: bool) -> str:
-    """Remove the results of a topology from a store. Returns a text about the removed rows."""
+    """Remove a topology's results from a store. Returns a text about the removed rows."""
     written = [
         fence
         for fence in store.fences()
@@ -136,7 +136,7 @@ def clear_store(store: Kept, topology_id: str, components: Sequence[str], execut
         lines.append(f"  {_topologies_text(store)}")
     else:
         lines.append(
-            f"the state is apart: `txtopo state reset {topology_id}` has the next run begin with the first batch"
+            f"The state is unchanged. `txtopo state reset {topology_id}` lets the next run begin with the first batch."
         )
     return "\n".join(lines)
 
@@ -149,14 +149,14 @@ def adopt_store(
     from_topology: str | None,
     execute: bool,
 ) -> str:
-    """Have a topology go on from the contents of a store, whichever topology wrote them. Returns a
+    """Let a topology go on from a store's content, which any topology may have written. Returns a
     text about the change."""
     require_stopped(opened, topology_id)
     shown = administration.show(opened.store, topology_id)
     generation, current, stores = shown["generation"], shown["current"], shown["stores"]
     if not isinstance(generation, str) or not isinstance(current, int):
         raise errors.StateMismatchError(
-            f"the state of topology {topology_id!r} cannot be read\n  Look at it: `txtopo state show {topology_id}`."
+            f"the state of topology {topology_id!r} cannot be read\n  Look at the state: `txtopo state show {topology_id}`."
         )
     chosen = sorted(
         components
@@ -180,7 +180,7 @@ def adopt_store(
         f"{'adopted' if execute else 'would adopt'} {store.address}, for component{'s' if len(chosen) > 1 else ''} {', '.join(chosen)}"
         f" of topology {topology_id!r}: {change_text(change)}\n"
         f"{'there was no such store: it begins empty' + chr(10) if is_new else ''}"
-        f"what it holds {'counts' if execute else 'would count'} as the result of all transactions before {current}, generation {generation}"
+        f"its content {'counts' if execute else 'would count'} as the result of all transactions before {current}, generation {generation}"
     )
 
 
@@ -194,10 +194,10 @@ def _known_writers(store: Kept, stores: Any) -> set[str]:
 
 
 def change_text(change: StoreChange) -> str:
-    """How much was, or would be, changed."""
-    return f"{_counted(change.rows, 'row')}, {_counted(change.fences, 'fence')}"
+    """The counts of changed rows and fences, as text."""
+    return f"{_count_text(change.rows, 'row')}, {_count_text(change.fences, 'fence')}"
 
 
 def _topologies_text(store: Kept) -> str:
     known = sorted({fence.topology_id for fence in store.fences()})
-    return f"It holds results of {', '.join(map(repr, known)) or 'no topology'}."
+    return f"Topologies with results there: {', '.join(map(repr, known)) or 'none'}."

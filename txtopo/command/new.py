@@ -1,7 +1,7 @@
-"""``txtopo new``: copies a starter into a directory of the user, with a test and a README.
+"""``txtopo new``: copies a starter into a user's directory, with a test and a README.
 
-The starters have one source: the folder ``starter`` of a checkout. The wheel has copies of the
-files in ``KINDS``, made when the wheel is built (``force-include`` in ``pyproject.toml``).
+The starters have one source: a checkout's folder ``starter``. The wheel has copies of the files in
+``KINDS``, made when the wheel is built (``force-include`` in ``pyproject.toml``).
 
 Runs on: where the command is typed; starts nothing.
 """
@@ -22,14 +22,14 @@ DEFAULT = "word-count"
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 PLACES = (_PACKAGE / "starters", _PACKAGE.parent / "starter")
-"""The folders of starters: that of an installed wheel, and that of a checkout."""
+"""The starters' folders, in an installed wheel and in a checkout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One choice of ``--from``. ``files``: the program, then its data, as named in ``starter/``.
-    ``results`` is the command that shows the results, ``change`` the way to give it more data,
-    ``extra`` the extra of txtopo that it needs."""
+    """A starter to choose with ``--from``. ``files``: the program, then its data, as named in
+    ``starter/``. ``results`` is the command that shows the results. ``change`` tells how to add
+    data. ``extra`` is the txtopo extra that the program needs."""
 
     about: str
     files: tuple[str, ...]
@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "directory",
         metavar="DIR",
         type=Path,
-        help="the directory to make; it may be there, if it is empty",
+        help="the directory to make (an empty directory may exist)",
     )
     parser.add_argument(
         "--from",
@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
             (directory / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise errors.UsageError(
-            f"{directory} cannot be written: {error.strerror}\n  Name another directory, or make room for this one."
+            f"{directory} cannot be written: {error.strerror}\n  Name a writable directory, or make room on the disk."
         ) from error
     print(f"{directory} has {', '.join(texts)}\n\ntype next:")
     print("\n".join(f"  {line}" for line in _next(directory, kind)))
@@ -139,14 +139,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _texts(directory: Path, kind: Kind) -> dict[str, str]:
-    """The text of each file, by name."""
+    """Each file's text, by name."""
     folder = next((place for place in PLACES if (place / kind.files[0]).is_file()), None)
     if folder is None:
         raise errors.SetupError(
-            "the starters are not installed with this txtopo\n  Install it anew: pip install --force-reinstall --no-deps txtopo"
+            "the starters are not installed with this txtopo\n  Install txtopo again: pip install --force-reinstall --no-deps txtopo"
         )
     program = kind.files[0]
-    # A docstring of a starter says `starter/NAME`; the new directory has the file beside the
+    # A starter's docstring says `starter/NAME`, but the new directory has the file beside the
     # README.
     texts = {
         name: (folder / name).read_text(encoding="utf-8").replace("starter/", "")
@@ -175,7 +175,7 @@ def _refuse_used(directory: Path) -> None:
 
 
 def _next(directory: Path, kind: Kind) -> list[str]:
-    """The commands to type next, with the installation of missing packages."""
+    """The commands to type next, with `pip install` for missing packages."""
     modules = {"pytest": "pytest"} | (
         {f"'txtopo[{kind.extra}]'": _MODULES_OF_EXTRAS[kind.extra]} if kind.extra else {}
     )

@@ -1,7 +1,5 @@
-"""The options of a run on the command line, equal for ``txtopo run``, ``python file.py`` and
-``spark-submit file.py``; ``--set`` reaches every setting.
-
-Apart from ``main`` so that the parsing can be read, and tested, without a run.
+"""A run's options on the command line, equal for ``txtopo run``, ``python file.py`` and
+``spark-submit file.py``. ``--set`` reaches every setting.
 """
 
 from __future__ import annotations
@@ -21,23 +19,23 @@ exit codes:
   1  an error in the topology
   2  wrong usage, or an invalid topology
   3  one batch failed max_attempts times
-  4  another coordinator holds, or took, the topology; or the data directory is in use
+  4  another coordinator holds, or took, the topology, or the data directory is in use
   5  ZooKeeper cannot be reached, or does not let us in
   6  ZooKeeper and a store do not belong together
   130 (143)  ended at once by the second Ctrl-C (SIGTERM)
-  141  what was written has no reader any more, as in `txtopo … | head`
+  141  the output has no reader any more, as in `txtopo … | head`
 """
 
 _SIGNALS = """\
-Ctrl-C (or SIGTERM) finishes the commits in flight and stops; a second one stops at once. Either way the next run resumes
-where this one stopped, and nothing is counted twice.
+Ctrl-C (or SIGTERM) finishes the commits in flight and stops. A second Ctrl-C stops at once. Either way the next run resumes
+where this run stopped, and counts nothing twice.
 """
 
 RUN_EPILOG = f"{_SIGNALS}\n{EXIT_CODES}"
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises :class:`UsageError` where argparse would end the process; takes no abbreviated
+    """Raises :class:`UsageError` where argparse would end the process. Takes no abbreviated
     options."""
 
     def __init__(self, **more: Any) -> None:
@@ -58,21 +56,21 @@ class Parser(argparse.ArgumentParser):
                 else f"There are {', '.join(action.choices)}."
             )
             raise errors.UsageError(
-                f"there is no command `{self.prog} {value}`\n  {cure} `{self.prog} --help` says what each does."
+                f"there is no command `{self.prog} {value}`\n  {cure} `{self.prog} --help` describes the commands."
             )
         super()._check_value(action, value)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        # argparse would not notice that help, or a version, could not be written.
+        # argparse would ignore that help, or a version, could not be written.
         if message and file is not None:
             file.write(message)
 
     def error(self, message: str) -> NoReturn:
-        raise errors.UsageError(f"{message}\n  `{self.prog} --help` says what can be asked for.")
+        raise errors.UsageError(f"{message}\n  `{self.prog} --help` shows all options.")
 
 
 def at_least_one(text: str) -> int:
-    """A whole number of at least 1; the type of an option."""
+    """An option's type: a whole number of at least 1."""
     number = int(text) if text.strip().isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
@@ -80,12 +78,12 @@ def at_least_one(text: str) -> int:
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add them to ``parser``."""
+    """Add a run's options to ``parser``."""
     ends = parser.add_argument_group("when to end (default: run until stopped)")
     ends.add_argument(
         "--until-exhausted",
         action="store_true",
-        help="end when the spout has nothing more and all is committed",
+        help="end when the spout has no more data, and all data is committed",
     )
     ends.add_argument(
         "--max-transactions",
@@ -97,12 +95,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--master",
         metavar="URL",
-        help="Spark master (default: local[*]); inside spark-submit give it to spark-submit",
+        help="Spark master (default: local[*]). Inside spark-submit, give --master to spark-submit",
     )
     where.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[/CHROOT]",
-        help="a ZooKeeper ensemble (default: one of our own, in the data directory)",
+        help="a ZooKeeper ensemble (default: our own, in the data directory)",
     )
     where.add_argument(
         "--data-dir",
@@ -114,8 +112,8 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     held = titled.add_mutually_exclusive_group()
     wait, take = (
-        "wait until it has ended or died, then go on where it stopped",
-        "take it at once; the other one can write nothing more",
+        "wait until that coordinator has ended or died, then go on where it stopped",
+        "take the topology at once: that coordinator can write no more",
     )
     held.add_argument("--standby", action="store_const", const="wait", dest="on_held", help=wait)
     held.add_argument("--takeover", action="store_const", const="take", dest="on_held", help=take)
@@ -133,7 +131,7 @@ def add_set(parser: argparse._ActionsContainer) -> None:
         default=[],
         metavar="KEY=VALUE",
         dest="settings",
-        help="any setting of txtopo.Config, such as max_spout_pending=5, message_timeout_s=2m or until=null; wins over the code's; may be repeated",
+        help="any txtopo.Config setting, such as max_spout_pending=5, message_timeout_s=2m or until=null (repeatable, wins over the code's value)",
     )
 
 
@@ -150,7 +148,7 @@ def config_of(
     topology: TopologyGraph | None = None,
     spark: Mapping[str, str] | None = None,
 ) -> config.Config:
-    """The configuration of a run: that of :func:`resolved`, without the origin of each setting."""
+    """A run's configuration: as :func:`resolved`, without the settings' origins."""
     return resolved(options, code, topology, spark).config
 
 
@@ -160,8 +158,8 @@ def resolved(
     topology: TopologyGraph | None = None,
     spark: Mapping[str, str] | None = None,
 ) -> config.Resolved:
-    """The options with a name of their own, over ``--set``, over the code, over Spark's
-    configuration, the environment and the file."""
+    """The settings, each with its origin. Named options win over ``--set``, which wins over the
+    code, which wins over Spark's configuration, the environment and the file."""
     typed: dict[str, Any] = {}
     for text in getattr(options, "settings", []):
         key, value = _assignment(text)
@@ -183,7 +181,7 @@ def resolved(
 
 
 def _assignment(text: str) -> tuple[str, str]:
-    """``key=value`` of the command line."""
+    """``key=value`` from the command line."""
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise errors.ConfigError(

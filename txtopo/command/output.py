@@ -1,7 +1,5 @@
-"""Standard output and standard error that take nothing more: a pipe without a reader (``txtopo … |
-head``), a full disk.
-
-Apart from ``main`` because this asks the operating system about descriptors, and knows no commands.
+"""Copes with a standard output or standard error that takes no more: a pipe without a reader
+(``txtopo … | head``), a full disk.
 
 Runs on: driver.
 """
@@ -15,8 +13,8 @@ import sys
 from typing import Any
 
 READ_NO_LONGER = 128 + signal.SIGPIPE
-"""The exit code of a command whose output has no reader any more. A shell reports the same number
-for a program that SIGPIPE has ended."""
+"""The exit code if the output has no reader any more. A shell reports the same number for a program
+that SIGPIPE has ended."""
 
 
 def has_no_reader() -> bool:
@@ -28,8 +26,8 @@ def has_no_reader() -> bool:
 
 
 def let_go() -> None:
-    """Forget what cannot be written: Python would try again at its end, complain, and change the
-    exit code."""
+    """Forget output that cannot be written. Otherwise Python would try again at its end, complain,
+    and change the exit code."""
     for stream in (sys.stdout, sys.stderr):
         descriptor = _descriptor(stream)
         if descriptor is None:
@@ -43,8 +41,8 @@ def let_go() -> None:
 
 
 def _descriptor(stream: Any) -> int | None:
-    """That of ``stream``; ``None`` if it has none, as where a test or a notebook has put something
-    else in its place."""
+    """The descriptor of ``stream``, or ``None`` if a test or a notebook has replaced the stream
+    with an object without descriptor."""
     try:
         return int(stream.fileno())
     except (AttributeError, OSError, ValueError):

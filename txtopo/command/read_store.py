@@ -1,10 +1,10 @@
-"""The contents of a store, line by line, for a person or a program at the command line.
+"""Reads a store line by line, for a person or a program at the command line.
 
-Apart from ``maintain``, which changes stores: this module only reads. Each line is JSON with
-``key`` and ``value``, or with ``text`` if the codec that wrote the value is not at hand.
+Each line is JSON with ``key`` and ``value``, or with ``text`` if the codec that wrote the value is
+not at hand.
 
-Runs on: any machine that reaches the store; with ``--as-of``, also the topology's ZooKeeper or data
-directory.
+Runs on: any machine that reaches the store and, with ``--as-of``, also the topology's ZooKeeper or
+data directory.
 """
 
 from __future__ import annotations
@@ -24,26 +24,24 @@ _ABSENT = object()
 
 
 def key_of(text: str) -> Key:
-    """The key that somebody typed: a number or JSON where it is written like that (``7``,
-    ``["dog",7]``, ``"7"``), otherwise the text itself (``dog``; also ``007``, as no number is
-    written)."""
+    """The key for a typed ``text``: a number or JSON if it looks so (``7``, ``["dog",7]``,
+    ``"7"``), else the text itself (``dog``, and ``007``, because numbers have no leading zero)."""
     if re.fullmatch(r"0|-?[1-9][0-9]*", text):
-        with contextlib.suppress(
-            ValueError
-        ):  # of more digits than Python reads; a store has no such number either
+        # Python reads no number with too many digits, and no store has such a number.
+        with contextlib.suppress(ValueError):
             return int(text)
     if not text.startswith(("[", '"')):
         return text
     try:
         return keys.decode_key(text)
     except ValueError as error:
-        cure = "Give a text as it is, a number, or JSON: 7, '[\"dog\",7]', '\"7\"' for the text of a 7, '\"[dog\"' for one that begins like a list."
+        cure = "Give a text as it is, a number, or JSON: 7, '[\"dog\",7]', '\"7\"' for the text 7, '\"[dog\"' for a text that begins like a list."
         raise errors.UsageError(f"{text} looks like JSON and is not: {error}\n  {cure}") from None
 
 
 def prefix_of(text: str | None) -> str | tuple[Key | None, ...] | None:
-    """How keys begin: the beginning of texts, or as a JSON list the first elements of tuples; None
-    for all keys."""
+    """The beginning that keys must have: a text, or as a JSON list a tuple's first elements. None
+    stands for all keys."""
     if text is None:
         return None
     key = key_of(text)
@@ -51,7 +49,7 @@ def prefix_of(text: str | None) -> str | tuple[Key | None, ...] | None:
 
 
 def value_line(store: Store, key: Key, visibility: Visibility | None) -> str | None:
-    """The line of one key, None if it has no value."""
+    """One key's line, or None if the key has no value."""
     if visibility is None:
         value = store.get(key, _ABSENT)
     else:
@@ -65,7 +63,7 @@ def lines(
     visibility: Visibility | None,
     limit: int | None = None,
 ) -> Iterator[str]:
-    """A line for each key that begins with ``prefix``, in order; at most ``limit``."""
+    """A line for each key that begins with ``prefix``, in order, but at most ``limit`` lines."""
     return (
         _line(store, key, value)
         for key, value in itertools.islice(_pairs(store, prefix, visibility), limit)

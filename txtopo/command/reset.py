@@ -1,17 +1,15 @@
-"""``txtopo reset TARGET``: begin with the first batch again, with the state and every store that
-the topology knows.
+"""``txtopo reset TARGET``: resets a topology's state, and every store that the topology knows.
 
-Apart from ``maintain``, which changes one state or one store that a person names: here the topology
-itself names its stores.
+In ``maintain`` a person names one state or one store. Here the topology itself names its stores.
 
 Runs on: driver.
 
 Invariants:
-- Nothing is changed unless everything can be: a run that holds the topology, and rows in a table of
-  the user, are found before the first change.
-- The state goes first, in one atomic write that the lease of a run refuses. If the reset dies
-  half-way, each remaining store has a generation that no state has: a run refuses the store (R27),
-  and counts nothing twice. A second reset removes the remaining stores.
+- Nothing is changed unless everything can be: a run that holds the topology, and rows in a user's
+  table, are found before the first change.
+- The state goes first, in one atomic write that a run's lease refuses. If the reset dies half-way,
+  each remaining store has a generation that no state has. A run refuses such a store (R27), and
+  counts nothing twice. A second reset removes the remaining stores.
 """
 
 from __future__ import annotations
@@ -30,19 +28,19 @@ from txtopo.topology.kept import Kept
 
 @dataclass(slots=True)
 class Places:
-    """Where the components of a topology write."""
+    """The places to which a topology's components write."""
 
     destinations: list[destination.Destination] = field(default_factory=list)
-    """Stores and sinks; one that several components hold is there several times."""
+    """Stores and sinks. A store that several components hold comes several times."""
     kept: dict[tuple[str, str], Kept] = field(default_factory=dict)
-    """Their records, by address and name: sinks of one database share some."""
+    """The records in stores and sinks, by address and name: a database's sinks share some."""
     names: set[str] = field(default_factory=set)
     """The names in the state: ``component/store``."""
     elsewhere: list[str] = field(default_factory=list)
-    """The writes that cannot be reset here, in words."""
+    """The writes that cannot be reset here, as text."""
 
     def rows_left(self, topology_id: str) -> list[str]:
-        """Where rows of the user's are that the topology may have written."""
+        """Where the user's tables hold rows that the topology may have written."""
         return list(
             dict.fromkeys(
                 place for part in self.destinations if (place := part.rows_left(topology_id))
@@ -63,13 +61,13 @@ def places_of(graph: TopologyGraph) -> Places:
             kept = part.kept(graph.id, component.id)
             if kept is None:
                 places.elsewhere.append(
-                    f"what component {component.id!r} wrote to {guarantee.name}, which only you can empty"
+                    f"the rows of component {component.id!r} in {guarantee.name}, which only you can empty"
                 )
             else:
                 places.kept.setdefault((kept.address, kept.name), kept)
         if guarantees.writes_elsewhere(component):
             places.elsewhere.append(
-                f"what component {component.id!r} wrote: no store or sink is known in it"
+                f"the writes of component {component.id!r}: no store or sink is known in it"
             )
     return places
 
@@ -77,12 +75,12 @@ def places_of(graph: TopologyGraph) -> Places:
 def reset(
     graph: TopologyGraph, opened: opening.Opened | None, where: str, leave_rows: bool, execute: bool
 ) -> list[str]:
-    """Reset state and stores of ``graph``. Returns a line per change, done or to do. ``opened`` is
-    the state in ``where``.
+    """Reset the state and the stores of ``graph``. Returns a line per change, done or to do.
+    ``opened`` is the state in ``where``.
 
     :raises FencedError: a run holds the topology. Nothing was changed.
-    :raises UsageError: a destination does not answer; or it may hold rows of the topology that are
-        the user's, and ``leave_rows`` does not say that they may stay. Nothing was changed.
+    :raises UsageError: a destination does not answer, or the user's tables may hold rows from the
+        topology, and ``leave_rows`` is false. Nothing was changed.
     """
     places = places_of(graph)
     if opened is not None:
@@ -103,13 +101,13 @@ def reset(
         done = kept.clear(graph.id) if execute else changes[place]
         lines.append(f"{removed} from {kept.address}: {maintain.change_text(done)}")
     lines.extend(
-        f"{stays}: the rows in {place}, which are yours; the next run writes them again"
+        f"{stays}: the rows in {place}, which are yours (the next run writes them again)"
         for place in filled
     )
     lines.extend(f"{stays}: {text}" for text in [*places.elsewhere, *unknown])
     if filled and not execute and not leave_rows:
         lines.append(
-            "--execute is refused until these places are empty, or --leave-rows says that their rows may stay"
+            "--execute is refused until these places are empty, or with --leave-rows their rows may stay"
         )
     return lines
 
@@ -117,8 +115,8 @@ def reset(
 def _state(
     topology_id: str, opened: opening.Opened | None, places: Places, execute: bool
 ) -> tuple[str | None, list[str]]:
-    """How many transactions the state, which was or would be removed, has committed, ``None`` if
-    there is no state; and the stores that it knows and the topology does not, in words."""
+    """Remove the state if ``execute``. Returns how many transactions it has committed, or ``None``
+    without a state, and as text each store that the state knows and the topology does not."""
     if opened is None or opened.store.get(layout.Layout(topology_id).top) is None:
         return None, []
     stores = administration.show(opened.store, topology_id)["stores"]
@@ -131,7 +129,7 @@ def _state(
         else []
     )
     return committed, [
-        f"what component {component!r} wrote to {name!r}, a store that this topology does not have: "
+        f"the rows of component {component!r} in {name!r}, a store that this topology does not have: "
         f"`txtopo store clear ADDRESS {shlex.quote(name)} --topology {shlex.quote(topology_id)}`"
         for component, _, name in unknown
     ]
@@ -142,8 +140,8 @@ def _filled_text(topology_id: str, filled: list[str]) -> str:
     return (
         f"places that topology {topology_id!r} has written rows to are not empty, and are yours: nothing was changed\n"
         f"{places}"
-        "  Empty them first. Or say with --leave-rows that the rows may stay: then the next run writes them once more. Say it, too, after emptying\n"
-        "  the table of a statement that does not begin with INSERT INTO: txtopo does not know its name."
+        "  Empty these places first. Or give --leave-rows, and the rows stay: then the next run writes them once more. Give --leave-rows, too,\n"
+        "  after emptying the table of a statement that does not begin with INSERT INTO: txtopo does not know the table's name."
     )
 
 

@@ -1,4 +1,4 @@
-"""Shows the stored state of topologies, as JSON-able values and as text for people."""
+"""Shows the topologies' stored state, as JSON-able values and as text for people."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from txtopo.state.opening import Opened
 
 
 def status_of(opened: Opened, topology_id: str) -> dict[str, Any]:
-    """The status of a topology, as JSON-able values.
+    """A topology's status, as JSON-able values.
 
     Keys: ``topology_id``, ``running``, ``current`` (the next txid to commit), ``committed`` (the
-    last committed txid, 0 if none), ``generation``, ``epoch``, ``lease`` (of the running
-    coordinator, or None), ``transactions`` (all uncommitted ones by txid: status and sealing
-    attempt). An unreadable record is shown as in ``administration.show``.
+    last committed txid, 0 if none), ``generation``, ``epoch``, ``lease`` (the running
+    coordinator's, or None), ``transactions`` (the uncommitted transactions by txid: status and
+    sealing attempt). An unreadable record is shown as in ``administration.show``.
     """
     shown = administration.show(opened.store, topology_id)
     current, lease = shown["current"], opening.living(shown["lease"]) if opened.is_live else None
@@ -65,7 +65,7 @@ def status_text(status: dict[str, Any]) -> str:
 
 
 def holder_text(lease: dict[str, Any] | None) -> str:
-    """Who runs a topology."""
+    """The coordinator that runs a topology."""
     if lease is None:
         return "not running"
     if "unreadable" in lease:
@@ -80,7 +80,7 @@ def _open_text(record: dict[str, Any]) -> str:
 
 
 def plain(value: Any) -> str:
-    """``value`` as text, also one that could not be understood."""
+    """``value`` as text, also an unreadable value."""
     return (
         f"unreadable: {value['unreadable']}"
         if isinstance(value, dict) and "unreadable" in value
@@ -89,7 +89,7 @@ def plain(value: Any) -> str:
 
 
 def state_text(shown: dict[str, Any], is_live: bool) -> str:
-    """All stored state of one topology; ``shown`` comes from ``administration.show``."""
+    """One topology's stored state, all of it. ``shown`` comes from ``administration.show``."""
     lines = [
         f"topology {shown['topology_id']}",
         f"  generation    {plain(shown['generation'])}",
@@ -103,9 +103,7 @@ def state_text(shown: dict[str, Any], is_live: bool) -> str:
     lines.extend(
         f"    {txid:<10} {_record_text(record)}" for txid, record in shown["records"].items()
     )
-    lines.append(
-        "  positions of the source, by partition" + ("" if shown["positions"] else "  none")
-    )
+    lines.append("  source positions, by partition" + ("" if shown["positions"] else "  none"))
     lines.extend(
         f"    {partition:<10} {plain(position)}"
         for partition, position in shown["positions"].items()
@@ -131,8 +129,8 @@ def _record_text(record: dict[str, Any]) -> str:
 
 
 def _stores_text(shown: dict[str, Any]) -> str:
-    """The stores, each with the last recorded attempt that opened it, and how many store
-    transactions that made (R34)."""
+    """The stores, each with the last recorded attempt that opened the store, and the attempt's
+    count of store transactions (R34)."""
     if not isinstance(shown["stores"], list):
         return plain(shown["stores"])
     each = (

@@ -1,13 +1,13 @@
-"""Ctrl-C and SIGTERM: once asks a run to stop, twice ends it.
+"""Ctrl-C and SIGTERM: the first signal asks a run to stop, the second ends the run.
 
-Apart from ``main`` because a signal handler may do next to nothing. The handler runs between any
-two instructions of the main thread, which may just be writing or holding a lock. So the handler
-counts signals, and the main thread looks at the count.
+A signal handler may do next to nothing. It runs between any two instructions in the main thread,
+which may just be writing or holding a lock. So the handler counts signals, and the main thread
+looks at the count.
 
 Runs on: driver, main thread. In another thread Python allows no handlers, and nothing is changed.
 
-Invariants: the handlers found on entry are in place again on exit. The first signal raises nothing;
-nor does the second, once a run is watched.
+Invariants: the handlers found on entry are in place again on exit. The first signal raises nothing.
+Nor does the second signal, once a run is watched.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FORCE = 2
 
 
 class InterruptedBySignalError(KeyboardInterrupt):
-    """A signal that is not waited for any longer. ``signum`` is its number."""
+    """A signal whose number is ``signum``, and which ends the program at once."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -33,10 +33,10 @@ class InterruptedBySignalError(KeyboardInterrupt):
 class StopSignals:
     """A context in which the first signal means "stop", the second "stop now".
 
-    Until :meth:`watch` the run is being started, and no loop looks at the count: the first signal
-    calls ``early``, which may do no more than write a line, and the second signal interrupts. The
-    first does not interrupt, because a JVM that is interrupted in its start leaves files and stack
-    traces behind.
+    Until :meth:`watch` the run is being started, and no loop looks at the count. The first signal
+    then calls ``early``, which may do no more than write a line, and the second signal interrupts.
+    The first signal does not interrupt, because a JVM that is interrupted in its start leaves files
+    and stack traces behind.
     """
 
     def __init__(self, early: Callable[[], None]) -> None:
@@ -48,18 +48,18 @@ class StopSignals:
         """The signal that came last."""
 
     @property
-    def asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether to finish the transactions in flight, and stop."""
         return self._count > 0
 
     @property
-    def forced(self) -> bool:
+    def is_forced(self) -> bool:
         """Whether to stop now."""
         return self._count >= _FORCE
 
     def watch(self) -> None:
-        """Count signals from now on. Installs the handlers again: making a SparkContext replaces
-        that of SIGINT."""
+        """Count signals from now on. Installs the handlers again, because a new SparkContext
+        replaces SIGINT's handler."""
         self._watching = True
         self._install()
 
@@ -76,8 +76,7 @@ class StopSignals:
         traceback: TracebackType | None,
     ) -> None:
         for signum, handler in self._found.items():
-            # None stands for a handler that was not installed by Python and cannot be put back by
-            # it.
+            # None stands for a handler that Python has not installed, and cannot put back.
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 
     def _install(self) -> None:
@@ -94,6 +93,6 @@ class StopSignals:
 
 
 def exit_code_of(error: KeyboardInterrupt) -> int:
-    """The exit code for this interruption, as of a shell: 130 for Ctrl-C, 143 for SIGTERM."""
+    """The exit code for an interruption, as in a shell: 130 for Ctrl-C, 143 for SIGTERM."""
     signum = error.signum if isinstance(error, InterruptedBySignalError) else signal.SIGINT
     return 128 + signum

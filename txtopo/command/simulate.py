@@ -1,10 +1,8 @@
-"""``txtopo test``: a topology, found on the command line, under the simulator.
+"""``txtopo test``: runs a topology, named on the command line, in the simulator.
 
-Beside the topology its module may define ``effects()``, which returns everything the topology has
-written that is not in stores of txtopo (as JSON-able data, by preference a dict), and ``reset()``,
-which removes it. Without them only stores and outputs are compared.
-
-Apart from the simulator because it knows modules, arguments and exit codes.
+Beside the topology its module may define ``effects()`` and ``reset()``. ``effects()`` returns all
+the topology's writes outside of txtopo stores (as JSON-able data, by preference a dict), and
+``reset()`` removes those writes. Without the two functions only stores and outputs are compared.
 """
 
 from __future__ import annotations
@@ -27,35 +25,34 @@ SEEDS = 500
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 DESCRIPTION = """\
-Run a topology in simulated Spark, in thousands of ways in which things can fail: user code, tasks, workers, drivers,
-ZooKeeper; and compare what is left in its stores with a run in which nothing fails. Neither its stores nor its state
-are touched.
+Run a topology in simulated Spark, and let user code, tasks, workers, drivers and ZooKeeper fail in thousands of ways.
+Then compare the contents of the stores with a run without failures. The topology's real stores and real state are not
+touched.
 
-Beside the topology the module may define effects(), which returns what it writes elsewhere, and reset(), which
-removes that.
+Beside the topology the module may define effects(), which returns the topology's writes to other places, and reset(),
+which removes those writes.
 
-What is outside is called for real, and thousands of times: mail is sent, requests are made, messages are
+Systems outside are called for real, and thousands of times: mail is sent, requests are made, messages are
 acknowledged. Give such a component a stand-in for tests.
 
-Limits: a source that does not end is cut after --transactions; then only batches of the same metadata are compared,
-and losses at the end are not seen. An opaque spout must end within --transactions (12), because only all of its
-tuples together can be compared. With effects() or reset(), -j cannot be used: several processes would change one
-place.
+Limits: an endless source is cut after --transactions. Then only batches with equal metadata are compared, and losses
+at the end are not seen. An opaque spout must end within --transactions (12), because only all of its tuples together
+can be compared. With effects() or reset(), -j cannot be used: several processes would change one place.
 """
 
 
 EXIT_CODES = """\
 exit codes:
-  0    no violation, in all that the topology is known to write
+  0    no violation, in all known writes of the topology
   1    a violation
-  2    wrong usage, or the topology fails without any failure
-  7    no violation in what was compared, and some effects could not be looked at
+  2    wrong usage, or the topology fails without any simulated failure
+  7    no violation in the compared effects, but some effects could not be looked at
   130  Ctrl-C before all schedules were played, and no violation until then
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What can be typed after ``txtopo test TARGET``."""
+    """Add the options of ``txtopo test TARGET``."""
     parser.add_argument(
         "--seeds",
         type=options.at_least_one,
@@ -67,19 +64,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_not_negative,
         default=0,
         metavar="S",
-        help="seed of the first of them (default: %(default)s); a violation names its own",
+        help="the first schedule's seed (default: %(default)s); a violation names its own seed",
     )
     parser.add_argument(
         "--transactions",
         type=options.at_least_one,
         default=TRANSACTIONS,
         metavar="N",
-        help="how many transactions a schedule has at most, where the source does not end before (default: %(default)s)",
+        help="how many transactions a schedule has at most, if the source does not end before (default: %(default)s)",
     )
     parser.add_argument(
         "--vary-parallelism",
         action="store_true",
-        help="also restart with other task counts; for topologies whose results do not depend on how many tasks there are",
+        help="also restart with other task counts, for topologies whose results do not depend on the task count",
     )
     parser.add_argument(
         "--time",
@@ -102,13 +99,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-v",
         "--verbose",
         action="store_true",
-        help="show all that happens in a violating schedule; and tracebacks of errors",
+        help="show every event in a violating schedule, and the tracebacks of errors",
     )
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Do it; returns the exit code: 1 if a violation was found, 7 if not all could be looked at,
-    130 after Ctrl-C."""
+    """Run ``txtopo test``. Returns the exit code: 1 after a violation, 7 if some effects could not
+    be looked at, 130 after Ctrl-C."""
     try:
         return _run(parsed)
     except errors.TxtopoError as error:
@@ -149,7 +146,7 @@ def _run(parsed: argparse.Namespace) -> int:
         with simulation_report.shown(trial.progress):
             report = trial.run()
         code = simulation_report.exit_code(report, is_interrupted())
-    again = simulation_report.again(report, _typed(parsed))
+    again = simulation_report.again(report, _schedule_arguments(parsed))
     if parsed.json:
         print(
             json.dumps(
@@ -175,8 +172,8 @@ def _print(report: SimulationReport, verbose: bool, again: str | None) -> None:
             print(f"  {kind:<12} {count:>7,}")
 
 
-def _typed(parsed: argparse.Namespace) -> str:
-    """Target and options that the schedules depend on."""
+def _schedule_arguments(parsed: argparse.Namespace) -> str:
+    """The target and the options that the schedules depend on."""
     transactions = (
         "" if parsed.transactions == TRANSACTIONS else f" --transactions {parsed.transactions}"
     )
@@ -186,7 +183,7 @@ def _typed(parsed: argparse.Namespace) -> str:
 
 
 def _module_of(text: str) -> ModuleType:
-    """The module ``target.resolve`` has loaded for ``text``."""
+    """The module that ``target.resolve`` has loaded for ``text``."""
     place = text.partition(":")[0]
     return sys.modules.get(place) or sys.modules[pickling.FILE_MODULE]
 
@@ -195,7 +192,7 @@ def _function(module: ModuleType, name: str) -> Callable[[], Any] | None:
     function: Callable[[], Any] | None = getattr(module, name, None)
     if function is not None and not callable(function):
         raise errors.UsageError(
-            f"{name} beside the topology is of type {type(function).__name__}, not a function\n  Write `def {name}():`, or call it otherwise."
+            f"{name} beside the topology is of type {type(function).__name__}, not a function\n  Write `def {name}():`, or rename the variable."
         )
     return function
 
@@ -213,5 +210,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 60s, 5m or 1h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: write 60s, 5m or 1h")
     return seconds

@@ -1,4 +1,4 @@
-"""Output of ``txtopo test``: progress, the verdict as text, the verdict as one JSON document."""
+"""Output of ``txtopo test``: progress, warnings, and the verdict as a JSON document."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from txtopo.testing.simulator.trial import Progress
 from txtopo.topology.graph import TopologyGraph
 
 FIRST_S, EVERY_S = 1.5, 10.0
-"""When a log has its first line, and how often one follows."""
+"""Seconds before a log's first line, and between two lines."""
 
 REWRITE_S = 0.2
-"""How often the line of a terminal is rewritten."""
+"""Seconds after which a terminal's line is rewritten."""
 
 STOPPED = 130
 """The exit code after Ctrl-C."""
@@ -29,7 +29,7 @@ STOPPED = 130
 
 @contextlib.contextmanager
 def shown(progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
-    """Show ``progress`` on standard error while this lasts: one line that is rewritten on a
+    """A context that shows ``progress`` on standard error: one line that is rewritten on a
     terminal, else lines now and then."""
     over = threading.Event()
     arguments = (progress, TerminalLine(stream or sys.stderr), over)
@@ -52,8 +52,8 @@ def _show(progress: Progress, line: TerminalLine, over: threading.Event) -> None
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; a second one ends the command at once. In a thread of its own,
-    nothing is changed."""
+    """A context whose function tells whether Ctrl-C was pressed. A second Ctrl-C ends the command
+    at once. Outside the main thread no handler is installed."""
     asked = threading.Event()
 
     def note(number: int, frame: Any) -> None:
@@ -81,8 +81,8 @@ def warning(topology: TopologyGraph) -> str | None:
         return None
     named = ", ".join(map(repr, outside))
     return (
-        f"warning: {named} commit{'s' * (len(outside) == 1)} to something that is no store or sink of txtopo, and that is called for real:\n"
-        "  thousands of times mail is sent, requests are made, messages are acknowledged. Stop now if that must not be.\n"
+        f"warning: {named} commit{'s' * (len(outside) == 1)} to a system that is no txtopo store or sink, and that is called for real:\n"
+        "  mail is sent, requests are made, messages are acknowledged, thousands of times. Stop now if this must not happen.\n"
         "  Give the component a stand-in for tests, and define effects() and reset() beside the topology."
     )
 
@@ -95,7 +95,7 @@ def again(report: SimulationReport, typed: str) -> str | None:
 
 
 def exit_code(report: SimulationReport, was_interrupted: bool) -> int:
-    """130 after Ctrl-C, if nothing was found; else that of the report."""
+    """130 after Ctrl-C without a violation, else the report's exit code."""
     return (
         STOPPED
         if was_interrupted and report.is_partial and report.violation is None

@@ -1,7 +1,6 @@
 """The commands ``txtopo store …``: look at results, or make a store or sink and a state fit again.
 
-Apart from ``cli``, which has all other commands, because these commands are about destinations
-alone; ``read_store`` and ``maintain`` do the work.
+``read_store`` and ``maintain`` do the work.
 
 Runs on: any machine that reaches the store.
 """
@@ -26,7 +25,7 @@ Do = Callable[[argparse.Namespace], int]
 
 
 def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None:
-    """Add ``store`` and its commands; ``help_of(parser)`` is the action that shows the help."""
+    """Add ``store`` and its commands. ``help_of(parser)`` makes the action that shows the help."""
     text = "Stores: where topologies keep their results."
     store = commands.add_parser(
         "store", help="look at results, or make a store and a state fit again", description=text
@@ -37,7 +36,7 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
     get = actions.add_parser(
         "get",
         help="show the value of a key",
-        description="Show the value of a key, as JSON; exit code 1 if it has none.",
+        description="Show the value of a key, as JSON. The exit code is 1 if the key has no value.",
     )
     _add_reading(get)
     get.add_argument(
@@ -51,23 +50,23 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
     ):
         reading = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         _add_reading(reading)
-        prefix_help = "only keys that begin so: a text, or as a JSON list the first elements of tuples (default: all)"
+        prefix_help = "only keys with this beginning: a text, or as a JSON list a tuple's first elements (default: all keys)"
         reading.add_argument("prefix", metavar="PREFIX", nargs="?", help=prefix_help)
         reading.set_defaults(do=do, limit=None)
         if name == "scan":
-            reading.add_argument("--limit", type=int, metavar="N", help="at most N of them")
+            reading.add_argument("--limit", type=int, metavar="N", help="at most N keys")
 
     show = actions.add_parser(
         "show",
-        help="show which transactions it holds",
-        description="Show the newest transaction of each component that has written to a store; of a Kafka sink that of each task, and the\n"
-        "partitions whose readers wait for an open transaction: JSON, one in a line.",
+        help="show a store's or sink's newest transactions",
+        description="Show the newest transaction of each component that has written to a store, as JSON lines. For a Kafka sink, show the newest\n"
+        "transaction of each task, and the partitions whose readers wait for an open transaction.",
     )
     _add_kept(show)
     show.add_argument(
         "--topology",
         metavar="ID",
-        help="id of the topology, or of the query; a sink's records are looked for by it",
+        help="topology id or query id, needed to find a sink's records",
     )
     options.add_verbose(show)
     show.set_defaults(do=_show)
@@ -76,23 +75,23 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
         "clear",
         help="remove a topology's results",
         epilog=where.DRY_RUN,
-        description="Remove what a topology has written to a store. Of a sink the records of its transactions are removed, and your rows stay.",
+        description="Remove a topology's results from a store. For a sink, remove the records of its transactions: your rows stay.",
     )
     _add_changing(clear)
     clear.set_defaults(do=_clear)
 
     adopt = actions.add_parser(
         "adopt",
-        help="go on from what a store holds",
+        help="go on from a store's present content",
         epilog=where.DRY_RUN,
-        description="Take what a store holds as the result of all transactions a topology has committed, whoever wrote it:\n"
-        "after the store was emptied on purpose or restored from a copy, or after the state was reset or lost.",
+        description="Take a store's present content as the result of all transactions that a topology has committed, even if another topology\n"
+        "wrote it. Use after the store was emptied on purpose or restored from a copy, or after the state was reset or lost.",
     )
     _add_changing(adopt)
     adopt.add_argument(
         "--from-topology",
         metavar="ID",
-        help="the results were written by the topology of this id, and become the other's",
+        help="the id of the topology that wrote the results, which then belong to the topology in --topology",
     )
     adopt.set_defaults(do=_adopt)
 
@@ -103,7 +102,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "table",
         metavar="TABLE",
-        help="its table or name: SqlStore(url, table), RedisStore(url, name), SqliteStore(path, table)",
+        help="the store's table or name: SqlStore(url, table), RedisStore(url, name), SqliteStore(path, table)",
     )
 
 
@@ -115,7 +114,7 @@ def _add_kept(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "table",
         metavar="NAME",
-        help="its table or name: SqlStore(url, table), RedisStore(url, name), KafkaSink(…, name=name)",
+        help="the table or name: SqlStore(url, table), RedisStore(url, name), KafkaSink(…, name=name)",
     )
 
 
@@ -124,7 +123,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--as-of",
         metavar="ID",
-        help="only what transactions of the topology of this id have written that are committed as a whole",
+        help="only the writes of completely committed transactions of the topology with this id",
     )
     where.add_options(parser)
 
@@ -137,7 +136,7 @@ def _add_changing(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         action="append",
         default=[],
-        help="only what this component writes; may be repeated (default: all that do)",
+        help="only this component's results (repeatable, default: every component's)",
     )
     where.add_execute(parser)
     where.add_options(parser)
@@ -170,7 +169,7 @@ def _get(parsed: argparse.Namespace) -> int:
 
 def _scan(parsed: argparse.Namespace) -> int:
     if parsed.limit is not None and parsed.limit < 0:
-        raise errors.UsageError(f"--limit is {parsed.limit}\n  Give how many lines there may be.")
+        raise errors.UsageError(f"--limit is {parsed.limit}\n  Give a number of lines.")
     store = stores.open_store(parsed.store, parsed.table)
     with _visibility(parsed) as visibility:
         for line in read_store.lines(
@@ -205,7 +204,7 @@ def _show(parsed: argparse.Namespace) -> int:
 
 def _clear(parsed: argparse.Namespace) -> int:
     store = by_address.open_kept(parsed.store, parsed.table, parsed.topology)
-    # The store alone does not know whether its topology runs; where somebody can tell, ask.
+    # The store does not know whether its topology runs. Ask ZooKeeper, if one is there.
     if (
         where.where(parsed).zookeeper is not None
         or directory.running(where.data_dir(parsed)) is not None

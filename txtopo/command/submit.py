@@ -1,16 +1,15 @@
-"""The line that gives a topology to spark-submit: ``txtopo submit`` runs it, ``txtopo submit
---print`` prints it.
+"""Makes the line that gives a topology to spark-submit, for ``txtopo submit``.
 
-The program of spark-submit is txtopo itself, with the arguments of ``txtopo run``: so TARGET and
-the options of a run mean the same here, and only zips of code are generated. TARGET is loaded
-beforehand, so that a mistake in TARGET is found before a cluster is asked.
+spark-submit runs txtopo itself, with the arguments of ``txtopo run``. So TARGET and the options
+mean the same as there, and only zips of code are generated. TARGET is loaded beforehand, so that a
+mistake in TARGET is found before a cluster is asked.
 
-Runs on: where the command is typed. Apart from ``submit_process``, which runs the line, so that a
-line can be looked at without running it.
+Runs on: where the command is typed. ``submit_process`` runs the line, so that ``txtopo submit
+--print`` can show a line without running it.
 
-Invariants: the line is complete: any shell can run the line, in the same directory. The line holds
-no secret, since Spark shows its arguments in the user interface and the event log, and the
-operating system in the list of processes.
+Invariants: any shell can run the line in the same directory. The line holds no secret, because
+Spark shows its arguments in the user interface and the event log, and the operating system shows
+them in the process list.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from txtopo.topology import redaction
 
 EPILOG = """\
 The arguments after -- are given to spark-submit: --executor-memory 4g, --archives env.tar.gz#environment, --conf key=value, …
-The exit code is that of the run, unless the driver runs on the cluster (--deploy-mode cluster).
+The exit code comes from the run, unless the driver runs on the cluster (--deploy-mode cluster).
 """
 
 PROGRAM = str(Path(txtopo.__file__).parent / "__main__.py")
-"""What spark-submit runs."""
+"""The program that spark-submit runs."""
 _PATH_OF_A_SECRET = re.compile(
     r"(file|path|enabled)$|^spark\.kubernetes\.(driver|executor)\.secret", re.IGNORECASE
 )
@@ -47,14 +46,14 @@ _PATH_OF_A_SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The line as a list of arguments, and notes for the person at the terminal."""
+    """The line as an argument list, and notes for the person at the terminal."""
 
     arguments: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """As a shell takes it."""
+        """The line for a shell."""
         return shlex.join(self.arguments)
 
 
@@ -91,7 +90,7 @@ def line_of(parsed: argparse.Namespace, arguments: Sequence[str], theirs: Sequen
     ``theirs`` after ``--``."""
     if parsed.master is None:
         raise errors.UsageError(
-            "it is not said where to run\n  Give --master spark://HOST:7077, yarn, k8s://… or local[2]."
+            "there is no --master, so txtopo does not know where to run\n  Give --master spark://HOST:7077, yarn, k8s://… or local[2]."
         )
     _refuse_secrets([*arguments, *theirs])
     spark = dict(_pairs(theirs))
@@ -102,7 +101,7 @@ def line_of(parsed: argparse.Namespace, arguments: Sequence[str], theirs: Sequen
         {**os.environ, "PYSPARK_SUBMIT_ARGS": shlex.join(theirs)}
     )
     connect.refuse(parsed.master, found_by_spark)
-    session.refuse_unsafe(conf, "what comes after --")
+    session.refuse_unsafe(conf, "the line after --")
     is_local = session.local_cores(parsed.master) is not None
     on_cluster = spark.get("--deploy-mode", conf.get("spark.submit.deployMode")) == "cluster"
     loaded = target.resolve(parsed.target)
@@ -115,7 +114,9 @@ def line_of(parsed: argparse.Namespace, arguments: Sequence[str], theirs: Sequen
 
     build = parsed.build_dir or Path(resolved.data_dir or cluster.DEFAULT_DATA_DIR) / "submit"
     if set(str(build.absolute())) & set("[]{}*?,#\\"):
-        cure = "Have the zips of code made where the path has none of [ ] { } * ? , # \\: --build-dir DIR"
+        cure = (
+            "Give a directory for the zips, in a path without [ ] { } * ? , # \\: --build-dir DIR"
+        )
         raise errors.UsageError(
             f"spark-submit would take the directory {build.absolute()} for a pattern or a list\n  {cure}"
         )
@@ -147,8 +148,8 @@ def line_of(parsed: argparse.Namespace, arguments: Sequence[str], theirs: Sequen
 
 
 def spark_submit() -> str:
-    """The path of the script: of ``SPARK_HOME`` where that is set, else of the pyspark that is
-    installed here."""
+    """The path of the script: in ``SPARK_HOME`` if set, else in the pyspark that is installed
+    here."""
     script = spark_settings.spark_home(os.environ) / "bin" / "spark-submit"
     if not script.is_file():
         raise errors.SetupError(
@@ -158,7 +159,7 @@ def spark_submit() -> str:
 
 
 def _arguments_of_run(arguments: Sequence[str]) -> list[str]:
-    """``arguments`` as they were typed, without the options that are spark-submit's."""
+    """``arguments`` as they were typed, without spark-submit's options."""
     parser = options.Parser(add_help=False)
     add_options(parser)
     parser.add_argument("--master")
@@ -181,8 +182,8 @@ def _of_driver(
             and "spark.pyspark.python" not in settings
             and "spark.python.daemon.module" not in settings
         ):
-            # Workers of this interpreter have txtopo, and end without a traceback when Spark closes
-            # their sockets.
+            # Workers with this interpreter have txtopo, and end without a traceback when Spark
+            # closes their sockets.
             defaults["spark.python.daemon.module"] = session.DAEMON
     if on_cluster:
         return defaults
@@ -204,7 +205,7 @@ def _of_driver(
 
 
 def _pairs(theirs: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """``--name value`` and ``--name=value``. A flag gets the next argument for its value, which
+    """All ``--name value`` and ``--name=value``. A flag gets the next argument as its value, which
     does no harm."""
     for index, argument in enumerate(theirs):
         name, separator, value = argument.partition("=")
@@ -222,7 +223,8 @@ def _confs(theirs: Sequence[str]) -> dict[str, str]:
 
 
 def _without_py_files(theirs: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The user's files and all else: of several ``--py-files`` spark-submit takes the last only."""
+    """The user's files, and all other arguments. spark-submit takes only the last ``--py-files``,
+    so there must be one."""
     files: list[str] = []
     rest: list[str] = []
     arguments = iter(theirs)
@@ -243,9 +245,9 @@ def _refuse_options(spark: dict[str, str]) -> None:
     for name in ("--master", "--class"):
         if name in spark:
             cure = (
-                "Give it before the --."
+                "Give --master before the --."
                 if name == "--master"
-                else "Leave it out: a topology is a Python program."
+                else "Leave --class out: a topology is a Python program."
             )
             raise errors.UsageError(f"{name} comes after --\n  {cure}")
 
@@ -253,14 +255,14 @@ def _refuse_options(spark: dict[str, str]) -> None:
 def _refuse_on_cluster(parsed: argparse.Namespace, is_embedded: bool) -> None:
     if is_embedded:
         raise errors.UsageError(
-            "with --deploy-mode cluster the driver is somewhere else each time, and so would our own ZooKeeper be\n"
-            "  Give an ensemble of yours: --zookeeper HOST:PORT[/CHROOT]."
+            "with --deploy-mode cluster the driver, and with it our own ZooKeeper, would be on another host each time\n"
+            "  Give your own ensemble: --zookeeper HOST:PORT[/CHROOT]."
         )
     if target.is_file(parsed.target):
         name = Path(parsed.target.partition(":")[0]).stem
         raise errors.UsageError(
             f"with --deploy-mode cluster the driver has no file {parsed.target}\n"
-            f"  Name it as a module, whose code is shipped: {name}:attribute, typed in its directory."
+            f"  Name the file as a module, because a module's code is shipped: {name}:attribute, typed in the file's directory."
         )
 
 
@@ -275,17 +277,17 @@ def _refuse_secrets(arguments: Sequence[str]) -> None:
             and not _PATH_OF_A_SECRET.search(key)
         ):
             cure = (
-                "Put it into a file, and give that after --: --properties-file FILE."
+                "Put the secret into a file, and give the file after --: --properties-file FILE."
                 if key.startswith("spark.")
-                else f"Put it into the environment, as {sources.ENVIRONMENT_PREFIX}…, or into a file of settings."
+                else f"Put the secret into the environment, as {sources.ENVIRONMENT_PREFIX}…, or into a settings file."
             )
             raise errors.UsageError(
-                f"{key} is a secret, and Spark shows to everybody what spark-submit is given\n  {cure}"
+                f"{key} is a secret, and every user of Spark sees the arguments of spark-submit\n  {cure}"
             )
         if redaction.redacted(value or key) != (value or key):
             raise errors.UsageError(
-                f"{redaction.redacted(argument)}: there is a password in this address, and Spark shows to everybody what spark-submit is given\n"
-                "  Leave it out, and have the program read it from the environment or from a file."
+                f"{redaction.redacted(argument)}: there is a password in this address, and every user of Spark sees the arguments of spark-submit\n"
+                "  Leave the password out, and let the program read the password from the environment or from a file."
             )
 
 
@@ -293,7 +295,7 @@ def _notes(code: packages.Package | None) -> tuple[str, ...]:
     if code is None:
         return ()
     native = (
-        f"; but {', '.join(code.native)} cannot be imported from a zip: ship it with --archives"
+        f", but {', '.join(code.native)} cannot be imported from a zip: use --archives"
         if code.native
         else ""
     )

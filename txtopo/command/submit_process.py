@@ -1,13 +1,13 @@
-"""spark-submit as a child process: its exit code is ours, and a signal to us reaches the driver.
+"""Runs spark-submit as a child process: takes over its exit code, and passes signals to the driver.
 
-spark-submit is a JVM, and the driver, a Python process, is its child. A JVM that is told to stop
-takes the SparkContext away from the driver at once, and with it the commits in flight; so signals
-go to the driver alone, which drains, and the JVM ends after it. A terminal sends Ctrl-C to every
-process of the foreground's group; hence spark-submit has a session of its own.
+spark-submit is a JVM, and the driver, a Python process, is its child. If the JVM is told to stop,
+it takes the SparkContext away from the driver at once, and loses the commits in flight. So signals
+go to the driver alone, which drains, and then the JVM ends. A terminal sends Ctrl-C to every
+process in the foreground's group, hence spark-submit has a session of its own.
 
-Runs on: where the command is typed; main thread.
+Runs on: where the command is typed, main thread.
 
-Invariants: spark-submit ends when this process does, however that ends.
+Invariants: spark-submit ends when this process ends, for whatever reason.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def run(arguments: Sequence[str], program: str) -> int:
-    """Run ``arguments`` to the end; the exit code. ``program`` is the file that the driver runs:
-    the driver is recognised by this argument."""
+    """Run ``arguments`` to the end, and return the exit code. ``program`` is the file that the
+    driver runs: the driver is recognised by this argument."""
     java.require_user()
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     parent = os.getpid()
@@ -53,7 +53,7 @@ def run(arguments: Sequence[str], program: str) -> int:
         with contextlib.suppress(ProcessLookupError):
             os.kill(driver_of(process.pid, program) or process.pid, signum)
 
-    # Before there is a child: a signal between its start and this would end us, and then it.
+    # Before the child starts: otherwise an early signal would end this process, and then the child.
     earlier: dict[int, Any] = {signum: signal.signal(signum, pass_on) for signum in _SIGNALS}
     try:
         output = jvm_output.PassedOn()
@@ -76,8 +76,8 @@ def run(arguments: Sequence[str], program: str) -> int:
 
 
 def driver_of(pid: int, program: str) -> int | None:
-    """The pid of the child of ``pid`` that runs ``program``; ``None`` while there is none."""
-    # Only in one place of the arguments: scripts that become the JVM have the file as an argument.
+    """The pid of the child of ``pid`` that runs ``program``, or ``None`` while there is none."""
+    # Only the first argument counts: scripts that become the JVM name the file in a later argument.
     named = os.fsencode(program)
     return next(
         (

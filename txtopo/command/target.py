@@ -1,14 +1,12 @@
-"""TARGET on the command line: a topology in a module or a file, found and loaded.
+"""TARGET on the command line: finds and loads a topology in a module or a file.
 
-``package.module``, ``file.py``, ``file.py:attribute`` or ``module:factory('argument', key=2)``;
-without an attribute ``topology``. The attribute may be a topology, a builder, or a function without
-arguments that makes a topology or a builder. ``conf`` of the module is the configuration in code.
-
-Apart from ``main`` because ``explain`` loads a topology too, and runs nothing.
+``package.module``, ``file.py``, ``file.py:attribute`` or ``module:factory('argument', key=2)``. The
+default attribute is ``topology``. The attribute may be a topology, a builder, or a function without
+arguments that makes a topology or a builder. The module's ``conf`` is the configuration in code.
 
 Invariants: a file is loaded as the module ``FILE_MODULE``, never under a name by which a worker
-could find the file and run the file a second time. Its classes and functions travel by value, as
-those of ``__main__`` do.
+could find the file and run the file a second time. Classes and functions in the file travel by
+value, as in ``__main__``.
 """
 
 from __future__ import annotations
@@ -35,27 +33,30 @@ T = TypeVar("T")
 
 DEFAULT_ATTRIBUTE = "topology"
 FILE_MODULE = pickling.FILE_MODULE
-"""The name of the module a file is loaded as; multiprocessing's ``__mp_main__`` is the model."""
+"""The module's name for a loaded file, modelled on multiprocessing's ``__mp_main__``."""
 
 _loading: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What TARGET led to."""
+    """The topology and the configuration that TARGET names."""
 
     topology: TopologyGraph
     conf: config.Config | None
 
 
 def loading() -> str | None:
-    """The target that is being loaded at this moment; ``None`` if none is."""
+    """The target that is being loaded at this moment, or ``None``."""
     return _loading
 
 
 def resolve(text: str) -> Target:
-    """Load the topology that ``text`` names. :class:`UsageError` names the missing file, module or
-    attribute, with near misses, or shows the traceback of code that failed."""
+    """Load the topology that ``text`` names.
+
+    :raises UsageError: a file, module or attribute is missing, and the message has near misses, or
+        the user's code failed, and the message has its traceback.
+    """
     place, attribute = _split(text)
     directory = Path(place).absolute().parent if is_file(place) else Path.cwd()
     for entry in (str(Path.cwd()), str(directory)):
@@ -69,11 +70,11 @@ def resolve(text: str) -> Target:
 
 
 def as_topology(value: Any, label: str) -> TopologyGraph:
-    """``value`` if ``value`` is a topology; else the topology of a builder, or of a function
-    without arguments that makes a topology or a builder."""
+    """The topology in ``value``, which is a topology, a builder, or a function without arguments
+    that makes a topology or a builder."""
     if callable(value) and not isinstance(value, type):
         _require_no_arguments(value, label)
-        value = _guarded(label, value)
+        value = _run_user_code(label, value)
     if isinstance(value, TransactionalTopologyBuilder):
         value = value.build_topology()
     if not isinstance(value, TopologyGraph):
@@ -95,7 +96,7 @@ def _as_config(value: Any, place: str) -> config.Config | None:
     if not isinstance(value, Mapping):
         raise errors.UsageError(
             f"{place}:conf is of type {type(value).__name__}, and would be the code's configuration\n"
-            "  Make it a Config or a dict, or call it otherwise."
+            "  Make conf a Config or a dict, or rename the variable."
         )
     return config.Config(value)
 
@@ -130,7 +131,7 @@ def _load_file(place: str) -> ModuleType:
     sys.modules[FILE_MODULE] = module
     pickling.travel_by_value(module)
     loader = spec.loader
-    _guarded(place, lambda: loader.exec_module(module))
+    _run_user_code(place, lambda: loader.exec_module(module))
     return module
 
 
@@ -164,9 +165,9 @@ def _load_module(place: str) -> ModuleType:
 
     if not all(part.isidentifier() for part in place.split(".")):
         raise errors.UsageError(
-            f"{place!r} is neither a module nor a file\n  A file's name ends in .py; a module's parts are separated by dots."
+            f"{place!r} is neither a module nor a file\n  A file's name ends in .py. A module's parts are separated by dots."
         )
-    return _guarded(place, load)
+    return _run_user_code(place, load)
 
 
 def _near_modules(place: str) -> str:
@@ -188,7 +189,7 @@ def _near_modules(place: str) -> str:
 
 
 def _evaluate(module: ModuleType, attribute: str, place: str) -> Any:
-    """A dotted name, or the call of one with literal arguments."""
+    """The value of ``attribute``: a dotted name, or a call with literal arguments."""
     try:
         expression = ast.parse(attribute, mode="eval").body
         name = expression.func if isinstance(expression, ast.Call) else expression
@@ -203,14 +204,14 @@ def _evaluate(module: ModuleType, attribute: str, place: str) -> Any:
         }
     except (SyntaxError, ValueError):
         raise errors.UsageError(
-            f"{attribute!r} is not the name of an attribute, nor a call of one with literal arguments\n"
+            f"{attribute!r} is neither an attribute's name nor a call with literal arguments\n"
             "  Give `topology` or `make('words.txt', 3)`, for example."
         ) from None
     if not callable(value):
         raise errors.UsageError(
             f"{place}:{ast.unparse(name)} is of type {type(value).__name__} and cannot be called\n  Leave out the parentheses."
         )
-    return _guarded(f"{place}:{attribute}", lambda: value(*arguments, **keywords))
+    return _run_user_code(f"{place}:{attribute}", lambda: value(*arguments, **keywords))
 
 
 def _dotted(name: ast.expr) -> list[str]:
@@ -225,12 +226,12 @@ def _look_up(module: ModuleType, names: list[str], place: str) -> Any:
     value: Any = module
     for name in names:
         if not hasattr(value, name):
-            raise errors.UsageError(_missing(module, ".".join(names), place))
+            raise errors.UsageError(_missing_text(module, ".".join(names), place))
         value = getattr(value, name)
     return value
 
 
-def _missing(module: ModuleType, name: str, place: str) -> str:
+def _missing_text(module: ModuleType, name: str, place: str) -> str:
     topologies = [
         other
         for other, value in vars(module).items()
@@ -256,15 +257,15 @@ def _require_no_arguments(value: Callable[..., Any], label: str) -> None:
         signature.bind()
     except TypeError as error:
         raise errors.UsageError(
-            f"{label}{signature} cannot be called without arguments: {error}\n  Give them, as literals: {label}('words.txt', 3)"
+            f"{label}{signature} cannot be called without arguments: {error}\n  Give literal arguments: {label}('words.txt', 3)"
         ) from None
 
 
 # -- code of the user ----------------------------------------------------------------------------
 
 
-def _guarded(label: str, action: Callable[[], T]) -> T:
-    """The result of ``action``, which runs the user's code: an exception is shown with the user's
+def _run_user_code(label: str, action: Callable[[], T]) -> T:
+    """The result of ``action``, which runs the user's code. An exception is shown with the user's
     own frames."""
     global _loading
     before, _loading = _loading, label
@@ -281,7 +282,7 @@ def _guarded(label: str, action: Callable[[], T]) -> T:
 
 
 def _users_traceback(error: BaseException) -> str:
-    """The traceback from the first frame of the user's on."""
+    """The traceback, without the frames before the user's code."""
     frame: TracebackType | None = error.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename.startswith(
         (__file__, "<frozen importlib", importlib.__file__)

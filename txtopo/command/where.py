@@ -1,7 +1,4 @@
-"""Options of the command line that say where the state of topologies is, and the connection to that
-state.
-
-Apart from the commands because those about states and those about stores ask alike.
+"""Command-line options that say where the topologies' state is, and the connection to the state.
 
 Runs on: driver.
 """
@@ -21,28 +18,28 @@ from txtopo.state import credentials, directory, opening
 
 T = TypeVar("T")
 
-DRY_RUN = "Without --execute nothing is changed: what would be is printed.\n"
-"""A line for the help of commands that change state or stores."""
+DRY_RUN = "Without --execute nothing is changed: the command only prints the changes.\n"
+"""A help line for commands that change state or stores."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that say where the state is."""
+    """Add the options that say where the state is."""
     group = parser.add_argument_group("where the state is")
     group.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIR",
-        help=f"data directory of the runs (default: as set, or {directory.DEFAULT})",
+        help=f"the runs' data directory (default: as set, or {directory.DEFAULT})",
     )
     group.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[/CHROOT]",
-        help="the ensemble the runs were given (default: as set)",
+        help="the runs' ZooKeeper ensemble (default: as set)",
     )
     group.add_argument(
         "--zookeeper-root",
         metavar="PATH",
-        help="the setting zookeeper_root of the runs (default: as set, or /txtopo)",
+        help="the runs' setting zookeeper_root (default: as set, or /txtopo)",
     )
     options.add_verbose(parser)
 
@@ -53,29 +50,29 @@ def add_execute(parser: argparse.ArgumentParser) -> None:
 
 
 def where(parsed: argparse.Namespace) -> config.Config:
-    """The settings that say where the state is; a run that is started here has the same, unless its
-    code says otherwise."""
+    """The settings that say where the state is. A run that is started here has the same settings,
+    unless its code changes them."""
     return options.config_of(parsed, None, None, spark_settings.of_this_process())
 
 
 def data_dir(parsed: argparse.Namespace) -> Path:
-    """The data directory, where no ensemble is given."""
+    """The data directory, if no ensemble is given."""
     return where(parsed).data_dir or Path(directory.DEFAULT)
 
 
 def look(parsed: argparse.Namespace, reading: Callable[[opening.Opened | None], T]) -> T:
-    """``reading`` of the state, by ``opening.look``."""
+    """Call ``reading`` with the state, as ``opening.look`` does."""
     return opening.look(reading, *_place(parsed))
 
 
 def owned(parsed: argparse.Namespace) -> contextlib.AbstractContextManager[opening.Opened | None]:
-    """The state for a command that changes it, by ``opening.owned``."""
+    """The state for a command that changes it, as ``opening.owned`` opens it."""
     return opening.owned(*_place(parsed))
 
 
 def changed(parsed: argparse.Namespace, change: Callable[[opening.Opened], T]) -> T:
-    """``change`` of the state, which must exist. Without ``--execute`` the state is only read, and
-    no run waits for the reader."""
+    """Call ``change`` with the state, which must exist. Without ``--execute`` the state is only
+    read, and no run waits for the reader."""
     if not parsed.execute:
         return look(parsed, lambda opened: change(opening.require(opened, data_dir(parsed))))
     with owned(parsed) as opened:
@@ -87,8 +84,8 @@ def changed_as(
     settings: config.Config,
     change: Callable[[opening.Opened | None, str], T],
 ) -> T:
-    """``change`` of the state that a run with ``settings`` has, if there is any, and of the place
-    it is looked for."""
+    """Call ``change`` with the state of a run with ``settings``, or None without a state, and with
+    the place of the state."""
     place = _place(parsed, settings)
     where = str(place[0] if settings.zookeeper is None else settings.zookeeper)
     if not parsed.execute:
@@ -102,11 +99,11 @@ def _place(
 ) -> tuple[Path, str | None, str, credentials.Credentials | None]:
     if parsed.data_dir is not None and parsed.zookeeper is not None:
         raise errors.UsageError(
-            "the state is either in --data-dir or in --zookeeper\n  Give one of them."
+            "the state is either in --data-dir or in --zookeeper\n  Give only one option."
         )
     if parsed.data_dir is not None and not parsed.data_dir.is_dir():
         raise errors.UsageError(
-            f"there is no directory {parsed.data_dir}\n  Give the data directory that the runs were given."
+            f"there is no directory {parsed.data_dir}\n  Give the runs' data directory."
         )
     settings = settings or where(parsed)
     return (
@@ -118,7 +115,7 @@ def _place(
 
 
 def say_how_to_execute(parsed: argparse.Namespace) -> int:
-    """Tell the option that executes a change which was only printed; the exit code."""
+    """Name the option that executes a printed change. Returns the exit code."""
     if not parsed.execute:
-        print("nothing was changed; the same command with --execute does it")
+        print("nothing was changed: type the same command with --execute to do it")
     return 0

@@ -1,2 +1,1 @@
-"""The engine on Spark: jobs, tasks, the session and its settings. The only package that uses
-pyspark."""
+"""The engine on Spark: jobs, tasks, the session and its settings. No other package uses pyspark."""

@@ -1,7 +1,6 @@
-"""Refuses Spark Connect, which has no SparkContext: no jobs of our own, no local properties and no
-broadcasts.
+"""Refuses Spark Connect, which has no SparkContext: neither jobs, local properties nor broadcasts.
 
-Apart from ``session`` because the refusal comes before anything is started.
+The refusal comes before ``session`` starts anything.
 
 Runs on: driver.
 """
@@ -21,8 +20,9 @@ _CURE = "Unset SPARK_REMOTE, leave spark.api.mode at classic, and start with --m
 
 
 def refuse(master: str = "", settings: Mapping[str, str] | None = None) -> None:
-    """Refuse it as ``master``, in ``settings``, in Spark's own configuration, in the environment,
-    and as the session there is; and the Spark of a process that this one is a fork of."""
+    """Refuse Spark Connect as ``master``, in ``settings``, in Spark's own configuration, in the
+    environment, and as the active session. Also refuse a Spark inherited from the process that
+    forked this process."""
     spark_settings.refuse_fork()
     if master.lower().startswith("sc://"):
         raise _error(redaction.redacted(master))
@@ -37,7 +37,7 @@ def refuse(master: str = "", settings: Mapping[str, str] | None = None) -> None:
 
 
 def refuse_settings(settings: Mapping[str, str]) -> None:
-    """Refuse it in ``settings`` of Spark's."""
+    """Refuse Spark Connect in Spark's ``settings``."""
     for key, value in settings.items():
         is_connect = {
             "spark.remote": bool(value),
@@ -52,7 +52,7 @@ def _refuse_environment(environment: Mapping[str, str]) -> None:
     is_connect = {
         "SPARK_REMOTE": bool(environment.get("SPARK_REMOTE")),
         "SPARK_API_MODE": environment.get("SPARK_API_MODE", "").lower() == "connect",
-        # For pyspark the variable counts with any value.
+        # pyspark only asks whether the variable exists.
         "SPARK_CONNECT_MODE_ENABLED": "SPARK_CONNECT_MODE_ENABLED" in environment,
     }
     for name, asked in is_connect.items():
@@ -61,5 +61,5 @@ def _refuse_environment(environment: Mapping[str, str]) -> None:
 
 
 def _error(source: str) -> errors.SetupError:
-    fact = f"{source} is Spark Connect, which has no SparkContext; txtopo runs Spark jobs of its own and needs a classic one"
+    fact = f"{source} is Spark Connect, which has no SparkContext; txtopo runs Spark jobs of its own and needs a classic session"
     return errors.SetupError(f"{fact}\n  {_CURE}")

@@ -1,9 +1,10 @@
-"""The process from which PySpark's workers are forked, on local masters: modules that every worker
-needs are imported before the fork.
+"""The process from which PySpark's workers are forked, on local masters.
 
-Runs on: executor, as ``python -m txtopo.spark.daemon``, in the place of ``pyspark.daemon``. A new
-worker then begins to work at once, and a worker whose job was cancelled, and whose socket is
-therefore closed, ends without a traceback on the user's terminal.
+Modules that every worker needs are imported before the fork, so a new worker begins at once. When a
+job is cancelled, Spark closes the socket of its worker: such a worker ends without a traceback on
+the user's terminal.
+
+Runs on: executor, as ``python -m txtopo.spark.daemon``, instead of ``pyspark.daemon``.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from typing import Any
 from pyspark import daemon
 
 _THREADED = ("pandas", "pyarrow")
-"""Modules whose import starts threads, which must not happen before a fork. Only some versions of
-``pyspark.worker`` import them."""
+"""Modules whose import starts threads, which must not happen before a fork. Only some
+``pyspark.worker`` versions import these modules."""
 
 
 class _Refusal(importlib.abc.MetaPathFinder):
@@ -36,8 +37,8 @@ class _Refusal(importlib.abc.MetaPathFinder):
 
 
 def warm_up() -> None:
-    """Import the modules that workers need, and keep the garbage collector from looking at their
-    objects after every task."""
+    """Import the modules that workers need, and keep the garbage collector off their objects, which
+    it would visit after every task."""
     importlib.import_module("txtopo.dataplane.slot")
     _import_worker()
     gc.collect()
@@ -45,8 +46,8 @@ def warm_up() -> None:
 
 
 def _import_worker() -> None:
-    """Import ``pyspark.worker``, unless the import asks for a module that starts threads: then each
-    worker imports ``pyspark.worker`` by itself."""
+    """Import ``pyspark.worker``, unless the import asks for a module that starts threads. Each
+    worker then imports ``pyspark.worker`` by itself."""
     refusal, before = _Refusal(), set(sys.modules)
     sys.meta_path.insert(0, refusal)
     try:
@@ -65,7 +66,7 @@ def _import_worker() -> None:
 
 
 def ending_quietly(worker: Any) -> Any:
-    """``worker``, but a socket that Spark has closed is its normal end."""
+    """``worker``, which ends normally when Spark has closed its socket."""
 
     def run(sock: socket.socket, authenticated: bool) -> int:
         try:

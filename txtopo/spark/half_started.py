@@ -1,10 +1,8 @@
-"""The end of a JVM whose start was interrupted, and which would not end by itself.
+"""Ends a JVM whose start was interrupted, and which would not end by itself.
 
-PySpark starts Spark's JVM as a child, waits for a file with the port of the JVM, and keeps the
-child in a local variable. If the wait is interrupted, the directory of the file goes, the JVM fails
-to write the file, and stays for ever: only a later step would have tied its end to the driver's.
-
-Apart from ``session`` because this module asks the operating system.
+PySpark starts Spark's JVM as a child, waits for a file with the JVM's port, and keeps the child in
+a local variable. If the wait is interrupted, the file's directory goes, and the JVM fails to write
+the file. The JVM then stays for ever: only a later step would have tied its end to the driver's.
 
 Runs on: driver.
 """
@@ -23,8 +21,8 @@ _SPARKS = (b"org.apache.spark", b"spark-submit", b"spark-class")
 
 @contextlib.contextmanager
 def ended_if_interrupted() -> Iterator[None]:
-    """While the block starts Spark: end the JVMs it has started, should it be interrupted. An
-    ordinary error leaves a JVM that can be used again."""
+    """While the block starts Spark: if the block is interrupted, end the JVMs it has started. After
+    an ordinary error the JVM can be used again, and lives on."""
     before = children.children_of(os.getpid())
     try:
         yield

@@ -1,5 +1,7 @@
-"""Modules of the driver in its workers: on local masters found as the driver finds them; elsewhere
-missed by name, with the cure.
+"""The driver's modules in its workers.
+
+Workers on local masters find modules as the driver does. Elsewhere an error names the missing
+module and the cure.
 
 Runs on: driver and executor.
 """
@@ -20,9 +22,12 @@ from txtopo import errors
 
 
 def shared_with(context: Any) -> tuple[list[str], list[str], str]:
-    """The directories that this process imports from; those of them that are of its Python; and
-    that Python. Workers of ``context`` know the directory of this package at once: its code tells
-    them the others."""
+    """The directories that this process imports from, those among them that belong to its Python,
+    and the Python's prefix.
+
+    Workers of ``context`` know this package's directory at once, and learn the other directories
+    from its code.
+    """
     root = str(Path(errors.__file__).parents[1])
     if not root.endswith("-packages"):
         context.environment.setdefault("PYTHONPATH", root)
@@ -46,7 +51,7 @@ def shared_with(context: Any) -> tuple[list[str], list[str], str]:
 
 def data_of(run: Any) -> bytes:
     """The pickled run in the broadcast ``run``. From now on this process imports as the driver
-    does, but for the packages of another Python."""
+    does, except for another Python's packages."""
     places, data = run.value
     if places is not None:
         entries, own, prefix = places
@@ -57,8 +62,8 @@ def data_of(run: Any) -> bytes:
 
 
 def missed_by(text: str, is_local: bool) -> errors.SetupError | None:
-    """The error if ``text``, which begins with the exception of a hook, says that a worker cannot
-    import a module that this process can: another attempt would fail alike."""
+    """The error if a worker cannot import a module that this process can: another attempt would
+    fail alike. ``text`` begins with a hook's exception."""
     missed = re.match(r"ModuleNotFoundError: No module named '([^']+)'", text)
     if missed is None or (
         missed[1] not in sys.modules
@@ -66,18 +71,18 @@ def missed_by(text: str, is_local: bool) -> errors.SetupError | None:
     ):
         return None
     cure = (
-        f"put its directory on sys.path before the run, or call cloudpickle.register_pickle_by_value({missed[1]}) before the topology is built;\n"
-        "  or install it for the workers' Python, if PYSPARK_PYTHON names another"
+        f"Put its directory on sys.path before the run, or call cloudpickle.register_pickle_by_value({missed[1]}) before the topology is built.\n"
+        "  If PYSPARK_PYTHON names another Python, install the module there."
         if is_local
-        else "send it along with `txtopo submit`, or with --py-files; or install it for the workers' Python (docs/clusters.md)"
+        else "Send it along with `txtopo submit` or with --py-files, or install it for the workers' Python (docs/clusters.md)."
     )
     return errors.SetupError(
-        f"the workers cannot import the module {missed[1]!r}, which this program can\n  Cure: {cure}."
+        f"the workers cannot import the module {missed[1]!r}, which this program can\n  {cure}"
     )
 
 
 def error_of(text: str, is_local: bool) -> errors.SetupError | None:
-    """The error if ``text`` of Spark says that a worker cannot load the topology's code."""
+    """The error if Spark's ``text`` says that a worker cannot load the topology's code."""
     missed = re.search(r"^ModuleNotFoundError: .*", text, re.MULTILINE)
     error = None if missed is None else missed_by(missed[0], is_local)
     unloaded = re.search(
@@ -85,5 +90,5 @@ def error_of(text: str, is_local: bool) -> errors.SetupError | None:
     )
     if error is not None or unloaded is None:
         return error
-    cure = f"Its modules must be the same there as here. Spark says:\n{text}"
+    cure = f"Give the workers the same modules as this program. Spark says:\n{text}"
     return errors.SetupError(f"a worker cannot load the topology's code: {unloaded[1]}\n  {cure}")

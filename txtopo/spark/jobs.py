@@ -1,11 +1,11 @@
-"""Spark jobs: a job of the plan as a chain of RDDs with one raw shuffle per level.
+"""Spark jobs: runs the plan's jobs as RDD chains with one raw shuffle per level.
 
-Runs on: driver. One RDD has one consumer, always: Spark computes a shared RDD twice, concurrently,
-even when the RDD is persisted.
+Runs on: driver. Every RDD has exactly one consumer: Spark computes a shared RDD twice,
+concurrently, even when the RDD is persisted.
 
-Invariants: shuffle files and persisted blocks of a job are released when the results have been
-read, or with :meth:`Pinned.release`. The number of pools, threads and broadcasts does not
-grow with the number of transactions.
+Invariants: a job's shuffle files and persisted blocks are released when the results have been read,
+or with :meth:`Pinned.release`. Pools, threads and broadcasts do not become more as transactions go
+by.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from txtopo.topology import pickling
 
 
 def _one_to_one(key: int) -> int:
-    """The partitioner's identity: one module-level function, because Spark compares partitioners by
-    its id."""
+    """Identifies the partitioner. A module-level function, because Spark compares partitioners by
+    the function's id."""
     return key
 
 
 _GONE = (Py4JNetworkError, ConnectionError)
-"""The exceptions of a call to the JVM of the driver, after the end of the JVM."""
+"""Raised by a call to the driver's JVM after the JVM has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedBlocks(Pinned):
-    """The blocks of a persisted RDD."""
+    """A persisted RDD's blocks."""
 
     def release(self) -> None:
         """Give the blocks back."""
@@ -59,7 +59,7 @@ def _clean(rdd: Any) -> None:
 
 
 class SparkJobs:
-    """Runs the jobs of one run on one Spark context; safe to call from several threads."""
+    """Runs the jobs of one run on one Spark context. Several threads may call it."""
 
     def __init__(self, context: Any, run: Run) -> None:
         self._context, self._run = context, run
@@ -80,15 +80,17 @@ class SparkJobs:
             )
 
     def close(self) -> None:
-        """Release the broadcasts of the run, which its jobs shared."""
+        """Release the run's broadcasts, which its jobs shared."""
         if self._resident is not None:
             self._resident.close()
         with contextlib.suppress(*_GONE):
             self._broadcast.destroy()
 
     def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
-        """Run ``job`` on what ``source`` holds. :class:`JobLostError` if Spark could not; a failure
-        of user code is in the result."""
+        """Run ``job`` on the input in ``source``. The result has a failure if user code failed.
+
+        :raises JobLostError: Spark could not run the job.
+        """
         result = self._result(job, plan, source, description)
         failure = result.failure
         if (
@@ -144,8 +146,8 @@ class SparkJobs:
         return f"{job.run}/{job.name}"
 
     def _begin(self, group: str, pool: str, description: str) -> None:
-        # Properties belong to the thread, which runs only jobs of ours: each job begins by setting
-        # the properties again.
+        # Properties belong to the thread, which runs only our jobs. Each job begins by setting the
+        # properties again.
         self._context.setJobGroup(group, description, False)
         if getattr(self._thread, "pool", None) != pool:
             self._context.setLocalProperty("spark.scheduler.pool", pool)
@@ -190,8 +192,8 @@ class SparkJobs:
         )
 
     def _seed(self, frames: Sequence[Frame], slots: int) -> Any:
-        """One record per slot: the frames for its tasks. Without frames, one RDD per number of
-        slots serves every job."""
+        """One record per slot, with the frames for the slot's tasks. Without frames, one RDD per
+        slot count serves every job."""
         if not frames and slots in self._seeds:
             return self._seeds[slots]
         records = [bytearray(b"")] * slots
@@ -209,7 +211,8 @@ class SparkJobs:
         return rdd
 
     def _launch(self, group: str, address: str) -> None:
-        """A job whose one task serves the listener at ``address``, until the listener hangs up."""
+        """Run a job whose one task serves the listener at ``address``, until the listener hangs
+        up."""
         self._begin(group, "commit", f"{self._run.graph.id} small transactions")
         _raw(
             self._seed((), 1).mapPartitionsWithIndex(
@@ -218,7 +221,7 @@ class SparkJobs:
         ).collect()
 
     def _others_have_jobs(self) -> bool:
-        """Whether Spark has a job besides our resident task, a job of the session's user included."""
+        """Whether Spark has a job besides our resident task, also a job that is not txtopo's."""
         with contextlib.suppress(*_GONE):
             return len(self._context.statusTracker().getActiveJobsIds()) > 1
         return False
@@ -226,15 +229,15 @@ class SparkJobs:
     # -- the results ------------------------------------------------------------------------------
 
     def _collect(self, job: Job, rdd: Any, slots: int, shuffles: bool) -> JobResult:
-        # A checkpoint cuts the RDD off from its shuffles, so they are found from the one before.
-        # Left to Spark, their files would stay until the JVM happens to collect garbage, of which
-        # large batches make no more than small ones.
+        # A checkpoint cuts the RDD off from its shuffles, so the shuffles are found from the RDD
+        # before. Spark itself would remove the shuffle files only when the JVM collects garbage.
+        # Large batches make no more garbage than small batches.
         shuffled = rdd.prev
         try:
             if not job.pinned:
                 return result_of(job, rdd.collect(), slots)
-            # Serialized persistence first, then the local checkpoint: so a lost or recomputed block
-            # fails its reader.
+            # First serialized persistence, then the local checkpoint. In this order a lost or
+            # recomputed block fails its reader.
             rdd.persist(StorageLevel.MEMORY_AND_DISK)
             rdd.localCheckpoint()
             try:
@@ -250,7 +253,7 @@ class SparkJobs:
     # -- stopping ---------------------------------------------------------------------------------
 
     def cancel(self, group: str) -> None:
-        """Cancel the jobs of ``group``, also those not yet submitted. Returns before their tasks
+        """Cancel the jobs of ``group``, also jobs not yet submitted. Returns before their tasks
         have stopped."""
         if self._resident is not None:
             self._resident.cancel(group)

@@ -1,15 +1,13 @@
-"""Standard error of a JVM that this process starts: passed on line by line, without a warning that
-says nothing to a user.
+"""Passes on the standard error of a JVM that this process starts, without a useless warning.
 
-The JVM writes into a pipe that this process reads, and not to the terminal. So the JVM of a driver
-that was killed writes to a pipe without a reader: complaints about the lost driver do not reach a
-terminal on which the next command is being typed.
+The JVM writes into a pipe that this process reads, and not to the terminal. When a driver is
+killed, its JVM writes to a pipe without a reader. Complaints about the lost driver then do not
+reach a terminal on which the next command is being typed.
 
-Runs on: driver, and where ``txtopo submit`` is typed; a thread of its own for each pipe.
+Runs on: driver, and where ``txtopo submit`` is typed. Each pipe has its own thread.
 
-Invariants: every byte but those of ``UNWANTED`` lines is passed on, in order, without waiting for
-the end of a line. The JVM never waits for a reader: this process reads until the JVM has closed its
-end.
+Invariants: every byte outside ``UNWANTED`` lines is passed on, in order, without waiting for the
+line's end. The JVM never waits for a reader: this process reads until the JVM has closed its end.
 """
 
 from __future__ import annotations
@@ -24,8 +22,8 @@ from types import TracebackType
 from txtopo.state import directory
 
 UNWANTED = (b"WARNING: Using incubator modules: jdk.incubator.vector",)
-"""Lines that are left out. Spark itself adds this module to every JVM of its own, and Java says so
-each time."""
+"""Lines that are left out. Spark adds this module to every JVM it starts, and Java warns each
+time."""
 
 _CHUNK_BYTES = 64 * 1024
 _STDERR = 2
@@ -37,9 +35,9 @@ class LineFilter:
 
     def __init__(self) -> None:
         self._kept = b""
-        """The beginning of a line that may yet become an unwanted one."""
+        """A line's beginning, which may yet become an unwanted line."""
         self._in_line = False
-        """The beginning of the present line was given back already."""
+        """The present line's beginning was given back already."""
 
     def passed(self, chunk: bytes) -> bytes:
         """The bytes that may be shown after ``chunk``."""
@@ -58,7 +56,7 @@ class LineFilter:
         return b"".join(shown)
 
     def rest(self) -> bytes:
-        """The bytes that were kept back, at the end of the stream."""
+        """The bytes that were kept back, when the stream has ended."""
         kept, self._kept = self._kept, b""
         return b"" if kept in UNWANTED else kept
 
@@ -69,13 +67,16 @@ def _may_be(line: bytes, unwanted: bytes) -> bool:
 
 
 class PassedOn:
-    """A context manager around the start of one process, whose standard error is the file
-    descriptor it gives; passed on until it ends."""
+    """A context manager around the start of one process.
+
+    Gives the file descriptor for the process's standard error, which is passed on until the process
+    ends.
+    """
 
     def __init__(self) -> None:
         # The present standard error, as a child would have inherited it: the program may replace
-        # standard error later.
-        # If it was closed before this program began (`2>&-`), another file may have its number.
+        # standard error later. Another file may have number 2 if standard error was closed before
+        # this program began (`2>&-`).
         descriptor = os.open(os.devnull, os.O_WRONLY) if sys.__stderr__ is None else os.dup(_STDERR)
         shown = io.FileIO(descriptor, "w")
         descriptor, self._writes = os.pipe()
@@ -98,11 +99,11 @@ class PassedOn:
     ) -> None:
         os.close(self._writes)
         if isinstance(error, Exception):
-            # The last lines of the process are the reason.
+            # The process's last lines are the reason.
             self.finish()
 
     def finish(self) -> None:
-        """Once the process has ended: wait until all it said is passed on."""
+        """Once the process has ended: wait until its last line is passed on."""
         self._reader.join(_FINISH_S)
 
 

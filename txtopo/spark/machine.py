@@ -1,5 +1,5 @@
-"""The surroundings of an engine in a real driver: the clock, threads that talk to Spark, and a
-queue of actions.
+"""An engine's surroundings in a real driver: the clock, threads that talk to Spark, and an action
+queue.
 
 Runs on: driver.
 """
@@ -21,7 +21,7 @@ from txtopo.spark.threads import WorkThreads
 
 
 class Machine:
-    """The surroundings of one topology's engine."""
+    """The clock, the threads and the action queue for one topology's engine."""
 
     def __init__(self, topology_id: str) -> None:
         self._topology_id = topology_id

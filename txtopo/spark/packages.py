@@ -1,14 +1,14 @@
-"""Zips of code for executors without this code: one of this package, one of the user's modules.
-Python imports from both.
+"""Makes zips with code that executors lack: a zip with this package, and a zip with the user's
+modules.
 
-Apart from ``submit`` because spark-submit, ``SparkContext.addPyFile`` and an image that is built
-once take the same zip. Only pure Python can be imported from a zip; packages with native code
-travel in an archive (see the page about clusters).
+spark-submit, ``SparkContext.addPyFile`` and a container image take the same zip. Only pure Python
+can be imported from a zip. Packages with native code travel in an archive (see the page about
+clusters).
 
 Runs on: driver.
 
-Invariants: the name of a zip tells its content, so an existing zip is never written again, and a
-line that names a zip means the same tomorrow. Zips of equal content are equal, byte by byte.
+Invariants: a zip's name tells its content. So an existing zip is never written again, and a line
+that names a zip means the same tomorrow. Zips with equal content are equal, byte by byte.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _NATIVE = (".so", ".pyd", ".dylib")
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A zip. ``names`` are the modules and packages in it; ``native``, files in it that cannot be
-    imported from a zip."""
+    """A zip with the modules and packages ``names``. Its files ``native`` cannot be imported from a
+    zip."""
 
     path: Path
     names: tuple[str, ...]
@@ -47,19 +47,19 @@ class Package:
 
 
 def of_txtopo(directory: Path) -> Package:
-    """This package, in ``directory``."""
+    """A zip with this package, made in ``directory``."""
     package = Path(errors.__file__).parent
-    return _zipped(
+    return _make_zip(
         directory, f"txtopo-{version.VERSION}", ("txtopo",), _files_of_package("txtopo", [package])
     )
 
 
 def of_code(directory: Path, modules: Mapping[str, ModuleType] | None = None) -> Package | None:
-    """A zip of the loaded ``modules`` (default: all) that are neither part of Python, nor
-    installed, nor ours; ``None`` if there are none.
+    """A zip with the user's modules among the loaded ``modules`` (default: all), or ``None`` if
+    there are none. Python's modules, installed modules and ours stay out.
 
-    All files of a package travel, also files not loaded yet. The file of the topology itself does
-    not: its classes travel by value.
+    A package travels with all its files, also files not loaded yet. The topology's own file stays
+    out: its classes travel by value.
     """
     loaded = dict(sys.modules if modules is None else modules)
     files: dict[str, Path] = {}
@@ -74,7 +74,7 @@ def of_code(directory: Path, modules: Mapping[str, ModuleType] | None = None) ->
         files |= (
             _files_of_package(name, paths) if paths else {f"{name}.py": Path(str(top.__file__))}
         )
-    return _zipped(directory, "code", tuple(names), files) if files else None
+    return _make_zip(directory, "code", tuple(names), files) if files else None
 
 
 def _is_users(name: str, module: ModuleType) -> bool:
@@ -111,14 +111,14 @@ def _files_of_package(name: str, directories: Iterable[Path]) -> dict[str, Path]
     return files
 
 
-def _zipped(
+def _make_zip(
     directory: Path, stem: str, names: tuple[str, ...], files: Mapping[str, Path]
 ) -> Package:
     contents = {name: files[name].read_bytes() for name in sorted(files)}
     digest = hashlib.sha256()
     for name, content in contents.items():
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    # Compiled code is of one version of Python.
+    # Compiled code fits one Python version.
     digest.update(importlib.util.MAGIC_NUMBER)
     path = directory.absolute() / f"{stem}-{digest.hexdigest()[:12]}.zip"
     if not path.is_file():
@@ -127,10 +127,10 @@ def _zipped(
 
 
 def _with_compiled(contents: Mapping[str, bytes]) -> dict[str, bytes]:
-    """``contents`` and, beside each source, its bytecode: else every new worker would compile all
-    imported modules, since a zip keeps no bytecode.
+    """``contents`` and, beside each source, its bytecode. Python writes no bytecode into a zip, so
+    every new worker would compile all imported modules.
 
-    An interpreter of another version passes by the bytecode, and takes the source.
+    Another Python version passes by the bytecode, and takes the source.
     """
     both = dict(contents)
     for name, source in contents.items():
@@ -139,8 +139,8 @@ def _with_compiled(contents: Mapping[str, bytes]) -> dict[str, bytes]:
                 code = compile(source, name, "exec", dont_inherit=True)
             except (SyntaxError, ValueError):
                 continue
-            # PEP 552, by hash and unchecked: the zip's name changes with its content. Version 2 of
-            # marshal makes equal bytes of equal code.
+            # PEP 552, by hash and unchecked: the zip's name changes with its content. marshal
+            # version 2 makes equal bytes from equal code.
             header = (
                 importlib.util.MAGIC_NUMBER
                 + (1).to_bytes(4, "little")
@@ -161,11 +161,11 @@ def _write(path: Path, contents: Mapping[str, bytes]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_bytes(buffer.getvalue())
-        # At once or not at all: another process may just be looking for the zip.
+        # The whole zip appears at once, because another process may be looking for it.
         partial.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise errors.UsageError(
-            f"{path} cannot be written: {error.strerror or error}\n  Give a directory that can: --build-dir DIR"
+            f"{path} cannot be written: {error.strerror or error}\n  Give a writable directory: --build-dir DIR"
         ) from None

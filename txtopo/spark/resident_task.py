@@ -1,22 +1,21 @@
-"""A Spark task that stays for more than one transaction, and answers requests of the driver over a
-socket of this machine.
+"""A Spark task that stays for several transactions, and answers the driver over a local socket.
 
-A Spark job with one Python task costs some fifteen milliseconds before the task begins, and a small
-transaction is a millisecond of work. So the task that runs a small transaction from end to end (see
-``dataplane.one_task``) waits for the next transaction, which the driver sends when the last
-transaction is recorded. For the coordinator each transaction is still a job, with a seal before the
-job and a record after the job.
+A Spark job with one Python task takes some fifteen milliseconds before the task begins, and a small
+transaction takes one millisecond. So the task that runs a small transaction from end to end (see
+``dataplane.one_task``) waits for the next transaction. The driver sends the next transaction when
+the last transaction is recorded. For the coordinator each transaction is still a job, with a seal
+before the job and a record after the job.
 
-Runs on: driver; ``task.ResidentFunction`` is the other end. Local masters only: executors elsewhere
+Runs on: driver. ``task.ResidentFunction`` runs in the task. Local masters only: executors elsewhere
 might not reach the driver.
 
 Invariants:
-    - A task serves one request at a time, so that the end of a task hits only one transaction.
+    - A task serves one request at a time, so that a lost task hits only one transaction.
     - One process connects, once: a task that Spark begins again is not let in.
     - A task ends after ``_IDLE_S`` without a request, after the first answer past the age
-      ``_LIFE_S``, and after its answer if other jobs of the run want its slot. One slot of the
-      session is left to other jobs. Where the session has only one slot, each other job wants this
-      slot, and gets the slot when the task is ``_IDLE_S`` old: a shorter life would pay neither
+      ``_LIFE_S``, and after its answer if the run's other jobs want its slot. One slot of the
+      session is left to other jobs. If the session has only one slot, each other job wants this
+      slot, and gets the slot when the task is ``_IDLE_S`` old. A shorter life would help neither
       side.
 """
 
@@ -42,27 +41,26 @@ _END_S = 5.0
 _REMEMBERED_MAX = 1_000
 
 _numbers = itertools.count(1)
-"""Of the resident tasks of this process, for their addresses."""
+"""Numbers for this process's resident tasks, used in their addresses."""
 
 Launch = Callable[[str, str], None]
-"""Runs a Spark job of this group, whose one task is told this address, to the end of the job;
-raises the exception of Spark."""
+"""Runs a Spark job, given its group and the address for its one task, until the job ends. Raises
+Spark's exception."""
 
 
 class TaskLostError(Exception):
-    """The task ended, or was cancelled, before its answer. The text is Spark's, and the cause is
-    the exception of Spark."""
+    """The task ended, or was cancelled, before its answer. Text and cause are Spark's exception."""
 
 
 class Seats:
-    """How many resident tasks a process has; all runs of a session share its slots."""
+    """Counts a process's resident tasks. All runs in a session share its slots."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._taken = 0
 
     def take(self, cores: int) -> bool:
-        """Whether a slot was left, on so many ``cores``."""
+        """Take one of ``cores`` slots. Returns whether a slot was left."""
         with self._lock:
             if self._taken >= max(1, cores - 1):
                 return False
@@ -70,7 +68,7 @@ class Seats:
             return True
 
     def give_back(self) -> None:
-        """One that was taken."""
+        """Give back a slot that was taken."""
         with self._lock:
             self._taken -= 1
 
@@ -89,8 +87,8 @@ class _Task:
         self.began = self.used = time.monotonic()
         self._lock = threading.Lock()
         self._in_use = threading.Lock()
-        """Held during a request: a descriptor that was closed meanwhile could belong to another
-        file when it is read."""
+        """Held during a request: a descriptor closed meanwhile could belong to another file when
+        the request reads."""
         self._hung_up = threading.Event()
         self._socket: socket.socket | None = None
         self._channel: Connection | None = None
@@ -117,9 +115,9 @@ class _Task:
                 channel.send_bytes(request)
                 return channel.recv_bytes()
         except (EOFError, OSError):
-            # The task may be waiting: it may have been the driver that could not go on.
+            # The driver may be the end that failed: then the task still waits.
             self.close()
-            # Spark says why, a moment later than the socket.
+            # Spark tells the reason a moment after the socket breaks.
             self.ended.wait()
             said = (
                 f"the Spark job {self.group} ended before it had answered"
@@ -129,7 +127,7 @@ class _Task:
             raise TaskLostError(said) from self.error
 
     def hold(self, launch: Launch) -> None:
-        """On a thread of its own: the Spark job."""
+        """Run the Spark job, on a thread of its own."""
         try:
             launch(self.group, self.address)
         except BaseException as error:
@@ -139,7 +137,8 @@ class _Task:
             self.hang_up()
 
     def hang_up(self) -> None:
-        """Let the task end at its next request, and the waiter for its answer give up."""
+        """Let the task end at its next request. A thread that waits for the task's answer gives
+        up."""
         with self._lock:
             self._hung_up.set()
             if self._socket is not None:
@@ -147,7 +146,7 @@ class _Task:
                     self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Of no use after this; the task has ended, or is about to."""
+        """Close the sockets, when the task has ended or is about to. No request may follow."""
         self.hang_up()
         with self._in_use, self._lock:
             self._stop_listening()
@@ -176,8 +175,8 @@ class _Task:
 
 
 class ResidentTasks:
-    """The resident tasks of a run, one after the other; asked by one thread at a time, cancelled by
-    any."""
+    """A run's resident tasks, of which one serves at a time. One thread at a time may ask, and any
+    thread may cancel."""
 
     def __init__(
         self,
@@ -188,8 +187,8 @@ class ResidentTasks:
         seats: Seats = _SEATS,
         slot_is_wanted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``cancel`` cancels the Spark jobs of a group, also later ones. ``slot_is_wanted``: the
-        session has a job besides our task."""
+        """``cancel`` cancels the Spark jobs of a group, also later jobs. ``slot_is_wanted`` says
+        whether the session has a job besides our task."""
         self._run, self._cores, self._launch, self._cancel, self._seats = (
             run,
             cores,
@@ -202,20 +201,20 @@ class ResidentTasks:
         self._threads: WorkThreads | None = None
         self._task: _Task | None = None
         self._error: BaseException | None = None
-        """The error that has ended a work of our threads."""
+        """The error that has ended a function on our threads."""
         self._launched = 0
         self._others = 0
         self._cancelled: OrderedDict[str, None] = OrderedDict()
-        """Groups that were cancelled when no task served them; most of them, such as those of
-        processing jobs, will never be asked for."""
+        """Groups that were cancelled when no task served them. Most, such as the groups of
+        processing jobs, never come as a request."""
         self._served: OrderedDict[str, str] = OrderedDict()
-        """Groups that were given up when a task served them, with its group of Spark's."""
+        """Groups that were given up when a task served them, with the task's Spark group."""
 
     def ask(self, group: str, request: bytes) -> bytes | None:
-        """The answer to ``request``; ``None`` if there can be no resident task now.
-        :class:`TaskLostError` if there is no answer.
+        """The answer to ``request``, or ``None`` if there can be no resident task now. ``group`` is
+        the name to cancel the request by.
 
-        The request can be cancelled as ``group``.
+        :raises TaskLostError: there is no answer.
         """
         task = self._claim(group)
         if task is None:
@@ -239,8 +238,8 @@ class ResidentTasks:
 
     @contextlib.contextmanager
     def making_room(self) -> Iterator[None]:
-        """In this context the run has a job of Spark's own: an idle task gives up its slot at once,
-        a task at work after its answer."""
+        """A context in which the run has a Spark job besides the resident task. An idle task gives
+        up its slot at once, and a task at work after its answer."""
         with self._lock:
             self._others += 1
             task = self._task
@@ -253,8 +252,8 @@ class ResidentTasks:
                 self._others -= 1
 
     def cancel(self, group: str) -> None:
-        """Give up the request of ``group``, also one that is still to come. Returns before the task
-        has stopped."""
+        """Give up the request of ``group``, also before the request arrives. Returns before the
+        task has stopped."""
         with self._lock:
             task = self._task if self._task is not None and self._task.serving == group else None
             self._remember(group, task)
@@ -263,15 +262,15 @@ class ResidentTasks:
             task.hang_up()
 
     def spark_group(self, group: str) -> str | None:
-        """The group of Spark's that serves, or served when it was given up, the request of
-        ``group``."""
+        """The Spark group whose task serves the request of ``group``, or served the request when
+        it was given up."""
         with self._lock:
             if self._task is not None and self._task.serving == group:
                 return self._task.group
             return self._served.get(group)
 
     def close(self) -> None:
-        """End the task, and wait a little until it has."""
+        """End the task, and wait a little for its end."""
         with self._lock:
             task, threads = self._task, self._threads
         if task is not None:
@@ -285,7 +284,7 @@ class ResidentTasks:
                 raise TaskLostError(f"{group} was cancelled before it began")
             if self._task is None and self._seats.take(self._cores):
                 try:
-                    self._task = self._begun()
+                    self._task = self._launch_task()
                 finally:
                     if self._task is None:
                         self._seats.give_back()
@@ -293,14 +292,14 @@ class ResidentTasks:
                 self._task.serving = group
             return self._task
 
-    def _begun(self) -> _Task | None:
-        """A new task; ``None`` where a socket cannot be had, for instance because the path of the
-        temporary directory is too long for one, or no descriptor is left."""
+    def _launch_task(self) -> _Task | None:
+        """A new task, or ``None`` without a socket: the path of the temporary directory is too
+        long, for instance, or no descriptor is left."""
         self._launched += 1
         try:
             if self._threads is None:
-                # A thread that holds the job and a thread that watches; and two for the task
-                # before, whose end is not awaited.
+                # One thread holds the job, and one watches. The task before has two threads more,
+                # because its end is not awaited.
                 self._threads = WorkThreads("resident", 4, self._fail)
             task = _Task(f"{self._run}/resident-{self._launched}:straight")
         except OSError:
@@ -310,14 +309,14 @@ class ResidentTasks:
         return task
 
     def _watch(self, task: _Task) -> None:
-        """On a thread of its own: end the task when it is idle, or cancel it if it does not end
-        then; clear up when it has ended."""
+        """On a thread of its own: end the task when it is idle, or cancel the task if it does not
+        end then. Clear up when the task has ended."""
         while not task.ended.wait(_IDLE_S) and task is self._task:
             self._drop(task, idle_s=_IDLE_S)
         self._drop(task)
         if not task.ended.wait(_END_S):
-            # Its worker is suspended, for instance, and would keep the slot, and the run from new
-            # tasks, as long as the suspension lasts.
+            # The worker is suspended, for instance. Until it goes on it would keep the slot, and
+            # the run could launch no new task.
             self._cancel(task.group)
             task.ended.wait()
         task.close()
@@ -326,12 +325,12 @@ class ResidentTasks:
         self._error = error
 
     def raise_unexpected(self) -> None:
-        """Raise the error that has ended a work of our threads, if there is one."""
+        """Raise the error that has ended a function on our threads, if there is one."""
         if self._error is not None:
             raise self._error
 
     def _drop(self, task: _Task, idle_s: float | None = None) -> None:
-        """Ask it for nothing more; with ``idle_s`` only if it has not been asked for anything for
+        """Send ``task`` no more requests. With ``idle_s`` do so only if the task has been idle for
         so long."""
         with self._lock:
             if task is not self._task:
@@ -342,7 +341,7 @@ class ResidentTasks:
                 return
             self._task = None
             if task.serving is not None:
-                # The task was lost: its work may still be going on.
+                # The task was lost, and its work may still be going on.
                 self._remember(task.serving, task)
             self._seats.give_back()
         task.hang_up()

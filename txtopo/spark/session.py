@@ -1,15 +1,15 @@
-"""The Spark context: made with the settings the data plane needs, or checked when it is given.
+"""Makes the Spark context with the settings that the data plane needs, or checks a given context.
 
-A local context is made here. A context on a cluster is spark-submit's, or the user's own: the files
-for the executors, and their memory, must be known before the context is made, and Spark takes both
-from spark-submit.
+A local context is made here. A context on a cluster comes from spark-submit or from the user. Such
+a context must know the executors' files and memory before it is made, and Spark takes both from
+spark-submit.
 
-Runs on: driver. One context per process (Spark's own rule); consecutive users with equal settings
-share it.
+Runs on: driver. One context per process (Spark's own rule). Consecutive users with equal settings
+share the context.
 
-Invariants: a context of ours has every setting of ``REQUIRED`` and ``WANTED``; a context of the
-user has at least every setting of ``REQUIRED``. The driver's address is set to 127.0.0.1 for local
-masters only: the executors of a cluster must reach the driver.
+Invariants: a context made here has every setting in ``REQUIRED`` and ``WANTED``. A given context
+has at least every setting in ``REQUIRED``. The driver's address is set to 127.0.0.1 for local
+masters only: a cluster's executors must reach the driver.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from txtopo.topology import redaction
 
 _HERE = Path(__file__).parent
 LOGGING = _HERE / "log4j2.properties"
-"""The logging configuration for the JVM of a driver."""
+"""The logging configuration for a driver's JVM."""
 
 DAEMON = "txtopo.spark.daemon"
-"""The module that workers are forked from where they run the interpreter of the driver."""
+"""The module that forks the workers, if they run the driver's interpreter."""
 
 REQUIRED: dict[str, tuple[str, str]] = {
     "spark.speculation": ("false", "a second copy of a task would emit the batch twice"),
@@ -57,12 +57,12 @@ REQUIRED: dict[str, tuple[str, str]] = {
         "a task that Spark retries would run a bolt twice in one attempt",
     ),
 }
-"""Without these an attempt could mix two computations (R33); txtopo itself answers every failure,
-with a new attempt."""
+"""Settings without which an attempt could mix two computations (R33). txtopo itself answers every
+failure with a new attempt."""
 
 WANTED: dict[str, str] = {
-    # Factor 2 to 3 per job: the loopback TCP socket of a reused worker waits about 40 ms for Nagle
-    # and delayed ACK.
+    # Factor 2 to 3 per job: a reused worker's loopback TCP socket waits about 40 ms for Nagle and
+    # delayed ACK.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.scheduler.mode": "FAIR",
     "spark.locality.wait": "0s",
@@ -95,11 +95,11 @@ WANTED: dict[str, str] = {
 }
 
 LAUNCHER_OPTIONS = "SPARK_LAUNCHER_OPTS"
-"""The variable with which Spark's scripts give options to the JVM that composes the command line of
+"""The variable with options for the short JVM in which Spark's scripts compose the command line of
 the driver's JVM."""
 QUICK_LAUNCHER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
-"""Options for a JVM that lives a fraction of a second: it compiles little, and has one thread for
-the garbage it hardly makes."""
+"""Options for a JVM that lives less than a second: it compiles little, and collects garbage in one
+thread."""
 
 _ADVISED = (
     "spark.python.unix.domain.socket.enabled",
@@ -108,19 +108,19 @@ _ADVISED = (
 )
 
 _EXECUTORS_WAIT_S = 30.0
-"""How long to wait for the first executor of a cluster; Spark's own
-spark.scheduler.maxRegisteredResourcesWaitingTime."""
+"""How long to wait for a cluster's first executor, as Spark does by default
+(spark.scheduler.maxRegisteredResourcesWaitingTime)."""
 
 _EXECUTORS_SETTLED_S = 1.0
-"""When no executor has come for so long, those that are there are taken to be all."""
+"""After so long without a new executor, the present executors are taken to be all."""
 
 _ours: tuple[dict[str, str], Any] | None = None
 
 
 def local_cores(master: str) -> int | None:
-    """How many tasks a local master runs at once; ``None`` if ``master`` is not local.
+    """How many tasks a local master runs at once, or ``None`` if ``master`` is not local.
 
-    :raises UsageError: it is local, and its numbers cannot be read.
+    :raises UsageError: ``master`` is local, and its numbers cannot be read.
     """
     if not master.startswith("local"):
         return None
@@ -138,7 +138,7 @@ def local_cores(master: str) -> int | None:
 
 
 def our_settings(master: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Every setting of a context of ours. Settings in ``extra`` win, except over those that R33
+    """Every setting for a context made here. ``extra`` wins, except over settings that R33
     needs."""
     settings = {**WANTED, **{key: value for key, (value, _) in REQUIRED.items()}}
     settings["spark.scheduler.allocation.file"] = (_HERE / "fairscheduler.xml").as_uri()
@@ -157,8 +157,8 @@ def our_settings(master: str, extra: Mapping[str, str] | None = None) -> dict[st
 
 
 def refuse_unsafe(settings: Mapping[str, str], where: str) -> None:
-    """Refuse ``settings`` that could break R33; those that are missing are taken to be right.
-    ``where`` they come from is said."""
+    """Refuse ``settings`` that could break R33. A missing setting is taken to be right. ``where``
+    names their source in the message."""
     wrong = [
         key
         for key, (value, _) in REQUIRED.items()
@@ -167,7 +167,7 @@ def refuse_unsafe(settings: Mapping[str, str], where: str) -> None:
     if wrong:
         refused = "; ".join(f"{key}={settings[key]}, but {REQUIRED[key][1]}" for key in wrong)
         needed = [f"{key}={REQUIRED[key][0]}" for key in wrong]
-        cure = f"Leave it out, or set {', '.join(needed)}; for spark-submit: --conf {' --conf '.join(needed)}"
+        cure = f"Leave it out, or set {', '.join(needed)}.\n  For spark-submit: --conf {' --conf '.join(needed)}"
         raise errors.SetupError(f"{where} has {refused}\n  {cure}")
 
 
@@ -187,13 +187,13 @@ def require_local(master: str) -> None:
     if local_cores(master) is None:
         raise errors.SetupError(
             f"{redaction.redacted(master)} is a cluster, whose executors must be given the code first\n"
-            f"  Type: txtopo submit TARGET --master {redaction.redacted(master)}; or give the program to spark-submit."
+            f"  Type `txtopo submit TARGET --master {redaction.redacted(master)}`, or give the program to spark-submit."
         )
 
 
 def spark_context(master: str, extra: Mapping[str, str] | None = None) -> Any:
-    """The process's Spark context on this machine, made with our settings; an earlier one of ours
-    is reused if they are equal, else replaced."""
+    """The process's Spark context on this machine, made with our settings. An earlier context made
+    here is reused if its settings are equal, else replaced."""
     global _ours
     java.require_java()
     java.require_user()
@@ -232,8 +232,8 @@ def spark_context(master: str, extra: Mapping[str, str] | None = None) -> Any:
 
 
 def _gateway(conf: pyspark.SparkConf) -> Any | None:
-    """The connection to a JVM that is started for it, with its standard error passed on by us;
-    ``None`` if there is a JVM already."""
+    """Start a JVM whose standard error is passed on, and return the connection to it, or ``None``
+    if there is a JVM already."""
     if pyspark.SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return None
     os.environ.setdefault(LAUNCHER_OPTIONS, QUICK_LAUNCHER)
@@ -242,7 +242,7 @@ def _gateway(conf: pyspark.SparkConf) -> Any | None:
         gateway = java_gateway.launch_gateway(conf, {"stderr": stderr})
 
     def finish() -> None:
-        # The last words of a JVM that has died are passed on before this program ends.
+        # A dead JVM's last lines are passed on before this program ends.
         if gateway.proc.poll() is not None:
             output.finish()
 
@@ -251,16 +251,16 @@ def _gateway(conf: pyspark.SparkConf) -> Any | None:
 
 
 def replaced(configuration: Mapping[str, str]) -> list[str]:
-    """A text for each setting of Spark's own ``configuration`` that is replaced because of R33."""
+    """A text for each setting in Spark's own ``configuration`` that R33 replaces."""
     return [
-        f"Spark's own configuration has {key}={configuration[key]}, which is not used here ({value} is): {why}"
+        f"Spark's own configuration has {key}={configuration[key]}, but {value} is used here: {why}"
         for key, (value, why) in REQUIRED.items()
         if configuration.get(key, value).strip().lower() != value
     ]
 
 
 def stop_ours() -> None:
-    """Stop the context we made, if there is one."""
+    """Stop the context that was made here, if there is one."""
     global _ours
     if _ours is not None and pyspark.SparkContext._gateway not in spark_settings.inherited:
         _, context = _ours
@@ -273,8 +273,8 @@ def stop_ours() -> None:
 
 
 def submitted_context() -> Any | None:
-    """The context of ``spark-submit``, made with the settings of the data plane where the user set
-    nothing; ``None`` outside of ``spark-submit``."""
+    """The context inside ``spark-submit``, or ``None`` outside. Settings that the user has not set
+    are the data plane's."""
     if (
         "PYSPARK_GATEWAY_PORT" not in os.environ
         and pyspark.SparkContext._active_spark_context is None
@@ -293,14 +293,14 @@ def submitted_context() -> Any | None:
             if not key.startswith(("spark.driver.", "spark.ui.enabled", "spark.dynamicAllocation")):
                 conf.setIfMissing(key, value)
         if (_HERE / "fairscheduler.xml").is_file():
-            # It is the driver's to read. Where the package was imported from a zip, Spark makes
-            # pools of equal weight.
+            # The driver reads this file. If the package was imported from a zip, there is no file,
+            # and Spark gives all pools equal weight.
             conf.setIfMissing(
                 "spark.scheduler.allocation.file", (_HERE / "fairscheduler.xml").as_uri()
             )
         if local_cores(conf.get("spark.master", "local[*]") or "") is None:
-            # A container's own temporary directory may have a longer path than a socket can have
-            # (108 bytes).
+            # In a container the temporary directory's path may be longer than a socket's path can
+            # be (108 bytes).
             conf.setIfMissing("spark.python.unix.domain.socket.dir", "/tmp")
         elif sockets.is_short_enough(sockets.directory()):
             conf.setIfMissing("spark.python.unix.domain.socket.dir", str(sockets.directory()))
@@ -310,7 +310,7 @@ def submitted_context() -> Any | None:
 
 
 def check_context(context: Any) -> None:
-    """Refuse a given context that could break R33; warn about a slow one."""
+    """Refuse a given context that could break R33. Warn about a slow context."""
     conf = dict(context.getConf().getAll())
     conf.setdefault("spark.speculation", "false")
     is_local = str(context.master).startswith("local[") or context.master == "local"
@@ -330,7 +330,7 @@ def check_context(context: Any) -> None:
 
 
 def cores_of(context: Any) -> int:
-    """How many Python tasks run at once: the cores of a local master, or those of a cluster's
+    """How many Python tasks run at once: a local master's cores, or the cores of a cluster's
     executors."""
     local = local_cores(str(context.master))
     if local is not None:
@@ -342,8 +342,8 @@ def cores_of(context: Any) -> int:
 
 
 def _wait_for_executors(context: Any) -> None:
-    """Until executors have registered and no more come: before that, Spark counts two cores however
-    many there will be."""
+    """Wait until executors have registered and no more come. Before that, Spark counts two cores,
+    however many there will be."""
     began = changed = time.monotonic()
     count = 0
     while time.monotonic() - began < _EXECUTORS_WAIT_S and (
@@ -356,7 +356,7 @@ def _wait_for_executors(context: Any) -> None:
         time.sleep(0.05)
     if count == 0:
         warnings.warn(
-            f"no executor of {context.master} has registered within {_EXECUTORS_WAIT_S:.0f} s: it has no cores or no memory free, or its hosts "
-            f"do not reach the driver at {context.getConf().get('spark.driver.host')}. The run begins when one has",
+            f"no executor of {context.master} has registered within {_EXECUTORS_WAIT_S:.0f} s: the cluster has no cores or no memory free, or its "
+            f"hosts do not reach the driver at {context.getConf().get('spark.driver.host')}. The run begins when an executor has registered",
             stacklevel=2,
         )

@@ -1,8 +1,8 @@
-"""The settings ``spark.txtopo.*`` of Spark's configuration, known before there is a SparkContext.
+"""Reads the settings ``spark.txtopo.*`` from Spark's configuration, before there is a SparkContext.
 
-The place of a topology's state must be known before Spark starts, and ``txtopo config show`` starts
-no Spark at all. So the settings of a local Spark are read from the sources that Spark itself reads:
-``PYSPARK_SUBMIT_ARGS``, else ``spark-defaults.conf``.
+A run must know where its state is before Spark starts, and ``txtopo config show`` starts no Spark
+at all. So a local Spark's settings are read as Spark itself reads them: from
+``PYSPARK_SUBMIT_ARGS``, else from ``spark-defaults.conf``.
 
 Runs on: driver.
 """
@@ -22,7 +22,7 @@ from txtopo import errors
 from txtopo.config import sources
 
 inherited: list[Any] = []
-"""In a fork: the connections to Spark of the processes that were forked."""
+"""In a fork: the parent processes' connections to Spark."""
 os.register_at_fork(after_in_child=lambda: inherited.append(pyspark.SparkContext._gateway))
 
 _LINE = re.compile(r"\s*(spark\.[^\s=:]+)(?:\s*[=:]\s*|\s+)(.*?)\s*")
@@ -33,36 +33,36 @@ def refuse_fork() -> None:
     if pyspark.SparkContext._gateway is not None and pyspark.SparkContext._gateway in inherited:
         raise errors.SetupError(
             "this process is a fork of the process that started Spark, and cannot use that Spark\n"
-            "  Start it with spawn, as multiprocessing.get_context('spawn') does; or fork before Spark is started."
+            "  Start the process with multiprocessing.get_context('spawn'), or fork before Spark is started."
         )
 
 
 def of_this_process() -> dict[str, str]:
-    """The settings ``spark.txtopo.*`` of the SparkContext there is, of ``spark-submit``, or of a
+    """The settings ``spark.txtopo.*`` from the active SparkContext, from ``spark-submit``, or for a
     local Spark that is yet to be started."""
     active = pyspark.SparkContext._active_spark_context
     if active is not None:
         return of_context(active)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        # spark-submit's JVM is there; without being connected to it, SparkConf would be empty.
+        # spark-submit has started the JVM. Without a connection to the JVM, SparkConf is empty.
         pyspark.SparkContext._ensure_initialized()
         return _ours(dict(pyspark.SparkConf().getAll()))
     return before_start(os.environ)
 
 
 def of_context(context: pyspark.SparkContext) -> dict[str, str]:
-    """Those of ``context``."""
+    """The settings ``spark.txtopo.*`` in ``context``."""
     refuse_fork()
     return _ours(dict(context.getConf().getAll()))
 
 
 def before_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings ``spark.txtopo.*`` of a Spark that is started under ``environment``."""
+    """The settings ``spark.txtopo.*`` for a Spark that is started under ``environment``."""
     return _ours(all_before_start(environment))
 
 
 def all_before_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """Everything that a Spark started under ``environment`` would be told, ours or not."""
+    """All settings, ours or not, for a Spark that is started under ``environment``."""
     arguments = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
     defaults = (
         Path(environment.get("SPARK_CONF_DIR") or spark_home(environment) / "conf")
@@ -85,7 +85,7 @@ def all_before_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def spark_home(environment: Mapping[str, str]) -> Path:
-    """``SPARK_HOME`` of ``environment``, or else the Spark inside the installed pyspark."""
+    """``SPARK_HOME`` in ``environment``, or else the Spark inside the installed pyspark."""
     return Path(environment.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
@@ -94,8 +94,8 @@ def _ours(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _options(arguments: list[str]) -> Iterator[tuple[str, str]]:
-    """``--name value`` and ``--name=value``, of all names. A flag gets the next argument for its
-    value, which does no harm."""
+    """All ``--name value`` and ``--name=value``. A flag gets the next argument as its value, which
+    does no harm."""
     for index, argument in enumerate(arguments):
         name, separator, value = argument.partition("=")
         if separator and name.startswith("--"):
@@ -105,7 +105,7 @@ def _options(arguments: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _properties(file: Path) -> dict[str, str]:
-    """The settings in a file of Java properties."""
+    """The settings in a Java properties file."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:

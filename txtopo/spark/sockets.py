@@ -1,17 +1,16 @@
-"""A directory for the Unix sockets of this process that no other user may enter.
+"""A directory for this process's Unix sockets, which no other user may enter.
 
-Apart from ``session`` and ``resident_task`` because both put sockets there. PySpark asks no secret
-of a process that connects to a worker's socket: the directory keeps other users out, under every
-umask. The path is short, because the path of a socket has at most 108 bytes.
+``session`` and ``resident_task`` put sockets there. PySpark asks for no secret when a process
+connects to a worker's socket. The directory keeps other users out, under every umask. Its path is
+short, because a socket's path has at most 108 bytes.
 
-Runs on: driver. One directory per process; a fork makes its own.
+Runs on: driver. Each process has one directory, and a fork makes its own.
 
 Invariants:
 - The directory has the mode 0700 and is removed when the process ends. The next process removes the
   directories of killed processes.
-- The directory is locked as long as its process lives: a directory whose lock is free belongs to a
-  dead process. ``systemd-tmpfiles``, which removes old files from ``/tmp``, also leaves a locked
-  directory alone.
+- The directory is locked as long as its process lives. A free lock means that the process is dead.
+  ``systemd-tmpfiles``, which removes old files from ``/tmp``, also leaves a locked directory alone.
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ from txtopo.state import directory as directories
 PREFIX = "txtopo-s-"
 
 PATH_BYTES_MAX = 60
-"""How long the path may be: Spark adds 42 bytes, and 108 are all there is, the final zero included.
-"""
+"""The longest path: Spark adds 42 bytes, and a socket's path has at most 108 with its final zero."""
 
 
 class Lock:
     """Holds a directory until it is closed; a fork does not hold it."""
 
     def __init__(self, path: str | Path) -> None:
-        """Raises OSError if there is no such directory."""
+        """:raises OSError: there is no such directory."""
         self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         directories.keep_from_forks(self)
 
     def acquire(self) -> bool:
-        """Wait for the directory; whether it is still there."""
+        """Wait for the directory. Returns whether the directory is still there."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         return os.fstat(self._descriptor).st_nlink > 0
 
     def try_acquire(self) -> bool:
-        """Whether no process holds the directory; then this one does."""
+        """Hold the directory if no other process does. Returns whether this process holds the
+        directory."""
         return directories.try_flock(self._descriptor, fcntl.LOCK_EX)
 
     def close(self) -> None:
@@ -61,8 +60,8 @@ _made: tuple[int, Path, Lock] | None = None
 
 
 def directory() -> Path:
-    """The directory of this process; made, and those of dead processes removed, when it is first
-    asked for."""
+    """This process's directory. The first call makes the directory, and removes directories that
+    dead processes have left."""
     global _made
     if _made is None or _made[0] != os.getpid() or not _made[1].is_dir():
         path, lock = _make()
@@ -78,7 +77,7 @@ def is_short_enough(path: Path) -> bool:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove the directories of killed processes of this user in ``parent``."""
+    """Remove directories in ``parent`` that this user's killed processes have left."""
     for path in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             if path.lstat().st_uid == os.getuid() and not path.is_symlink():
@@ -92,20 +91,19 @@ def _parents() -> list[Path]:
 
 
 def _make() -> tuple[Path, Lock]:
-    """A new directory, in the first place where it may be made and its path is short; else where
+    """Make a directory in the first place that is writable and has a short path, else where
     temporary files are."""
     for parent in _parents():
         if is_short_enough(parent / f"{PREFIX}12345678"):
             with contextlib.suppress(OSError):
-                return _locked(parent)
-    return _locked(Path(tempfile.gettempdir()))
+                return _make_in(parent)
+    return _make_in(Path(tempfile.gettempdir()))
 
 
-def _locked(parent: Path) -> tuple[Path, Lock]:
+def _make_in(parent: Path) -> tuple[Path, Lock]:
     while True:
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        # Before the lock is taken, another process may take the directory for left over and remove
-        # it.
+        # Before the lock is taken, another process may remove the directory, which looks left over.
         with contextlib.suppress(FileNotFoundError):
             lock = Lock(path)
             if lock.acquire():

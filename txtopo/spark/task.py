@@ -1,7 +1,7 @@
-"""The function of every Spark task.
+"""The functions that Spark tasks run.
 
-Runs on: executor. Its closure carries a job and a level; the shared part of the run's jobs is
-broadcast once and kept by the worker.
+Runs on: executor. A function's closure carries a job and a level. The part that a run's jobs share
+is broadcast once, and the worker keeps it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from txtopo.spark import imports
 from txtopo.topology import pickling
 
 JOB_PROPERTY = "spark.jobGroup.id"
-"""The group that Spark runs a job under, which for every job of ours is its name."""
+"""The property with a Spark job's group, in which ``SparkJobs`` puts the name of each job."""
 
 
 class WrongJobError(Exception):
-    """Spark ran this closure for another job than its own: Spark computes a lost result again
-    (R33).
-    """
+    """Spark ran this closure for a foreign job, because Spark computes a lost result again (R33)."""
 
 
 class RepeatedTaskError(Exception):
@@ -37,23 +35,23 @@ class RepeatedTaskError(Exception):
 
 
 def _context_of(group: str, task_name: str, has_effects: bool) -> Any:
-    """The context of the Spark task this is, which must be one of the job ``group``, and if it has
-    effects the only one."""
+    """This Spark task's context. The task must belong to the job ``group``, and must be its first
+    attempt if it has effects."""
     context = TaskContext.get()
     assert context is not None
     asked = context.getLocalProperty(JOB_PROPERTY)
     if asked != group:
         raise WrongJobError(f"{task_name} of {group} was run for {asked}")
     if has_effects and context.attemptNumber() > 0:
-        # Spark begins a task again if its executor was taken away, or its machine was lost, with
-        # any value of spark.task.maxFailures.
+        # If a task's executor was taken away, or its machine was lost, Spark begins the task again,
+        # even with spark.task.maxFailures=1.
         raise RepeatedTaskError(f"{group} was begun {context.attemptNumber() + 1} times")
     return context
 
 
 class LevelFunction:
-    """One level of one job. The last level yields bytes; the others yield (receiving slot, bytes)
-    pairs, flat, as Spark's pairwise RDD wants."""
+    """One level in one job. The last level yields bytes. An earlier level yields (receiving slot,
+    bytes) pairs, flat, as Spark's pairwise RDD wants."""
 
     def __init__(self, run: Any, job: Job, level: int, is_last: bool) -> None:
         self._run, self._job, self._level, self._is_last = run, job, level, is_last
@@ -81,8 +79,8 @@ class LevelFunction:
 
 
 class ResidentFunction:
-    """Runs whole small transactions, one after the other, for the listener at ``address`` (see
-    ``resident_task``): the answer to a pickled job is the pickled records of its last level. Ends
+    """Runs whole small transactions, one by one, for the listener at ``address`` (see
+    ``resident_task``). Answers a pickled job with the pickled records of the job's last level. Ends
     when the listener hangs up."""
 
     def __init__(self, run: Any, token: str, group: str, address: str) -> None:
@@ -96,8 +94,8 @@ class ResidentFunction:
             self._token, lambda: imports.data_of(self._run), time.perf_counter
         )
         with worker.seldom_collected(), Client(self._address, "AF_UNIX") as channel:
-            # An end in the middle of a transaction is an error: whoever asked has given up.
-            while (request := _received(channel)) is not None:
+            # A hang-up in the middle of a transaction is an error: the driver has given up.
+            while (request := _receive(channel)) is not None:
                 job = pickling.loads(request)
                 records = [
                     data
@@ -109,7 +107,7 @@ class ResidentFunction:
         return iter(())
 
 
-def _received(channel: Connection) -> bytes | None:
+def _receive(channel: Connection) -> bytes | None:
     try:
         return channel.recv_bytes()
     except (EOFError, ConnectionResetError):
@@ -117,16 +115,16 @@ def _received(channel: Connection) -> bytes | None:
 
 
 def reports_only(slot: int, records: Iterator[bytes]) -> Iterator[bytes]:
-    """The part of pinned results that the driver needs. All other input is read, too, because a
-    worker that leaves input behind dies."""
+    """The reports in pinned results, which the driver needs. All other input is read, too, because
+    a worker that leaves input behind dies."""
     for record in records:
         if record[:1] == wire.REPORT:
             yield record
 
 
 class ForwardFunction(LevelFunction):
-    """Sends pinned results to the first level of the job that reads them, where this level has
-    other slots than the level that holds the results."""
+    """Sends pinned results to the first level of the job that reads them, if the slots of this
+    level and of the pinned level differ."""
 
     def __init__(self, run: Any, job: Job, receiving_slots: int) -> None:
         super().__init__(run, job, -1, is_last=False)

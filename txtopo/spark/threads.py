@@ -1,5 +1,5 @@
-"""Threads that talk to Spark. Each keeps one connection to the JVM, with its own local properties,
-and gives it back when it ends.
+"""Threads that talk to Spark. Each thread keeps one connection to the JVM, with its own local
+properties, and gives the connection back when the thread ends.
 
 Runs on: driver.
 """
@@ -15,10 +15,10 @@ from pyspark import InheritableThread
 
 
 def start(work: Callable[[], None], name: str) -> threading.Thread:
-    """A thread of that name that does ``work`` and ends; it does not keep the process alive.
+    """Start a thread that does ``work`` and ends. The thread does not keep the process alive.
 
-    :raises OSError: the thread has no connection to the JVM, because no descriptor is left. Such a
-        thread would end without a word, and its work would be waited for without an end.
+    :raises OSError: the thread has no connection to the JVM, because no descriptor is left.
+        Otherwise the thread would end without a word, and its caller would wait without end.
     """
     thread = _Connected(work, name)
     thread.start()
@@ -32,7 +32,7 @@ def start(work: Callable[[], None], name: str) -> threading.Thread:
 
 
 class _Connected(InheritableThread):  # type: ignore[misc]
-    """A thread that has begun, or has failed to, before its work."""
+    """A thread that says, before its work, whether it has begun or failed."""
 
     def __init__(self, work: Callable[[], None], name: str) -> None:
         self.began = threading.Event()
@@ -55,8 +55,8 @@ class _Connected(InheritableThread):  # type: ignore[misc]
 
 
 class WorkThreads:
-    """``count`` threads that run functions in order of arrival. ``failed`` gets each error of a
-    function, on its thread."""
+    """``count`` threads that run functions, first come, first served. ``failed`` gets a function's
+    error, on the function's thread."""
 
     def __init__(self, name: str, count: int, failed: Callable[[BaseException], None]) -> None:
         self._failed = failed
@@ -74,7 +74,7 @@ class WorkThreads:
         self._work.put(work)
 
     def close(self, timeout_s: float) -> bool:
-        """Let the threads end after the functions they have; whether they ended within
+        """Let the threads finish their functions and end. Returns whether they ended within
         ``timeout_s``."""
         for _ in self._threads:
             self._work.put(None)
