@@ -153,7 +153,7 @@ class LocalCluster:
         """End a topology now. Its state stays, and the next run replays uncommitted transactions."""
         if name not in self.runs:
             raise errors.UsageError(
-                f"no topology named {name!r} was submitted here\n  Name one of: {', '.join(map(repr, self.runs)) or 'none'}"
+                f"no topology named {name!r} was submitted here\n  The topologies here: {', '.join(map(repr, self.runs)) or 'none'}"
             )
         self.runs.pop(name).kill()
 

@@ -33,7 +33,7 @@ COMBINED_KEYS_MAX = 100_000
 of keys."""
 
 ALL = "all"
-"""The only key, if an aggregate is not grouped."""
+"""The default key of an aggregate without groups."""
 
 
 @dataclasses.dataclass(frozen=True)

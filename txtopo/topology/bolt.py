@@ -75,7 +75,7 @@ class _Component:
     so, and pyarrow is asked for at the start."""
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        """Declare the streams this component emits on. Needless in a bolt that emits nothing.
+        """Declare the streams this component emits on. A bolt without output needs no declaration.
 
         Runs on: driver. Called: once, by ``build_topology``, on a copy.
         """

@@ -261,7 +261,7 @@ def _struct_misfit(
 
 def _number_misfit(column: Sequence[Any], wanted: pa.DataType) -> str | None:
     """Why numbers would change. An integer must fit ``wanted`` exactly. A float is rounded where
-    the type has fewer digits, but must stay finite."""
+    the type has fewer digits, but a finite float must stay finite."""
     numbers = [value for value in column if value is not None]
     try:
         rounded = pa.array(list(map(float, numbers)), wanted).to_pylist()

@@ -101,8 +101,8 @@ def rivals(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
         if name in alone and len(ids) > 1 and not all(writes[id].has_own_keys for id in ids):
             yield (
                 f"components {', '.join(map(repr, ids))}: all write to {name}, and taking back one component's writes would undo another's"
-                " later writes (R31, R32). Send all rows to one component, or give each its own table. If no two components ever write the same key, say so in"
-                " their classes: has_own_keys = True"
+                " later writes (R31, R32). Send all rows to one component, or give each its own table. If no two components ever write the same key,"
+                " say so in their classes: has_own_keys = True"
             )
 
 
