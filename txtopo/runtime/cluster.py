@@ -1,4 +1,4 @@
-"""Where topologies run: a local cluster with everything embedded, or the Spark context of
+"""Clusters for topologies: a local cluster with everything embedded, or the Spark context of
 ``spark-submit``.
 
 Runs on: driver.
