@@ -145,12 +145,12 @@ def test_a_component_that_is_set_later_gets_as_many_tasks_before_it_as_the_aggre
 @pytest.mark.parametrize(
     ("aggregator", "into", "fields", "problem"),
     [
-        (Count, store(), "word", "aggregates nothing; give Count(), Sum('field')"),
+        (Count, store(), "word", "aggregates nothing. Give Count(), Sum('field')"),
         (
             Count(),
             "counts.db",
             "word",
-            "bolt 'kept': 'counts.db' is no store; give one of txtopo.stores",
+            "bolt 'kept': 'counts.db' is no store. Give a store from txtopo.stores",
         ),
         (
             Count(),
@@ -200,7 +200,7 @@ def test_keys_of_several_sources_have_as_many_fields() -> None:
         "first", "word"
     ).group_by("rows", ("word", "day"))
     assert (
-        "bolt 'kept': its keys are made of word, but on 'rows' of word, day; name as many"
+        "bolt 'kept': its keys have the fields word, but on 'rows' word, day. Name as many"
         in problems_of(topology)
     )
 

@@ -88,7 +88,7 @@ def test_listening_to_a_component_that_declares_nothing_says_what_it_needs() -> 
     topology = builder()
     topology.set_bolt("silent", Silent()).shuffle_grouping("spout")
     topology.set_bolt("count", NotingBolt()).shuffle_grouping("silent")
-    cure = "but 'silent' declares no stream; it needs declare_output_fields"
+    cure = "but 'silent' declares no stream. Define declare_output_fields"
     assert (
         only_problem_of(topology) == f"bolt 'count': shuffle grouping on stream 'default', {cure}"
     )
@@ -104,7 +104,7 @@ def test_an_unknown_field_is_named_with_the_nearest_one() -> None:
 def test_direct_groupings_and_direct_streams_need_each_other() -> None:
     topology = builder()
     topology.set_bolt("count", NotingBolt()).direct_grouping("spout")
-    problem = "bolt 'count': direct grouping on stream 'default' of 'spout', which is not a direct stream; declare it with direct=True"
+    problem = "bolt 'count': direct grouping on stream 'default' of 'spout', which is not a direct stream. Declare it with direct=True"
     assert only_problem_of(topology) == problem
 
 
@@ -120,7 +120,7 @@ def test_a_fields_grouping_names_at_least_one_field() -> None:
     topology.set_bolt("count", NotingBolt()).fields_grouping("spout", Fields())
     assert (
         only_problem_of(topology)
-        == "bolt 'count': fields grouping on 'spout' names no field; name at least one, or use global_grouping"
+        == "bolt 'count': fields grouping on 'spout' names no field. Name at least one, or use global_grouping"
     )
 
 
@@ -146,7 +146,7 @@ def test_listening_twice_to_one_stream_is_refused() -> None:
     topology.set_bolt("count", NotingBolt()).shuffle_grouping("spout").all_grouping("spout")
     assert (
         only_problem_of(topology)
-        == "bolt 'count' listens twice to stream 'default' of 'spout'; keep one grouping"
+        == "bolt 'count' listens twice to stream 'default' of 'spout'. Keep one grouping"
     )
 
 
@@ -155,7 +155,7 @@ def test_a_bolt_without_input_is_answered_with_the_line_to_type() -> None:
     topology.set_bolt("lonely", NotingBolt())
     assert (
         only_problem_of(topology)
-        == "bolt 'lonely' listens to nobody; add a grouping, for example .shuffle_grouping('spout')"
+        == "bolt 'lonely' listens to no component. Add a grouping, for example .shuffle_grouping('spout')"
     )
 
 
@@ -165,16 +165,15 @@ def test_a_duplicate_id_is_named() -> None:
     topology.set_bolt("count", NotingBolt()).shuffle_grouping("spout")
     assert (
         only_problem_of(topology)
-        == "component 'count' is set twice; give each spout and bolt an id of its own"
+        == "component 'count' is set twice. Give each spout and bolt its own id"
     )
 
 
 def test_a_bolt_with_the_id_of_the_spout_is_a_duplicate() -> None:
     topology = builder()
     topology.set_bolt("spout", NotingBolt()).shuffle_grouping("spout")
-    assert (
-        "component 'spout' is set twice; give each spout and bolt an id of its own"
-        in problems_of(topology)
+    assert "component 'spout' is set twice. Give each spout and bolt its own id" in problems_of(
+        topology
     )
 
 
@@ -201,14 +200,14 @@ def test_a_cycle_names_its_members_only() -> None:
     topology.set_bolt("after", NotingBolt()).shuffle_grouping("c")
     assert (
         only_problem_of(topology)
-        == "a cycle among 'a', 'b', 'c'; a batch must end, so tuples may not go round"
+        == "a cycle among 'a', 'b', 'c'. A batch must end, so tuples may not go round"
     )
 
 
 def test_a_bolt_that_listens_to_itself_is_a_cycle() -> None:
     topology = builder()
     topology.set_bolt("a", NotingBolt()).shuffle_grouping("spout").shuffle_grouping("a")
-    assert only_problem_of(topology).startswith("a cycle among 'a';")
+    assert only_problem_of(topology).startswith("a cycle among 'a'.")
 
 
 @pytest.mark.parametrize("parallelism", [0, -1, 1.5, True, None, "2"])
@@ -217,7 +216,7 @@ def test_parallelism_is_a_whole_number_of_at_least_one(parallelism: Any) -> None
     topology.set_bolt("count", NotingBolt(), parallelism).shuffle_grouping("spout")
     assert (
         only_problem_of(topology)
-        == f"component 'count': parallelism is {parallelism!r}; it is a whole number of at least 1"
+        == f"component 'count': parallelism is {parallelism!r}. Give a whole number, at least 1"
     )
 
 
@@ -234,7 +233,7 @@ def test_a_basic_bolt_cannot_be_a_committer() -> None:
     topology = builder()
     topology.set_bolt("marked", CommittingBasicBolt()).shuffle_grouping("spout")
     topology.set_committer_bolt("set", NotingBasicBolt()).shuffle_grouping("spout")
-    cure = "a basic bolt cannot be a committer, it has no batch to commit; subclass BaseTransactionalBolt"
+    cure = "a basic bolt cannot be a committer, because it has no batch to commit. Subclass BaseTransactionalBolt"
     assert problems_of(topology) == (f"bolt 'marked': {cure}", f"bolt 'set': {cure}")
 
 
@@ -310,17 +309,17 @@ def test_a_class_instead_of_an_instance_is_one_mistake() -> None:
     topology.set_bolt("batch", NotingBolt).shuffle_grouping("spout")
     topology.set_bolt("committer", NotingCommitter).shuffle_grouping("batch")
     assert problems_of(topology) == (
-        "spout 'spout': the class RowsSpout is not a transactional spout; subclass BaseTransactionalSpout,"
+        "spout 'spout': the class RowsSpout is not a transactional spout. Subclass BaseTransactionalSpout,"
         " BasePartitionedTransactionalSpout or BaseOpaquePartitionedTransactionalSpout",
-        "bolt 'batch': the class NotingBolt is not a bolt; pass an instance of a subclass of BaseBatchBolt or BaseBasicBolt",
-        "bolt 'committer': the class NotingCommitter is not a bolt; pass an instance of a subclass of BaseBatchBolt or BaseBasicBolt",
+        "bolt 'batch': the class NotingBolt is not a bolt. Subclass BaseBatchBolt or BaseBasicBolt, and pass an instance",
+        "bolt 'committer': the class NotingCommitter is not a bolt. Subclass BaseBatchBolt or BaseBasicBolt, and pass an instance",
     )
 
 
 def test_a_spout_is_no_bolt_and_a_bolt_no_spout() -> None:
     topology = builder(NotingBolt())
     topology.set_bolt("count", RowsSpout()).shuffle_grouping("spout")
-    assert [problem.split(";")[0] for problem in problems_of(topology)] == [
+    assert [problem.split(". ")[0] for problem in problems_of(topology)] == [
         "spout 'spout': a NotingBolt is not a transactional spout",
         "bolt 'count': a RowsSpout is not a bolt",
     ]
@@ -432,7 +431,7 @@ def test_every_mistake_is_reported_at_once() -> None:
         "component 'count': parallelism is -1",
         "bolt 'class': the class NotingBolt is not a bolt",
         "bolt 'lonely': a basic bolt cannot be a committer",
-        "bolt 'lonely' listens to nobody",
+        "bolt 'lonely' listens to no component",
         "bolt 'count': fields grouping on unknown component 'spuot'; did you mean 'spout'?",
         "bolt 'count': shuffle grouping on stream 'side', but 'spout' declares 'default'",
         "bolt 'y': fields grouping on field 'valeu'",
@@ -540,6 +539,6 @@ def test_a_second_spout_is_told_that_the_one_spout_is_given_to_the_constructor()
     topology = builder()
     topology.set_spout("logs", RowsSpout(), 2).add_configuration("a", 1)
     assert only_problem_of(topology) == (
-        "spout 'logs': a topology has one spout, and there is no set_spout; give it to the constructor:"
+        "spout 'logs': a topology has one spout, and there is no set_spout. Give the spout to the constructor:"
         f" TransactionalTopologyBuilder({topology._id!r}, 'logs', spout, 2)"
     )

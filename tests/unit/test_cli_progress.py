@@ -12,7 +12,7 @@ import pytest
 
 from txtopo.engine import observer
 from txtopo.engine.status import RunStatus, StatusBoard
-from txtopo.runtime.progress import INTERVAL_S, Progress, ShownRun, Warnings, describe, wanted
+from txtopo.runtime.progress import INTERVAL_S, Progress, ShownRun, Warnings, describe, should_show
 from txtopo.topology.transaction import TransactionAttempt
 
 RUNNING = RunStatus(
@@ -316,7 +316,7 @@ def test_a_program_shows_progress_where_a_person_looks_or_as_it_is_told(
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
     monkeypatch.setattr("sys.stderr", stream)
-    assert wanted(asked) is expected
+    assert should_show(asked) is expected
 
 
 @pytest.mark.parametrize(

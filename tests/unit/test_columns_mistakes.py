@@ -273,7 +273,7 @@ def test_columns_that_python_has_no_objects_for_are_refused_where_tuples_are_wan
     [
         (
             pa.schema([("key", pa.string())]),
-            "has the fields tx, key, value, but its schema has the columns key; a schema names every field but",
+            "has the fields tx, key, value, but its schema has the columns key. A schema names every field but",
         ),
         (pa.schema([("tx", pa.string()), *SCHEMA]), "its schema has the columns tx, key, value"),
         (

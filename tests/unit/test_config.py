@@ -97,14 +97,14 @@ def test_text_is_understood_by_the_type_of_its_setting(
     [
         (
             {"message_timeout_s": "5 parsecs"},
-            "'message_timeout_s' is '5 parsecs': not a duration; .* such as 500ms",
+            "'message_timeout_s' is '5 parsecs': not a duration\n  .* such as 500ms",
         ),
         ({"message_timeout_s": "64m2"}, "not a duration"),
         ({"message_timeout_s": "0s"}, "'message_timeout_s' is 0.0: input should be greater than 0"),
         ({"message_timeout_s": float("inf")}, "finite"),
         ({"message_timeout_s": float("nan")}, "finite"),
         ({"message_timeout_s": "-1s"}, "greater than 0"),
-        ({"blob_bytes_max": "64q"}, "'blob_bytes_max' is '64q': not a size; .* such as 64m"),
+        ({"blob_bytes_max": "64q"}, "'blob_bytes_max' is '64q': not a size\n  .* such as 64m"),
         ({"blob_bytes_max": "0.3b"}, "not a size"),
         ({"blob_bytes_max": "500ms"}, "not a size"),
         (
@@ -158,8 +158,8 @@ def test_every_impossible_value_is_named_at_once() -> None:
         ("maxSpoutPending", "did you mean 'max_spout_pending'?"),
         ("topology.max.spout.pendign", "did you mean 'topology.max.spout.pending'?"),
         ("transactional.zookeper.servers", "did you mean 'transactional.zookeeper.servers'?"),
-        ("qqq", "unknown setting 'qqq'; settings of your own go into user={...}"),
-        (7, "unknown setting 7: the name of a setting is a string"),
+        ("qqq", "unknown setting 'qqq'\n  Your own settings go into user={...}"),
+        (7, "unknown setting 7: a setting's name is a string"),
         ("user.", "unknown setting 'user.'; did you mean 'user'?"),
     ],
 )

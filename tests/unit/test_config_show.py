@@ -190,7 +190,9 @@ def test_submit_topology_follows_every_source(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(cluster, "Submission", Submitted)
     assert submit_topology("words", Config(max_attempts=2), topology()) == "status"  # type: ignore[comparison-overlap]
     assert Ran.given[1] == EVERYWHERE.replaced(max_attempts=2)
-    with pytest.raises(UsageError, match=r"submit_topology takes what builder.build_topology"):
+    with pytest.raises(
+        UsageError, match=r"submit_topology takes the result of builder.build_topology"
+    ):
         submit_topology("words", {}, "words")  # type: ignore[arg-type]
 
 

@@ -309,7 +309,7 @@ def test_storms_keys_are_understood_in_sparks_configuration() -> None:
         ),
         (
             "zzz",
-            "unknown setting 'spark.txtopo.zzz'; settings of your own go into spark.txtopo.user.NAME",
+            "unknown setting 'spark.txtopo.zzz'\n  Your own settings go into spark.txtopo.user.NAME",
         ),
         (
             "topology.workers",
@@ -340,7 +340,7 @@ def test_the_file_is_txtopo_toml_or_a_table_of_pyproject_toml(place: Path) -> No
     (place / "txtopo.toml").write_text("max_crashes = 4\n")
     assert (
         refusal()
-        == "there are settings both in txtopo.toml and in [tool.txtopo] of pyproject.toml\n  Keep them in one of the two."
+        == "there are settings both in txtopo.toml and in [tool.txtopo] of pyproject.toml\n  Keep them in one file."
     )
 
 

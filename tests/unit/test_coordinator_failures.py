@@ -151,7 +151,7 @@ def test_no_failure_can_hit_a_transaction_that_is_being_recorded() -> None:
     played(Sealed(attempt(1)), Applied(attempt(1)))
     before = inside(played)
     with pytest.raises(
-        IllegalEventError, match="attempt 1:0 is recording; it cannot be failed now"
+        IllegalEventError, match="attempt 1:0 is recording, and cannot be failed now"
     ):
         played.fail(1)
     assert inside(played) == before

@@ -53,7 +53,7 @@ EXAMPLES: dict[type[Exception], tuple[object, ...]] = {
     errors.UsageError: TEXT,
     errors.InvalidTopologyError: (
         "words",
-        ("bolt 'a' listens to nobody", "component 'b': parallelism is 0"),
+        ("bolt 'a' listens to no component", "component 'b': parallelism is 0"),
     ),
     errors.ConfigError: TEXT,
     errors.SetupError: TEXT,

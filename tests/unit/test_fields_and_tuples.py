@@ -34,7 +34,7 @@ def test_fields_take_names_and_lists_of_names_alike() -> None:
 
 
 def test_a_field_that_is_not_there_is_an_error_that_names_those_that_are() -> None:
-    with pytest.raises(ValueError, match=r"no field 'wrd'; the fields are 'tx', 'word'"):
+    with pytest.raises(ValueError, match=r"no field 'wrd'\. The fields are 'tx', 'word'"):
         Fields("tx", "word").index("wrd")
 
 
@@ -133,7 +133,7 @@ def test_a_stream_is_declared_once() -> None:
 def test_a_stream_has_a_field_for_the_attempt() -> None:
     with pytest.raises(
         ValueError,
-        match=r"stream 'default' has no fields; the first one carries the transaction attempt",
+        match=r"stream 'default' has no fields\. The first field carries the transaction attempt",
     ):
         OutputFieldsDeclarer().declare(Fields())
 

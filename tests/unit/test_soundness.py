@@ -77,7 +77,7 @@ def test_a_keyed_committer_whose_input_is_spread_is_refused(kind: str) -> None:
     [problem] = problems_of(topology)
     assert problem.startswith(f"component 'count': {kind}")
     assert "several of its 2 tasks may write one key of SqliteStore" in problem
-    assert "use fields_grouping on the key" in problem
+    assert "Use fields_grouping on the key" in problem
     assert "has_own_keys = True" in problem
 
 
@@ -226,7 +226,7 @@ def test_one_component_may_not_keep_two_stores_of_one_name_in_different_places()
     assert problem.startswith(
         f"component 'count': it writes to SqliteStore {store().address} and SqliteStore {elsewhere.address}, "
     )
-    assert problem.endswith("give each a name of its own")
+    assert problem.endswith("Give each its own name")
     apart = builder()
     apart.set_bolt(
         "count", Writing(store(), SqliteStore("others.db", "other_counts"))
@@ -297,8 +297,8 @@ def test_a_fields_grouping_on_something_other_than_the_known_key_is_refused() ->
             )
         else:
             [problem] = problems_of(topology)
-            assert "goes by day, of which its keys are not made" in problem
-            assert "use fields_grouping on the key, word" in problem
+            assert "goes by day, but its keys have other fields" in problem
+            assert "Use fields_grouping on the key, word" in problem
     assert accepted == [("word",)]
 
 

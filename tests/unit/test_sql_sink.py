@@ -244,9 +244,9 @@ def test_a_sink_that_takes_back_fits_every_spout(arguments: dict[str, Any]) -> N
 def test_rows_that_replace_each_other_must_meet_in_one_task_and_rows_that_do_not_need_not() -> None:
     assert problems_of(INSERTS) == ()
     [problem] = problems_of(UPSERTS)
-    assert "use fields_grouping on the key, number" in problem
+    assert "Use fields_grouping on the key, number" in problem
     [problem] = problems_of(UPSERTS, by="cents")
-    assert "goes by cents, of which its keys are not made" in problem
+    assert "goes by cents, but its keys have other fields" in problem
 
 
 @pytest.mark.rule(31, 32)
@@ -275,8 +275,8 @@ def test_two_components_do_not_upsert_one_table_that_is_taken_back(own: bool) ->
     with pytest.raises(InvalidTopologyError) as refused:
         topology.build_topology()
     [problem] = refused.value.problems
-    assert problem.startswith("components 'first', 'second': all of them write to SqlSink ")
-    assert "send all rows to one of them" in problem
+    assert problem.startswith("components 'first', 'second': all write to SqlSink ")
+    assert "Send all rows to one component" in problem
 
 
 @pytest.mark.parametrize(

@@ -351,7 +351,7 @@ def test_a_global_that_cannot_be_pickled_is_named_with_the_cure(
     assert problem.startswith("component 'swallow': the global 'lines', which ")
     assert told in problem
     assert (
-        "cannot be pickled (TypeError: cannot pickle '_thread.lock' object); a program's globals travel with the code that uses them"
+        "cannot be pickled (TypeError: cannot pickle '_thread.lock' object). A program's globals travel with the code that uses them"
         in problem
     )
     assert "context.resource(name, factory)" in problem

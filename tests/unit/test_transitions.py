@@ -57,7 +57,7 @@ def test_a_step_the_table_does_not_have_is_an_error_that_names_attempt_status_an
 ) -> None:
     with pytest.raises(IllegalEventError) as refused:
         transitions.next_status("3:1", status, step)
-    assert str(refused.value) == f"attempt 3:1 is {status.value}; it cannot be {step.value} now"
+    assert str(refused.value) == f"attempt 3:1 is {status.value}, and cannot be {step.value} now"
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
 
 

@@ -145,7 +145,7 @@ def test_a_password_as_a_setting_is_refused_with_the_cure_wherever_it_is_given(
         case _:
             (tmp_path / "txtopo.toml").write_text(f'"{key}" = "{SECRET}"\n')
     cure = (
-        r"a password is no setting[\s\S]*zookeeper_password_file; or set TXTOPO_ZOOKEEPER_PASSWORD"
+        r"a password is no setting[\s\S]*zookeeper_password_file, or set TXTOPO_ZOOKEEPER_PASSWORD"
     )
     with pytest.raises(errors.ConfigError, match=cure) as refused:
         config.resolve(**layers, environment={}, directory=tmp_path)

@@ -10,8 +10,8 @@ from txtopo.topology import redaction
 
 
 def as_data(resolved: sources.Resolved) -> dict[str, dict[str, Any]]:
-    """Value and origin of every setting, in the order of the documentation; those of the user's
-    own, by ``user.NAME``, come last."""
+    """Each setting's value and origin, in the order of the documentation. The user's own settings,
+    as ``user.NAME``, come last."""
     values = resolved.config.as_mapping()
     flattened = {
         **values,

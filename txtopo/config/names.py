@@ -1,8 +1,8 @@
-"""Names of settings: ours, Storm's, ``user.KEY``; and the message for any other name.
+"""Names of settings: ours, Storm's, ``user.KEY``. Any other name gets a message.
 
 Everything else here works with the flat form: one entry for each setting of txtopo, and an entry
-``user.KEY`` for each setting of the user. Each entry knows the name under which its value was
-given, so that messages and ``txtopo config show`` can tell that name.
+``user.KEY`` for each of the user's settings. Each entry knows the name under which its value was
+given, for messages and ``txtopo config show``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from txtopo.topology import conf, redaction
 USER = "user"
 _PREFIX = f"{USER}."
 _PASSWORD_CURE = (
-    "Put it into a file that only you can read, and the file's name into zookeeper_password_file; or set TXTOPO_ZOOKEEPER_PASSWORD.\n"
-    "  Where it was given here it may have been seen: choose a new one."
+    "Put the password into a file that only you can read, and the file's name into zookeeper_password_file, or set TXTOPO_ZOOKEEPER_PASSWORD.\n"
+    "  A password that was given here may have been seen: choose a new one."
 )
 _SERVER_PARTS = (*conf.SERVERS, *conf.PORTS)
 
@@ -32,11 +32,8 @@ class Given(NamedTuple):
 
 
 def flat(settings: Mapping[str, Any], fields: Collection[str]) -> dict[str, Given]:
-    """``given`` under our names; :class:`ConfigError` for an unknown name, or one setting under two
-    names.
-
-    ``None`` for a key of Storm means the same as in Storm: not set.
-    """
+    """``settings`` under our names. ``None`` for a Storm key means the same as in Storm: not set.
+    Raises :class:`ConfigError` for an unknown name, or a setting with two names."""
     entries: dict[str, Given] = {}
     for name, value in settings.items():
         if name in conf.COUNTERPARTS:
@@ -68,8 +65,7 @@ def flat(settings: Mapping[str, Any], fields: Collection[str]) -> dict[str, Give
 
 
 def folded(flattened: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with those of the user's own together again, as the constructor of ``Config``
-    takes them."""
+    """The flat settings as the constructor of ``Config`` takes them: the user's own together again."""
     together: dict[str, Any] = {
         key: value for key, value in flattened.items() if not key.startswith(_PREFIX)
     }
@@ -82,16 +78,16 @@ def folded(flattened: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unknown(name: Any, fields: Collection[str], prefix: str = "") -> str:
-    """The message for ``name``, an unknown setting. ``prefix`` goes before names, as
-    ``spark.txtopo.`` does."""
+    """The message for ``name``, an unknown setting. ``prefix``, such as ``spark.txtopo.``, goes
+    before names."""
     if not isinstance(name, str):
-        return f"unknown setting {name!r}: the name of a setting is a string"
+        return f"unknown setting {name!r}: a setting's name is a string"
     if _is_password_of_zookeeper(name):
         return f"{prefix + name!r} is refused: a password is no setting, because settings are shown, logged and sent to executors\n  {_PASSWORD_CURE}"
     said = f"unknown setting {prefix + name!r}"
     if (cure := storm.instead_of(name)) is not None:
         return f"the setting {prefix + name!r} of Storm has no meaning here\n  {cure}"
-    # Names of Storm share long prefixes, so that unrelated names look alike.
+    # Storm's names share long prefixes, so that unrelated names look alike.
     close = get_close_matches(
         name,
         [*fields, *conf.STORM_KEYS],
@@ -102,7 +98,7 @@ def unknown(name: Any, fields: Collection[str], prefix: str = "") -> str:
         return f"{said}; did you mean {prefix + close[0]!r}?"
     if (cure := storm.without_counterpart(name)) is not None:
         return f"the setting {prefix + name!r} of Storm has no meaning here\n  {cure}"
-    return f"{said}; settings of your own go into {'user={...}' if not prefix else prefix + _PREFIX + 'NAME'}"
+    return f"{said}\n  Your own settings go into {'user={...}' if not prefix else prefix + _PREFIX + 'NAME'}"
 
 
 def _is_password_of_zookeeper(name: str) -> bool:
@@ -125,7 +121,7 @@ def _in_our_unit(name: str, value: Any) -> Any:
 
 
 def _servers(parts: Mapping[str, Any]) -> Given:
-    """The setting that Storm's lists of servers, and their ports, are here."""
+    """Our setting for Storm's server lists and their ports."""
     name = next(iter(parts))
     hosts = conf.in_our_spelling(parts).get("zookeeper")
     if hosts is None:
@@ -136,10 +132,10 @@ def _servers(parts: Mapping[str, Any]) -> Given:
 
 
 def _server_part(name: str, value: Any) -> Any:
-    """The servers as a list, or their port, or :class:`ConfigError`."""
+    """The servers as a list, or their port. Raises :class:`ConfigError` for any other value."""
     if name in conf.PORTS:
         if isinstance(value, bool) or not str(value).isdecimal() or not 0 < int(value) < 1 << 16:
-            raise text.impossible(name, value, "not a port; give a number from 1 to 65535")
+            raise text.impossible(name, value, "not a port\n  Give a number from 1 to 65535.")
         return int(value)
     if isinstance(value, str):
         value = text.json_or_text(value) if value.lstrip().startswith("[") else value.split(",")
@@ -148,5 +144,5 @@ def _server_part(name: str, value: Any) -> Any:
         or not value
         or not all(isinstance(server, str) and server.strip() for server in value)
     ):
-        raise text.impossible(name, value, "not a list of hosts; give ['host', …], or 'host,…'")
+        raise text.impossible(name, value, "not a list of hosts\n  Give ['host', …], or 'host,…'.")
     return list(value)

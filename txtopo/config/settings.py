@@ -1,5 +1,5 @@
-"""The settings of a run, typed. Every bound, time-out and policy of the package is a field here,
-with its unit in its name."""
+"""A run's settings, typed. Every bound, time-out and policy in the package is a field here, with
+its unit in its name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Config(pydantic.BaseModel):
 
     An unknown key or impossible value is a :class:`txtopo.errors.ConfigError`. Durations and sizes
     may be text, spelled as in Spark: ``"500ms"``, ``"64m"``. A ``Config`` holds the settings made
-    in code; :func:`txtopo.config.resolve` adds the weaker and the stronger sources.
+    in code. :func:`txtopo.config.resolve` adds the weaker and the stronger sources.
     """
 
     model_config = pydantic.ConfigDict(
@@ -34,8 +34,7 @@ class Config(pydantic.BaseModel):
     on_error: Literal["stop", "replay"] = "stop"
     """Effect of an exception other than FailedException in user code (R7)."""
     max_attempts: int | None = pydantic.Field(None, ge=1)
-    """How often one batch may be tried before the run stops with exit code 3; ``None``: for ever.
-    """
+    """How often one batch may be tried before the run stops with exit code 3. ``None``: for ever."""
     max_crashes: int = pydantic.Field(8, ge=1)
     """How often workers may die on one transaction before the run stops."""
     until: Literal["exhausted"] | None = None
@@ -43,17 +42,17 @@ class Config(pydantic.BaseModel):
     max_transactions: int | None = pydantic.Field(None, ge=1)
     """End when this run has committed so many transactions."""
     backoff_min_s: float = pydantic.Field(0.1, ge=0)
-    """Wait before the first replay of a batch; doubled for each further one, with jitter."""
+    """Wait before a batch's first replay. Doubled for each further replay, with jitter."""
     backoff_max_s: float = pydantic.Field(10.0, ge=0)
     """Bound of that wait."""
     small_transaction_s: float = pydantic.Field(0.02, ge=0)
     """Transactions whose tasks are at work for less than this, all together, run in a single Spark
-    task each; 0: none does."""
+    task each. 0: none does."""
     poll_interval_s: float = pydantic.Field(0.1, gt=0)
     """How soon a spout that was not ready is asked again."""
     zombie_wait_s: float = pydantic.Field(10.0, ge=0)
-    """After a failed or cancelled commit job, how long its replay waits for tasks of it that still
-    run (R33)."""
+    """After a failed or cancelled commit job, how long its replay waits for the job's tasks that
+    still run (R33)."""
     on_held: Literal["refuse", "wait", "take"] = "refuse"
     """Answer to a topology under a foreign coordinator: refuse to run (exit code 4), wait until
     the topology is free (a standby), or take the topology at once (the other coordinator is fenced,
@@ -61,7 +60,7 @@ class Config(pydantic.BaseModel):
     drain_timeout_s: float = pydantic.Field(30.0, gt=0)
     """How long a stop waits for commits in flight."""
     zookeeper: str | None = None
-    """``host:port[,host:port…][/chroot]``; ``None``: a server of our own, in ``data_dir``."""
+    """``host:port[,host:port…][/chroot]``. ``None``: our own server, in ``data_dir``."""
     zookeeper_root: str = pydantic.Field("/txtopo", pattern=r"^/[^\s]*$")
     """Where below the chroot the state is kept."""
     zookeeper_connect_timeout_s: float = pydantic.Field(10.0, gt=0)
@@ -72,29 +71,29 @@ class Config(pydantic.BaseModel):
     """How long commits wait for a ZooKeeper that went away, before the run ends with exit code 5.
     """
     zookeeper_auth: Literal["none", "digest", "sasl"] = "none"
-    """Authentication to ZooKeeper; with ``"digest"`` or ``"sasl"`` (DIGEST-MD5) no other user may
-    read or change the state of a run."""
+    """Authentication to ZooKeeper. With ``"digest"`` or ``"sasl"`` (DIGEST-MD5) no other user may
+    read or change a run's state."""
     zookeeper_user: str | None = None
-    """As whom. The password is no setting: it is in a file, or in ``TXTOPO_ZOOKEEPER_PASSWORD`` of
-    the driver's environment."""
+    """The user's name. The password is no setting: it is in a file, or in
+    ``TXTOPO_ZOOKEEPER_PASSWORD`` in the driver's environment."""
     zookeeper_password_file: Path | None = None
     """The file, on the driver, that holds the password and nothing else."""
     data_dir: Path | None = None
-    """Where the embedded ZooKeeper keeps its data; ``None``: ``./.txtopo``."""
+    """Where the embedded ZooKeeper keeps its data. ``None``: ``./.txtopo``."""
     stores_max: int = pydantic.Field(1000, ge=1)
-    """How many stores a topology may write to in all, counted by component and name: its state
+    """How many stores a topology may write to in all, counted by component and name. Its state
     remembers each."""
     metadata_bytes_max: int = pydantic.Field(512 * 1024, ge=1024, le=1000 * 1024)
-    """Bound of a record, or a group of records written together, in ZooKeeper (R25)."""
+    """Bound for a record, or for records written together, in ZooKeeper (R25)."""
     inline_bytes_max: int = pydantic.Field(512 * 1024, ge=0, le=64 * 1024 * 1024)
-    """Held bolts up to this size, all together, travel through the driver; larger ones stay on the
+    """Held bolts up to this size, all together, travel through the driver. Larger ones stay on the
     executors."""
     blob_bytes_max: int = pydantic.Field(32 * 1024 * 1024, ge=1024, le=1024**3)
-    """Bound of one chunk of a shuffle, and so of one tuple."""
+    """Bound for one chunk of a shuffle, and so for one tuple."""
     spill_bytes: int = pydantic.Field(128 * 1024 * 1024, ge=0)
-    """How much of a level's input or output a task keeps in memory; the rest goes to local disk."""
+    """How much of a level's input or output a task keeps in memory. The rest goes to local disk."""
     user: dict[str, Any] = pydantic.Field(default_factory=dict)
-    """Settings of your own, as JSON; bolts find them in ``conf["user"]``. A single one is
+    """Your own settings, as JSON. Bolts find them in ``conf["user"]``. A single one is
     ``user.NAME``."""
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
@@ -122,19 +121,19 @@ class Config(pydantic.BaseModel):
         return self.model_dump(mode="json")
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """What ``repr`` shows: no secrets."""
+        """Hide secrets in ``repr``."""
         return [
             (name, redaction.redacted(value, name or "")) for name, value in super().__repr_args__()
         ]
 
 
 def _parsed(key: str, value: Any) -> Any:
-    """``value`` as pydantic takes it: text that is a duration, a size or ``null`` is understood."""
+    """``value`` as pydantic takes it: durations, sizes and ``null`` may be text."""
     field = Config.model_fields.get(key)
     if field is None:
         return value
     if isinstance(value, bool):
-        # Python's True is the number 1, hardly the intention of a person who writes True.
+        # Python's True is the number 1, hardly the intention behind True in a setting.
         raise text.impossible(key, value, "no setting is true or false")
     return (
         text.parsed(key, value, type(None) in get_args(field.annotation))
@@ -148,7 +147,7 @@ def _as_json(values: dict[str, Any]) -> Any:
         return plain_json.plain(values)
     except plain_json.NotJsonError as error:
         raise errors.ConfigError(
-            f"setting {names.USER + error.path[1:]!r}: {error.why}; settings of your own are JSON"
+            f"setting {names.USER + error.path[1:]!r}: {error.why}\n  Your own settings are JSON."
         ) from None
 
 

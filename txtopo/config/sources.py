@@ -1,11 +1,11 @@
 """Sources of settings, from strong to weak.
 
-The order: the command line, the code, ``spark.txtopo.*`` of Spark's configuration,
-``TXTOPO_*`` of the environment, a file, the default. Every way to start a topology asks
-:func:`resolve`, so that all agree. A layer is checked as a whole before it is laid over the weaker
-ones: a mistake is an error also where something stronger would hide it.
+The order: the command line, the code, ``spark.txtopo.*`` in Spark's configuration, ``TXTOPO_*`` in
+the environment, a file, the default. Every way to start a topology asks :func:`resolve`, so that
+all agree. A layer is checked as a whole before it is laid over the weaker layers: a mistake is an
+error even where a stronger source would hide it.
 
-Apart from ``settings`` because a ``Config`` alone depends on nothing but its arguments.
+A ``Config`` alone depends on nothing but its arguments: the sources are read here only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COMMAND_LINE, CODE, SPOUT, DEFAULT = (
 SPARK_PREFIX = "spark.txtopo."
 ENVIRONMENT_PREFIX = "TXTOPO_"
 FILE_VARIABLE = "TXTOPO_CONFIG_FILE"
-"""Names the file; set to nothing, no file is read."""
+"""Names the file. If set to nothing, no file is read."""
 PASSWORD_VARIABLE = "TXTOPO_ZOOKEEPER_PASSWORD"
 """The password for ZooKeeper is no setting: ``txtopo.state.credentials`` reads the password when a
 client needs it."""
@@ -46,7 +46,7 @@ RESERVED = frozenset(
         "TXTOPO_STARTER_STORE",
     }
 )
-"""Variables of the environment that begin like settings and are none."""
+"""Environment variables that begin like settings and are none."""
 
 _PROJECT_FILE = "pyproject.toml"
 _OWN_FILE = "txtopo.toml"
@@ -54,8 +54,7 @@ _FIELDS = settings.Config.model_fields
 
 
 class Resolved(NamedTuple):
-    """The settings of a run, and by name of the setting (``user.NAME`` for your own) where each
-    comes from."""
+    """A run's settings, and for each (``user.NAME`` for your own) its origin."""
 
     config: settings.Config
     origins: dict[str, str]
@@ -78,13 +77,14 @@ def resolve(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> Resolved:
-    """What all sources together say.
+    """Merge all sources of settings.
 
     ``spout`` is the spout's own configuration, whose ``max_spout_pending`` is the run's, as in
-    Storm. ``spark`` is Spark's whole configuration; ``environment`` is ``os.environ`` unless given,
-    ``directory``, where a file is looked for, the working directory.
+    Storm. ``spark`` is Spark's whole configuration. ``environment`` is ``os.environ`` unless given.
+    A file is looked for in ``directory``, by default the working directory.
 
-    :raises ConfigError: a source names an unknown setting or an impossible value; says which.
+    :raises ConfigError: a source names an unknown setting or an impossible value. Says which
+        source.
     """
     variables = os.environ if environment is None else environment
     layers = [
@@ -93,7 +93,7 @@ def resolve(
         _of_spark(spark or {}),
         _of_code(code),
         _of_spout(spout or {}),
-        _checked(
+        _layer_of(
             command_line or {}, lambda name: COMMAND_LINE, "on the command line", is_text=True
         ),
     ]
@@ -110,7 +110,7 @@ def resolve(
 
 
 def _choose_state(laid: _Layer, layers: list[_Layer]) -> None:
-    """The state is in ``zookeeper`` or, if that is not set, in ``data_dir``: a stronger
+    """The state is in ``zookeeper`` or, without that setting, in ``data_dir``: a stronger
     ``data_dir`` must not lose to a weaker ``zookeeper``."""
     if "zookeeper" in laid and "data_dir" in laid and laid["data_dir"].value is not None:
         strengths = {
@@ -135,7 +135,7 @@ def _of_spout(configuration: Mapping[str, Any]) -> _Layer:
     return (
         {}
         if pending is None
-        else _checked(
+        else _layer_of(
             {"max_spout_pending": pending}, lambda name: SPOUT, "in the configuration of the spout"
         )
     )
@@ -149,7 +149,7 @@ def _of_spark(spark: Mapping[str, str]) -> _Layer:
     }
     for name in values:
         _require_known(name, SPARK_PREFIX)
-    return _checked(
+    return _layer_of(
         values,
         lambda name: SPARK_PREFIX + name,
         f"as {SPARK_PREFIX}* in Spark's configuration",
@@ -169,7 +169,7 @@ def _of_environment(environment: Mapping[str, str]) -> _Layer:
             )
         if value.strip():
             origin = f"environment {variable}"
-            layer |= _checked(
+            layer |= _layer_of(
                 {by_variable[variable]: value},
                 lambda name, origin=origin: origin,
                 f"by the {origin}",
@@ -199,14 +199,14 @@ def _of_file(environment: Mapping[str, str], directory: Path) -> _Layer:
         if isinstance(values.get(key), str) and values[key].strip():
             values[key] = path.parent / values[key]
     shown = f"{path} [tool.txtopo]" if path.name == _PROJECT_FILE else str(path)
-    return _checked(values, lambda name: f"file {shown}", f"in the file {shown}")
+    return _layer_of(values, lambda name: f"file {shown}", f"in the file {shown}")
 
 
-def _checked(
+def _layer_of(
     values: Mapping[str, Any], origin_of: Any, where: str, is_text: bool = False
 ) -> _Layer:
-    """``given`` as a layer, if it could be a configuration by itself. ``is_text`` says that JSON in
-    it is yet to be read."""
+    """``values`` as a layer, if they could be a configuration by themselves. ``is_text``: JSON in
+    the values is yet to be read."""
     if is_text:
         own = {
             key: text.json_or_text(value)
@@ -238,7 +238,7 @@ def _require_known(name: str, prefix: str) -> None:
 def _find_file(
     environment: Mapping[str, str], directory: Path
 ) -> tuple[Path, Mapping[str, Any]] | None:
-    """The file with settings and its table of them."""
+    """The file with settings, and its table."""
     if FILE_VARIABLE in environment:
         named = environment[FILE_VARIABLE]
         if not named:
@@ -246,7 +246,7 @@ def _find_file(
         path = directory / named
         if not path.is_file():
             raise errors.ConfigError(
-                f"{FILE_VARIABLE} names {named}, and there is no such file\n  Unset it, or set it to nothing to read no file."
+                f"{FILE_VARIABLE} names {named}, and there is no such file\n  Unset the variable, or set it to nothing to read no file."
             )
         return path, _table(path) or {}
     own, project = directory / _OWN_FILE, directory / _PROJECT_FILE
@@ -254,7 +254,7 @@ def _find_file(
     in_project = _table(project) if project.is_file() else None
     if in_own is not None and in_project is not None:
         raise errors.ConfigError(
-            f"there are settings both in {own} and in [tool.txtopo] of {project}\n  Keep them in one of the two."
+            f"there are settings both in {own} and in [tool.txtopo] of {project}\n  Keep them in one file."
         )
     if in_own is not None:
         return own, in_own
@@ -262,8 +262,8 @@ def _find_file(
 
 
 def _table(path: Path) -> Mapping[str, Any] | None:
-    """What ``path`` says of txtopo: all of it, or of a ``pyproject.toml`` the table
-    ``[tool.txtopo]``, if there is one."""
+    """The settings in ``path``: the whole file, or the table ``[tool.txtopo]`` of a
+    ``pyproject.toml``, if there is one."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -1,15 +1,14 @@
 """Keys of Storm without a setting here, each with its replacement.
 
-Apart from ``names`` because it is a list, made by reading ``org.apache.storm.Config`` of v1.2.4,
-and nothing else. A refusal of these keys beats ignoring them: a user who sets ``topology.workers``
-expects an effect.
+The keys are those of ``org.apache.storm.Config`` in v1.2.4. Refusing them beats ignoring them: a
+user of ``topology.workers`` expects an effect.
 """
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-_NONE = "There is no counterpart; leave it out."
+_NONE = "There is no counterpart. Leave it out."
 
 _INSTEAD: tuple[tuple[str, str], ...] = (
     (
@@ -19,16 +18,16 @@ _INSTEAD: tuple[tuple[str, str], ...] = (
     ("topology.transactional.id", "The id is the first argument of TransactionalTopologyBuilder."),
     (
         "topology.workers",
-        "Spark has the processes: give --master local[N], or --num-executors and --executor-cores of spark-submit.",
+        "Spark has the processes: give --master local[N], or give spark-submit --num-executors and --executor-cores.",
     ),
-    ("topology.tasks", "The number of tasks is the parallelism given to the builder."),
+    ("topology.tasks", "The task count is the parallelism given to the builder."),
     (
         "topology.max.task.parallelism",
-        "The number of tasks is the parallelism given to the builder; --master local[N] bounds how many run at once.",
+        "The task count is the parallelism given to the builder. --master local[N] bounds how many tasks run at once.",
     ),
     (
         "topology.acker*",
-        "Nothing is acked: a batch is complete when every task has what was sent to it. Leave it out.",
+        "Nothing is acked: a batch is complete when every task has all its tuples. Leave it out.",
     ),
     (
         "topology.enable.message.timeouts",
@@ -36,7 +35,7 @@ _INSTEAD: tuple[tuple[str, str], ...] = (
     ),
     (
         "topology.debug",
-        "Tuples are not logged. txtopo explain TARGET shows what runs where; -v shows the traceback of an error.",
+        "Tuples are not logged. txtopo explain TARGET shows where components run, and -v shows an error's traceback.",
     ),
     (
         "topology.spout.wait.strategy",
@@ -44,14 +43,14 @@ _INSTEAD: tuple[tuple[str, str], ...] = (
     ),
     (
         "topology.trident.batch.emit.interval.millis",
-        "Batches begin as soon as max_spout_pending has room; a spout that was not ready is asked again after poll_interval_s.",
+        "Batches begin as soon as max_spout_pending has room. A spout that was not ready is asked again after poll_interval_s.",
     ),
     (
         "topology.tick.tuple.freq.secs",
         "There are no tick tuples: finish_batch is called at the end of every batch.",
     ),
-    ("topology.max.error.report.per.interval", "on_error and max_attempts say what an error does."),
-    ("topology.error.throttle.interval.secs", "on_error and max_attempts say what an error does."),
+    ("topology.max.error.report.per.interval", "on_error and max_attempts set an error's effect."),
+    ("topology.error.throttle.interval.secs", "on_error and max_attempts set an error's effect."),
     (
         "topology.kryo.*",
         "Tuples are pickled and metadata is JSON: there is nothing to register. Leave it out.",
@@ -75,16 +74,16 @@ _INSTEAD: tuple[tuple[str, str], ...] = (
     ),
     (
         "topology.disable.loadaware.messaging",
-        "A shuffle grouping deals evenly, whatever the load. Leave it out.",
+        "A shuffle grouping deals evenly, under any load. Leave it out.",
     ),
     (
         "topology.backpressure.*",
-        "max_spout_pending bounds what is in flight, and spill_bytes what of it is in memory.",
+        "max_spout_pending bounds the transactions in flight, and spill_bytes the tuples in memory.",
     ),
-    ("topology.executor.*.buffer.size", "blob_bytes_max and spill_bytes bound what is in memory."),
-    ("topology.transfer.buffer.size", "blob_bytes_max and spill_bytes bound what is in memory."),
-    ("topology.disruptor.*", "blob_bytes_max and spill_bytes bound what is in memory."),
-    ("topology.bolts.*", "Windows are bolts of your own, over batches."),
+    ("topology.executor.*.buffer.size", "blob_bytes_max and spill_bytes bound tuples in memory."),
+    ("topology.transfer.buffer.size", "blob_bytes_max and spill_bytes bound tuples in memory."),
+    ("topology.disruptor.*", "blob_bytes_max and spill_bytes bound tuples in memory."),
+    ("topology.bolts.*", "Windows are your own bolts, over batches."),
     ("topology.state.*", "State is kept in ZooKeeper, and results in stores: see SqliteStore."),
     ("topology.worker.*childopts", "Give spark.executor.extraJavaOptions to spark-submit."),
     ("topology.worker.max.heap.size.mb", "Give spark.executor.memory to spark-submit."),
@@ -131,10 +130,10 @@ _FAMILIES = (
 
 
 def instead_of(key: str) -> str | None:
-    """The replacement for ``key``; ``None`` if ``key`` is not listed."""
+    """The replacement for ``key``. ``None`` if ``key`` is not listed."""
     return next((cure for pattern, cure in _INSTEAD if fnmatchcase(key, pattern)), None)
 
 
 def without_counterpart(key: str) -> str | None:
-    """The message for a key that looks like Storm's; ``None`` for any other key."""
+    """The message for a key that looks like Storm's. ``None`` for any other key."""
     return _NONE if key.partition(".")[0] in _FAMILIES and "." in key else None

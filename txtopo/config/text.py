@@ -1,7 +1,8 @@
-"""Values that are text: ``500ms``, ``64m``, ``null``, JSON. The same wherever a setting comes from.
+"""Values that are text: ``500ms``, ``64m``, ``null``, JSON. They are the same wherever a setting
+comes from.
 
-The spellings of durations and sizes are Spark's (``JavaUtils.timeStringAs`` and ``byteStringAs``),
-and a fraction is allowed as well. A number without a unit counts seconds, or bytes.
+Durations and sizes are spelled as in Spark (``JavaUtils.timeStringAs`` and ``byteStringAs``), and a
+fraction is allowed as well. A number without a unit counts seconds, or bytes.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ _NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORE
 
 
 def impossible(key: str, value: Any, why: str) -> errors.ConfigError:
-    """The error for an impossible ``value`` of ``key``; a secret value is not shown."""
+    """The error for ``key`` with an impossible ``value``. A secret value is not shown."""
     return errors.ConfigError(f"setting {key!r} is {redaction.redacted(value, key)!r}: {why}")
 
 
 def parsed(key: str, text: str, is_optional: bool) -> Any:
-    """The value that ``text`` spells for our setting ``key``; still text where the setting is text,
-    or a number without a unit."""
+    """The value that ``text`` spells for our setting ``key``. The result is still text where the
+    setting is text, or a number without a unit."""
     text = text.strip()
     if not text:
         raise impossible(key, text, "it is empty")
@@ -81,14 +82,14 @@ def _object(key: str, text: str) -> Any:
 
 
 def duration_s(key: str, text: str, unit: str = "s") -> float:
-    """Seconds; a number alone is in ``unit``."""
+    """Seconds. A number alone is in ``unit``."""
     match = _NUMBER.fullmatch(text)
     factor = _SECONDS.get((match[2] or unit).lower()) if match is not None else None
     if match is None or factor is None:
         raise impossible(
             key,
             text,
-            "not a duration; give a number, with us, ms, s, m, h or d behind it if it is not seconds, such as 500ms",
+            "not a duration\n  Give a number, with us, ms, s, m, h or d behind it if it is not seconds, such as 500ms.",
         )
     return float(decimal.Decimal(match[1]) * decimal.Decimal(factor))
 
@@ -105,6 +106,6 @@ def _size_bytes(key: str, text: str) -> int:
         raise impossible(
             key,
             text,
-            "not a size; give bytes, or a number with k, m, g or t behind it, such as 64m (1k is 1024)",
+            "not a size\n  Give bytes, or a number with k, m, g or t behind it, such as 64m (1k is 1024).",
         )
     return int(size)

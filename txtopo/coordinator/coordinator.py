@@ -1,20 +1,20 @@
 """The transaction coordinator: decides when a transaction begins, commits or is tried again, and
-when the run ends; does nothing else.
+when the run ends.
 
 Invariants, after every event:
 
 * Live attempts are those of the txids ``current`` … ``current + n - 1`` with n ≤ pending: no gaps,
   one attempt each (R2).
-* At most one attempt is SEALING, APPLYING or RECORDING, and it is that of ``current``; while
-  ``current`` is RECORDING the next one may be SEALING, because its seal travels in the same write
-  (R3, R25).
+* At most one attempt is SEALING, APPLYING or RECORDING: the attempt of ``current``. While
+  ``current`` is RECORDING the next attempt may be SEALING, because its seal travels in the same
+  write (R3, R25).
 * A stop because of txid N comes when every txid < N has committed: where a run stops does not
   depend on how fast anything is (R7). Until then nothing from N on is begun.
-* At most one txid is being opened and at most one attempt is EMITTING; both happen in txid order
+* At most one txid is being opened and at most one attempt is EMITTING. Both happen in txid order
   (R4, R5).
 * An opaque spout that had nothing left is asked again if an earlier attempt was discarded
   meanwhile: the replay may end earlier (R20).
-* Attempt ids of a txid only grow (R1).
+* A txid's attempt ids only grow (R1).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from txtopo.topology.transaction import TransactionAttempt
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Settings of a coordinator, fixed for its life. ``emits_metadata``: each txid takes its
-    metadata from the emission of an attempt; ``opaque``: from the emission of every attempt. A
-    bound of ``None`` is no bound; ``last_txid`` is the last txid to run."""
+    """A coordinator's settings, fixed for its life. ``emits_metadata``: each txid takes its
+    metadata from an attempt's emission. ``opaque``: from every attempt's emission. A bound of
+    ``None`` is no bound. ``last_txid`` is the last txid to run."""
 
     max_spout_pending: int = 1
     max_attempts: int | None = None
@@ -51,7 +51,7 @@ class _Active:
 
 
 class TransactionCoordinator:
-    """The state machine of one run. ``current`` is the next txid to commit; ``known`` are the txids
+    """The state machine of one run. ``current`` is the next txid to commit. ``known`` are the txids
     whose metadata survived a restart."""
 
     def __init__(
@@ -81,7 +81,7 @@ class TransactionCoordinator:
 
     @property
     def idle(self) -> bool:
-        """Nothing is in flight and the spout had nothing when it was last asked."""
+        """Whether nothing is in flight and the spout had nothing when last asked."""
         return (
             not self._active
             and self._opening is None
@@ -91,12 +91,12 @@ class TransactionCoordinator:
 
     @property
     def stopping(self) -> bool:
-        """A stop has begun; no new work is started."""
+        """Whether a stop has begun. No new work is started then."""
         return self._stopping is not None
 
     @property
     def doomed(self) -> int | None:
-        """The txid at which the run will stop, once every earlier one has committed."""
+        """The txid at which the run will stop, once every earlier txid has committed."""
         return self._doomed
 
     def start(self) -> list[Command]:
@@ -104,7 +104,7 @@ class TransactionCoordinator:
         return self._advance([])
 
     def handle(self, event: Event) -> list[Command]:
-        """Take one event; return the commands that follow from the event, in order."""
+        """Take one event, and return the commands that follow from the event, in order."""
         if self._stopped:
             return []
         commands: list[Command] = []
@@ -151,7 +151,7 @@ class TransactionCoordinator:
         return entry if entry is not None and entry.attempt == attempt else None
 
     def _step(self, attempt: TransactionAttempt, step: Step) -> bool:
-        """Move a live attempt along the table; ``False`` for a stale attempt, which changes nothing
+        """Move a live attempt along the table. ``False`` for a stale attempt, which changes nothing
         (R6)."""
         entry = self._live(attempt)
         if entry is None:
@@ -168,8 +168,8 @@ class TransactionCoordinator:
             self._known.add(txid)
 
     def _may_defer(self, txid: int) -> bool:
-        """Whether ``txid`` may be processed together with its commit: not a txid that failed
-        before, nor a txid whose metadata comes from an emission job."""
+        """Whether ``txid`` may be processed together with its commit. A txid that failed before may
+        not, nor a txid whose metadata comes from an emission job."""
         return self._defers and not self.policy.emits_metadata and self._tries.get(txid) == 1
 
     def _on_failed(
@@ -207,8 +207,8 @@ class TransactionCoordinator:
     def _on_sealed(self, attempt: TransactionAttempt, commands: list[Command]) -> None:
         entry = self._live(attempt)
         if entry is not None and entry.sealed_with_record:
-            # Its seal travels in the record of the transaction before it, and is answered with
-            # that.
+            # The seal travels in the record of the transaction before, and is answered with that
+            # record.
             raise transitions.IllegalEventError(str(attempt), entry.status, Step.SEALED)
         if self._step(attempt, Step.SEALED):
             commands.append(messages.Apply(attempt))
@@ -243,8 +243,8 @@ class TransactionCoordinator:
             commands.append(messages.Apply(following.attempt))
 
     def _stop_before(self, txid: int, stop: messages.Stop, commands: list[Command]) -> None:
-        """Stop because of ``txid`` as soon as every earlier one has committed; of several such
-        txids the earliest counts."""
+        """Stop because of ``txid`` as soon as every earlier txid has committed. If there are
+        several such txids, the earliest counts."""
         if self._stopping is not None:
             self._begin_stop(stop, commands)
         elif self._doomed is None or txid < self._doomed:
@@ -257,7 +257,7 @@ class TransactionCoordinator:
         self._discard_from(max(committing, default=self.current - 1) + 1, commands)
 
     def _advance(self, commands: list[Command]) -> list[Command]:
-        """What has become possible: a commit's turn, new attempts, the end."""
+        """Add the commands that have become possible: a commit's turn, new attempts, the end."""
         if not self._defers:
             self._start_waiting(commands)
         self._take_turn(commands)
@@ -279,7 +279,7 @@ class TransactionCoordinator:
         return commands
 
     def _take_turn(self, commands: list[Command]) -> None:
-        """Let the first transaction commit, if it is ready for that."""
+        """Let the first transaction commit, if it is ready."""
         head = self._active.get(self.current)
         if head is not None and head.status in TURN_MAY_COME and self._stopping is None:
             head.status = transitions.next_status(str(head.attempt), head.status, Step.TURN)
@@ -295,8 +295,8 @@ class TransactionCoordinator:
                 commands.append(messages.Process(entry.attempt))
 
     def _fill_window(self, commands: list[Command]) -> None:
-        """Begin attempts for the free txids of the window, in order, up to the first that cannot
-        begin (R2, R5)."""
+        """Begin attempts for the window's free txids, in order, up to the first that cannot begin
+        (R2, R5)."""
         end = self.current + self.policy.max_spout_pending
         if self.policy.last_txid is not None:
             end = min(end, self.policy.last_txid + 1)

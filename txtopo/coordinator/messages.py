@@ -9,14 +9,14 @@ from txtopo.topology.transaction import TransactionAttempt
 
 FailureKind = Literal["failed", "timeout", "crash", "outgrown", "fatal"]
 """failed: user code asked for a replay · timeout: a phase took too long · crash: workers died ·
-outgrown: the batch must travel another way, which is nobody's fault and not counted · fatal: the
-topology must stop."""
+outgrown: the batch must travel another way, which is no fault and not counted · fatal: the topology
+must stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Metadata of a new txid is made, or the spout is ready for a txid whose metadata each attempt
-    makes itself."""
+    """A new txid's metadata is made, or the spout is ready for a txid whose attempts make their own
+    metadata."""
 
     txid: int
 
@@ -30,7 +30,7 @@ class NotReady:
 
 @dataclass(frozen=True, slots=True)
 class Unopenable:
-    """The spout's own code failed when it was asked about ``txid``, in a way that ends the run."""
+    """The spout's own code failed when asked about ``txid``, in a way that ends the run."""
 
     txid: int
 
@@ -92,8 +92,8 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """From now on (``on``), or no longer: processing is worth less than a job of its own, and may
-    be left until the turn to commit has come."""
+    """From now on (``on``), or no longer: processing costs less than its own job, and may wait
+    until the turn to commit has come."""
 
     on: bool
 
@@ -122,8 +122,8 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Make ``txid`` possible: ask whether the spout is ready and, where metadata belongs to the
-    txid, make it.
+    """Ask whether the spout is ready for ``txid`` and, where metadata belongs to the txid, make the
+    metadata.
 
     Answer: Opened, NotReady or Unopenable.
     """
@@ -154,7 +154,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Run the commit job; before the commit, in the same job, the deferred processing. Answer:
+    """Run the commit job. Deferred processing comes before the commit, in the same job. Answer:
     Applied or Failed."""
 
     attempt: TransactionAttempt
@@ -162,8 +162,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Advance ``current``, and seal ``seal_next`` in the same write if it is given. Answer:
-    Recorded."""
+    """Advance ``current``. In the same write, seal ``seal_next`` if given. Answer: Recorded."""
 
     attempt: TransactionAttempt
     seal_next: TransactionAttempt | None
@@ -178,7 +177,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The attempt is discarded: stop its work, release everything kept for the attempt. The
+    """The attempt is discarded: stop its work, and release everything kept for the attempt. The
     coordinator awaits no answer."""
 
     attempt: TransactionAttempt
@@ -186,7 +185,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """Wait before ``txid`` is tried again; it has failed ``failures`` times. Answer: Resume."""
+    """Wait before the next try of ``txid``, which has failed ``failures`` times. Answer: Resume."""
 
     txid: int
     failures: int
@@ -194,7 +193,8 @@ class BackOff:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The run is over. ``cause`` is the attempt whose failure ended it; ``None`` if no failure did.
+    """The run is over. ``cause`` is the attempt whose failure ended the run, ``None`` if no failure
+    did.
 
     Unless a Drain came between, every transaction before that of ``cause`` has committed (R7).
     """

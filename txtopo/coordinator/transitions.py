@@ -1,7 +1,7 @@
-"""The life of an attempt, as a table.
+"""The table of attempts: each status, and the steps to the next.
 
-Theory of operation. A transaction that is in the window has exactly one live attempt, and an
-attempt has exactly one status::
+Theory of operation. A transaction in the window has exactly one live attempt, and an attempt has
+exactly one status::
 
         ┌──deferred──► WAITING ─────────────turn─────────────────┐
         │                  │ started                             ▼
@@ -10,15 +10,15 @@ attempt has exactly one status::
         └──────failed─────────┴─────────failed──────────┴──────failed──────┴──────failed───────┴────► DISCARDED
 
 *EMITTING* exists only for spouts that learn (or plan) their metadata per attempt. In *WAITING*
-nothing has been done yet: the transaction is so small that it is processed in the job of its
-commit, or, if that is put off, *started* like any other. *turn* is the coordinator's own doing:
-every earlier transaction has committed. Between *SEALING* and *COMMITTED* lies the commit phase, in
-which at most one attempt applies or records at any time. In *RECORDING* the effects are in the
-stores, so nothing can fail the attempt any more: only the state can be lost, which ends the run.
+nothing has been done yet: the transaction is small, and its commit job will also process it. If the
+commit is put off, the attempt is *started* as usual. *turn* is the coordinator's own doing: every
+earlier transaction has committed. Between *SEALING* and *COMMITTED* lies the commit phase, in which
+at most one attempt applies or records at any time. In *RECORDING* the effects are in the stores, so
+nothing can fail the attempt any more: only the state can be lost, which ends the run.
 
 Each txid has one live attempt. An event for any other attempt is *stale*, and changes nothing (R6).
-A live attempt's event without a line in the table is a fault of the engine: ``next_status``
-raises, and changes nothing either.
+If a live attempt's event has no line in the table, the engine is at fault: ``next_status`` raises,
+and changes nothing either.
 """
 
 from __future__ import annotations
@@ -73,26 +73,26 @@ TRANSITIONS: dict[tuple[Status, Step], Status] = {
 }
 
 TURN_MAY_COME = frozenset({Status.WAITING, Status.PROCESSED})
-"""An attempt in one of these commits as soon as every earlier one has."""
+"""An attempt with such a status commits as soon as every earlier attempt has."""
 
 COMMIT_PHASE = frozenset({Status.SEALING, Status.APPLYING, Status.RECORDING})
-"""An attempt in one of these has begun to commit: a stop waits for it."""
+"""An attempt with such a status has begun to commit: a stop waits for the attempt."""
 
 
 class IllegalEventError(RuntimeError):
-    """An event came for a live attempt whose status does not allow it: a fault of the engine, never
-    of the user."""
+    """An event came for a live attempt whose status does not allow it: the engine's fault, never
+    the user's."""
 
     def __init__(self, attempt: str, status: Status, step: Step) -> None:
         super().__init__(attempt, status, step)
         self.attempt, self.status, self.step = attempt, status, step
 
     def __str__(self) -> str:
-        return f"attempt {self.attempt} is {self.status.value}; it cannot be {self.step.value} now"
+        return f"attempt {self.attempt} is {self.status.value}, and cannot be {self.step.value} now"
 
 
 def next_status(attempt: str, status: Status, step: Step) -> Status:
-    """The status after ``step``; :class:`IllegalEventError` if the table has none."""
+    """The status after ``step``. Raises :class:`IllegalEventError` if the table has none."""
     try:
         return TRANSITIONS[status, step]
     except KeyError:

@@ -56,7 +56,7 @@ def held_components(graph: TopologyGraph) -> frozenset[str]:
         for id, component in graph.components.items()
     }
     committers = [id for id, component in graph.components.items() if component.committer]
-    return frozenset(soundness.held(sources, committers, graph.spout.id))
+    return frozenset(soundness.held_components(sources, committers, graph.spout.id))
 
 
 def _late_components(graph: TopologyGraph, held: frozenset[str]) -> frozenset[str]:

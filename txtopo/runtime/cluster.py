@@ -1,5 +1,5 @@
-"""The places where topologies run: a local cluster with everything embedded, or the Spark context
-of ``spark-submit``.
+"""Clusters for topologies: a local cluster with everything embedded, or the Spark context of
+``spark-submit``.
 
 Runs on: driver.
 """
@@ -32,21 +32,21 @@ from txtopo.topology.graph import TopologyGraph
 _DIRECTORY_POLL_S = 0.1
 
 STARTING = "starting Spark …"
-"""The first line of a run, since the start of Spark takes seconds."""
+"""A run's first line, because the start of Spark takes seconds."""
 
 DEFAULT_DATA_DIR = directory.DEFAULT
-"""Where the command line keeps the embedded ZooKeeper's data unless told otherwise."""
+"""Where the command line keeps the embedded ZooKeeper's data by default."""
 
 
 class LocalCluster:
-    """Local Spark and, unless ``zookeeper`` says where there is one, a real ZooKeeper of its own
-    (Storm: ``LocalCluster``).
+    """Local Spark with a real ZooKeeper of its own, or with the ZooKeeper at ``zookeeper`` (Storm:
+    ``LocalCluster``).
 
-    ``data_dir`` keeps ZooKeeper's state for the next cluster with the same directory; without it
-    the state goes with the cluster. ``spark_conf`` is added to the settings txtopo makes the
-    session with. Consecutive clusters with equal settings share the Spark session. ``progress``
-    says whether to show on standard error how a run goes while the program waits for it; by default
-    where that is a terminal.
+    ``data_dir`` keeps ZooKeeper's state for the next cluster with the same directory. Without it
+    the state goes with the cluster. ``spark_conf`` is added to the settings with which txtopo makes
+    the session. Consecutive clusters with equal settings share the Spark session. ``progress`` says
+    whether standard error shows how a run goes while the program waits for it. By default it does
+    on a terminal.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class LocalCluster:
     ) -> None:
         progress_line.open_closed_streams()
         self._progress = (
-            progress_line.Progress(sys.stderr) if progress_line.wanted(progress) else None
+            progress_line.Progress(sys.stderr) if progress_line.should_show(progress) else None
         )
         self.runs: dict[str, TopologyRun] = {}
-        """The runs of this cluster, by name."""
+        """This cluster's runs, by name."""
         self._pid = os.getpid()
         self._reviving = threading.Lock()
         self._embedded: EmbeddedZooKeeper | None = None
@@ -74,7 +74,7 @@ class LocalCluster:
             if zookeeper is None:
                 if data_dir is None:
                     data_dir = self._temporary = _temporary_directory()
-                # Two JVMs start side by side: that of ZooKeeper needs a fraction of Spark's time.
+                # Two JVMs start side by side: ZooKeeper's needs a fraction of Spark's time.
                 self._embedded = EmbeddedZooKeeper(data_dir).launch()
             self._data_dir = data_dir
             self.context = session.spark_context(master, spark_conf)
@@ -91,18 +91,18 @@ class LocalCluster:
     def submit_topology(
         self, name: str, conf: config.Config | Mapping[str, Any], topology: TopologyGraph
     ) -> TopologyRun:
-        """Start ``topology`` and return at once. ``name`` is the run's; the state is kept under the
-        topology's id.
+        """Start ``topology`` and return at once. ``name`` is the run's name. The state is kept
+        under the topology's id.
 
         ``conf`` wins over Spark's configuration, the environment and a file
-        (:func:`txtopo.config.resolve`); where ZooKeeper is, the cluster knows.
+        (:func:`txtopo.config.resolve`). The cluster knows where ZooKeeper is.
         """
         running = self.runs.get(name)
         if running is not None and running.is_alive:
             raise errors.UsageError(
-                f"a topology named {name!r} is running in this cluster; stop it first, or choose another name"
+                f"a topology named {name!r} is running in this cluster\n  Stop it first, or choose another name."
             )
-        typed = _configured(conf, topology, settings.of_context(self.context))
+        typed = _run_config(conf, topology, settings.of_context(self.context))
         assert self.zookeeper is not None
         self._revive()
         is_temporary = self._temporary is not None
@@ -135,7 +135,7 @@ class LocalCluster:
 
     @property
     def zookeeper_pid(self) -> int | None:
-        """The process of our own ZooKeeper; ``None`` if somebody else's is used."""
+        """The process of our own ZooKeeper. ``None`` if a foreign ZooKeeper is used."""
         return None if self._embedded is None else self._embedded.pid
 
     def _revive(self) -> None:
@@ -143,8 +143,8 @@ class LocalCluster:
             _revive(self._embedded)
 
     def _displaces(self, topology_id: str) -> bool:
-        """A lease found in a server of our own is a dead coordinator's, unless one of our own runs
-        holds it."""
+        """Whether any lease must be a dead coordinator's: the server is our own, and none of our
+        runs holds the lease."""
         return self._embedded is not None and not any(
             run.topology_id == topology_id and run.is_alive for run in self.runs.values()
         )
@@ -153,15 +153,15 @@ class LocalCluster:
         """End a topology now. Its state stays, and the next run replays uncommitted transactions."""
         if name not in self.runs:
             raise errors.UsageError(
-                f"no topology named {name!r} was submitted here; there are {', '.join(map(repr, self.runs)) or 'none'}"
+                f"no topology named {name!r} was submitted here\n  The topologies here: {', '.join(map(repr, self.runs)) or 'none'}"
             )
         self.runs.pop(name).kill()
 
     def shutdown(self) -> None:
-        """End every topology, and the ZooKeeper if it is ours. The Spark session stays for the next
-        cluster. In a fork of the process that made the cluster, do nothing.
+        """End every topology, and our own ZooKeeper. The Spark session stays for the next cluster.
+        In a fork of the process that made the cluster, do nothing.
 
-        :raises TimeoutError: a topology did not end in time; all else has ended.
+        :raises TimeoutError: a topology did not end in time. All else has ended.
         """
         if os.getpid() != self._pid:
             return
@@ -174,14 +174,13 @@ class LocalCluster:
             self.runs.clear()
 
     def _end_with_the_process(self) -> None:
-        """Shut down when the program ends without having done so, and before all that was
+        """Shut down when the program ends without having done so, and before all exit handlers
         registered until now: a run reads rows of its spout."""
         atexit.unregister(self._end_at_exit)
         atexit.register(self._end_at_exit)
 
     def _end_at_exit(self) -> None:
-        # A process that is ending may start no thread any more, although a part of the end may want
-        # a thread.
+        # A process that is ending may start no thread any more, but ending may need a thread.
         with contextlib.suppress(TimeoutError, RuntimeError):
             self.shutdown()
 
@@ -205,13 +204,13 @@ class LocalCluster:
         self.shutdown()
 
 
-def _configured(
+def _run_config(
     conf: config.Config | Mapping[str, Any], topology: TopologyGraph, spark: Mapping[str, str]
 ) -> config.Config:
-    """The settings of a run of ``topology``."""
+    """Settings for a run of ``topology``."""
     if not isinstance(topology, TopologyGraph):
         raise errors.UsageError(
-            f"submit_topology takes what builder.build_topology() returns, not a {type(topology).__name__}"
+            f"submit_topology takes the result of builder.build_topology(), not a {type(topology).__name__}"
         )
     return config.resolve(conf, spout=topology.spout.config, spark=spark).config
 
@@ -226,17 +225,17 @@ def _temporary_directory() -> str:
 
 
 def _revive(embedded: EmbeddedZooKeeper | None) -> None:
-    """Start our ZooKeeper again if it has died; its data is on disk."""
+    """Start our ZooKeeper again if it has died. Its data is on disk."""
     if embedded is not None and not embedded.is_alive:
         embedded.restart()
 
 
 class Submission:
-    """One topology on the Spark context of ``spark-submit``, or on a local one; with a ZooKeeper. A
+    """One topology with a ZooKeeper, on the Spark context of ``spark-submit`` or on a local one. A
     context manager.
 
     A standby (``on_held=wait``) whose data directory is in use waits here until the directory is
-    free. ``waiting`` is then called again and again with the error; an exception of ``waiting``
+    free. ``waiting`` is then called again and again with the error. An exception from ``waiting``
     ends the wait.
     """
 
@@ -285,7 +284,7 @@ class Submission:
             raise
 
     def close(self) -> None:
-        """End what is ours."""
+        """End the run, and our own ZooKeeper."""
         try:
             if hasattr(self, "run") and self.run.is_alive:
                 self.run.kill()
@@ -335,6 +334,6 @@ def submit_topology(
     ``conf`` wins over Spark's configuration, the environment and a file
     (:func:`txtopo.config.resolve`).
     """
-    typed = _configured(conf, topology, settings.of_this_process())
+    typed = _run_config(conf, topology, settings.of_this_process())
     with Submission(name, typed, topology) as run:
         return run.join()

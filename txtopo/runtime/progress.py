@@ -1,7 +1,7 @@
-"""The lines that show a run to a person: its begin, its progress, its end. A terminal has one line
-that is rewritten; other output has few plain lines.
+"""Lines that show a run to a person: begin, progress and end. A terminal has a single line, which
+is rewritten. Elsewhere there are few plain lines.
 
-Apart from ``status``, which has the facts: this module only formats.
+``status`` has the facts. This module only formats.
 
 Runs on: driver, one thread.
 """
@@ -23,10 +23,10 @@ from txtopo.engine import logged
 from txtopo.engine.status import RunStatus
 
 INTERVAL_S = 5.0
-"""How often a plain line may say how it goes."""
+"""Pause between plain lines about progress."""
 
 REWRITE_S = 0.1
-"""How often the line of a terminal is rewritten at most."""
+"""Shortest pause between rewrites of a terminal's line."""
 
 COLUMNS_MAX = 100
 """How wide the first lines may be."""
@@ -36,8 +36,9 @@ _SHORT_GENERATION = 8
 
 
 def open_closed_streams() -> None:
-    """Open standard streams that were closed before this program began (``2>&-``), on nothing: the
-    next file would get their number, and with the number all that is written to them."""
+    """Open standard streams that were closed before this program began (``2>&-``), on the null
+    device. Otherwise the next file would get a closed stream's number, and with the number all that
+    is written to the stream."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
@@ -53,12 +54,12 @@ def _counted(n: int, noun: str) -> str:
 
 
 def describe(status: RunStatus) -> str:
-    """The progress of a run, in one line."""
+    """A run's progress, in one line."""
     parts = [
         f"txid {status.current - 1} committed" if status.current > 1 else "nothing committed yet"
     ]
     if status.fraction_done is not None:
-        # Rounded down: 100 % is all of it.
+        # Rounded down: 100 % means all input.
         parts.append(f"{math.floor(status.fraction_done * 100)} % of the input")
     parts.append(f"{len(status.active)} in flight")
     parts.append(f"{status.tuples_per_s:,.0f} tuples/s")
@@ -74,14 +75,14 @@ def describe(status: RunStatus) -> str:
     return ", ".join(parts)
 
 
-def wanted(asked: bool | None) -> bool:
-    """Whether to show progress on standard error: as ``asked``, or if ``asked`` is ``None``, where
+def should_show(asked: bool | None) -> bool:
+    """Whether to show progress on standard error: as ``asked``. If ``asked`` is ``None``, where
     standard error is a terminal."""
     return sys.stderr.isatty() if asked is None else asked
 
 
 class TerminalLine:
-    """The last line of ``stream``: rewritten on a terminal, else a line each time."""
+    """The last line of ``stream``: rewritten on a terminal, elsewhere a new line each time."""
 
     def __init__(self, stream: TextIO, is_terminal: bool | None = None) -> None:
         self._stream, self._is_shown = stream, False
@@ -89,7 +90,7 @@ class TerminalLine:
         self.rewrites = can_rewrite if is_terminal is None else is_terminal
 
     def rewrite(self, text: str) -> None:
-        """Show ``text`` in place of the line, as wide as the terminal allows."""
+        """Show ``text`` in place of the line, cut to the terminal's width."""
         if not self.rewrites:
             self.write(text)
             return
@@ -114,7 +115,7 @@ class TerminalLine:
 
 
 class Progress:
-    """Writes to ``stream``: on a terminal a line that is rewritten, else at most a line every
+    """Writes to ``stream``: on a terminal a line that is rewritten, elsewhere at most a line every
     ``INTERVAL_S``, and no line twice in a row."""
 
     def __init__(
@@ -129,7 +130,7 @@ class Progress:
         self._state = "running"
 
     def started(self, began: RunStatus, zookeeper: str, master: str) -> None:
-        """The run has its topology. ``began`` is the status before the first attempt."""
+        """Announce a run that has its topology. ``began`` is the status before the first attempt."""
         begins = "begins" if began.epoch == 1 else "resumes"
         generation = f"generation {began.generation[:_SHORT_GENERATION]}, epoch {began.epoch}"
         self._say_parts(
@@ -139,11 +140,11 @@ class Progress:
         )
 
     def standing_by(self, why: str) -> None:
-        """The run waits for the topology or the directory that another process holds."""
+        """Announce a run that waits for a topology or a directory held by another process."""
         self.say(f"standing by: {why.splitlines()[0] if why else 'held by another process'}")
 
     def update(self, status: RunStatus) -> None:
-        """Show ``status``, if it is time to."""
+        """Show ``status``, if it is time."""
         text = describe(status)
         if self._line.rewrites:
             self._line.rewrite(text)
@@ -155,11 +156,11 @@ class Progress:
             self.say(text)
 
     def stopping(self) -> None:
-        """The first signal has come."""
+        """Announce the stop, after the first signal."""
         self.say("stopping: finishing commits in flight (again to stop now)")
 
     def ended(self, status: RunStatus, how: str) -> None:
-        """The run is over; ``how`` is a word."""
+        """Announce the run's end. ``how`` is a word."""
         counts = f"{_counted(status.committed, 'transaction')} committed, {_counted(status.tuples, 'tuple')}, {_counted(status.replays, 'replay')}"
         if status.is_error_over and status.last_error and status.last_error_at:
             when = status.last_error_at.astimezone().strftime("%H:%M:%S")
@@ -171,7 +172,7 @@ class Progress:
         )
 
     def _say_parts(self, *parts: str) -> None:
-        """Lines that stay, of at most ``COLUMNS_MAX`` where the parts allow it; none of them is
+        """Write lines that stay, of at most ``COLUMNS_MAX`` where the parts allow it. No part is
         broken."""
         lines = [parts[0]]
         for part in parts[1:]:
@@ -183,16 +184,16 @@ class Progress:
             self.say(line)
 
     def pause(self) -> None:
-        """Take the line that is rewritten from the terminal: it is the program's again."""
+        """Take the rewritten line from the terminal: the terminal is the program's again."""
         self._line.clear()
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Write a line that stays."""
         self._line.write(f"{_PREFIX}{text}")
 
 
 class Warnings(logging.Handler):
-    """Shows logged warnings among the lines of a command. Errors are told by the command."""
+    """Shows logged warnings among a command's lines. The command itself tells errors."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__(logging.WARNING)
@@ -207,8 +208,8 @@ class Warnings(logging.Handler):
 
 
 class ShownRun:
-    """How one run of a program is shown: while the program waits for the run, and no oftener than a
-    person can read.
+    """Shows one run of a program while the program waits for the run, and no oftener than a person
+    can read.
 
     Invariants: may be called from any thread. A run is announced once, when it has its topology,
     and ends once. A terminal that has gone ends the showing, and nothing else.
@@ -232,7 +233,8 @@ class ShownRun:
         self._updated_at: float | None = None
 
     def update(self, status: RunStatus, began: RunStatus | None) -> None:
-        """Show ``status``. ``began`` is that before anything ran, ``None`` while the run stands by."""
+        """Show ``status``. ``began`` is the status before anything ran, ``None`` while the run
+        stands by."""
         with self._showing():
             now = self._clock()
             if self._ended or (self._updated_at is not None and now - self._updated_at < REWRITE_S):
@@ -247,13 +249,13 @@ class ShownRun:
             self._updated_at = now
 
     def pause(self) -> None:
-        """The program no longer waits."""
+        """Take the rewritten line away: the program no longer waits."""
         with self._showing():
             if not self._ended:
                 self._progress.pause()
 
     def ended(self, status: RunStatus, how: str) -> None:
-        """The run is over; ``how`` is a word."""
+        """Announce the run's end. ``how`` is a word."""
         with self._showing():
             if not self._ended:
                 self._ended = True

@@ -1,9 +1,8 @@
-"""Restarts of an embedded ZooKeeper that has ended, until a restart succeeds.
+"""Restarts an embedded ZooKeeper that has ended, until a restart succeeds.
 
-Apart from ``run`` because a server that cannot be started now, on a full disk for example, is no
-reason to end the run: the run waits for the server as for any ZooKeeper that is away
-(``zookeeper_wait_s``). Meanwhile the status gives the reason of the failed restart, as does the
-error that ends the run.
+A server that cannot be started now, on a full disk for example, is no reason to end the run. The
+run waits for the server as for any ZooKeeper that is away (``zookeeper_wait_s``). Meanwhile the
+status gives the reason why the restart failed, as does the error that ends the run.
 
 Runs on: driver.
 """
@@ -19,15 +18,16 @@ from txtopo.state import retry
 
 
 class Revival:
-    """Each call is a call of ``revive``; while ``revive`` fails, ``board`` has the reason, and
-    ``log_lines`` have said so."""
+    """Calls ``revive``. While ``revive`` fails, ``board`` has the reason, and ``log_lines`` have
+    said so."""
 
     def __init__(self, revive: Callable[[], None], board: StatusBoard, log_lines: LogLines) -> None:
         self._revive, self._board, self._log_lines = revive, board, log_lines
         self._why: errors.ZooKeeperUnavailableError | None = None
 
     def __call__(self) -> None:
-        """Revive what has ended. A ZooKeeper that cannot be started now is no error: it is away."""
+        """Revive a ZooKeeper that has ended. If it cannot be started now, that is no error: it is
+        away."""
         try:
             self._revive()
         except errors.ZooKeeperUnavailableError as error:
@@ -41,8 +41,8 @@ class Revival:
         self._why = None
 
     def explained(self, error: BaseException) -> BaseException:
-        """``error``, or why our ZooKeeper was away, if it ends the run that ZooKeeper was away for
-        too long."""
+        """``error``, or the reason why our ZooKeeper was away, if ``error`` ends the run because
+        ZooKeeper was away for too long."""
         if (
             self._why is None
             or not isinstance(error, errors.ZooKeeperUnavailableError)

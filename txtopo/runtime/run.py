@@ -43,7 +43,7 @@ STANDBY_POLL_S = 0.25
 def refuse_local_only(graph: TopologyGraph, master: str) -> None:
     """Refuse a topology with a part that works on one machine only, where ``master`` has others."""
     if graph.local_only and session.local_cores(master) is None:
-        cure = "Results that every host reaches are in a txtopo.stores.SqlStore; rows, in files (FileTransactionalSpout) or behind a spout of yours."
+        cure = "Every host reaches results in a txtopo.stores.SqlStore, and rows in files (FileTransactionalSpout) or behind your own spout."
         problems = tuple(
             f"component {id!r}: {reason}, but the master is {redaction.redacted(master)}\n    {cure}"
             for id, reason in graph.local_only
@@ -54,8 +54,8 @@ def refuse_local_only(graph: TopologyGraph, master: str) -> None:
 class TopologyRun:
     """A handle on a running topology, to wait, to look, to stop. Made by ``submit_topology``.
 
-    ``wait_*`` and :meth:`join` raise the error that ended the run, or ``TimeoutError`` when
-    ``timeout_s`` have passed.
+    ``wait_*`` and :meth:`join` raise the error that ended the run, or ``TimeoutError`` after
+    ``timeout_s``.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class TopologyRun:
         """Take the topology and begin, or begin to wait for the topology. Mistakes that can be seen
         beforehand are raised now.
 
-        ``displaces``: the owner of any lease in this ZooKeeper is known to be dead. ``revive`` is
-        called about once a second (see the engine). ``is_state_temporary``: the state goes with the
-        cluster.
+        ``displaces``: any lease in this ZooKeeper is known to be a dead coordinator's. ``revive``
+        is called about once a second (see the engine). ``is_state_temporary``: the state goes with
+        the cluster.
         """
         self.name, self.topology_id, self.conf = name, graph.id, conf
         refuse_local_only(graph, str(context.master))
@@ -119,15 +119,15 @@ class TopologyRun:
 
     @property
     def began(self) -> RunStatus | None:
-        """The status before anything ran, which says with which txid the run began; ``None`` while
-        it waits for the topology."""
+        """The status before anything ran, with the txid at which the run began. ``None`` while the
+        run waits for the topology."""
         return self._began
 
     def _take(self) -> None:
         """Take the topology, and make the engine that runs it."""
         conf, graph = self.conf, self._graph
-        # Both may take their time, and must not while we hold the topology, or before we know that
-        # we may.
+        # Asking for the cores and for ZooKeeper's protection may take long, so both come before the
+        # topology is held.
         cores = session.cores_of(self._context)
         waits = retry.Patience(self._store, conf.zookeeper_wait_s, abandoned=self._not_taken)
         waits.insist(lambda: self._store.require_protected(layout.Layout(graph.id).top))
@@ -217,8 +217,8 @@ class TopologyRun:
                 self._end_shown(self._shown)
 
     def _state_is_gone(self, error: BaseException) -> BaseException:
-        """``error``; or, if a store remains of a run whose state went with its cluster, an error
-        with the cure."""
+        """``error``. If a store remains of a run whose state went with its cluster, an error with
+        the cure."""
         if (
             not self._is_state_temporary
             or not isinstance(error, errors.StateMismatchError)
@@ -229,13 +229,13 @@ class TopologyRun:
             f"{str(error).splitlines()[0]}\n"
             "  The state that belongs to the store is gone: without data_dir, a LocalCluster keeps its state in a temporary directory and\n"
             "  removes it at its end. Nothing was written. First empty the store, so that the topology can begin with the first batch:\n"
-            f"  `{error.without_state}`; or empty all stores of the topology: `txtopo reset TARGET --execute`\n"
+            f"  `{error.without_state}`, or empty all stores of the topology: `txtopo reset TARGET --execute`\n"
             "  Then keep the state, as the store is kept: LocalCluster(data_dir=PATH)"
         )
 
     def _stand_by(self) -> None:
-        """Until the topology is ours, or not wanted any more. A ZooKeeper that is away is waited
-        for as long as a commit would wait."""
+        """Wait until the topology is ours, or not wanted any more. A ZooKeeper that is away is
+        waited for as long as a commit would wait."""
         paths = layout.Layout(self.topology_id)
         away_since: float | None = None
         while self._engine is None and not self._given_up.wait(STANDBY_POLL_S):
@@ -246,7 +246,7 @@ class TopologyRun:
                 away_since = away_since or time.monotonic()
                 if time.monotonic() - away_since > self.conf.zookeeper_wait_s:
                     raise errors.ZooKeeperUnavailableError(
-                        f"{str(error).splitlines()[0]}, for {self.conf.zookeeper_wait_s:g} s\n  Nothing was running here yet; run it again."
+                        f"{str(error).splitlines()[0]}, for {self.conf.zookeeper_wait_s:g} s\n  Nothing was running here yet. Start the run again."
                     ) from error
                 continue
             away_since = None
@@ -260,7 +260,7 @@ class TopologyRun:
                     return
 
     def show(self, shown: progress.ShownRun) -> None:
-        """Show how the run goes whenever it is waited for, and how it ended."""
+        """Show how the run goes while the program waits for it, and how it ended."""
         self._shown = shown
         shown.update(self.status(), self.began)
         if not self.is_alive:
@@ -286,7 +286,7 @@ class TopologyRun:
     # -- waiting ----------------------------------------------------------------------------------
 
     def wait_for_txid(self, txid: int, timeout_s: float = 60.0) -> RunStatus:
-        """Until ``txid`` is committed."""
+        """Wait until ``txid`` is committed."""
         return self._wait(
             lambda status: status.current > txid, timeout_s, f"txid {txid} to be committed"
         )
@@ -300,7 +300,7 @@ class TopologyRun:
         )
 
     def join(self, timeout_s: float | None = None) -> RunStatus:
-        """Until it ends."""
+        """Wait until the run ends."""
         return self._wait(lambda status: False, timeout_s, "the topology to end")
 
     def _wait(
@@ -333,7 +333,7 @@ class TopologyRun:
                 )
             left = _WAIT_S if deadline is None else min(_WAIT_S, deadline - time.monotonic())
             if left <= 0:
-                raise TimeoutError(f"waited {timeout_s} s for {awaited}; now: {status}")
+                raise TimeoutError(f"waited {timeout_s} s for {awaited}\n  Now: {status}")
             if status.state in ("stopped", "failed"):
                 self._thread.join(left)
             else:

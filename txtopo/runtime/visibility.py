@@ -1,15 +1,14 @@
-"""The transactions of a topology that are committed as a whole, for readers of its stores: asked
-once, awaited, or asked again until a reading fits.
+"""Visible transactions, which a topology has committed as a whole, for readers of its stores: asked
+for once, awaited, or asked for again until a reading fits.
 
-Apart from ``command.show_state``, which shows all state to a person: programs read the visible txid
-again and again. Apart from ``stores.visible``, which chooses the version of each row, and knows no
-ZooKeeper.
+Programs ask here again and again, while ``command.show_state`` shows all state to a person.
+``stores.visible`` chooses the version of each row, and knows no ZooKeeper.
 
-Runs on: the machine of the reader. Neither Spark nor the topology is needed, only the ZooKeeper of
-the topology, or its data directory on this machine.
+Runs on: the reader's machine. Needs neither Spark nor the topology, only the topology's ZooKeeper,
+or its data directory on this machine.
 
-Invariants: an answer was the state of one moment, and is never taken back: a later answer is not a
-smaller txid, unless the state of the topology was reset.
+Invariants: an answer was the state at one moment, and is never taken back. A later answer is not a
+smaller txid, unless the topology's state was reset.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ POLL_S = 0.02
 """Pause between two looks while a transaction is waited for."""
 
 READ_TRIES_MAX = 100
-"""How often a state that changes while it is read is read anew, before an error is raised."""
+"""How often to read a state that changes meanwhile, before an error is raised."""
 
 
 class Visibility:
@@ -39,10 +38,10 @@ class Visibility:
     connection.
 
     :param zookeeper: ``host:port[/chroot]`` of the ensemble that the topology's runs were given.
-    :param data_dir: the data directory of the runs, if they were given no ensemble; while no run
+    :param data_dir: the data directory of the runs, if they were given no ensemble. While no run
         has the directory, the files of its ZooKeeper are read.
     :param conf: the settings ``zookeeper``, ``data_dir``, ``zookeeper_root`` and credentials, where
-        no argument says otherwise; by default the settings of a run that is started here.
+        no argument says otherwise. By default the settings of a run that is started here.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Visibility:
         self._store: base.StateStore | None = None
 
     def txid(self) -> visible.VisibleTxid:
-        """The last transaction whose commit is recorded; 0 if there is none yet.
+        """The last transaction whose commit is recorded, or 0 if there is none yet.
 
         :raises errors.UsageError: there is no such topology.
         :raises errors.ZooKeeperUnavailableError: its ZooKeeper does not answer.
@@ -81,8 +80,8 @@ class Visibility:
 
         The topology need not have begun. A ZooKeeper that goes away meanwhile is waited for, too.
 
-        :raises TimeoutError: it is not visible after ``timeout_s`` seconds; says how far the
-            topology has come.
+        :raises TimeoutError: the transaction is not visible after ``timeout_s`` seconds. Says how
+            far the topology has come.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -100,11 +99,11 @@ class Visibility:
             time.sleep(POLL_S)
 
     def read(self, reading: Callable[[visible.VisibleTxid], T], timeout_s: float = 60.0) -> T:
-        """``reading(visible)`` for the txid that is visible now; called again for a newer txid,
+        """``reading(visible)`` for the txid that is visible now. Called again for a newer txid,
         while a store has gone on too far.
 
-        ``reading`` should open every ``items`` and ``scan`` before the first is read to its end:
-        the call fixes the version of the rows, however long the reading takes.
+        ``reading`` should open every ``items`` and ``scan`` before it reads the first to the end:
+        opening fixes the version of the rows, however long the reading takes.
 
         :raises errors.OutrunError: the stores were too fast for ``timeout_s`` seconds.
         """
@@ -117,7 +116,7 @@ class Visibility:
                     raise
 
     def close(self) -> None:
-        """End the connection; the next question opens it again."""
+        """End the connection. The next question opens it again."""
         self._store = None
         self._live.close()
 
@@ -134,7 +133,7 @@ class Visibility:
 
     def _look(self) -> visible.VisibleTxid:
         try:
-            with self._opened() as store:
+            with self._state() as store:
                 if store is None:
                     raise errors.UsageError(opening.nothing_stored(self._data_dir))
                 return self._read(store)
@@ -144,8 +143,8 @@ class Visibility:
             raise
 
     @contextlib.contextmanager
-    def _opened(self) -> Any:
-        """The state; a connection to a server is kept."""
+    def _state(self) -> Any:
+        """The state. A connection to a server is kept."""
         if self._store is not None:
             yield self._store
             return
@@ -164,8 +163,8 @@ class Visibility:
             yield None if opened is None else opened.store
 
     def _read(self, store: base.StateStore) -> visible.VisibleTxid:
-        """The content of ``current``, which every write changes: if two readings of ``current`` are
-        equal, no state has changed between them."""
+        """Read the visible txid. Every write changes ``current``: if two readings of ``current``
+        are equal, no state has changed between them."""
         paths = self._paths
         for _ in range(READ_TRIES_MAX):
             before = _record(store, paths.current, records.CurrentRecord)
@@ -204,8 +203,8 @@ def visible_txid(
     data_dir: str | Path | None = None,
     conf: config.Config | Mapping[str, Any] | None = None,
 ) -> visible.VisibleTxid:
-    """The last transaction of a topology that is committed as a whole, 0 if there is none: an
-    ``int``, which stores take as ``as_of=``.
+    """The last transaction that a topology has committed as a whole, or 0: an ``int``, which stores
+    take as ``as_of=``.
 
     Each call opens a connection. A program that asks again and again uses :class:`Visibility`, with
     the same arguments.
@@ -223,7 +222,7 @@ def wait_until_visible(
     data_dir: str | Path | None = None,
     conf: config.Config | Mapping[str, Any] | None = None,
 ) -> visible.VisibleTxid:
-    """Wait until transaction ``txid`` of a topology is committed as a whole; what is visible then.
-    See :meth:`Visibility.wait`."""
+    """Wait until a topology has committed transaction ``txid`` as a whole, and return the visible
+    txid. See :meth:`Visibility.wait`."""
     with Visibility(topology_id, zookeeper=zookeeper, data_dir=data_dir, conf=conf) as visibility:
         return visibility.wait(txid, timeout_s)

@@ -1,17 +1,16 @@
-"""Keyed aggregates: a committer that keeps one value per key in a store, and bolts before it that
-combine, so that few tuples travel.
+"""Keyed aggregates: a committer that keeps one value per key in a store, and bolts before the
+committer that combine tuples, so that few travel.
 
 ::
 
     source ×n ──none──► partial ×n ──fields(key)──► aggregate ×m (committer)
 
-Each task of the source combines its own tuples; only one value per key and task goes through the
-shuffle. Made by ``TransactionalTopologyBuilder.set_aggregate`` (Trident: ``persistentAggregate``).
-Apart from ``aggregator``, which has the arithmetic, and from the stores: this module knows a store
-by the methods that it calls. Standard library only.
+Each source task combines its own tuples. Only one value per key and task goes through the
+shuffle. ``TransactionalTopologyBuilder.set_aggregate`` makes these bolts (Trident:
+``persistentAggregate``). Any object with the methods called here is a store. Standard library only.
 
-Invariants: the emitted tuples, and their order, depend on the tuples and their order alone (R17),
-and on replay on the first applied result (R28).
+Invariants: the emitted tuples and their order depend only on the tuples and their order (R17), and
+on replay on the first applied result (R28).
 """
 
 from __future__ import annotations
@@ -30,30 +29,29 @@ from txtopo.topology.stream import Fields, OutputFieldsDeclarer, Tuple, with_att
 from txtopo.topology.transaction import TransactionAttempt
 
 COMBINED_KEYS_MAX = 100_000
-"""The number of keys that a task combines before it sends them on: a bound on its memory, not on
-the number of keys."""
+"""How many keys a task combines before it sends them on. Bounds the task's memory, not the number
+of keys."""
 
 ALL = "all"
-"""The key of an aggregate that is not grouped."""
+"""The default key of an aggregate without groups."""
 
 
 @dataclasses.dataclass(frozen=True)
 class KeyOf:
-    """The key of a tuple: the values of ``names``, or, where all tuples belong together,
-    ``constant``."""
+    """A tuple's key: the values of ``names``, or ``constant`` where all tuples belong together."""
 
     names: tuple[str, ...] = ()
     constant: tuple[Any, ...] | None = None
 
     def reader(self, fields: Fields) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-        """A function that takes the key out of the values of tuples with these ``fields``; it
-        pickles."""
+        """A function that takes the key from a tuple's values, for tuples with these ``fields``.
+        The function can be pickled."""
         if self.constant is not None:
             return functools.partial(_constant, self.constant)
         at = [fields.index(name) for name in self.names]
         if 0 in at:
             raise errors.UsageError(
-                f"group_by names {fields[0]!r}, the attempt\n  Name fields behind it: the attempt is another one in each replay."
+                f"group_by names {fields[0]!r}, the attempt\n  Name fields after the attempt: each replay has a new attempt."
             )
         return (
             operator.itemgetter(slice(at[0], at[0] + 1))
@@ -67,12 +65,12 @@ def _constant(key: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def hashable(value: Any) -> Any:
-    """``value`` with tuples for its lists: to a fields grouping they are the same key, too."""
+    """``value`` with lists turned into tuples. A fields grouping takes both for the same key."""
     return tuple(map(hashable, value)) if isinstance(value, list | tuple) else value
 
 
 class PartialAggregate(bolt.BaseBatchBolt):
-    """Combines the tuples of one task of the source by key; emits one value per key."""
+    """Combines a source task's tuples by key, and emits one value per key."""
 
     def __init__(
         self, combiner: aggregator.CombinerAggregator, key_of: KeyOf, names: Sequence[str]
@@ -107,7 +105,7 @@ class PartialAggregate(bolt.BaseBatchBolt):
         self.add(key, one)
 
     def add(self, key: tuple[Any, ...], one: Any) -> None:
-        """Combine ``one`` with the value of the key, in this portion or in a new one."""
+        """Combine ``one`` with the key's value, in this portion or in a new portion."""
         combined = self.combined
         if key in combined:
             combined[key] = self.combiner.combine(combined[key], one)
@@ -137,20 +135,20 @@ MERGES: dict[type, merge.Merge] = {
     aggregator.Min: merge.MIN,
     aggregator.Max: merge.MAX,
 }
-"""Merges that a database can do by itself. Not of subclasses, which may combine otherwise."""
+"""Merges that a database can make. Subclasses have none, because they may combine otherwise."""
 
 
 class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
-    """One transaction of the store, and downstream its effect on each key: the key, its value
-    before and its value now."""
+    """Updates the store in one transaction, and emits the effect on each key: the key, the value
+    before and the value now."""
 
     def __init__(self, store: Any) -> None:
         self.store = store
         self.is_heard = True
-        """Whether a component is downstream; if not, no tuple is emitted, and the store need not
+        """Whether a component is downstream. If not, no tuple is emitted, and the store need not
         return the updates."""
         self.names: tuple[str, ...] = ()
-        """The fields of the key, in emitted tuples."""
+        """The key's fields in emitted tuples."""
 
     def prepare(
         self,
@@ -164,8 +162,7 @@ class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
 
     def finish_batch(self) -> None:
         by_key = {_key_in_store(key): delta for key, delta in self.deltas.items()}
-        # Also without anything to write: opening tells the store that the writes of an earlier
-        # attempt are void (R31).
+        # Open the store also with nothing to write: opening voids an earlier attempt's writes (R31).
         with self.store.transaction(self.context, self.attempt) as transaction:
             if not self.is_heard:
                 transaction.merge_many(by_key, self.merge or self.applied)
@@ -177,10 +174,10 @@ class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
         )
 
     merge: merge.Merge | None = None
-    """Does the same as :meth:`applied`, in a database."""
+    """The same as :meth:`applied`, made by a database."""
 
     def applied(self, value: Any, delta: Any) -> Any:
-        """The value of a key, None if it has none, after this batch's part."""
+        """The key's value after this batch. ``value`` is None if the key has none."""
         raise NotImplementedError
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -188,7 +185,8 @@ class KeyedCommitter(bolt.BaseTransactionalBolt, bolt.ICommitter):
 
 
 def _key_in_store(key: tuple[Any, ...]) -> Any:
-    """Of one field its value; within a tuple if the value is None, which is no key of a store, or
+    """The key as the store has it. A key with one field becomes the field's value. A key of None,
+    or of a tuple around None, keeps its outer tuple: None is no key of a store, and the inner tuple
     would be mistaken for None."""
     inner = key
     while isinstance(inner, tuple) and len(inner) == 1:
@@ -214,8 +212,7 @@ class CombiningCommitter(KeyedCommitter):
 
 
 class ReducingCommitter(KeyedCommitter):
-    """Keeps the tuples of each key until the commit, and reduces them onto the value in the
-    store."""
+    """Keeps each key's tuples until the commit, and reduces them onto the value in the store."""
 
     def __init__(self, reducer: aggregator.ReducerAggregator, store: Any) -> None:
         super().__init__(store)

@@ -1,8 +1,7 @@
-"""The arithmetic of an aggregate over the tuples of a key: a count, a sum, a minimum, or anything
-of the user's (Trident: ``CombinerAggregator``).
+"""Arithmetic for aggregates over a key's tuples: a count, a sum, a minimum, or a user's own
+(Trident: ``CombinerAggregator``).
 
-Apart from ``aggregate``, which has the bolts: here is only the arithmetic, without a batch, a store
-or a task.
+No batch, store or task is known here: the bolts are in ``aggregate``.
 """
 
 from __future__ import annotations
@@ -18,49 +17,49 @@ from txtopo.topology.stream import Tuple
 
 
 class CombinerAggregator(abc.ABC):
-    """Combines one value per tuple, two at a time, in any order of pairs: so each task of the
-    source combines its own tuples first.
+    """Combines one value per tuple, two at a time, in any order of pairs, so that each source task
+    combines its own tuples first.
 
-    Called: on executors, on a copy; keep nothing in it. Values are kept in the store, as JSON
+    Called: on executors, on a copy. Keep nothing in the object. The store keeps the values, as JSON
     unless the store has another codec.
     """
 
     fields: tuple[str, ...] = ()
-    """The fields of the tuples that ``init`` reads; that the source has them is checked when the
-    topology is built."""
+    """The tuple fields that ``init`` reads. ``build_topology`` checks that the source has these
+    fields."""
 
     @abc.abstractmethod
     def init(self, tup: Tuple) -> Any:
-        """The value of one tuple; not None, which stands for a key without a value, and finite."""
+        """A tuple's value, finite and not None. None stands for a key without a value."""
 
     @abc.abstractmethod
     def combine(self, left: Any, right: Any) -> Any:
-        """Two values made one. It must be associative; ``left`` comes before ``right`` where order
-        matters within one task.
+        """Make one value from two. Must be associative. Within one task, ``left`` comes before
+        ``right``, where order matters.
 
         On replay: not again for updates that a store has applied. The classic mistake: changing a
-        value in place; make a new value.
+        value in place. Make a new value.
         """
 
 
 class ReducerAggregator(abc.ABC):
-    """Takes one tuple after the other, where values cannot be combined; all tuples of a key travel
-    to the task that has the key.
+    """Takes one tuple after the other, where values cannot be combined. All tuples with the same
+    key travel to one task.
 
-    Order: by source component, source task and emission within a batch (R17), and batches by txid.
+    Order: batches by txid, and within a batch by source component, source task and emission (R17).
     """
 
     fields: tuple[str, ...] = ()
-    """The fields of the tuples that ``reduce`` reads; that the source has them is checked when the
-    topology is built."""
+    """The tuple fields that ``reduce`` reads. ``build_topology`` checks that the source has these
+    fields."""
 
     @abc.abstractmethod
     def init(self) -> Any:
-        """The value of a key before its first tuple."""
+        """A key's value before its first tuple."""
 
     @abc.abstractmethod
     def reduce(self, value: Any, tup: Tuple) -> Any:
-        """The value after ``tup``; not None, and finite. Runs on: executor, in the commit phase. On
+        """The value after ``tup``, finite and not None. Runs on: executor, in the commit phase. On
         replay: not again for applied updates."""
 
 
@@ -68,24 +67,24 @@ Aggregator = CombinerAggregator | ReducerAggregator
 
 
 class ValueRefusedError(Exception):
-    """None, NaN or an infinity for an aggregate; becomes :class:`txtopo.errors.UserCodeError`."""
+    """An aggregate got None, NaN or an infinity. Becomes :class:`txtopo.errors.UserCodeError`."""
 
 
 def checked(of: Aggregator, value: Any, tup: Tuple | None = None) -> Any:
-    """``value``, which ``of`` made of ``tup``, or of values; :class:`ValueRefusedError` for None,
-    and for NaN and infinities, also within it: the result would depend on the cut into batches and
-    on the order."""
+    """``value``, which ``of`` made from ``tup`` or from other values. Raises
+    :class:`ValueRefusedError` for None, and for NaN and infinities at any depth: the result would
+    depend on the cut into batches and on the order."""
     if value is not None and _is_finite(value):
         return value
     origin = (
-        "of other values"
+        "from other values"
         if tup is None
-        else f"of the tuple {tup.values[1:]!r:.300} of {tup.source_component!r}"
+        else f"from the tuple {tup.values[1:]!r:.300} of {tup.source_component!r}"
     )
     raise ValueRefusedError(
         f"{type(of).__name__}({', '.join(map(repr, of.fields))}): {value!r:.300} comes {origin}\n"
-        "  An aggregate takes neither None nor NaN nor an infinity. Drop such tuples, or give them a value, in a bolt before the aggregate; or\n"
-        "  in the init of a CombinerAggregator of yours."
+        "  An aggregate takes neither None nor NaN nor an infinity. Drop such tuples, or give them a value, in a bolt before the aggregate,\n"
+        "  or in the init of your own CombinerAggregator."
     )
 
 
@@ -97,14 +96,14 @@ def _is_finite(value: Any) -> bool:
     number: Any = value if isinstance(value, numbers.Number) else 0
     try:
         return bool(value == value) and abs(number) != math.inf
-    except ValueError:  # an array of NumPy, for a codec
+    except ValueError:  # a NumPy array, for a codec
         return True
-    except (ArithmeticError, TypeError):  # a NaN that signals, or one of pandas
+    except (ArithmeticError, TypeError):  # a signalling NaN, or a missing value of pandas
         return False
 
 
 class Count(CombinerAggregator):
-    """How many tuples."""
+    """Counts tuples."""
 
     def init(self, tup: Tuple) -> int:
         return 1
@@ -114,9 +113,9 @@ class Count(CombinerAggregator):
 
 
 class _OfField(CombinerAggregator):
-    """Of one field.
+    """Reads one field.
 
-    :param field: its name.
+    :param field: the field's name.
     """
 
     def __init__(self, field: str) -> None:
@@ -127,22 +126,22 @@ class _OfField(CombinerAggregator):
 
 
 class Sum(_OfField):
-    """The sum of a field of numbers. Of floats it depends, in its last digits, on the number of
-    tasks, as every sum of parts does."""
+    """Sums a field of numbers. With floats, the last digits depend on the task count, as in every
+    sum."""
 
     def combine(self, left: Any, right: Any) -> Any:
         return left + right
 
 
 class Min(_OfField):
-    """The least value of a field; of equal ones, the first."""
+    """The least value in a field. Among equal values, the first."""
 
     def combine(self, left: Any, right: Any) -> Any:
         return right if right < left else left
 
 
 class Max(_OfField):
-    """The greatest value of a field; of equal ones, the first."""
+    """The greatest value in a field. Among equal values, the first."""
 
     def combine(self, left: Any, right: Any) -> Any:
         return right if right > left else left

@@ -1,8 +1,7 @@
 """The bolt that takes whole columns: a ``pyarrow.RecordBatch`` at a time instead of a tuple.
 
-Apart from the other bolts because of its input, whole columns; it is built, held and committed as
-they are. pyarrow is an extra, and this module only names it: a driver or an executor that runs no
-such bolt need not have it.
+The bolt is built, held and committed like other bolts. pyarrow is an extra, and this module only
+names pyarrow: a driver or an executor without such a bolt need not have it.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
 class BaseArrowBatchBolt(IBatchBolt):
     """A batch bolt that sees its tuples as columns. Subclass it and define ``execute_batch``.
 
-    Where a sender emits tuples they are collected into RecordBatches first; where a receiver takes
-    tuples, the RecordBatches that this bolt emits are taken apart: both kinds of bolts mix freely.
-    It may be an ``ICommitter``. It needs ``pip install 'txtopo[arrow]'``.
+    Bolts with tuples and bolts with columns mix freely. Tuples from a sender are first collected
+    into RecordBatches. RecordBatches from this bolt are taken apart for a receiver that takes
+    tuples. The bolt may be an ``ICommitter``. It needs ``pip install 'txtopo[arrow]'``.
     """
 
     emits_columns = True
@@ -39,25 +38,24 @@ class BaseArrowBatchBolt(IBatchBolt):
         collector: BatchOutputCollector,
         attempt: TransactionAttempt,
     ) -> None:
-        """Begin a batch; as for every batch bolt. Keep the attempt, if it is wanted: it is not a
-        column."""
+        """Begin a batch, as in every batch bolt. Keep the attempt if you need it: the attempt is
+        not a column."""
 
     @abc.abstractmethod
     def execute_batch(self, batch: pyarrow.RecordBatch) -> None:
-        """Take some tuples of the batch, one row each. The columns are the sender's fields without
-        the first, which is the attempt.
+        """Take some of the batch's tuples, one row each. The columns are the sender's fields
+        without the first, the attempt.
 
-        Runs on: executor. Called: as often as it takes to give every tuple meant for this task
-        once; never with zero rows. Order: the rows come by source component, source task and
-        emission (R17); all rows of one call are of one task and stream, which ``context.source``
-        names. How many rows come at once may change with the plan: RecordBatches are merged and
-        split on their way. On replay: again. The classic mistake: taking one call for the whole
-        transaction; a result that is known only at the end of the batch belongs in
-        ``finish_batch``.
+        Runs on: executor. Called: until each tuple meant for this task was given once, never with
+        zero rows. Order: rows come by source component, source task and emission (R17). All rows in
+        a call come from one task and stream, named by ``context.source``. The plan may change how
+        many rows come at once: RecordBatches are merged and split on their way. On replay: again.
+        The classic mistake: taking one call for the whole transaction. A result that is known only
+        when the batch ends belongs in ``finish_batch``.
         """
 
     def execute(self, tup: Tuple) -> None:
-        """Not called: tuples that are meant for this bolt come as columns."""
+        """Not called: tuples for this bolt come as columns."""
         raise NotImplementedError(f"{type(self).__name__} takes columns: execute_batch")
 
 
@@ -67,12 +65,13 @@ def takes_columns(component: Any) -> bool:
 
 
 def emits_columns(component: Any) -> bool:
-    """Whether ``component`` declares that it emits columns."""
+    """Whether the class of ``component`` sets ``emits_columns``."""
     return isinstance(component, _Component) and bool(component.emits_columns)
 
 
 def require_pyarrow(who: str) -> None:
-    """:class:`~txtopo.errors.SetupError` if pyarrow, which ``who`` needs, is not installed here."""
+    """Raise :class:`~txtopo.errors.SetupError` if pyarrow, which ``who`` needs, is not installed
+    here."""
     if importlib.util.find_spec("pyarrow") is None:
         raise errors.SetupError(
             f"{who} needs pyarrow, which is not installed\n  Type: pip install 'txtopo[arrow]'"

@@ -1,8 +1,8 @@
 """The bolts users write.
 
 A batch bolt sees one attempt of one batch: a fresh instance per attempt and task, ``prepare`` once,
-``execute`` per tuple, ``finish_batch`` once (R10). A bolt keeps its state in attributes and never
-in module globals: the process outlives it.
+``execute`` per tuple, ``finish_batch`` once (R10). A bolt keeps its state in attributes, never in
+module globals: the process outlives the bolt.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 class BatchOutputCollector(abc.ABC):
-    """Where spouts and batch bolts emit."""
+    """Takes the tuples that spouts and batch bolts emit."""
 
     @abc.abstractmethod
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple; ``values[0]`` is the current attempt. Values are frozen here: changing a
+        """Emit one tuple. ``values[0]`` is the current attempt. Values are frozen here: changing a
         list later changes nothing (R14)."""
 
     def emit_all(self, rows: Iterable[Sequence[Any]], stream: str = DEFAULT_STREAM) -> None:
         """Emit several tuples in order: the same as :meth:`emit` for each of ``rows``, in less
         time.
 
-        ``rows`` may make its tuples lazily. An error in that is the caller's own, as in a loop
-        around :meth:`emit`; the rows before it are emitted.
+        ``rows`` may make its tuples lazily. An error in ``rows`` is the caller's own, as in a loop
+        around :meth:`emit`: the rows before the error are emitted.
         """
         for values in rows:
             self.emit(values, stream)
@@ -47,7 +47,7 @@ class BatchOutputCollector(abc.ABC):
         direct grouping."""
 
     def emit_batch(self, batch: pyarrow.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
-        """Emit one tuple per row. The columns are the fields of ``stream``, by name and in order,
+        """Emit one tuple per row. The columns are the stream's fields, by name and in order,
         without the first: the attempt is no column.
 
         The batch is not copied. Arrow's arrays cannot be changed, but an array over foreign memory
@@ -64,26 +64,25 @@ class BatchOutputCollector(abc.ABC):
 
 
 class BasicOutputCollector(BatchOutputCollector):
-    """Where basic bolts emit; the same calls."""
+    """Takes the tuples that basic bolts emit, by the same calls."""
 
 
 class _Component:
-    """The common part of spouts and bolts."""
+    """Shared by spouts and bolts."""
 
     emits_columns: ClassVar[bool] = False
-    """Set it to True in a class that emits mostly by ``emit_batch``: then ``txtopo explain`` says
+    """Set it to True in a class that emits mostly by ``emit_batch``. Then ``txtopo explain`` says
     so, and pyarrow is asked for at the start."""
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        """Declare the streams this component emits on; need not be defined by a bolt that emits
-        nothing.
+        """Declare the streams this component emits on. A bolt without output needs no declaration.
 
         Runs on: driver. Called: once, by ``build_topology``, on a copy.
         """
 
     def get_component_configuration(self) -> dict[str, Any] | None:
-        """Settings of this component alone; they win over the topology's in the ``conf`` its tasks
-        receive.
+        """Settings for this component alone. In the ``conf`` of its tasks they win over the
+        topology's settings.
 
         Runs on: driver. Called: once, by ``build_topology``, on a copy.
         """
@@ -95,14 +94,14 @@ class IBatchBolt(_Component, abc.ABC):
 
     has_own_keys: ClassVar[bool] = False
     """Set it to True in a class whose tasks never write the same key of a store in one transaction,
-    however their input is grouped: because the task's index is part of every key, or because it
-    only reads there. Otherwise several tasks need a fields grouping on the key (R32)."""
+    however their input is grouped: every key has the task's index in it, or the class only reads
+    there. Otherwise several tasks need a fields grouping on the key (R32)."""
     input_fields: Fields | None = None
-    """Fields that the bolt needs of every stream it listens to; that they are there is checked when
-    the topology is built."""
+    """Fields that the bolt needs in every stream it listens to. ``build_topology`` checks that they
+    are there."""
     key_fields: Fields | None = None
-    """The fields of its input that its keys in a store are made of; a fields grouping on others is
-    then refused (R32)."""
+    """The input fields that make up its keys in a store. A fields grouping on other fields is then
+    refused (R32)."""
 
     def prepare(
         self,
@@ -115,8 +114,8 @@ class IBatchBolt(_Component, abc.ABC):
 
         Runs on: executor. Called: once per attempt and task, also when no tuple will come. Order:
         before every other call. On replay: again, on a new instance, with a larger attempt id. The
-        classic mistake: opening a connection here and keeping it in an attribute of a committer,
-        which is pickled between the phases: use ``context.resource``.
+        classic mistake: opening a connection here and keeping it in an attribute of a committer. A
+        committer is pickled between the phases: use ``context.resource``.
         """
 
     @abc.abstractmethod
@@ -129,22 +128,22 @@ class IBatchBolt(_Component, abc.ABC):
         """
 
     def finish_batch(self) -> None:
-        """End the batch: every tuple of it has been executed (R11).
+        """End the batch: every tuple has been executed (R11).
 
-        Runs on: executor. Called: once per attempt and task, also with zero tuples. Order: for
-        committers, and everything downstream of one, in the commit phase, one transaction after the
-        other by txid. On replay: again, even if it succeeded before: its writes must name their
-        transaction, as those of the stores in ``txtopo.stores`` do.
+        Runs on: executor. Called: once per attempt and task, also with zero tuples. Order: in
+        committers, and in bolts downstream of a committer, in the commit phase, one transaction
+        after the other by txid. On replay: again, even after a success. So writes must name their
+        transaction, as the stores in ``txtopo.stores`` do.
         """
 
 
 class BaseBatchBolt(IBatchBolt):
-    """Subclass this and define ``execute``; usually also ``prepare``, ``finish_batch`` and
+    """Subclass this and define ``execute``, usually also ``prepare``, ``finish_batch`` and
     ``declare_output_fields``."""
 
 
 class BaseTransactionalBolt(BaseBatchBolt):
-    """A batch bolt whose batches are transactions. The usual base of a committer: ``class
+    """A batch bolt whose batches are transactions. A committer usually begins with ``class
     C(BaseTransactionalBolt, ICommitter)``."""
 
 
@@ -153,7 +152,7 @@ class ICommitter:
 
 
 class IBasicBolt(_Component, abc.ABC):
-    """One tuple in, any number out, no notion of a batch (Storm: ``IBasicBolt``). Subclass
+    """Takes one tuple, emits any number, and knows no batch (Storm: ``IBasicBolt``). Subclass
     :class:`BaseBasicBolt`."""
 
     def prepare(self, conf: TopologyConf, context: TopologyContext) -> None:
@@ -162,8 +161,8 @@ class IBasicBolt(_Component, abc.ABC):
 
     @abc.abstractmethod
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
-        """Take one tuple; emit with ``tup[0]`` first. Runs on: executor. Called: per tuple. Order:
-        as for a batch bolt. On replay: again."""
+        """Take one tuple, and emit with ``tup[0]`` first. Runs on: executor. Called: per tuple.
+        Order: as for a batch bolt. On replay: again."""
 
     def cleanup(self) -> None:
         """End. Runs on: executor. Called: once, after the last tuple. Order: last. On replay:

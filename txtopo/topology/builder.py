@@ -21,7 +21,7 @@ class TransactionalTopologyBuilder:
     """Builds a topology with one spout and any number of bolts (Storm:
     ``TransactionalTopologyBuilder``).
 
-    ``topology_id`` is the name of the state in ZooKeeper, for ever: not the name it runs under.
+    ``topology_id`` names the state in ZooKeeper, for ever. Each run has its own name.
     """
 
     def __init__(self, topology_id: str, spout_id: str, spout: Any, parallelism: int = 1) -> None:
@@ -32,20 +32,19 @@ class TransactionalTopologyBuilder:
         self._bolts: list[Draft] = []
 
     def set_spout(self, id: str, spout: Any, parallelism: int = 1) -> SpoutDeclarer:
-        """Have ``build_topology`` refuse this: the one spout of a topology is given to the
-        constructor."""
-        cure = f"give it to the constructor: TransactionalTopologyBuilder({self._id!r}, {id!r}, spout, {parallelism!r})"
+        """Have ``build_topology`` refuse this call: the constructor takes the topology's one spout."""
+        cure = f"Give the spout to the constructor: TransactionalTopologyBuilder({self._id!r}, {id!r}, spout, {parallelism!r})"
         self._spout.problems.append(
-            f"spout {id!r}: a topology has one spout, and there is no set_spout; {cure}"
+            f"spout {id!r}: a topology has one spout, and there is no set_spout. {cure}"
         )
         return SpoutDeclarer(Draft(id, spout, parallelism, committer=False))
 
     def get_spout_declarer(self) -> SpoutDeclarer:
-        """Where the spout is configured."""
+        """The declarer that configures the spout."""
         return SpoutDeclarer(self._spout)
 
     def set_bolt(self, id: str, bolt: Any, parallelism: int = 1) -> BoltDeclarer:
-        """Add ``bolt``; an ``ICommitter`` becomes a committer. The instance is a template: every
+        """Add ``bolt``. An ``ICommitter`` becomes a committer. The instance is a template: every
         attempt gets a fresh copy."""
         return self._set(id, bolt, parallelism, isinstance(bolt, bolts.ICommitter))
 
@@ -57,16 +56,16 @@ class TransactionalTopologyBuilder:
         self, id: str, what: aggregator.Aggregator, store: Any, parallelism: int = 1
     ) -> AggregateDeclarer:
         """Add a committer that keeps ``what`` per key in ``store`` (``Count()``, say), and before
-        it bolts that combine where tuples are made.
+        the committer bolts that combine tuples where they are made.
 
-        For every key that a batch has changed it emits the key, its value before (None if it had
-        none), and its value now: the fields of the key, ``prev`` and ``curr``.
+        For every key that a batch has changed, the committer emits the key's fields, ``prev`` (the
+        value before, None if there was none) and ``curr`` (the value now).
         """
         return AggregateDeclarer(self, id, what, store, parallelism)
 
     def parallelism_of(self, id: str) -> int | None:
-        """The number of tasks of a component that was set before; None if none was, or not with a
-        number."""
+        """The task count of a component that was set before. None if there is none, or its
+        parallelism is no number."""
         parallelism = next(
             (draft.parallelism for draft in (self._spout, *self._bolts) if draft.id == id), None
         )
@@ -78,14 +77,14 @@ class TransactionalTopologyBuilder:
         return BoltDeclarer(draft)
 
     def build_topology(self) -> TopologyGraph:
-        """The topology, immutable and valid; :class:`InvalidTopologyError` listing every mistake
-        otherwise."""
+        """The topology, immutable and valid. Otherwise raises :class:`InvalidTopologyError` with
+        every mistake."""
         return validation.Build(self._id, self._spout, self._bolts).topology()
 
 
 class AggregateDeclarer:
-    """Configures an aggregate: its sources and the fields of its keys. Every method returns the
-    declarer, so that calls chain."""
+    """Configures an aggregate: its sources and key fields. Every method returns the declarer, so
+    that calls chain."""
 
     def __init__(
         self,
@@ -108,26 +107,26 @@ class AggregateDeclarer:
     def group_by(
         self, source: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM
     ) -> AggregateDeclarer:
-        """One value per distinct value of ``fields``, in tuples of ``source``, which is set before.
-        Of several sources, equal values are one key."""
+        """Keep one value per distinct value of ``fields``, in tuples from ``source``, which is set
+        before. Equal values from several sources are one key."""
         try:
             names = tuple(Fields(fields))
         except (TypeError, ValueError) as error:
             self._declarer._add_problem(
-                f"group_by on {source!r}: {error}; name fields of that stream: Fields('word')"
+                f"group_by on {source!r}: {error}. Name fields of that stream: Fields('word')"
             )
             return self
         if not names:
             self._declarer._add_problem(
-                f"group_by on {source!r} names no field; name at least one, or use of_all"
+                f"group_by on {source!r} names no field. Name at least one, or use of_all"
             )
         return self._add(source, stream, aggregate.KeyOf(names), names)
 
     def of_all(
         self, source: str, key: str = aggregate.ALL, stream: str = DEFAULT_STREAM
     ) -> AggregateDeclarer:
-        """One value of all tuples of ``source``, which is set before; the store has it under
-        ``key``."""
+        """Keep one value for all tuples from ``source``, which is set before. The store has the
+        value under ``key``."""
         return self._add(source, stream, aggregate.KeyOf(constant=(key,)), ("key",))
 
     def add_configuration(self, key: str, value: Any) -> AggregateDeclarer:
@@ -142,7 +141,7 @@ class AggregateDeclarer:
         committer.names = committer.names or names
         if len(committer.names) != len(names):
             self._declarer._add_problem(
-                f"its keys are made of {', '.join(committer.names)}, but on {source!r} of {', '.join(names)}; name as many"
+                f"its keys have the fields {', '.join(committer.names)}, but on {source!r} {', '.join(names)}. Name as many fields"
             )
         elif isinstance(committer, aggregate.ReducingCommitter):
             committer.key_of[source, stream] = key_of
@@ -163,11 +162,11 @@ class AggregateDeclarer:
 
 def _mistakes(candidate: Any, store: Any) -> Iterator[str]:
     if not isinstance(candidate, aggregator.CombinerAggregator | aggregator.ReducerAggregator):
-        yield f"{candidate!r} aggregates nothing; give Count(), Sum('field'), or a CombinerAggregator or ReducerAggregator of yours"
+        yield f"{candidate!r} aggregates nothing. Give Count(), Sum('field'), or your own CombinerAggregator or ReducerAggregator"
     if not hasattr(store, "transaction"):
-        yield f"{store!r} is no store; give one of txtopo.stores"
+        yield f"{store!r} is no store. Give a store from txtopo.stores"
     elif getattr(store, "plain", False):
-        yield f"{store!r} keeps plain values, which are set and not updated; give a transactional or an opaque one"
+        yield f"{store!r} keeps plain values, which are set and not updated. Give a transactional or an opaque store"
 
 
 __all__ = ["AggregateDeclarer", "TransactionalTopologyBuilder"]

@@ -1,12 +1,12 @@
-"""The settings as a bolt or spout sees them: a read-only mapping that answers both spellings of a
-key, ours and Storm's.
+"""The settings as a bolt or spout sees them: a read-only mapping that answers a key in our spelling
+and in Storm's.
 
-Apart from ``txtopo.config`` because executors may have no pydantic: this is what travels there. It
-knows Storm's keys with the meaning of one of ours, and their units; it refuses to know the list of
-settings and their possible values, because a component may be given any key.
+Unlike ``txtopo.config``, this module needs no pydantic, which executors may not have. It knows the
+Storm keys that have a counterpart here, and their units. It does not know the list of settings or
+their possible values, because a component may be given any key.
 
-Invariants: a value is kept under our spelling if there is one, in our unit; Storm's spelling is
-answered in Storm's unit.
+Invariants: a value is kept under our spelling if there is one, in our unit. Under Storm's spelling
+the answer is in Storm's unit.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from txtopo.topology import redaction
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
-    """Our setting ``key`` under a name of Storm's, where ``per_unit`` of Storm's units make one of
-    ours."""
+    """Our setting ``key`` under a Storm name. Our unit is ``per_unit`` Storm units."""
 
     key: str
     per_unit: int = 1
@@ -43,23 +42,23 @@ COUNTERPARTS: Mapping[str, Counterpart] = {
     "storm.zookeeper.connection.timeout": Counterpart("zookeeper_connect_timeout_s", 1000),
     "storm.zookeeper.session.timeout": Counterpart("zookeeper_session_timeout_s", 1000),
 }
-"""Storm's keys with the same meaning as one of ours. Source: ``org.apache.storm.Config`` and
+"""Storm's keys that mean the same as a setting here. Source: ``org.apache.storm.Config`` and
 ``defaults.yaml`` of v1.2.4."""
 
 SERVERS = ("transactional.zookeeper.servers", "storm.zookeeper.servers")
-"""Hosts, without ports; where there is no first, the second counts, as in Storm's
+"""Hosts, without ports. Without the first key the second counts, as in Storm's
 ``TransactionalState``."""
 PORTS = ("transactional.zookeeper.port", "storm.zookeeper.port")
-"""The port of all of them, likewise."""
+"""The port of all hosts. Without the first key the second counts."""
 STORM_KEYS = (*COUNTERPARTS, *SERVERS, *PORTS)
-"""Every key of Storm that has a counterpart here."""
+"""Every Storm key with a counterpart here."""
 
 _ZOOKEEPER_PORT = 2181
 
 
 def in_our_spelling(values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values`` with Storm's keys replaced by ours where there is a counterpart; of two spellings
-    of one setting the later wins."""
+    """``values`` with Storm's keys replaced by ours where there is a counterpart. If a setting is
+    spelled both ways, the later entry wins."""
     ours: dict[str, Any] = {}
     for key, value in values.items():
         if key in COUNTERPARTS:
@@ -98,7 +97,7 @@ class TopologyConf(Mapping[str, Any]):
     ``conf["topology.max.spout.pending"]`` are the same.
 
     Under Storm's key a value is in Storm's unit: ``conf["storm.zookeeper.session.timeout"]`` is in
-    milliseconds, as it is there.
+    milliseconds.
     """
 
     __slots__ = ("_values",)
@@ -132,7 +131,7 @@ class TopologyConf(Mapping[str, Any]):
 
 
 def _in_storms_parts(zookeeper: str | None) -> dict[str, Any]:
-    """The hosts without ports, and the first one's port, of ``host:port[,host:port…][/chroot]``."""
+    """The hosts without ports, and the first host's port, from ``host:port[,host:port…][/chroot]``."""
     if zookeeper is None:
         return {"servers": None, "port": None}
     pairs = [server.partition(":") for server in zookeeper.partition("/")[0].split(",")]

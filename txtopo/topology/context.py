@@ -1,4 +1,5 @@
-"""The knowledge of a task or a spout coordinator about its surroundings."""
+"""Contexts for tasks and spout coordinators: their place in the topology, and the state they work
+on."""
 
 from __future__ import annotations
 
@@ -13,18 +14,18 @@ T = TypeVar("T")
 Phase = Literal["processing", "commit"]
 
 SOME_TIME = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
-"""The opening time of a transaction that was never opened: that of a context made by a test."""
+"""The opening time in a context made by a test, where no transaction was opened."""
 
 
 def _ignore(failure: BaseException) -> None:
-    """Where there is no attempt to fail."""
+    """Do nothing: there is no attempt to fail."""
 
 
 class TopologyContext:
-    """Given to ``prepare`` and ``get_emitter``: the component and the index of the task, and the
-    objects kept in this process.
+    """Given to ``prepare`` and ``get_emitter``: the task's component and index, and the objects
+    kept in this process.
 
-    A held bolt keeps its context across the phases; ``phase`` then tells the phase it is in now.
+    A held bolt keeps its context across the phases. ``phase`` then tells the current phase.
     """
 
     def __init__(
@@ -44,11 +45,11 @@ class TopologyContext:
         stores_max: int | None = None,
     ) -> None:
         self.topology_id = topology_id
-        """The id the topology's state is kept under."""
+        """The id under which the topology's state is kept."""
         self.generation = generation
         """Random id of this incarnation of the state (R27)."""
         self.component_id = component_id
-        """Id of the component this task belongs to."""
+        """Id of the task's component."""
         self.task_index = task_index
         """0 … ``num_tasks - 1``."""
         self.phase: Phase = phase
@@ -56,38 +57,38 @@ class TopologyContext:
         self.local_master = local_master
         """True if every executor runs on the driver's machine."""
         self.known_stores = known_stores
-        """The stores that hold results of this generation, by ``component/store`` name: the last
-        recorded attempt that opened each (R27, R31), with the number of its store transactions
-        (R34). ``None`` without a record of commits, as in a test of a single bolt; stores then go
-        by their own rows alone."""
+        """The stores that hold this generation's results, by ``component/store`` name: the last
+        recorded attempt that opened each store (R27, R31), with its number of store transactions
+        (R34). ``None`` without a record of commits, as where a test runs a single bolt. Stores then
+        go by their own rows alone."""
         self.first_attempt = first_attempt
-        """The first attempt of this transaction that may have effects: earlier attempts were never
-        sealed (R23), as far as the state knows."""
+        """The transaction's first attempt that may have effects. Earlier attempts were never sealed
+        (R23), as far as the state knows."""
         self.opened_at = opened_at
-        """When the transaction was opened, aware, in UTC: the same in every attempt of it, and
-        after every restart (R36). Take the time from here and not from a clock, or a replay
-        computes another result. The clock is the driver's, which may be set back."""
+        """When the transaction was opened, aware, in UTC: the same in every attempt, and after
+        every restart (R36). Take the time from here and not from a clock, or a replay computes
+        another result. The time comes from the driver's clock, which may be set back."""
         self.expected_stores = expected_stores
-        """Names of the stores that this component may begin beside those that ``known_stores`` has,
-        or patterns with ``*`` (R35). ``None`` if any: it has no results yet, or commits are not
-        recorded."""
+        """Names of the stores that this component may begin besides its ``known_stores``, or
+        patterns with ``*`` (R35). ``None`` if any: the component has no results yet, or commits are
+        not recorded."""
         self.stores_max = stores_max
-        """How many stores ``known_stores`` may have at most; ``None``: any number."""
+        """How many stores ``known_stores`` may have at most. ``None``: any number."""
         self.touched_stores: dict[str, int] = {}
-        """By ``component/store`` name, how many transactions of that store this task has committed;
-        stores count themselves, the coordinator remembers the sum over all tasks (R34)."""
+        """By ``component/store`` name, how many of the store's transactions this task has
+        committed. The stores count, and the coordinator remembers the sum over all tasks (R34)."""
         self.store_steps: dict[str, dict[str, int]] = {}
-        """By store, how many updates of each key this task has made in this attempt; kept by stores
-        so that several updates compose (R32)."""
+        """By store, how many updates of each key this task has made in this attempt. The stores
+        count, so that several updates compose (R32)."""
         self.store_turns: dict[str, Any] = {}
-        """By ``component/store`` name, the turns at the store among the threads of this task; kept
+        """By ``component/store`` name, the turns that this task's threads take at the store. Kept
         by stores."""
         self.on_failure: Callable[[BaseException], None] = _ignore
-        """Called by stores with a failure that fails the attempt, even if user code swallows the
+        """Stores call it with a failure that fails the attempt, even if user code swallows the
         exception (R39)."""
         self.source: TupleSource | None = None
-        """While a bolt that takes columns executes: the ``component``, ``task``, ``stream`` and
-        ``fields`` of the RecordBatch."""
+        """While a bolt that takes columns executes: the RecordBatch's ``component``, ``task``,
+        ``stream`` and ``fields``."""
         self._task_counts = task_counts
         self._resources = resources
 
@@ -97,16 +98,16 @@ class TopologyContext:
         return self._task_counts[self.component_id]
 
     def component_tasks(self, component: str) -> range:
-        """The task indices of ``component``, ascending; empty if there is no such component."""
+        """The task indices of ``component``, ascending. Empty if there is no such component."""
         return range(self._task_counts.get(component, 0))
 
     def resource(self, name: str, factory: Callable[[], T]) -> T:
-        """The object ``name`` of this worker process, made by ``factory()`` when it is first asked
-        for (R12).
+        """The object ``name`` of this worker process, made by ``factory()`` when first asked for
+        (R12).
 
         The place for connections and clients: one per process and topology, kept across
-        transactions. When a task that asked for it fails, it is closed (``close()``, if it has one)
-        and made again for the next.
+        transactions. When a task that asked for the object fails, the object is closed
+        (``close()``, if it has one) and made again for the next task.
         """
         resource: T = self._resources(name, factory)
         return resource
@@ -119,7 +120,7 @@ class CoordinatorContext:
         self, topology_id: str, generation: str, component_id: str, last_metadata: Callable[[], Any]
     ) -> None:
         self.topology_id = topology_id
-        """The id the topology's state is kept under."""
+        """The id under which the topology's state is kept."""
         self.generation = generation
         """Random id of this incarnation of the state (R27)."""
         self.component_id = component_id
@@ -128,10 +129,9 @@ class CoordinatorContext:
 
     @property
     def last_metadata(self) -> Any:
-        """Where the next new transaction begins: the metadata of the newest one, for a partitioned
-        spout a dict by partition.
+        """Where the next new transaction begins: the newest transaction's metadata. For a
+        partitioned spout, a dict by partition.
 
-        ``is_ready`` may compare the metadata with the source; it is right also just after a
-        restart.
+        ``is_ready`` may compare the metadata with the source, also just after a restart.
         """
         return self._last_metadata()

@@ -1,7 +1,7 @@
 """Declarers: how a user configures the spout, and says which streams a bolt listens to.
 
-A declarer raises nothing: a mistake becomes a problem of the component's draft, which
-``build_topology`` reports.
+A declarer raises nothing: a mistake becomes a problem in the component's draft, and
+``build_topology`` reports it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from txtopo.topology.stream import DEFAULT_STREAM, Fields
 
 @dataclass(eq=False)
 class Draft:
-    """A component as it was set, before any check."""
+    """A component as the user set it, before any check."""
 
     id: str
     instance: Any
@@ -59,7 +59,7 @@ class BoltDeclarer:
         for noun, id in ids:
             if not isinstance(id, str):
                 self._draft.problems.append(
-                    f"bolt {self._draft.id!r}: {kind} grouping on {id!r}; name the {noun} by its id, a string"
+                    f"bolt {self._draft.id!r}: {kind} grouping on {id!r}. Name the {noun} by its id, a string"
                 )
                 return self
         self._draft.subscriptions.append(
@@ -68,13 +68,13 @@ class BoltDeclarer:
         return self
 
     def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Tuples are spread evenly over the tasks: equal counts, give or take one per sending task."""
+        """Spread tuples evenly over the tasks: equal counts, give or take one per sending task."""
         return self._add("shuffle", component, stream)
 
     def fields_grouping(
         self, component: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
-        """Tuples with equal values of ``fields`` go to the same task."""
+        """Send tuples with equal ``fields`` to the same task."""
         return self._add_keyed("fields", component, stream, fields)
 
     def _add_keyed(
@@ -87,38 +87,38 @@ class BoltDeclarer:
         except (ValueError, TypeError) as error:
             where = f"bolt {self._draft.id!r}: {kind} grouping on {component!r}"
             self._draft.problems.append(
-                f"{where}: {error}; name fields of that stream: Fields('word')"
+                f"{where}: {error}. Name fields of that stream: Fields('word')"
             )
             return self._add("global", component, stream)
 
     def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Every tuple goes to task 0."""
+        """Send every tuple to task 0."""
         return self._add("global", component, stream)
 
     def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Every tuple goes to every task."""
+        """Send every tuple to every task."""
         return self._add("all", component, stream)
 
     def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """Tuples go where it is cheapest: mostly into the next task of the same process."""
+        """Send tuples where it is cheapest: mostly to the next task in the same process."""
         return self._add("none", component, stream)
 
     def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
-        """The sender names the task, with ``emit_direct``; ``stream`` is declared with
+        """Let the sender name the task, with ``emit_direct``. Declare ``stream`` with
         ``direct=True``."""
         return self._add("direct", component, stream)
 
     def partial_key_grouping(
         self, component: str, fields: Fields | Sequence[str], stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
-        """Tuples with equal values of ``fields`` go to one of two tasks, the one that the sender
-        has sent less to: spreads frequent keys."""
+        """Send tuples with equal ``fields`` to two tasks, each tuple to the task that got fewer
+        from the sender. Spreads frequent keys."""
         return self._add_keyed("partial_key", component, stream, fields)
 
     def custom_grouping(
         self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
-        """``grouping.choose_tasks(task_index, values)`` names the tasks of every tuple."""
+        """Let ``grouping.choose_tasks(task_index, values)`` name the tasks for every tuple."""
         where = f"bolt {self._draft.id!r}: custom grouping on {component!r}"
         if not isinstance(grouping, CustomGrouping) or isinstance(grouping, type):
             self._draft.problems.append(
@@ -130,11 +130,11 @@ class BoltDeclarer:
     def local_or_shuffle_grouping(
         self, component: str, stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
-        """Tuples stay in the sender's process where it has a task of this bolt."""
+        """Keep tuples in the sender's process if this bolt has a task there."""
         return self._add("local_or_shuffle", component, stream)
 
     def _add_problem(self, problem: str) -> BoltDeclarer:
-        """Have ``build_topology`` refuse this bolt; for code that declares bolts by itself."""
+        """Have ``build_topology`` refuse this bolt. For code that declares bolts itself."""
         self._draft.problems.append(f"bolt {self._draft.id!r}: {problem}")
         return self
 
@@ -145,7 +145,7 @@ class BoltDeclarer:
 
 
 def describe(instance: Any) -> str:
-    """``instance`` in a message: its class or, for a class, its name."""
+    """``instance`` in a message: an object by its class, a class by its name."""
     return (
         f"the class {instance.__name__}"
         if isinstance(instance, type)

@@ -1,8 +1,6 @@
-"""The destinations of a topology, and their guarantees: every store and every sink is a
-*destination*, and states its guarantee.
+"""Destinations: a topology's stores and sinks, each with its guarantee.
 
-Apart from the stores and sinks, which know no topology, and from ``soundness``, which judges
-whether the two fit. Standard library only.
+Stores and sinks know no topology. ``soundness`` judges whether the two fit. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,38 +15,39 @@ from txtopo.topology import kept, stream
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """The guarantee of a store or sink, as far as a topology must fit it."""
+    """A store's or sink's guarantee, as far as a topology must fit it."""
 
     name: str
-    """The name of the destination, for people: ``SqliteStore /data/words.db#counts``. No
-    secrets."""
+    """The destination's name, for people: ``SqliteStore /data/words.db#counts``. No secrets."""
     holds: str
-    """What it keeps, for people: ``opaque values``, ``rows, inserted``."""
+    """The contents, for people: ``opaque values``, ``rows, inserted``."""
     takes_back: bool
-    """Whether a replay undoes all writes of a failed attempt, also where the replay writes nothing:
-    a need of opaque spouts (R31)."""
+    """Whether a replay undoes all writes of a failed attempt, also where the replay writes nothing.
+    Opaque spouts need this (R31)."""
     is_keyed: bool
-    """Whether a key there has one writer per transaction (R32)."""
+    """Whether each key needs a single writer per transaction (R32)."""
     cure: str
-    """The argument to type so that it takes back; a substitute where no argument helps."""
+    """The argument to type so that the destination takes back, or a substitute where no argument
+    helps."""
     promise: str = "exactly once"
-    """The promise of a write there in a topology that fits, for people."""
+    """The promise for a write in a topology that fits, for people."""
     has_one_writer: bool = False
-    """Whether one component of a topology alone may write there: taking back the writes of one
-    component would undo later writes of another."""
+    """Whether only one component of a topology may write there: taking back one component's writes
+    would undo later writes of another."""
     place: str = ""
-    """The place of its records, the same for every handle of the destination; empty if it does not
-    say."""
+    """Where the records are, the same for every handle of the destination. Empty if the destination
+    does not say."""
     known_as: str = ""
-    """The name of the destination in the topology's state, for each component (R27): a component's
-    destinations in different places need different ones."""
+    """The destination's name in the topology's state, for each component (R27). A component's
+    destinations in different places need different names."""
     form: str = ""
-    """The kind of its values, for people; every handle of the same ``place`` must have the same
-    form. Empty if it does not say."""
+    """Which values there are, for people. Every handle with the same ``place`` must have the same
+    form. Empty if the destination does not say."""
 
 
 class World(Protocol):
-    """What the simulator gives a destination to be simulated on. Every schedule finds it empty."""
+    """The simulator's stores and directories for simulated destinations. Every schedule finds them
+    empty."""
 
     def store(self, original: Destination) -> Any:
         """A store in memory with the rules and the form of the store ``original``."""
@@ -58,57 +57,57 @@ class World(Protocol):
 
 
 class Destination(abc.ABC):
-    """A store or a sink, found by ``build_topology`` wherever a component keeps it: in an
+    """A store or a sink. ``build_topology`` finds every destination in a component: in an
     attribute, in a list, in another object.
 
-    Subclass it for a destination of your own, and wrong topologies are refused for it too.
+    Subclass it for your own destination: wrong topologies are then refused for it too.
     """
 
     local_only_reason: str | None = None
-    """Why every executor must be on the driver's machine, or None if they need not be."""
+    """Why every executor must be on the driver's machine. None if executors may be anywhere."""
 
     @abc.abstractmethod
     def guarantee(self) -> Guarantee:
-        """What it can do. Runs on: driver. Called: once for each time it is found, by
-        ``build_topology``."""
+        """The destination's guarantee. Runs on: driver. Called: by ``build_topology``, once for
+        each place where it finds the destination."""
 
     def kept(self, topology_id: str, component: str) -> kept.Kept | None:
-        """The records about the writes of a component, which ``txtopo reset`` clears; None if there
-        are none. Runs on: the command line."""
+        """The records about a component's writes, which ``txtopo reset`` clears. None if there are
+        none. Runs on: the command line."""
         return None
 
     def simulated(self, world: World) -> Destination | None:
-        """A destination in memory for ``txtopo test``, with the same name and guarantee; None if
+        """A destination in memory for ``txtopo test``, with the same name and guarantee. None if
         there is none. Runs on: driver."""
         return None
 
     def rows_left(self, topology_id: str) -> str:
-        """Where rows of the topology may be that :meth:`kept` does not clear, because they are the
-        user's; empty if there are none. Runs on: the command line."""
+        """Where the topology may have rows that :meth:`kept` does not clear, because they are the
+        user's. Empty if there are none. Runs on: the command line."""
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """The declared writing of one component."""
+    """A component's destinations, and how its keys are made."""
 
     destinations: tuple[Guarantee, ...] = ()
-    """The stores and sinks in it."""
+    """The stores and sinks in the component."""
     has_own_keys: bool = False
-    """The tasks never write the same key, whatever the grouping; see ``IBatchBolt``."""
+    """Whether the tasks never write the same key, under any grouping. See ``IBatchBolt``."""
     key_fields: stream.Fields | None = None
-    """The fields of the input that keys are made of, where the component names them."""
+    """The input fields that make up keys, where the component names them."""
 
 
 @dataclass(slots=True)
 class Search:
-    """Looks at the parts of a component while it is pickled: at every object in it, however deep."""
+    """Looks at every object in a component, however deep, while the component is pickled."""
 
     destinations: list[tuple[Guarantee, Destination]] = field(default_factory=list)
     local_only: dict[str, None] = field(default_factory=dict)
     """Reasons why every executor must be on the driver's machine."""
     problems: dict[str, None] = field(default_factory=dict)
-    """Errors of destinations that were asked for their guarantee."""
+    """Errors from destinations that were asked for their guarantee."""
 
     def visit(self, part: Any) -> None:
         """Look at one object."""
@@ -127,7 +126,7 @@ class Search:
                 ] = None
 
     def writes(self, component: Any) -> Writes:
-        """The destinations in the component, with the properties of its keys."""
+        """The component's destinations, and how its keys are made."""
         for name in {name: None for cls in type(component).__mro__ for name in vars(cls)}:
             with contextlib.suppress(Exception):
                 value = getattr(type(component), name)

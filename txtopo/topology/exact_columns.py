@@ -1,9 +1,9 @@
-"""A column of Python values as an Arrow array, unchanged or not at all.
+"""Turns a column of Python values into an Arrow array, unchanged or not at all.
 
-Arrow makes an array of nearly any value, and changes a value that does not fit: a zone is dropped,
-``True`` becomes ``1``. So the Python types of a column are looked at before Arrow sees them, all at
-once, in nested values level by level (R38). Apart from the data plane and the stores, which need
-such arrays, because they name rows differently. Importing this imports pyarrow.
+Arrow makes an array from nearly any value, and changes a value that does not fit: drops a zone,
+turns ``True`` into ``1``. So this module looks at a column's Python types before Arrow sees them,
+all at once, in nested values level by level (R38). The data plane and the stores name rows
+differently, so errors here have only the row's index. Importing this imports pyarrow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _CANNOT = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""The exceptions that Arrow raises for a value it cannot take."""
+"""Exceptions that Arrow raises for a value it cannot take."""
 
 _KINDS: dict[type, str] = {
     bool: "bool",
@@ -42,7 +42,7 @@ _KINDS: dict[type, str] = {
     tuple: "list",
     dict: "struct",
 }
-"""Python's types that columns hold. A subclass is another type: an enum is no number."""
+"""Python types that columns hold. A subclass is another type: an enum is no number."""
 
 _TAKEN = {
     "number": {"number", "integer"},
@@ -51,7 +51,8 @@ _TAKEN = {
     "instant": {"datetime"},
     "extension<arrow.uuid>": {"uuid"},
 }
-"""The kinds of values that a declared column takes, where these are not the one of its own name."""
+"""The kinds of values that a declared column takes, by the column's kind. A kind that is not listed
+takes its own values only."""
 
 LISTS = (
     (pa.types.is_list, pa.list_),
@@ -59,7 +60,7 @@ LISTS = (
     (pa.types.is_list_view, pa.list_view),
     (pa.types.is_large_list_view, pa.large_list_view),
 )
-"""How a type of lists of any length is told, and made."""
+"""Arrow's list types without a fixed length: the test for each, and its constructor."""
 
 _NONE = type(None)
 _SHORT = reprlib.Repr()
@@ -68,10 +69,10 @@ _ZONES = frozenset({datetime.timezone, zoneinfo.ZoneInfo})
 
 
 class ChangedValueError(ValueError):
-    """A column would hold another value than it was given.
+    """A column would change a value.
 
-    ``row``: the first such value, from 0, or ``None`` if no single one is to blame; ``shown``: the
-    value, shortened; ``why``: what is wrong.
+    ``row``: the first such value, from 0, or ``None`` if no single row is to blame. ``shown``: the
+    value, shortened. ``why``: the mistake.
     """
 
     def __init__(self, row: int | None, shown: str, why: str) -> None:
@@ -80,40 +81,40 @@ class ChangedValueError(ValueError):
 
 
 def array(column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool) -> pa.Array:
-    """``column`` as an array of type ``wanted``, or without one of the type that Arrow finds.
-
-    :class:`ChangedValueError` for the first row whose value would change. Unless the user declared
-    ``wanted``, all values are of one Python type.
-    """
+    """``column`` as an array of type ``wanted``. Without ``wanted``, Arrow finds the type. Unless
+    the user declared ``wanted``, all values must have one Python type. Raises
+    :class:`ChangedValueError` for the first row whose value would change."""
     is_declared = is_declared and wanted is not None
     types = set(map(type, column))
     if not types <= _KNOWN:
         column = _without_numpy(column)
         types = set(map(type, column))
-    why = _changed(column, types, wanted, is_declared)
+    why = _misfit(column, types, wanted, is_declared)
     if why is None:
         try:
-            return _made(column, types, wanted)
+            return _arrow_array(column, types, wanted)
         except _CANNOT as error:
             why = first_line(error)
     raise _in_a_row(column, wanted, is_declared, why)
 
 
-def _made(column: Sequence[Any], types: set[type], wanted: pa.DataType | None) -> pa.Array:
+def _arrow_array(column: Sequence[Any], types: set[type], wanted: pa.DataType | None) -> pa.Array:
     if wanted is not None and types <= {int, _NONE} and _kind(wanted) == "integer":
         return pa.array(column, wanted)
     if wanted is not None and _has_decimals(wanted):
         column = [_with_exact_decimals(value, wanted) for value in column]
     if wanted is not None and pa.types.is_run_end_encoded(wanted):
-        return pc.run_end_encode(_made(column, types, wanted.value_type), wanted.run_end_type)
+        return pc.run_end_encode(
+            _arrow_array(column, types, wanted.value_type), wanted.run_end_type
+        )
     array = pa.array(column)
     array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     return array if wanted is None or array.type == wanted else array.cast(wanted)
 
 
 def exact_decimal(value: int | str | decimal.Decimal, type: pa.DataType) -> decimal.Decimal:
-    """``value`` with as many digits behind the point as ``type`` has; :class:`ValueError` if it is
-    no number of ``type``.
+    """``value`` with as many digits behind the point as ``type`` has. Raises :class:`ValueError` if
+    ``type`` has no such number.
 
     Arrow itself lets digits overflow, takes small numbers for zero, and crashes on very small ones
     (seen with pyarrow 26.0.1).
@@ -131,7 +132,7 @@ def exact_decimal(value: int | str | decimal.Decimal, type: pa.DataType) -> deci
 
 @functools.cache
 def _arithmetic(digits: int) -> decimal.Context:
-    """Arithmetic with so many digits that refuses to round."""
+    """Arithmetic with so many digits. Rounding is an error."""
     return decimal.Context(
         digits,
         Emin=decimal.MIN_EMIN,
@@ -145,7 +146,7 @@ def _has_decimals(type: pa.DataType) -> bool:
 
 
 def _with_exact_decimals(value: Any, wanted: pa.DataType) -> Any:
-    """``value`` with a decimal, at any depth, wherever :func:`exact_decimal` makes one."""
+    """``value`` with :func:`exact_decimal` applied to each decimal, at any depth."""
     if value is None or not _has_decimals(wanted):
         return value
     if pa.types.is_decimal(wanted):
@@ -161,7 +162,7 @@ def _with_exact_decimals(value: Any, wanted: pa.DataType) -> Any:
 
 
 def _without_numpy(column: Sequence[Any]) -> Sequence[Any]:
-    """``column`` with Python's own numbers, text and bytes in the place of NumPy's scalars."""
+    """``column`` with Python's own numbers, text and bytes in place of NumPy's scalars."""
     numpy: Any = sys.modules.get("numpy")
     return (
         column
@@ -174,8 +175,8 @@ def _without_numpy(column: Sequence[Any]) -> Sequence[Any]:
 
 
 def _python_value(scalar: Any, numpy: Any) -> Any:
-    """What ``scalar`` holds. Of a time that Python has no object for NumPy gives the number of its
-    units, which is another value: it stays."""
+    """``scalar`` as a Python value. A time that Python has no object for stays as it is: NumPy
+    would give a number, another value."""
     value = scalar.item()
     return (
         scalar
@@ -184,11 +185,11 @@ def _python_value(scalar: Any, numpy: Any) -> Any:
     )
 
 
-def _changed(
+def _misfit(
     column: Sequence[Any], types: set[type], wanted: pa.DataType | None, is_declared: bool
 ) -> str | None:
-    """Why a column of ``wanted`` would hold other values than ``column``, whose Python types are
-    ``types``; ``None`` if it would not."""
+    """Why a column of type ``wanted`` would hold other values than ``column``, whose Python types
+    are ``types``. ``None`` if it would not."""
     types = types - {_NONE}
     for unknown in types - _KNOWN:
         return f"a {unknown.__name__} is no value of a column"
@@ -199,30 +200,28 @@ def _changed(
         wanted = wanted.value_type
     kind = None if wanted is None else _kind(wanted)
     if len(kinds) > 1 and not is_declared:
-        return f"values are of several types: {_listed(types)}"
+        return f"values are of several types: {_type_names(types)}"
     if kind is not None and not kinds <= (
         _TAKEN.get(kind, {kind}) if is_declared else {_GUESSED.get(kind, kind)}
     ):
-        return f"values are of type {_listed(types)}"
+        return f"values are of type {_type_names(types)}"
     if "datetime" in kinds:
-        return _changed_zone({type(value.tzinfo) for value in column if value is not None}, kind)
+        return _zone_misfit({type(value.tzinfo) for value in column if value is not None}, kind)
     if "time" in kinds and any(value is not None and value.tzinfo is not None for value in column):
         return "a time in a column has no zone"
     if "list" in kinds:
         inner = list(itertools.chain.from_iterable(value for value in column if value is not None))
-        return _changed(
+        return _misfit(
             inner, set(map(type, inner)), None if wanted is None else wanted.value_type, is_declared
         )
     if "struct" in kinds:
-        return _changed_struct(
-            [value for value in column if value is not None], wanted, is_declared
-        )
+        return _struct_misfit([value for value in column if value is not None], wanted, is_declared)
     if kind == "number" and (int in types or wanted != pa.float64()):
-        return _changed_number(column, wanted)
+        return _number_misfit(column, wanted)
     return None
 
 
-def _changed_zone(zones: set[type], kind: str | None) -> str | None:
+def _zone_misfit(zones: set[type], kind: str | None) -> str | None:
     if zones <= {_NONE}:
         return "they have no zone" if kind == "instant" else None
     if zones <= _ZONES:
@@ -230,11 +229,11 @@ def _changed_zone(zones: set[type], kind: str | None) -> str | None:
     return (
         "some have a zone and some have none"
         if _NONE in zones
-        else f"zones are of type {_listed(zones)}"
+        else f"zones are of type {_type_names(zones)}"
     )
 
 
-def _changed_struct(
+def _struct_misfit(
     column: list[dict[Any, Any]], wanted: pa.DataType | None, is_declared: bool
 ) -> str | None:
     names = (
@@ -246,10 +245,10 @@ def _changed_struct(
         return "a field of a dict is a text"
     for value in column:
         if value.keys() != names:
-            return f"a dict has the fields {_sorted(value.keys())}; expected {_sorted(names)}"
+            return f"a dict has the fields {_name_list(value.keys())}; expected {_name_list(names)}"
     for name in names:
         inner = [value[name] for value in column]
-        why = _changed(
+        why = _misfit(
             inner,
             set(map(type, inner)),
             None if wanted is None else wanted.field(name).type,
@@ -260,9 +259,9 @@ def _changed_struct(
     return None
 
 
-def _changed_number(column: Sequence[Any], wanted: pa.DataType) -> str | None:
-    """An integer has to be a number of ``wanted`` exactly; a broken one is rounded where the type
-    has fewer digits, and is finite as before."""
+def _number_misfit(column: Sequence[Any], wanted: pa.DataType) -> str | None:
+    """Why numbers would change. An integer must fit ``wanted`` exactly. A float is rounded where
+    the type has fewer digits, but a finite float must stay finite."""
     numbers = [value for value in column if value is not None]
     try:
         rounded = pa.array(list(map(float, numbers)), wanted).to_pylist()
@@ -279,16 +278,15 @@ def _changed_number(column: Sequence[Any], wanted: pa.DataType) -> str | None:
 def _in_a_row(
     column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool, why: str
 ) -> ChangedValueError:
-    """``why``, with the first row that is to blame: its value alone, or together with the first
-    one."""
+    """``why``, with the first row to blame: by its value alone, or together with the first value."""
     first = next((value for value in column if value is not None), None)
     for together in ([], [first]):
         for row, value in enumerate(column):
             some = [*together, value]
-            alone = _changed(some, set(map(type, some)), wanted, is_declared)
+            alone = _misfit(some, set(map(type, some)), wanted, is_declared)
             if alone is None:
                 try:
-                    _made(some, set(map(type, some)), wanted)
+                    _arrow_array(some, set(map(type, some)), wanted)
                 except _CANNOT as error:
                     alone = first_line(error)
             if alone is not None:
@@ -296,11 +294,11 @@ def _in_a_row(
     return ChangedValueError(None, "", why)
 
 
-def _listed(types: set[type]) -> str:
+def _type_names(types: set[type]) -> str:
     return ", ".join(sorted(type.__name__ for type in types))
 
 
-def _sorted(names: Any) -> str:
+def _name_list(names: Any) -> str:
     return ", ".join(sorted(map(repr, names))) or "none"
 
 
@@ -308,14 +306,14 @@ def _sorted(names: Any) -> str:
 
 
 _GUESSED = {"timestamp": "datetime", "instant": "datetime", "extension<arrow.uuid>": "uuid"}
-"""The kind of values that Arrow found a type of this kind for."""
+"""The values for which Arrow itself chooses a type of this kind."""
 
 _KNOWN = frozenset({*_KINDS, _NONE})
 
 
 def _kind(type: pa.DataType) -> str:
-    """Types of one kind differ in the range of their values, and not in the meaning."""
-    # A type of a user's own, of which there are no Python values, has no hash.
+    """The kind of ``type``. Types of one kind differ in their range, not in their meaning."""
+    # A user's own type has no Python values, and no hash.
     return str(type) if isinstance(type, pa.ExtensionType) else _kind_of(type)
 
 
@@ -351,12 +349,12 @@ def _kind_of(type: pa.DataType) -> str:
 
 
 def check_times(column: pa.Array | pa.ChunkedArray) -> None:
-    """:class:`pyarrow.ArrowInvalid` if ``column`` has times beyond a day, which Arrow takes from
-    user code as they are."""
+    """Raise :class:`pyarrow.ArrowInvalid` if ``column`` has times beyond a day. Arrow takes such
+    times from user code."""
     if "time32" in str(column.type) or "time64" in str(column.type):
         column.validate(full=True)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of the message of ``error``."""
+    """The first line of the error's message."""
     return next(iter(str(error).splitlines()), type(error).__name__)

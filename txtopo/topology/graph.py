@@ -1,4 +1,4 @@
-"""The topology as a value: components, their streams, and the subscriptions of receivers with their
+"""The topology as a value: components, their streams, and the receivers' subscriptions with their
 groupings. Immutable and valid by construction."""
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SpoutKind = Literal["transactional", "partitioned", "opaque"]
 
 @dataclass(frozen=True, slots=True)
 class SpoutTraits:
-    """The differences between kinds of spouts that others go by."""
+    """How kinds of spouts differ."""
 
     decides: str
-    """What its metadata decides about, for people."""
+    """How far metadata reaches, for people."""
     is_partitioned: bool
-    """Whether metadata and positions are those of partitions."""
+    """Whether metadata and positions belong to partitions."""
     is_opaque: bool
     """Whether a replayed batch may have other tuples."""
 
@@ -38,7 +38,7 @@ SPOUT_TRAITS: dict[SpoutKind, SpoutTraits] = {
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The subscription of a receiver to a stream of a component."""
+    """A receiver's subscription to a component's stream."""
 
     source: str
     stream: str
@@ -47,7 +47,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One spout or bolt. ``template`` is the pickled instance every attempt gets a fresh copy of."""
+    """One spout or bolt. ``template`` is the pickled instance: every attempt gets a fresh copy."""
 
     id: str
     kind: ComponentKind
@@ -60,11 +60,11 @@ class Component:
     config: Mapping[str, Any] = field(default_factory=dict)
     type_name: str = ""
     takes_columns: bool = False
-    """A bolt whose input is RecordBatches."""
+    """Whether the component is a bolt that takes RecordBatches."""
     emits_columns: bool = False
-    """The component declares that it emits RecordBatches; any component may."""
+    """Whether the component declares RecordBatches as its output. Any component may."""
     writes: Writes = field(default_factory=Writes)
-    """The stores and sinks in the component, and the properties of its keys."""
+    """The component's stores and sinks, and how its keys are made."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outputs", MappingProxyType(dict(self.outputs)))
@@ -93,8 +93,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TopologyGraph:
-    """A valid topology. ``components`` is in topological order, the spout first, ties in the order
-    of declaration.
+    """A valid topology. ``components`` is in topological order, the spout first, ties as declared.
 
     ``by_value`` are the classes that were defined in ``__main__`` and travel with the templates.
     ``local_only`` names components that work only where every executor is on the driver's machine,
@@ -116,19 +115,18 @@ class TopologyGraph:
 
     @property
     def spout_traits(self) -> SpoutTraits:
-        """Those of its kind."""
+        """The traits of the spout's kind."""
         kind = self.spout.spout_kind
         assert kind is not None, "a spout has a kind"
         return SPOUT_TRAITS[kind]
 
     @property
     def task_counts(self) -> dict[str, int]:
-        """Number of tasks by component id."""
+        """Task counts by component id."""
         return {component.id: component.parallelism for component in self.components.values()}
 
     def receivers(self, component: str, stream: str) -> list[tuple[Component, Grouping]]:
-        """The receivers of ``stream`` of ``component``, with their groupings, in topological
-        order."""
+        """The receivers of a component's ``stream``, with their groupings, in topological order."""
         return [
             (receiver, subscription.grouping)
             for receiver in self.components.values()
@@ -137,8 +135,8 @@ class TopologyGraph:
         ]
 
     def with_task_counts(self, task_counts: Mapping[str, int]) -> TopologyGraph:
-        """The same topology with other numbers of tasks (R23: a sealed transaction is replayed
-        under its own)."""
+        """This topology with other task counts (R23: a sealed transaction is replayed with its
+        own)."""
         changed = {
             component.id: replace(
                 component, parallelism=task_counts.get(component.id, component.parallelism)
@@ -157,10 +155,10 @@ class TopologyGraph:
         return f"<topology {self.id!r}: {components}>"
 
     explained: ClassVar[Callable[[TopologyGraph], str] | None] = None
-    """Gives the text of ``txtopo explain``. Set by the package: a plan is a layer above."""
+    """Gives the text of ``txtopo explain``. The package sets it: a plan is a layer above."""
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """What a notebook shows: the text of ``txtopo explain``."""
+        """The text of ``txtopo explain``, for a notebook."""
         text = repr(self) if self.explained is None else self.explained()
         return {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
 

@@ -1,13 +1,13 @@
-"""Groupings: how a receiver asks that tuples be spread over its tasks (R16), and the encoding of
-keys behind ``fields``.
+"""Groupings: how a receiver wants tuples spread over its tasks (R16), and how ``fields`` encodes
+keys.
 
-A grouping is only data here; ``txtopo.dataplane.route`` acts on it. The key encoding is part of the
-public contract, because it decides for the life of a topology which task sees which key: it is
-versioned, and its test vectors are pinned.
+A grouping is only data here. ``txtopo.dataplane.route`` acts on it. The key encoding is public: it
+decides for a topology's life where a key goes. So the encoding is versioned, and its test vectors
+are pinned.
 
-Key encoding, version 1: every value becomes a tag byte and a body; a key of several fields is the
-concatenation of its values, each preceded by its length (4 bytes, big-endian). The task is the
-first 8 bytes of BLAKE2b (digest size 8) of that, big-endian, modulo tasks.
+Key encoding, version 1: every value becomes a tag byte and a body. A key joins its values, each
+preceded by its length (4 bytes, big-endian). The task is the first 8 bytes of the key's BLAKE2b
+(digest size 8), big-endian, modulo the task count.
 
 ====================  =====  ====================================================================
 value                 tag    body
@@ -64,10 +64,10 @@ GroupingKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class GroupingTraits:
-    """The properties of a kind of grouping, by which the plan, the checks and the routing go."""
+    """What kinds of groupings do. The plan, the checks and the routing go by these traits."""
 
     stays_local: bool = False
-    """All tuples of a task go to one task, which may be of the same process."""
+    """All tuples of a task go to one task, which may be in the same process."""
     one_task: bool = False
     """Every tuple goes to task 0."""
     by_key: bool = False
@@ -77,7 +77,7 @@ class GroupingTraits:
     sender_chooses: bool = False
     """User code on the sender's side names the tasks."""
     many_tasks: bool = False
-    """A tuple may go to several tasks, each of which needs a copy of its own."""
+    """A tuple may go to several tasks, and each needs its own copy."""
 
 
 TRAITS: Mapping[GroupingKind, GroupingTraits] = {
@@ -95,16 +95,16 @@ TRAITS: Mapping[GroupingKind, GroupingTraits] = {
 
 @runtime_checkable
 class CustomGrouping(Protocol):
-    """Chooses the receiving tasks of a tuple itself (Storm: ``CustomStreamGrouping``)."""
+    """Chooses a tuple's receiving tasks (Storm: ``CustomStreamGrouping``)."""
 
     def choose_tasks(self, task_index: int, values: Sequence[Any]) -> list[int]:
         """The receiving task indices (none, one or many; 0 … tasks - 1) for a tuple emitted by task
-        ``task_index``; ``values[0]`` is the attempt.
+        ``task_index``. ``values[0]`` is the attempt.
 
-        Runs on: executor. Called: once per tuple. Order: of emission. On replay: again, on a fresh
-        copy, and must choose the same: the choice may depend on the earlier tuples of this sender
-        in this attempt, and on nothing else (R17). The classic mistake: ``hash(str)``, which
-        differs from process to process.
+        Runs on: executor. Called: once per tuple. Order: as emitted. On replay: again, on a fresh
+        copy, and must choose the same tasks. So the choice may depend on the tuple and on this
+        sender's earlier tuples in this attempt, and on nothing else (R17). The classic mistake:
+        ``hash(str)``, which differs from process to process.
         """
         ...
 
@@ -119,7 +119,7 @@ class Grouping:
 
     @property
     def traits(self) -> GroupingTraits:
-        """The traits of its kind."""
+        """The traits of the grouping's kind."""
         return TRAITS[self.kind]
 
     def __str__(self) -> str:
@@ -138,8 +138,8 @@ class UnsupportedKeyError(TypeError):
     def __str__(self) -> str:
         return (
             f"fields grouping cannot route on a value of type {self.value_type}\n"
-            "  Group on None, bool, int, float, Decimal, str, bytes, UUID, date, datetime, an enum, or tuples and lists of these:"
-            " emit such a value as a field of its own."
+            "  Group on None, bool, int, float, Decimal, str, bytes, UUID, date, datetime, an enum, or tuples and lists of these."
+            " Emit such a value as its own field."
         )
 
 
@@ -148,8 +148,8 @@ _DECIMAL_EXPONENT_MAX = 100_000
 
 
 def _digits(value: int) -> bytes:
-    """``value`` in decimal. Python refuses to print long integers beyond a bound that an
-    environment variable sets; Decimal does not."""
+    """``value`` in decimal. Python refuses to print integers beyond a length that an environment
+    variable sets. Decimal does not."""
     return b"%d" % value if value.bit_length() <= _PRINTABLE_BITS else str(Decimal(value)).encode()
 
 
@@ -191,8 +191,8 @@ def _sequence(values: Sequence[Any]) -> bytes:
 
 
 def encode_value(value: Any) -> bytes:
-    """The version 1 encoding of one value; :class:`UnsupportedKeyError` for a type it does not
-    know."""
+    """Encode one value, in version 1. Raises :class:`UnsupportedKeyError` for a type without an
+    encoding."""
     if type(value) is str:
         return b"s" + value.encode("utf-8", "surrogatepass")
     if value is None:
@@ -228,7 +228,7 @@ def encode_value(value: Any) -> bytes:
 
 
 def encode_key(values: Sequence[Any]) -> bytes:
-    """The version 1 encoding of a key of one or several values."""
+    """Encode a key with one or several values, in version 1."""
     return _sequence(values)
 
 
@@ -238,11 +238,11 @@ def task_for_key(values: Sequence[Any], num_tasks: int) -> int:
 
 
 def two_tasks_for_key(values: Sequence[Any], num_tasks: int) -> tuple[int, int]:
-    """The two tasks that partial key grouping chooses from for the key ``values``; they differ if
+    """The two tasks from which partial key grouping chooses for the key ``values``. They differ if
     there is more than one task.
 
-    The first 8 bytes of BLAKE2b (digest size 16) of the encoded key give the first, the others the
-    second among the remaining tasks.
+    The first 8 bytes of the encoded key's BLAKE2b (digest size 16) give the first task. The last 8
+    give the second, among the remaining tasks.
     """
     digest = blake2b(encode_key(values), digest_size=16).digest()
     first = int.from_bytes(digest[:8], "big") % num_tasks

@@ -1,8 +1,5 @@
-"""Records that a destination keeps about a topology, as commands maintain them.
-
-Apart from ``destination`` because a store has records too, and is more than these. Standard library
-only.
-"""
+"""Records that a destination keeps about a topology, for commands that show, clear or adopt them.
+Standard library only."""
 
 from __future__ import annotations
 
@@ -14,15 +11,15 @@ from txtopo import errors
 
 UNKNOWN_ATTEMPT = -1
 """Attempt of a value that was taken back to or adopted: the attempt that made the value is no
-longer known. The transaction of the value is over for every attempt."""
+longer known. The value's transaction is over for every attempt."""
 
 CLOSED_ATTEMPT = 2**63 - 1
-"""Attempt of a fence that was adopted: its transaction is over, no attempt at it may write."""
+"""Attempt of an adopted fence: the transaction is over, and no attempt at it may write."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fence:
-    """The newest attempt of one component that has written to a destination; older ones may not
+    """The newest attempt of one component that has written to a destination. Older attempts may not
     write any more (R29)."""
 
     topology_id: str
@@ -31,8 +28,8 @@ class Fence:
     txid: int
     attempt: int
     count: int | None = dataclasses.field(default=0, compare=False)
-    """How many store transactions of this attempt the store holds, over all tasks (R34); None if
-    the store does not count. Fences are equal if they are of the same attempt."""
+    """How many store transactions of this attempt the store holds, over all tasks (R34). None if
+    the store does not count. Fences of the same attempt are equal."""
 
     @property
     def position(self) -> str:
@@ -56,32 +53,32 @@ class StoreChange:
 
 
 def refuse_from_topology(from_topology: str | None) -> None:
-    """:class:`~txtopo.errors.UsageError` where records cannot become another topology's."""
+    """Raise :class:`~txtopo.errors.UsageError` where records cannot become another topology's."""
     if from_topology is not None:
         raise errors.UsageError(
-            "what a sink remembers cannot become another topology's\n  Leave out --from-topology."
+            "a sink's records cannot become another topology's\n  Leave out --from-topology."
         )
 
 
 class Kept(Protocol):
-    """The records of a destination: a store, or what a sink remembers of its writes."""
+    """A destination's records: a store, or a sink's memory of its writes."""
 
     @property
     def name(self) -> str:
-        """As the state of a topology knows it."""
+        """The name in a topology's state."""
 
     @property
     def address(self) -> str:
         """For messages. Handles of the same records have the same address and name."""
 
     def exists(self) -> bool:
-        """Whether there are any."""
+        """Whether there are any records."""
 
     def command(self, action: str, topology_id: str) -> str:
-        """The command line that does ``action``, such as ``clear``, to the records of a topology."""
+        """The command line that does ``action``, such as ``clear``, to a topology's records."""
 
     def shown(self) -> Sequence[Mapping[str, Any]]:
-        """Everything that they say of topologies, as JSON-able values."""
+        """All that the records say of topologies, as JSON-able values."""
 
     def fences(self) -> Sequence[Fence]:
         """The fence of each component that has written."""
@@ -96,8 +93,8 @@ class Kept(Protocol):
         from_topology: str | None = None,
         dry_run: bool = False,
     ) -> StoreChange:
-        """Accept the contents as the result of transactions 1 to ``txid`` of this generation. Stop
-        the topology first.
+        """Accept the contents as this generation's result of transactions 1 to ``txid``. Stop the
+        topology first.
 
         :raises UsageError: the destination does not answer.
         """
@@ -105,7 +102,7 @@ class Kept(Protocol):
     def clear(
         self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
     ) -> StoreChange:
-        """Remove the records of a topology, or of some of its components, and all rows that are the
+        """Remove a topology's records, or those of some components, and all rows that are the
         destination's own. Stop the topology first.
 
         :raises UsageError: the destination does not answer.

@@ -1,9 +1,9 @@
-"""Sums, minima and maxima that a database can make of integers by itself, without handing the value
-before to Python and back.
+"""Merges: sums, minima and maxima of integers that a database can make alone, without handing the
+value before to Python and back.
 
-Given to ``StoreTransaction.merge_many``; each is also a function of the value before and the delta,
-and does the same for every value that no database is asked to combine. Apart from ``aggregator``
-because a bolt that keeps its own results uses them as well. Standard library only.
+``StoreTransaction.merge_many`` takes them. Each merge is also a function of the value before and
+the delta, for values that no database is asked to combine. A bolt that keeps its own results uses
+merges as well. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Operator = Literal["add", "min", "max"]
 
 
 class Merge:
-    """``merge(old, delta)``: the value after; ``old`` is None where there is no value, and then it
-    is ``delta``. There are three, see below."""
+    """``merge(old, delta)`` is the value after. If ``old`` is None, there is no value yet, and the
+    result is ``delta``. There are three merges, see below."""
 
     def __init__(self, operator: Operator) -> None:
         self.operator: Operator = operator
-        """What a database does."""
+        """The database's operation."""
 
     def __call__(self, old: Any, delta: Any) -> Any:
         """The value after."""
@@ -39,6 +39,6 @@ class Merge:
 ADD = Merge("add")
 """The sum."""
 MIN = Merge("min")
-"""The least; of equal ones, the first."""
+"""The least. Among equal values, the first."""
 MAX = Merge("max")
-"""The greatest; of equal ones, the first."""
+"""The greatest. Among equal values, the first."""

@@ -1,7 +1,7 @@
 """Metadata: plain JSON, or a pydantic model the spout names.
 
-Metadata is checked where it is made, so that the error names the component and the hook, and
-accepted metadata can be written (:mod:`txtopo.plain_json`).
+Metadata is checked where it is made, so that the error names the component and the hook. Accepted
+metadata can be written (:mod:`txtopo.plain_json`).
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ def to_json(value: Any, metadata_type: Any = None) -> Any:
 
 
 def from_json(value: Any, metadata_type: Any = None) -> Any:
-    """What a spout receives: ``value`` itself, or an instance of the model it named."""
+    """The metadata for a spout: ``value`` itself, or an instance of the model ``metadata_type``."""
     return value if metadata_type is None or value is None else metadata_type.model_validate(value)

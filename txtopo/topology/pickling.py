@@ -1,9 +1,9 @@
-"""Pickling code and objects for executors, also when they were defined where no executor can import
-them: in ``__main__``, say.
+"""Pickles code and objects for executors, also if no executor can import their definitions: from
+``__main__``, say.
 
-Apart because an executor with a bare interpreter has no cloudpickle of its own; pyspark always
-ships one. A pickle names the functions that will undo it, so a pickle of the driver's cloudpickle
-can be read only where a module has the name ``cloudpickle``: there, pyspark's does.
+An executor with a bare interpreter has no cloudpickle of its own, but pyspark always ships one. A
+pickle names the functions that will undo it. So a pickle from the driver's cloudpickle can be read
+only where a module has the name ``cloudpickle``: on such an executor, pyspark's copy.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ def _load_cloudpickle() -> Any:
 cloudpickle = _load_cloudpickle()
 
 FILE_MODULE = "__txtopo_main__"
-"""The module name of a file that ``txtopo run`` was given: classes of the script travel by value,
-like those of ``__main__``."""
+"""The module name for the file given to ``txtopo run``. The script's classes travel by value, like
+those in ``__main__``."""
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
     """Pickles all that cloudpickle can, functions under ``functools.lru_cache`` without their
-    caches, and code with the name of its file.
+    caches, and code with its file name.
 
-    cloudpickle names a cached function, as ``pickle`` does, and a process that cannot import the
-    function's module cannot find it by its name. Since 3.1.3 cloudpickle replaces the name of the
-    file by ``<dynamic-code>``, and a traceback would show no line of the user's code.
+    cloudpickle names a cached function, as ``pickle`` does. A process that cannot import the
+    function's module cannot find the function by name. Since 3.1.3 cloudpickle replaces the file
+    name by ``<dynamic-code>``, and a traceback would show no line of the user's code.
     """
 
     def __init__(self, file: Any, protocol: int | None = None) -> None:
         if (
             program := sys.modules.get("__mp_main__")
-        ) is not None:  # the name of a program that multiprocessing has spawned
+        ) is not None:  # a program that multiprocessing has spawned
             travel_by_value(program)
         super().__init__(file, protocol=protocol)
 
@@ -65,7 +65,7 @@ _NO_FILE_NAME = "<dynamic-code>"
 
 
 def _with_file_name(code: CodeType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``reduced``, which makes ``code`` again, with the name of the file of ``code``."""
+    """``reduced``, which makes ``code`` again, with the code's file name."""
     make, arguments, *others = reduced
     named = (
         code.co_filename if type(argument) is str and argument == _NO_FILE_NAME else argument
@@ -78,7 +78,7 @@ _CACHED = type(functools.lru_cache(len))
 
 
 def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
-    """``function`` with a cache of its own, which is empty."""
+    """``function`` with a new, empty cache."""
     return functools.lru_cache(**parameters)(function)
 
 
@@ -86,7 +86,7 @@ class _RecordingPickler(Pickler):
     """Notes every class that travels by value, so that a pickle for executors can name the class
     instead of carrying its code (see ``dataplane.wire``).
 
-    ``visit`` is given every object that is no plain data, however deep in the pickled one.
+    ``visit`` is called with every object that is no plain data, however deep.
     """
 
     def __init__(self, file: io.BytesIO, visit: Callable[[Any], None] | None) -> None:
@@ -116,13 +116,13 @@ def _is_in(module: str, packages: list[str]) -> bool:
 
 
 def travel_by_value(module: ModuleType) -> None:
-    """From now on, definitions of ``module`` (which must be in ``sys.modules``) travel by value, as
-    those of ``__main__`` do."""
+    """From now on, let definitions in ``module`` travel by value, as those in ``__main__`` do.
+    ``module`` must be in ``sys.modules``."""
     cloudpickle.register_pickle_by_value(module)
 
 
 def dumps(obj: Any) -> bytes:
-    """``obj`` as bytes; code of :func:`by_value_modules` travels along."""
+    """``obj`` as bytes. Code of :func:`by_value_modules` travels along."""
     buffer = io.BytesIO()
     Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(obj)
     return buffer.getvalue()
@@ -131,8 +131,8 @@ def dumps(obj: Any) -> bytes:
 def dumps_with_classes(
     obj: Any, visit: Callable[[Any], None] | None = None
 ) -> tuple[bytes, tuple[type, ...]]:
-    """``obj`` as bytes, and the classes in it that travel by value; ``visit`` is given every object
-    in it that is no plain data."""
+    """``obj`` as bytes, and the classes in it that travel by value. ``visit`` is called with every
+    object in ``obj`` that is no plain data."""
     buffer = io.BytesIO()
     pickler = _RecordingPickler(buffer, visit)
     pickler.dump(obj)
@@ -145,8 +145,8 @@ def loads(data: bytes) -> Any:
 
 
 def culprit(instance: Any, attempt: Callable[[Any], object]) -> str | None:
-    """The name of the first attribute ``instance`` is pickled with, and for which ``attempt`` (to
-    pickle it alone) raises, if there is one."""
+    """The name of the first attribute that ``instance`` is pickled with and ``attempt`` refuses, if
+    there is one. ``attempt`` pickles one attribute alone."""
     try:
         state = instance.__getstate__()
     except Exception:

@@ -1,9 +1,8 @@
-"""Redaction of settings: passwords are hidden wherever a setting is shown.
+"""Redaction: hides passwords wherever a setting is shown, also in error messages and ``txtopo
+config show``.
 
-Apart from ``conf`` because error messages and ``txtopo config show`` must not show them either.
-
-Invariants: in doubt too much is hidden. A password may contain any separator of the parts of a URL;
-where it ends is then anybody's guess.
+Invariants: in doubt too much is hidden. A password may contain any separator of a URL's parts, so
+its end cannot be known.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ _NAMED = re.compile(
     r"""(?P<name>[\w.\-]+)(?P<sign>["']?\s*=\s*|["']\s*:\s*)"""
     r"""(?P<value>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|(?:(?![&;][\w.\-]+=)\S)+)"""
 )
-"""``name=value`` in an address or a connection string, up to white space or the next name; and
+"""``name=value`` in an address or a connection string, up to white space or the next name. Also
 ``"name": "value"``."""
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value of ``key`` is always hidden, to judge by the name: password, token,
-    api_key, …, and not password_file."""
+    """Whether the value of ``key`` is always hidden, judged by the name: password, token, api_key,
+    …, but not password_file."""
     return _SECRET.search(key) is not None and _NO_SECRET.search(key) is None
 
 
 def redacted(value: Any, key: str = "") -> Any:
-    """``value``, kept under ``key``, as it may be shown: secrets are replaced by ``***``, at any
-    depth, and so are passwords in addresses."""
+    """``value`` of the setting ``key`` as it may be shown: ``***`` replaces secrets at any depth,
+    and passwords in addresses."""
     if value is not None and is_secret(key):
         return HIDDEN
     if isinstance(value, Mapping):
@@ -53,7 +52,8 @@ def redacted(value: Any, key: str = "") -> Any:
 
 
 def _arguments(items: Iterable[Any]) -> Iterator[Any]:
-    """Each of ``items``; the word after an option such as ``--password`` is its value."""
+    """Each of ``items``, redacted. The word after an option such as ``--password`` is the option's
+    value."""
     option = ""
     for item in items:
         yield redacted(item, option)

@@ -1,8 +1,5 @@
-"""The combinations of spout, grouping and destination that count exactly once: wrong ones are
+"""Decides which combinations of spout, grouping and destination count exactly once. Wrong ones are
 refused before the topology runs.
-
-Apart from ``validation``, which collects mistakes of every kind, and from ``destination``, where
-stores and sinks state their guarantees.
 
 Invariants: a rule here goes by facts that are known before the topology runs. Other facts are left
 to the destination, which checks every write.
@@ -16,9 +13,11 @@ from txtopo.topology import destination, graph, stream
 from txtopo.topology import grouping as groupings
 
 
-def held(sources: Mapping[str, Iterable[str]], committers: Iterable[str], spout: str) -> set[str]:
-    """The committers, and all that is downstream of one but the spout (R12); ``sources`` are the
-    sources of each component."""
+def held_components(
+    sources: Mapping[str, Iterable[str]], committers: Iterable[str], spout: str
+) -> set[str]:
+    """The committers, and all components downstream of a committer except the spout (R12).
+    ``sources`` are each component's sources."""
     members = set(committers)
     while more := {
         id
@@ -37,19 +36,19 @@ def problems(
     spout: str,
     spout_kind: graph.SpoutKind | None,
 ) -> Iterator[str]:
-    """Reasons why writes of the held component ``id`` would not count exactly once; nothing where
-    it would, as far as can be known."""
+    """Reasons why writes of the held component ``id`` would not count exactly once, as far as can
+    be known."""
     for written in writes.destinations:
         if spout_kind == "opaque" and not written.takes_back:
             yield (
-                f"component {id!r}: {written.name} holds {written.holds}, but the spout {spout!r} is opaque: a replayed batch may have other"
-                f" tuples, and what a failed attempt wrote would stay (R31); {written.cure}"
+                f"component {id!r}: {written.name} holds {written.holds}, but the spout {spout!r} is opaque. A replayed batch may have other"
+                f" tuples, and a failed attempt's writes would stay (R31); {written.cure}"
             )
         if written.is_keyed and parallelism > 1 and not writes.has_own_keys:
             for why in _spread(inputs, writes.key_fields):
                 yield (
-                    f"component {id!r}: {why}, so several of its {parallelism} tasks may write one key of {written.name} in one transaction (R32);"
-                    f" use fields_grouping on {_key(writes)}, or parallelism 1, or, if no two tasks ever write the same key, say so in its class:"
+                    f"component {id!r}: {why}, so several of its {parallelism} tasks may write one key of {written.name} in one transaction (R32)."
+                    f" Use fields_grouping on {_key(writes)}, or parallelism 1. If no two tasks ever write the same key, say so in its class:"
                     " has_own_keys = True"
                 )
     known: dict[str, dict[str, str]] = {}
@@ -58,14 +57,14 @@ def problems(
     for known_as, names in known.items():
         if known_as and len(names) > 1:
             yield (
-                f"component {id!r}: it writes to {' and '.join(names.values())}, and the state of the topology knows both as {id}/{known_as}, so that"
-                " the one would be taken for the other, emptied or restored from an older copy (R27); give each a name of its own"
+                f"component {id!r}: it writes to {' and '.join(names.values())}, and the topology's state knows both as {id}/{known_as}. The first"
+                " would be taken for the second, emptied or restored from an older copy (R27). Give each its own name"
             )
 
 
 def mixed(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
-    """Which destinations the components, by id, open for different values; also components that
-    only read there."""
+    """Problems with destinations that components open for different values. Counts components that
+    only read, too. ``writes`` is by component id."""
     by_place: dict[str, list[tuple[str, destination.Guarantee]]] = {}
     for id, each in writes.items():
         for written in each.destinations:
@@ -80,13 +79,14 @@ def mixed(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
                 f"for {form} by {', '.join(map(repr, those))}" for form, those in ids.items()
             )
             yield (
-                f"{opened[0][1].name} is opened for different values, {how}: it holds values of one form (R27); open it with the same plain= and"
-                " codec= everywhere, or use another store"
+                f"{opened[0][1].name} is opened for different values, {how}. A store holds values of one form (R27). Open the store with the same"
+                " plain= and codec= everywhere, or use another store"
             )
 
 
 def rivals(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
-    """Which of the held components, by id, may not write to one place."""
+    """Problems with held components that may not write to the same place. ``writes`` is by
+    component id."""
     writers: dict[str, list[str]] = {}
     for id, each in writes.items():
         for name in dict.fromkeys(written.name for written in each.destinations):
@@ -100,8 +100,8 @@ def rivals(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
     for name, ids in writers.items():
         if name in alone and len(ids) > 1 and not all(writes[id].has_own_keys for id in ids):
             yield (
-                f"components {', '.join(map(repr, ids))}: all of them write to {name}, and what is taken back of one would undo what another has"
-                " written since (R31, R32); send all rows to one of them, or give each a table of its own, or, if they never write the same key,"
+                f"components {', '.join(map(repr, ids))}: all write to {name}, and taking back one component's writes would undo another's"
+                " later writes (R31, R32). Send all rows to one component, or give each its own table. If no two components ever write the same key,"
                 " say so in their classes: has_own_keys = True"
             )
 
@@ -109,7 +109,7 @@ def rivals(writes: Mapping[str, destination.Writes]) -> Iterator[str]:
 def _spread(
     inputs: Iterable[graph.Subscription], key_fields: stream.Fields | None
 ) -> Iterator[str]:
-    """How equal keys come to different tasks."""
+    """Reasons why equal keys come to different tasks."""
     keyed: dict[groupings.Grouping, str] = {}
     for subscription in inputs:
         grouping = subscription.grouping
@@ -117,7 +117,7 @@ def _spread(
             yield f"{grouping} grouping on {subscription.source!r} gives equal keys to different tasks"
         elif grouping.traits.by_key and grouping.fields is not None and key_fields is not None:
             if others := [name for name in grouping.fields if name not in key_fields]:
-                yield f"{grouping} grouping on {subscription.source!r} goes by {', '.join(others)}, of which its keys are not made"
+                yield f"{grouping} grouping on {subscription.source!r} goes by {', '.join(others)}, but its keys have other fields"
             keyed.setdefault(grouping, subscription.source)
     if len(keyed) > 1:
         listed = " and ".join(f"{grouping} on {source!r}" for grouping, source in keyed.items())

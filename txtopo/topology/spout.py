@@ -1,8 +1,8 @@
 """The spouts users write.
 
-A spout has two halves. Its *coordinator* runs on the driver and decides the batch of each
-transaction; its *emitter* runs on executors and emits the batch. Between them, and to later runs,
-passes *metadata*: JSON that is enough to emit the same batch again.
+A spout has two halves. Its *coordinator* runs on the driver and decides each transaction's batch.
+Its *emitter* runs on executors and emits the batch. Between the halves, and to later runs, passes
+*metadata*: JSON that is enough to emit the same batch again.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from txtopo.topology.transaction import TransactionAttempt
 class SpoutCoordinator:
     """The driver's half, common part.
 
-    Where the source has an end, it may also define ``fraction_done(last_metadata) -> float or
-    None``: how much of the source is committed, from 0 to 1, for the line that shows how a run
-    goes. Runs on: driver, off the commit path. Called: before each ``is_ready``. ``last_metadata``
-    is that of the newest committed transaction, ``None`` before the first; of a partitioned spout,
-    a dict from partition to its last committed metadata. On replay: not asked. Nothing else depends
-    on the answer.
+    Where the source has an end, the coordinator may also define ``fraction_done(last_metadata) ->
+    float or None``: how much of the source is committed, from 0 to 1, for the line that shows a
+    run's progress. Runs on: driver, off the commit path. Called: before each ``is_ready``.
+    ``last_metadata`` comes from the newest committed transaction. It is ``None`` before the first,
+    and for a partitioned spout a dict from partition to its last committed metadata. On replay: not
+    asked. Nothing else depends on the answer.
 
-    It may define ``lag(last_metadata) -> dict`` and ``lost(last_metadata) -> dict`` as well: by the
-    name of a partition of the source, how much is not committed, and how much was lost before it
-    was read (``None``: not known). Both are for ``run.status()``, and are called after each
-    ``is_ready``; the rest is as for ``fraction_done``.
+    The coordinator may define ``lag(last_metadata) -> dict`` and ``lost(last_metadata) -> dict`` as
+    well: by the name of a source partition, how much is not committed, and how much was lost before
+    it was read (``None``: not known). Both are for ``run.status()``, and are called after each
+    ``is_ready``. The rest is as for ``fraction_done``.
     """
 
     def is_ready(self) -> bool:
-        """May a new transaction begin?
+        """Whether a new transaction may begin.
 
         Runs on: driver, off the commit path. Called: for a new txid only, never for a replay (R5).
-        Order: before the metadata of that txid is made. On replay: not asked. A ``False`` is asked
-        again a little later. The classic mistake: always answering ``True`` without data, which
-        makes empty transactions as fast as they go.
+        Order: before the txid's metadata is made. On replay: not asked. After ``False`` the
+        question comes again a little later. The classic mistake: always answering ``True`` without
+        data, which makes empty transactions as fast as they go.
         """
         return True
 
@@ -51,13 +51,14 @@ class TransactionalSpoutCoordinator(SpoutCoordinator, abc.ABC):
 
     @abc.abstractmethod
     def initialize_transaction(self, txid: int, prev_metadata: Any) -> Any:
-        """Decide what transaction ``txid`` consists of; return metadata (JSON) from which every
-        replay emits the same tuples.
+        """Decide the batch of transaction ``txid``. Return metadata (JSON) from which every replay
+        emits the same tuples.
 
-        Runs on: driver, off the commit path. Called: once per txid, in order (R4); again only if it
-        raised, or if the driver died before any effect of the txid could exist. ``prev_metadata``
-        is that of ``txid - 1``, ``None`` for txid 1. On replay: not called, the stored metadata is
-        used. ``FailedException`` stores nothing and is tried again later.
+        Runs on: driver, off the commit path. Called: once per txid, in order (R4). Called again
+        only if it raised, or if the driver died before any effect of the txid could exist.
+        ``prev_metadata`` is the metadata of ``txid - 1``, ``None`` for txid 1. On replay: not
+        called, because the stored metadata is used. ``FailedException`` stores nothing and is tried
+        again later.
         """
 
 
@@ -69,7 +70,7 @@ class TransactionalSpoutEmitter(abc.ABC):
     def emit_batch(
         self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
     ) -> None:
-        """Emit this task's part of the batch; the tasks' parts together are the batch.
+        """Emit this task's part of the batch. The tasks' parts together are the batch.
 
         Runs on: executor. Called: once per attempt, on every task. Order: any order between tasks
         and transactions. On replay: again, and must emit the same tuples (R18). First value of each
@@ -90,10 +91,10 @@ class CommitterSpoutEmitter(TransactionalSpoutEmitter, abc.ABC):
 
     @abc.abstractmethod
     def commit(self, attempt: TransactionAttempt) -> None:
-        """The batch this instance emitted is being committed.
+        """Commit the batch emitted by this instance.
 
         Runs on: executor. Called: once, in the commit phase, on the instance that emitted, on every
-        task. Order: by txid. On replay: again, on the instance of the new attempt's emission; its
+        task. Order: by txid. On replay: again, on the instance that emitted in the new attempt. Its
         work must be safe to do twice.
         """
 
@@ -104,14 +105,14 @@ class PartitionedSpoutCoordinator(SpoutCoordinator, abc.ABC):
     It may also *plan*: define ``plan_batch(txid, last) -> {partition: metadata or None}``, or for
     one partition at a time ``plan_partition_batch(txid, partition, last_metadata) -> metadata or
     None``. The batch is then fixed on the driver before any executor runs, and transactions need
-    not wait for each other's emission. ``None`` means no progress: nothing is emitted and the
-    position is kept (R21).
+    not wait for each other's emission. ``None`` means no progress: nothing is emitted, and the
+    position stays (R21).
     """
 
     @abc.abstractmethod
     def num_partitions(self) -> int:
-        """How many partitions (0 … n-1) the source has now; asked once per txid and fixed for it
-        (R19)."""
+        """How many partitions (0 … n-1) the source has now. Asked once per txid, and fixed for the
+        txid (R19)."""
 
 
 class PartitionedSpoutEmitter(abc.ABC):
@@ -125,15 +126,15 @@ class PartitionedSpoutEmitter(abc.ABC):
         partition: int,
         last_metadata: Any,
     ) -> Any:
-        """Emit a new batch of ``partition``, from where ``last_metadata`` ended; return its
-        metadata, or ``None`` for no batch.
+        """Emit a new batch from ``partition``, beginning where ``last_metadata`` ended. Return the
+        batch's metadata, or ``None`` for no batch.
 
-        Runs on: executor. Called: for a spout that does not plan, until it succeeded once for the
+        Runs on: executor. Called: for a spout that does not plan, until the first success for the
         txid. Order: transactions in order. On replay: ``emit_partition_batch`` instead. ``None``
         together with emitted tuples is an error (R21).
         """
         raise NotImplementedError(
-            f"{type(self).__name__} defines neither emit_partition_batch_new nor does its coordinator plan (plan_batch or plan_partition_batch)"
+            f"{type(self).__name__} does not define emit_partition_batch_new, and its coordinator does not plan (plan_batch or plan_partition_batch)"
         )
 
     @abc.abstractmethod
@@ -157,7 +158,7 @@ class PartitionedSpoutEmitter(abc.ABC):
         partition: int,
         metadata: Any,
     ) -> None:
-        """Emit what was planned; the same as :meth:`emit_partition_batch` unless overridden."""
+        """Emit the planned batch. The same as :meth:`emit_partition_batch` unless overridden."""
         self.emit_partition_batch(attempt, collector, partition, metadata)
 
     def close(self) -> None:
@@ -167,7 +168,7 @@ class PartitionedSpoutEmitter(abc.ABC):
 class OpaquePartitionedSpoutCoordinator(SpoutCoordinator):
     """Coordinator of an :class:`IOpaquePartitionedTransactionalSpout`.
 
-    It may also *plan*, like that of a partitioned spout: define ``num_partitions()`` and
+    It may also *plan*, like a partitioned spout's coordinator: define ``num_partitions()`` and
     ``plan_batch(txid, last)`` or ``plan_partition_batch(txid, partition, last_metadata)``. An
     opaque batch is planned anew for every attempt (R4).
     """
@@ -180,8 +181,8 @@ class OpaquePartitionedSpoutEmitter:
     def num_partitions(self) -> int:
         """How many partitions (0 … n-1) the source has now.
 
-        Runs on: executor. Called: once per attempt and task, for a spout that does not plan. The
-        tasks of one attempt must agree; if they do not, the attempt is replayed.
+        Runs on: executor. Called: once per attempt and task, for a spout that does not plan. All
+        tasks of an attempt must agree, or the attempt is replayed.
         """
         raise NotImplementedError(
             f"{type(self).__name__} does not define num_partitions, and its coordinator does not plan (plan_batch)"
@@ -194,12 +195,12 @@ class OpaquePartitionedSpoutEmitter:
         partition: int,
         last_metadata: Any,
     ) -> Any:
-        """Emit what comes after ``last_metadata``; return the metadata of the emitted tuples, or
-        ``None`` if there is nothing (R21).
+        """Emit the tuples after ``last_metadata``. Return the emitted tuples' metadata, or ``None``
+        if there are none (R21).
 
         Runs on: executor. Called: once per attempt, for a spout that does not plan. Order:
-        transactions in order. On replay: again, and may emit other tuples; each must succeed in
-        exactly one transaction (R18).
+        transactions in order. On replay: again, and may emit other tuples. Each tuple must succeed
+        in exactly one transaction (R18).
         """
         raise NotImplementedError(
             f"{type(self).__name__} does not define emit_partition_batch, and its coordinator does not plan (plan_batch)"
@@ -212,8 +213,8 @@ class OpaquePartitionedSpoutEmitter:
         partition: int,
         metadata: Any,
     ) -> None:
-        """Emit what was planned; raise ``FailedException`` if that is not possible, and it is
-        planned anew.
+        """Emit the planned batch. Raise ``FailedException`` if that is not possible: the batch is
+        then planned anew.
 
         Runs on: executor. Called: for a spout that plans, where the plan is not ``None``. Order:
         any. On replay: with another plan.
@@ -228,7 +229,7 @@ class OpaquePartitionedSpoutEmitter:
 
 class _Spout(_Component):
     metadata_type: ClassVar[Any] = None
-    """A pydantic model class, if metadata is to be instances of it instead of plain JSON."""
+    """A pydantic model class for the metadata. Without it metadata is plain JSON."""
 
 
 class ITransactionalSpout(_Spout, abc.ABC):
@@ -272,7 +273,7 @@ class ICommitterTransactionalSpout(ITransactionalSpout):
 
 class IOpaquePartitionedTransactionalSpout(_Spout, abc.ABC):
     """A spout over partitions whose replays may differ (Storm:
-    ``IOpaquePartitionedTransactionalSpout``): for sources that cannot always give the same batch
+    ``IOpaquePartitionedTransactionalSpout``), for sources that cannot always give the same batch
     again. Exactly-once results then need opaque stores."""
 
     @abc.abstractmethod
@@ -289,28 +290,28 @@ class IOpaquePartitionedTransactionalSpout(_Spout, abc.ABC):
 
 
 class BaseTransactionalSpout(ITransactionalSpout):
-    """Base of a spout whose batches are decided as a whole."""
+    """Base for spouts whose batches are decided as a whole."""
 
     Coordinator = TransactionalSpoutCoordinator
     Emitter = TransactionalSpoutEmitter
 
 
 class BasePartitionedTransactionalSpout(IPartitionedTransactionalSpout):
-    """Base of a spout over partitions."""
+    """Base for spouts over partitions."""
 
     Coordinator = PartitionedSpoutCoordinator
     Emitter = PartitionedSpoutEmitter
 
 
 class BaseCommitterTransactionalSpout(ICommitterTransactionalSpout):
-    """Base of a spout whose emitters take part in the commit."""
+    """Base for spouts whose emitters take part in the commit."""
 
     Coordinator = TransactionalSpoutCoordinator
     Emitter = CommitterSpoutEmitter
 
 
 class BaseOpaquePartitionedTransactionalSpout(IOpaquePartitionedTransactionalSpout):
-    """Base of a spout over partitions whose replays may differ."""
+    """Base for spouts over partitions whose replays may differ."""
 
     Coordinator = OpaquePartitionedSpoutCoordinator
     Emitter = OpaquePartitionedSpoutEmitter

@@ -1,7 +1,7 @@
-"""Streams: the names of a tuple's values, the declaration of a component, and the tuple itself.
+"""Streams: the names of a tuple's values, a component's declarations, and the tuple itself.
 
-The tuple is on the hottest path of the package, so it holds two references and nothing else: its
-values, and one ``TupleSource`` shared by all tuples of one task on one stream.
+The tuple is on the package's hottest path, so it holds two references and nothing else: its values,
+and a ``TupleSource`` that all tuples of a task on a stream share.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ class Fields:
         if len(self._index) != len(flat):
             twice = sorted({name for name in flat if flat.count(name) > 1})
             raise ValueError(
-                f"duplicate field {', '.join(map(repr, twice))} in {flat}: every field of a stream needs a name of its own"
+                f"duplicate field {', '.join(map(repr, twice))} in {flat}: every field of a stream needs its own name"
             )
 
     def index(self, name: str) -> int:
-        """The position of ``name``; ``ValueError`` naming the fields there are, if it is none of
-        them."""
+        """The position of ``name``. Raises ``ValueError``, which names the fields, if there is
+        none."""
         try:
             return self._index[name]
         except KeyError:
             raise ValueError(
-                f"no field {name!r}; the fields are {', '.join(map(repr, self._names)) or 'none'}"
+                f"no field {name!r}. The fields are {', '.join(map(repr, self._names)) or 'none'}"
             ) from None
 
     def select(self, names: Fields | Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
-        """The values of the fields ``names``, in their order, taken from ``values`` laid out as
-        these fields are."""
+        """The values of the fields ``names``, in their order. ``values`` is laid out as these
+        fields are."""
         return tuple(values[self.index(name)] for name in names)
 
     def __iter__(self) -> Iterator[str]:
@@ -85,7 +85,7 @@ class Fields:
 
 
 def with_attempt(*names: str | Iterable[str]) -> Fields:
-    """``names`` behind the field of the attempt: ``tx``, or ``_tx`` if one of them is ``tx``."""
+    """``names`` behind the attempt's field: ``tx``, or ``_tx`` if ``tx`` is among ``names``."""
     fields = Fields(*names)
     return Fields("_tx" if "tx" in fields else "tx", fields)
 
@@ -98,14 +98,14 @@ class StreamSpec:
     fields: Fields
     direct: bool = False
     schema: bytes | None = None
-    """The Arrow schema of the columns, serialized, if one is declared."""
+    """The Arrow schema of the columns, serialized, if there is one."""
 
     def __repr__(self) -> str:
         return f"StreamSpec({self.fields!r}{', direct=True' if self.direct else ''})"
 
 
 class OutputFieldsDeclarer:
-    """Collects the streams that one component declares (Storm: ``OutputFieldsDeclarer``)."""
+    """Collects a component's declared streams (Storm: ``OutputFieldsDeclarer``)."""
 
     def __init__(self) -> None:
         self._streams: dict[str, StreamSpec] = {}
@@ -126,14 +126,13 @@ class OutputFieldsDeclarer:
         direct: bool = False,
         schema: pyarrow.Schema | None = None,
     ) -> None:
-        """Declare ``stream``; field 0 carries the attempt. ``schema``, if given, has the other
-        fields: RecordBatches emitted on the stream must have it, and tuples that go to a bolt that
-        takes columns get it. ``ValueError`` if the stream is declared twice, has no fields, or
-        other ones than ``schema``.
-        """
+        """Declare ``stream``. Field 0 carries the attempt. ``schema``, if given, has the remaining
+        fields: RecordBatches emitted on the stream must have this schema, and tuples that go to a
+        bolt that takes columns get it. Raises ``ValueError`` if the stream is declared twice, has
+        no fields, or has other fields than ``schema``."""
         if not isinstance(direct, bool):
             raise ValueError(
-                f"direct is True or False, not {direct!r}; the names of the fields go together: Fields('tx', 'word')"
+                f"direct is True or False, not {direct!r}. Give all field names together: Fields('tx', 'word')"
             )
         if not isinstance(stream, str) or not stream or "\0" in stream:
             raise ValueError(f"a stream id is a non-empty string without NUL, not {stream!r}")
@@ -142,16 +141,16 @@ class OutputFieldsDeclarer:
         spec = StreamSpec(
             fields if isinstance(fields, Fields) else Fields(fields),
             direct,
-            _serialized(schema, stream),
+            _schema_bytes(schema, stream),
         )
         if not len(spec.fields):
             raise ValueError(
-                f"stream {stream!r} has no fields; the first one carries the transaction attempt: Fields('tx', ...)"
+                f"stream {stream!r} has no fields. The first field carries the transaction attempt: Fields('tx', ...)"
             )
         if schema is not None and list(schema.names) != list(spec.fields)[1:]:
             raise ValueError(
-                f"stream {stream!r} has the fields {', '.join(spec.fields)}, but its schema has the columns {', '.join(schema.names) or 'none'};"
-                " a schema names every field but the first"
+                f"stream {stream!r} has the fields {', '.join(spec.fields)}, but its schema has the columns {', '.join(schema.names) or 'none'}."
+                " A schema names every field but the first"
             )
         self._streams[stream] = spec
 
@@ -161,8 +160,8 @@ class OutputFieldsDeclarer:
         return dict(self._streams)
 
 
-def _serialized(schema: Any, stream: str) -> bytes | None:
-    # By its method and not by its class, which would need pyarrow here.
+def _schema_bytes(schema: Any, stream: str) -> bytes | None:
+    # Known by its methods: its class would need pyarrow here.
     if schema is None:
         return None
     if not hasattr(schema, "serialize") or not hasattr(schema, "names"):
@@ -183,7 +182,7 @@ class TupleSource:
 class Tuple:
     """A tuple, as a bolt's ``execute`` receives it. Value 0 is the :class:`TransactionAttempt`.
 
-    ``tup[1]`` and ``tup["word"]`` are the short forms; Storm's getters are there as aliases.
+    ``tup[1]`` and ``tup["word"]`` are the short forms. Storm's getters are there as aliases.
     """
 
     __slots__ = ("_source", "values")
@@ -198,11 +197,12 @@ class Tuple:
         return self.values[key]
 
     def get_value(self, i: int) -> Any:
-        """Value ``i``; ``IndexError`` beyond the last."""
+        """Value ``i``. Raises ``IndexError`` beyond the last."""
         return self.values[i]
 
     def get_value_by_field(self, name: str) -> Any:
-        """The value of field ``name``; ``ValueError`` naming the fields, if there is none."""
+        """The value of field ``name``. Raises ``ValueError``, which names the fields, if there is
+        none."""
         return self.values[self._source.fields.index(name)]
 
     get_string = get_integer = get_long = get_short = get_byte = get_value
@@ -216,13 +216,13 @@ class Tuple:
 
     @property
     def attempt(self) -> TransactionAttempt:
-        """The attempt this tuple belongs to."""
+        """The tuple's attempt."""
         attempt: TransactionAttempt = self.values[0]
         return attempt
 
     @property
     def fields(self) -> Fields:
-        """The fields of the stream it came on."""
+        """The fields of the tuple's stream."""
         return self._source.fields
 
     def select(self, fields: Fields) -> tuple[Any, ...]:
@@ -236,7 +236,7 @@ class Tuple:
 
     @property
     def source_stream_id(self) -> str:
-        """Id of the stream it was emitted on."""
+        """Id of the tuple's stream."""
         return self._source.stream
 
     @property

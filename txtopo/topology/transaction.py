@@ -1,6 +1,6 @@
-"""The identity of a try at a transaction, and the numbering of tries (R1).
+"""Attempts: the identities and numbers of tries (R1).
 
-Apart from every other module because every layer names attempts and no layer may extend them.
+Every layer names attempts, and no layer may extend them.
 """
 
 from __future__ import annotations
@@ -8,20 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 INIT_TXID = 1
-"""The first transaction id of a topology; ids grow by one, without gaps (Storm:
+"""A topology's first transaction id. Ids grow by one, without gaps (Storm:
 TransactionalSpoutCoordinator.INIT_TXID)."""
 
 ATTEMPTS_PER_EPOCH = 1_000_000
-"""How many attempts one txid may have in one epoch; attempt ids of a later epoch are therefore
+"""How many attempts one txid may have in one epoch. Attempt ids of a later epoch are therefore
 always larger (R1)."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class TransactionAttempt:
-    """One try at one transaction: ``txid`` names the batch for ever, ``attempt_id`` this try at it.
+    """One try at one transaction: ``txid`` names the batch for ever, ``attempt_id`` the try.
 
     Every tuple of a topology carries its attempt as value 0. A replay has the same ``txid`` and a
-    larger ``attempt_id``; comparing two attempts of one txid therefore tells which is newer.
+    larger ``attempt_id``, so of two attempts of one txid the larger is newer.
     """
 
     txid: int
@@ -33,38 +33,37 @@ class TransactionAttempt:
 
 @dataclass(frozen=True, order=True, slots=True)
 class RecordedAttempt(TransactionAttempt):
-    """A recorded attempt, as one store knows it: with the number of store transactions that its
-    tasks committed there (R34)."""
+    """A recorded attempt, as a store knows it. ``count`` is how many store transactions the
+    attempt's tasks committed there (R34)."""
 
     count: int
 
 
 def count_of(attempt: TransactionAttempt) -> int | None:
-    """How many store transactions were recorded with ``attempt``; None if they were not
-    counted."""
+    """How many store transactions were recorded with ``attempt``. None if they were not counted."""
     return attempt.count if isinstance(attempt, RecordedAttempt) else None
 
 
 def try_of(attempt: TransactionAttempt) -> int:
-    """The number of the try (0, 1, 2 …) in its epoch."""
+    """The try's number (0, 1, 2 …) in its epoch."""
     return attempt.attempt_id % ATTEMPTS_PER_EPOCH
 
 
 def is_first_try(attempt: TransactionAttempt) -> bool:
-    """Whether no attempt of the same epoch came before it."""
+    """Whether ``attempt`` is the first in its epoch."""
     return try_of(attempt) == 0
 
 
 def first_attempt_id(attempt: TransactionAttempt) -> int:
-    """The id of the first try of the same epoch."""
+    """The id of the first try in the same epoch."""
     return attempt.attempt_id - try_of(attempt)
 
 
 def attempt_id(epoch: int, n: int) -> int:
-    """The id of the ``n``-th try (0, 1, 2 …) of a txid by the coordinator that holds ``epoch`` (1,
-    2, 3 …)."""
+    """The id of the ``n``-th try (0, 1, 2 …) of a txid, if the coordinator holds ``epoch`` (1, 2, 3
+    …)."""
     if not 0 <= n < ATTEMPTS_PER_EPOCH:
         raise OverflowError(
-            f"a transaction may be tried {ATTEMPTS_PER_EPOCH} times in one epoch; this would be try {n}"
+            f"a transaction may be tried {ATTEMPTS_PER_EPOCH} times in one epoch, and this would be try {n}"
         )
     return (epoch - 1) * ATTEMPTS_PER_EPOCH + n

@@ -1,8 +1,8 @@
-"""The reason why an object cannot be pickled, an attribute or a global of the program, and the
+"""Finds out why an object cannot be pickled: an attribute, or a global in the program. Names the
 cure.
 
-Apart from ``pickling``, which executors import: this is asked when pickling has failed already, and
-tries the parts one by one.
+Used when pickling has failed already: tries an object's parts in turn. Executors need ``pickling``
+only.
 
 Runs on: driver.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from txtopo.topology import pickling
 
 _GLOBAL_CURE = (
-    "a program's globals travel with the code that uses them, so make the object in prepare, with context.resource(name, factory),"
+    "A program's globals travel with the code that uses them, so make the object in prepare, with context.resource(name, factory),"
     " or keep the global in a module that the program imports"
 )
 
@@ -34,13 +34,13 @@ def problem(instance: Any, error: Exception, attempt: Attempt, cure: str) -> str
     user = global_user(part, attempt) or global_user(type(part), attempt)
     if user is not None:
         name, function = user
-        return f"the global {name!r}, which {function} uses, cannot be pickled ({type(error).__name__}: {error}); {_GLOBAL_CURE}"
-    return f"{f'its attribute {attribute!r}' if attribute else 'it'} cannot be pickled ({type(error).__name__}: {error}); {cure}"
+        return f"the global {name!r}, which {function} uses, cannot be pickled ({type(error).__name__}: {error}). {_GLOBAL_CURE}"
+    return f"{f'its attribute {attribute!r}' if attribute else 'it'} cannot be pickled ({type(error).__name__}: {error}). {cure}"
 
 
 def global_user(code: Any, attempt: Attempt) -> tuple[str, str] | None:
-    """The first global that functions in ``code`` (a function or a class) use and that cannot be
-    pickled, and the function that uses it."""
+    """The first global that cannot be pickled, and the function that uses it. Looks at functions in
+    ``code``, a function or a class."""
     seen: set[int] = set()
     waiting = [code]
     while waiting:
@@ -61,7 +61,7 @@ def global_user(code: Any, attempt: Attempt) -> tuple[str, str] | None:
 
 
 def _functions(part: Any) -> Iterator[FunctionType]:
-    """``part`` if it is a function; else the functions in its body, if it is a class."""
+    """``part`` if it is a function. If it is a class, the functions in its body."""
     if isinstance(part, FunctionType):
         yield part
     elif isinstance(part, type):
@@ -79,8 +79,7 @@ def _functions(part: Any) -> Iterator[FunctionType]:
 
 
 def _used_by(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """The globals that ``function`` reads, by name; and the objects in its closure, without a
-    name."""
+    """The globals that ``function`` reads, by name. Objects in its closure come without a name."""
     for name in dict.fromkeys(_global_names(function.__code__)):
         if name in function.__globals__:
             yield name, function.__globals__[name]

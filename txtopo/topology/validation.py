@@ -1,4 +1,4 @@
-"""Validation: from the drafts of a builder to a valid graph, or to all mistakes at once."""
+"""Validation: turns a builder's drafts into a valid graph, or reports all mistakes at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FORBIDDEN_IN_IDS = "/\\\0\n\r\t:"
 
 
 class Build:
-    """One call of ``build_topology``: collects problems, then either raises them all or returns the
+    """One call of ``build_topology``: collects problems, then raises all of them or returns the
     graph."""
 
     def __init__(self, topology_id: str, spout: Draft, bolts: list[Draft]) -> None:
@@ -26,7 +26,7 @@ class Build:
         self.drafts = [spout, *bolts]
         self.problems: list[str] = []
         self.outputs: dict[str, Mapping[str, StreamSpec] | None] = {}
-        """What each component declares; ``None`` where its own mistake keeps us from knowing."""
+        """Each component's declared streams. ``None`` where the component's own mistake hides them."""
         self.configs: dict[Draft, dict[str, Any]] = {}
         self.inputs: dict[Draft, tuple[Subscription, ...]] = {spout: ()}
 
@@ -99,13 +99,13 @@ class Build:
             if not isinstance(id, str) or not id.strip():
                 self.problems.append(f"{noun} {id!r}: an id is a non-empty string")
             elif id != id.strip():
-                # To some databases they are the same as without.
+                # Some databases ignore white space at the end.
                 self.problems.append(
-                    f"{noun} {id!r}: an id neither begins nor ends with white space; remove it"
+                    f"{noun} {id!r}: an id neither begins nor ends with white space. Remove the white space"
                 )
             elif id.startswith("__"):
                 self.problems.append(
-                    f"{noun} {id!r}: ids that begin with __ are reserved; choose another"
+                    f"{noun} {id!r}: ids that begin with __ are reserved. Choose another id"
                 )
             elif any(character in id for character in _FORBIDDEN_IN_IDS) or id in (".", ".."):
                 self.problems.append(
@@ -115,14 +115,14 @@ class Build:
         for draft in self.drafts:
             if isinstance(draft.id, str) and draft.id in seen:
                 self.problems.append(
-                    f"component {draft.id!r} is set twice; give each spout and bolt an id of its own"
+                    f"component {draft.id!r} is set twice. Give each spout and bolt its own id"
                 )
             if isinstance(draft.id, str):
                 seen.add(draft.id)
 
     def check_pyarrow(self) -> None:
-        """A component with columns cannot run without pyarrow: no mistake of the topology's, so it
-        is an error of its own."""
+        """Refuse components with columns where pyarrow is missing. The topology has no mistake, so
+        this is a separate error."""
         for draft in self.drafts:
             if arrow.takes_columns(draft.instance) or arrow.emits_columns(draft.instance):
                 arrow.require_pyarrow(f"component {draft.id!r} ({type(draft.instance).__name__})")
@@ -137,20 +137,20 @@ class Build:
             if isinstance(instance, spout.ITransactionalSpout):
                 return "spout", "transactional"
             self.problems.append(
-                f"spout {draft.id!r}: {describe(instance)} is not a transactional spout;"
-                " subclass BaseTransactionalSpout, BasePartitionedTransactionalSpout or BaseOpaquePartitionedTransactionalSpout"
+                f"spout {draft.id!r}: {describe(instance)} is not a transactional spout."
+                " Subclass BaseTransactionalSpout, BasePartitionedTransactionalSpout or BaseOpaquePartitionedTransactionalSpout"
             )
         elif isinstance(instance, bolts.IBasicBolt):
             if draft.committer:
                 self.problems.append(
-                    f"bolt {draft.id!r}: a basic bolt cannot be a committer, it has no batch to commit; subclass BaseTransactionalBolt"
+                    f"bolt {draft.id!r}: a basic bolt cannot be a committer, because it has no batch to commit. Subclass BaseTransactionalBolt"
                 )
             return "basic", None
         elif isinstance(instance, bolts.IBatchBolt):
             return "batch", None
         else:
             self.problems.append(
-                f"bolt {draft.id!r}: {describe(instance)} is not a bolt; pass an instance of a subclass of BaseBatchBolt or BaseBasicBolt"
+                f"bolt {draft.id!r}: {describe(instance)} is not a bolt. Subclass BaseBatchBolt or BaseBasicBolt, and pass an instance"
             )
         return None
 
@@ -161,7 +161,7 @@ class Build:
             or draft.parallelism < 1
         ):
             self.problems.append(
-                f"component {draft.id!r}: parallelism is {draft.parallelism!r}; it is a whole number of at least 1"
+                f"component {draft.id!r}: parallelism is {draft.parallelism!r}. Give a whole number, at least 1"
             )
 
     def pickle(self, draft: Draft, search: destination.Search) -> tuple[bytes, tuple[type, ...]]:
@@ -170,9 +170,9 @@ class Build:
             pickling.loads(data)
             return data, classes
         except Exception as error:
-            cure = "every attempt gets a copy, so keep only plain data in the constructor and open connections with context.resource(name, factory)"
+            cure = "Every attempt gets a copy, so keep only plain data in the constructor and open connections with context.resource(name, factory)"
             self.problems.append(
-                f"component {draft.id!r}: {unpicklable.problem(draft.instance, error, _copied, cure)}"
+                f"component {draft.id!r}: {unpicklable.problem(draft.instance, error, _copy, cure)}"
             )
             return b"", ()
 
@@ -194,31 +194,31 @@ class Build:
             self.outputs.setdefault(draft.id, streams)
 
     def configuration(self, draft: Draft, copy: Any) -> dict[str, Any]:
-        """The component's own settings under those of its declarer, copied as they will be on their
-        way to the executors."""
+        """The component's own settings, overlaid by its declarer's, and copied as on their way to
+        the executors."""
         try:
             merged = {**(copy.get_component_configuration() or {}), **draft.config}
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             self.problems.append(
-                f"component {draft.id!r}: get_component_configuration failed: {reason}; it returns a dict or None"
+                f"component {draft.id!r}: get_component_configuration failed: {reason}. Return a dict or None"
             )
             return {}
         config: dict[str, Any] = {}
         for key, value in merged.items():
             try:
-                config[key] = _copied(value)
+                config[key] = _copy(value)
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}"
                 self.problems.append(
-                    f"component {draft.id!r}: its setting {key!r} cannot be pickled ({reason}); settings are plain data"
+                    f"component {draft.id!r}: its setting {key!r} cannot be pickled ({reason}). Settings are plain data"
                 )
         return config
 
     def check_subscriptions(self, draft: Draft) -> None:
         if not draft.subscriptions and not draft.problems:
             self.problems.append(
-                f"bolt {draft.id!r} listens to nobody; add a grouping, for example .shuffle_grouping({self.spout.id!r})"
+                f"bolt {draft.id!r} listens to no component. Add a grouping, for example .shuffle_grouping({self.spout.id!r})"
             )
         self.inputs[draft] = tuple(
             self.copied_subscription(draft, subscription) for subscription in draft.subscriptions
@@ -228,24 +228,25 @@ class Build:
             if (subscription.source, subscription.stream) in seen:
                 stream = f"stream {subscription.stream!r} of {subscription.source!r}"
                 self.problems.append(
-                    f"bolt {draft.id!r} listens twice to {stream}; keep one grouping"
+                    f"bolt {draft.id!r} listens twice to {stream}. Keep one grouping"
                 )
             seen.add((subscription.source, subscription.stream))
             self.check_subscription(draft, subscription)
 
     def copied_subscription(self, draft: Draft, subscription: Subscription) -> Subscription:
-        """``subscription`` with a copy of its custom grouping, which the user may go on changing."""
+        """``subscription`` with a copy of its custom grouping: the user may go on changing the
+        original."""
         custom = subscription.grouping.custom
         if custom is None:
             return subscription
         try:
             return Subscription(
-                subscription.source, subscription.stream, Grouping("custom", custom=_copied(custom))
+                subscription.source, subscription.stream, Grouping("custom", custom=_copy(custom))
             )
         except Exception as error:
             where = f"bolt {draft.id!r}: custom grouping on {subscription.source!r}"
-            cure = "every sender gets a copy, so keep only plain data in it"
-            self.problems.append(f"{where}: {unpicklable.problem(custom, error, _copied, cure)}")
+            cure = "Every sender gets a copy, so keep only plain data in it"
+            self.problems.append(f"{where}: {unpicklable.problem(custom, error, _copy, cure)}")
             return subscription
 
     def check_subscription(self, draft: Draft, subscription: Subscription) -> None:
@@ -259,7 +260,7 @@ class Build:
         if streams is None:
             return
         if subscription.stream not in streams:
-            declared = ", ".join(map(repr, streams)) or "no stream; it needs declare_output_fields"
+            declared = ", ".join(map(repr, streams)) or "no stream. Define declare_output_fields"
             close = get_close_matches(subscription.stream, streams, n=1)
             cure = f"; did you mean {close[0]!r}?" if close else ""
             self.problems.append(
@@ -270,11 +271,11 @@ class Build:
         if spec.direct and subscription.grouping.kind != "direct":
             described = f"stream {subscription.stream!r} of {subscription.source!r}"
             self.problems.append(
-                f"{where} on {described}, which is a direct stream; use a direct grouping"
+                f"{where} on {described}, which is a direct stream. Use a direct grouping"
             )
         if subscription.grouping.kind == "direct" and not spec.direct:
             self.problems.append(
-                f"{where} on stream {subscription.stream!r} of {subscription.source!r}, which is not a direct stream; declare it with direct=True"
+                f"{where} on stream {subscription.stream!r} of {subscription.source!r}, which is not a direct stream. Declare it with direct=True"
             )
         for name in getattr(draft.instance, "input_fields", None) or ():
             if name not in spec.fields:
@@ -283,7 +284,7 @@ class Build:
         if subscription.grouping.fields is not None:
             if not len(subscription.grouping.fields):
                 self.problems.append(
-                    f"{where} on {subscription.source!r} names no field; name at least one, or use global_grouping"
+                    f"{where} on {subscription.source!r} names no field. Name at least one, or use global_grouping"
                 )
             for name in subscription.grouping.fields:
                 if name not in spec.fields:
@@ -300,7 +301,7 @@ class Build:
             draft.id: [subscription.source for subscription in draft.subscriptions]
             for draft in named
         }
-        held = soundness.held(
+        held = soundness.held_components(
             sources, [draft.id for draft in named if draft.committer], self.spout.id
         )
         for draft in named:
@@ -320,8 +321,8 @@ class Build:
         )
 
     def topological_order(self) -> list[Draft]:
-        """Kahn's algorithm, always taking the first declared of the components that are free, so
-        that the order is stable."""
+        """Kahn's algorithm. Takes the first declared among the free components, so that the order
+        is stable."""
         waiting = {
             draft: {s.source for s in draft.subscriptions if s.source in self.outputs}
             for draft in self.drafts
@@ -334,7 +335,7 @@ class Build:
                 edges = {draft.id: waiting[draft] for draft in left}
                 members = ", ".join(repr(draft.id) for draft in left if _on_cycle(draft.id, edges))
                 self.problems.append(
-                    f"a cycle among {members}; a batch must end, so tuples may not go round"
+                    f"a cycle among {members}. A batch must end, so tuples may not go round"
                 )
                 break
             order.append(free)
@@ -360,5 +361,5 @@ def _nearest(name: str, names: Any) -> str:
     )
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     return pickling.loads(pickling.dumps(value))
