@@ -29,7 +29,6 @@ from txtopo import (
     Tuple,
 )
 from txtopo.dataplane.outcome import Failure
-from txtopo.errors import UsageError
 from txtopo.plan import compiler
 from txtopo.stores import ADD, SqliteStore
 from txtopo.testing import MemoryStore, MemoryTransactionalSpout, simulate
@@ -406,10 +405,11 @@ def test_nan_within_a_value_and_infinities_of_combine_are_refused_in_every_order
         assert "takes neither None nor NaN nor an infinity" in failure.error
 
 
-def test_the_attempt_is_no_key() -> None:
-    with pytest.raises(UsageError, match="group_by names 'tx', the attempt"):
-        KeyOf(("tx",)).reader(Fields("tx", "a"))
-    assert KeyOf(("tx",)).reader(Fields("_tx", "tx"))((FIRST, 1)) == (1,)
+@pytest.mark.parametrize("aggregator", [Count(), Tuples()])
+def test_the_attempt_is_no_key(aggregator: Any) -> None:
+    topology = builder()
+    topology.set_aggregate("kept", aggregator, store()).group_by("rows", ("word", "tx"))
+    assert "group_by on 'rows' names 'tx', the attempt. Name fields" in problems_of(topology)
 
 
 def test_a_combiner_that_fails_is_not_taken_for_a_key_that_cannot_be_hashed() -> None:

@@ -21,7 +21,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from txtopo import errors
 from txtopo.topology import aggregator, bolt, merge
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
@@ -49,15 +48,20 @@ class KeyOf:
         if self.constant is not None:
             return functools.partial(_constant, self.constant)
         at = [fields.index(name) for name in self.names]
-        if 0 in at:
-            raise errors.UsageError(
-                f"group_by names {fields[0]!r}, the attempt\n  Name fields after the attempt: each replay has a new attempt."
-            )
         return (
             operator.itemgetter(slice(at[0], at[0] + 1))
             if len(at) == 1
             else operator.itemgetter(*at)
         )
+
+
+def key_names(component: object, source: str, stream: str) -> tuple[str, ...]:
+    """The fields of ``stream`` that are a key for ``component``; none if it is no aggregate."""
+    if isinstance(component, PartialAggregate):
+        return component.key_of.names
+    if isinstance(component, ReducingCommitter):
+        return component.key_of[source, stream].names
+    return ()
 
 
 def _constant(key: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:

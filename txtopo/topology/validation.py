@@ -281,6 +281,12 @@ class Build:
             if name not in spec.fields:
                 described = f"stream {subscription.stream!r} of {subscription.source!r} has {', '.join(spec.fields)}{_nearest(name, spec.fields)}"
                 self.problems.append(f"bolt {draft.id!r} needs the field {name!r}, but {described}")
+        keys = aggregate.key_names(draft.instance, subscription.source, subscription.stream)
+        if spec.fields and spec.fields[0] in keys:
+            self.problems.append(
+                f"bolt {draft.id!r}: group_by on {subscription.source!r} names {spec.fields[0]!r}, the attempt."
+                " Name fields after the attempt: each replay has a new attempt"
+            )
         if subscription.grouping.fields is not None:
             if not len(subscription.grouping.fields):
                 self.problems.append(
