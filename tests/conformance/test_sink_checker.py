@@ -24,7 +24,7 @@ WRONG = {
 }
 
 
-@pytest.mark.rule(28, 29, 31, 32)
+@pytest.mark.rule(28, 29, 31, 32, 40)
 def test_a_sink_that_keeps_the_contract_passes() -> None:
     report = check_sink(sinks.Right, sinks.ROWS, fields=sinks.FIELDS, contents=sinks.contents)
     assert (report.clauses, report.takes_back) == (8, True)
@@ -32,7 +32,7 @@ def test_a_sink_that_keeps_the_contract_passes() -> None:
 
 
 @pytest.mark.in_gate("Undeclared", "Appending", "SettingAside", "Unfenced")
-@pytest.mark.rule(28, 29, 31, 32)
+@pytest.mark.rule(28, 29, 31, 32, 40)
 @pytest.mark.parametrize("sink", WRONG, ids=lambda sink: sink.__name__)
 def test_a_sink_that_breaks_a_promise_is_told_the_promise(sink: Any) -> None:
     rule, named = WRONG[sink]
@@ -43,7 +43,7 @@ def test_a_sink_that_breaks_a_promise_is_told_the_promise(sink: Any) -> None:
 
 
 @pytest.mark.in_gate("undoes")
-@pytest.mark.rule(28, 29, 31, 32)
+@pytest.mark.rule(28, 29, 31, 32, 40)
 @pytest.mark.parametrize(
     "form",
     [{}, {"opaque": True, "mark": "written_by"}, {"opaque": True, "key": ["name"]}],

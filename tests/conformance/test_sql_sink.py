@@ -125,7 +125,7 @@ class TestRowsThatAResetMeets:
 
 
 class TestReplays:
-    @pytest.mark.rule(28)
+    @pytest.mark.rule(28, 40)
     @pytest.mark.parametrize("kind", TRANSACTIONAL)
     def test_rows_of_a_transaction_that_is_replayed_are_there_once(
         self, sales: Shop, process: WorkerProcess, kind: str
@@ -137,7 +137,7 @@ class TestReplays:
         assert sales.sales == [(1, 10), (2, 20), (3, 30)]
 
     @pytest.mark.in_gate("sqlite*")
-    @pytest.mark.rule(28)
+    @pytest.mark.rule(28, 40)
     @pytest.mark.parametrize("kind", TRANSACTIONAL)
     def test_a_transaction_of_which_one_task_was_written_is_completed_by_the_others(
         self, sales: Shop, process: WorkerProcess, kind: str
@@ -148,7 +148,7 @@ class TestReplays:
         assert write(sink, process.task(task=1), 1, 1, [(2, 20)])
         assert sales.sales == [(1, 10), (2, 20)]
 
-    @pytest.mark.rule(28, 31)
+    @pytest.mark.rule(28, 31, 40)
     @pytest.mark.parametrize(("sales", "kind"), cases(OPAQUE), indirect=["sales"])
     def test_rows_of_a_failed_attempt_of_an_opaque_batch_are_taken_back(
         self, sales: Shop, process: WorkerProcess, kind: str
@@ -192,7 +192,7 @@ class TestReplays:
         assert sales.sales == []
 
     @pytest.mark.in_gate("sqlite*")
-    @pytest.mark.rule(28)
+    @pytest.mark.rule(28, 40)
     def test_a_batch_that_changes_on_replay_is_refused_without_an_undo_log(
         self, sales: Shop, process: WorkerProcess
     ) -> None:
@@ -208,7 +208,7 @@ class TestReplays:
 
 class TestLateTasks:
     @pytest.mark.in_gate("*-sqlite-*", "of an older attempt-postgresql-inserts")
-    @pytest.mark.rule(29)
+    @pytest.mark.rule(29, 40)
     @pytest.mark.parametrize(("sales", "kind"), cases(KINDS), indirect=["sales"])
     @pytest.mark.parametrize(
         "late", [(2, 0), (1, 5)], ids=["of an older attempt", "of an older transaction"]

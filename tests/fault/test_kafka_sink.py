@@ -155,7 +155,7 @@ class TestBrokers:
         assert [answer.times for answer in late] == [2]
         complete(sales, process, 0)
 
-    @pytest.mark.rule(28)
+    @pytest.mark.rule(28, 40)
     def test_a_commit_whose_outcome_is_not_known_is_settled_by_the_replay(
         self,
         sales: Sales,
@@ -198,7 +198,7 @@ class TestBrokers:
 
 
 class TestWorkers:
-    @pytest.mark.rule(28)
+    @pytest.mark.rule(28, 40)
     @pytest.mark.parametrize("point", kafka_tasks.POINTS)
     def test_a_worker_that_dies_leaves_all_rows_or_none_and_holds_up_no_reader(
         self, sales: Sales, process: WorkerProcess, point: str

@@ -15,7 +15,7 @@ ROWS = [("k", f"row {number}") for number in range(4)]
 
 
 @pytest.mark.thorough
-@pytest.mark.rule(28, 29)
+@pytest.mark.rule(28, 29, 40)
 def test_a_kafka_sink_keeps_the_contract_of_sinks(kafka: KafkaServer) -> None:
     topics: dict[Path, str] = {}
 

@@ -81,14 +81,14 @@ SOME = [(kind, schedule) for number, kind in enumerate(KINDS) for schedule in SC
 @pytest.mark.in_gate(
     "*-ZZZZLLLL", "the transaction before-ZLLLZZZL", "the same attempt, once more-ZLLLZZLZ"
 )
-@pytest.mark.rule(28, 29)
+@pytest.mark.rule(28, 29, 40)
 @pytest.mark.parametrize(("kind", "schedule"), SOME)
 def test_rows_are_there_once(kafka: KafkaServer, kind: str, schedule: str) -> None:
     check(kafka, kind, schedule)
 
 
 @pytest.mark.thorough
-@pytest.mark.rule(28, 29)
+@pytest.mark.rule(28, 29, 40)
 @pytest.mark.parametrize(
     ("kind", "schedule"),
     sorted({(kind, schedule) for kind in KINDS for schedule in SCHEDULES} - set(SOME)),

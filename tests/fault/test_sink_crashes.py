@@ -27,7 +27,7 @@ REPLAYED = {
 
 
 @pytest.mark.in_gate("mariadb-marks", "postgresql-undo log", "sqlite-upserts")
-@pytest.mark.rule(28, 29, 30, 31)
+@pytest.mark.rule(28, 29, 30, 31, 40)
 @pytest.mark.parametrize(("backend", "kind"), cases(KINDS))
 def test_a_task_killed_at_any_statement_leaves_all_rows_or_none_and_its_replay_completes_them(
     backend: str, kind: str, tmp_path: Path

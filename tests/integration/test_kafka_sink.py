@@ -35,7 +35,7 @@ def other() -> Iterator[WorkerProcess]:
 
 
 class TestReplays:
-    @pytest.mark.rule(28)
+    @pytest.mark.rule(28, 40)
     def test_rows_of_a_transaction_that_is_replayed_are_there_once(
         self, sales: Sales, process: WorkerProcess
     ) -> None:
@@ -44,7 +44,7 @@ class TestReplays:
             assert sales.write(process, 1, attempt, ["c"], task=1) == 1
         assert sorted(sales.values) == ["a", "b", "c"]
 
-    @pytest.mark.rule(28)
+    @pytest.mark.rule(28, 40)
     def test_another_process_finds_what_was_written(
         self, sales: Sales, process: WorkerProcess, other: WorkerProcess
     ) -> None:
@@ -52,7 +52,7 @@ class TestReplays:
         assert sales.write(other, 1, 1, ["a", "b"]) == 2
         assert sales.values == ["a", "b"]
 
-    @pytest.mark.rule(28)
+    @pytest.mark.rule(28, 40)
     def test_a_transaction_of_which_one_task_was_written_is_completed_by_the_others(
         self, sales: Sales, process: WorkerProcess, other: WorkerProcess
     ) -> None:
@@ -96,7 +96,7 @@ class TestReplays:
         assert sales.write(process, 1, 0, task=1) == 0
         assert [(record.task, record.txid, record.rows) for record in sales.records] == [(1, 1, 0)]
 
-    @pytest.mark.rule(28)
+    @pytest.mark.rule(28, 40)
     def test_a_batch_that_changes_on_replay_is_refused(
         self, sales: Sales, process: WorkerProcess, other: WorkerProcess
     ) -> None:
@@ -251,7 +251,7 @@ class TestReading:
 
 class TestLateTasks:
     @pytest.mark.in_gate("0-late0", "1-late2")
-    @pytest.mark.rule(29)
+    @pytest.mark.rule(29, 40)
     @pytest.mark.parametrize("late", [(2, 0), (1, 5), (1, 9)])
     @pytest.mark.parametrize("task", [0, 1])
     def test_a_late_task_fails_and_changes_nothing(

@@ -111,7 +111,7 @@ class TestArguments:
 
 
 class TestOpaqueSpouts:
-    @pytest.mark.rule(31)
+    @pytest.mark.rule(31, 40)
     def test_one_is_refused_when_the_topology_is_built(self) -> None:
         rows: dict[int, list[tuple[Any, ...]]] = {0: [(b"a",)]}
         for spout, is_refused in (
