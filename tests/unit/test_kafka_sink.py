@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import pickle
 import shlex
@@ -12,14 +13,28 @@ from typing import Any
 
 import pytest
 
-from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder
-from txtopo.connectors.kafka import KafkaSink, auxiliary, messages, producing, target, upkeep
+from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt
+from txtopo.connectors.kafka import (
+    KafkaSink,
+    auxiliary,
+    intake,
+    messages,
+    producing,
+    target,
+    upkeep,
+)
 from txtopo.connectors.kafka.auxiliary import Record, decoded
 from txtopo.connectors.kafka.client import Cluster
 from txtopo.connectors.kafka.messages import Convert, Shape
 from txtopo.connectors.kafka.producing import TaskProducer
-from txtopo.errors import ConfigError, FailedException, StateMismatchError, UsageError
-from txtopo.sinks import task_ledger
+from txtopo.errors import (
+    ConfigError,
+    FailedException,
+    RowRefusedError,
+    StateMismatchError,
+    UsageError,
+)
+from txtopo.sinks import spool, task_ledger
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.testing.contracts.worker_process import WorkerProcess
 
@@ -442,3 +457,19 @@ def test_a_sink_asks_the_brokers_for_its_topic_before_a_run(
     KafkaSink("localhost:1", "sales").check_destination(Fields("tx", "value"))
     KafkaSink("localhost:1", "field:where").check_destination(Fields("tx", "where", "value"))
     assert asked == ["sales"]
+
+
+def test_a_refused_record_of_a_query_is_named_though_its_rows_are_in_a_file() -> None:
+    """As the brokers refuse it, which the sink's own checks do not always foresee."""
+
+    def refuse(*arguments: object) -> bool:
+        raise producing.MessageRefusedError("INVALID_RECORD", "no", 2)
+
+    ledger: Any = SimpleNamespace(apply=refuse, sink="sales")
+    context: Any = SimpleNamespace(component_id="query", task_index=0)
+    rows: Any = spool.Spool()
+    with contextlib.closing(rows):
+        for value in (b"a", b"bcd"):
+            rows.append(producing.Message("sales", value))
+        with pytest.raises(RowRefusedError, match=r"row 2 of .*\n.*a record of 3 bytes"):
+            intake.apply(ledger, context, TransactionAttempt(1, 0), rows)

@@ -6,6 +6,7 @@ Runs on: executor; for a query of Structured Streaming also on the driver.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -106,7 +107,7 @@ def apply(
             ]
             number = shares.index(max(shares)) + 1
         if number:
-            message = rows[number - 1]
+            message = next(itertools.islice(rows, number - 1, None))
             row = f"a record of {len(message.value or b'')} bytes, key={message.key!r}"[:300]
         raise errors.RowRefusedError(
             ledger.sink,
