@@ -46,6 +46,7 @@ from txtopo.stores import (
 from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores import transaction as transactions
+from txtopo.stores.steps import Steps
 from txtopo.topology import context as contexts
 from txtopo.topology import destination
 from txtopo.topology import transaction as attempts
@@ -194,7 +195,16 @@ class Store(destination.Destination):
                 with self._fenced_session(context, stamp, recorded) as session:
                     earlier = context.store_steps.get(self.address, {})
                     opened = transactions.StoreTransaction(
-                        self.address, self.kind, session, stamp, earlier, recorded, self.codec
+                        session,
+                        Steps(
+                            self.address,
+                            self.kind,
+                            self.codec,
+                            stamp,
+                            earlier,
+                            recorded,
+                            session.read_fences,
+                        ),
                     )
                     try:
                         yield opened
