@@ -1,5 +1,5 @@
-"""The steps of a store transaction, without any database: rows that others changed meanwhile, and
-steps that are gone."""
+"""The steps of a store transaction, without any database: rows that others changed meanwhile, steps
+that are gone, and the keys that a database may combine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from txtopo import errors
 from txtopo.stores import StoreConflict, codecs, sessions, stamps
 from txtopo.stores.steps import Steps
+from txtopo.topology.transaction import TransactionAttempt
 
 KEY = '"dog"'
 
@@ -64,3 +65,30 @@ def test_a_step_that_is_gone_under_no_newer_fence_is_blamed_on_another_program()
     with pytest.raises(errors.StateMismatchError, match=r"updates committed: 1") as caught:
         steps.delete(KEY)
     assert (steps.doom, steps.unwritten) == (caught.value, {})
+
+
+@pytest.mark.rule(32)
+def test_a_database_combines_no_key_that_was_loaded_or_changed_even_in_an_earlier_block() -> None:
+    steps = steps_of({'"earlier"': 1})
+    steps.rows['"loaded"'] = None
+    steps.note_merged(['"merged"'])
+    keys = ['"earlier"', '"loaded"', '"merged"', KEY]
+    assert [key for key in keys if steps.are_untouched([key])] == [KEY]
+
+
+@pytest.mark.rule(30, 31)
+@pytest.mark.parametrize(
+    ("recorded", "txid"),
+    [
+        (None, 4),
+        ({}, 0),
+        ({"other": TransactionAttempt(3, 0)}, 0),
+        ({"count": TransactionAttempt(2, 0)}, 2),
+        ({"count": TransactionAttempt(5, 0)}, 4),
+    ],
+    ids=["no record", "nothing", "other component", "void rows after it", "own transaction"],
+)
+def test_rows_up_to_the_last_recorded_transaction_before_the_writers_own_are_settled(
+    recorded: stamps.Recorded | None, txid: int
+) -> None:
+    assert stamps.settled_txid(stamp(5, 1), recorded) == txid
