@@ -285,8 +285,8 @@ class AdoptingItsOwn(stores.MemoryStore):
 
 
 class NeverDry(stores.MemoryStore):
-    def _maintain(self, change: Any, dry_run: bool) -> StoreChange:
-        return super()._maintain(change, dry_run=False)
+    def _maintenance(self, dry_run: bool) -> Any:
+        return super()._maintenance(dry_run=False)
 
 
 class TakingPlainBack(stores.MemoryStore):

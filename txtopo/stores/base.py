@@ -110,15 +110,13 @@ class Store(results.Results, destination.Destination):
 
     def guarantee(self) -> destination.Guarantee:
         """The guarantee that :class:`~txtopo.topology.destination.Destination` asks for."""
-        cure = f"give the store opaque=True{' instead of plain=True' if self.plain else ''}"
-        promise = "the last write" if self.plain else "exactly once"
         return destination.Guarantee(
             f"{type(self).__name__} {self.address}",
             f"{self.kind} values",
             self.opaque,
             True,
-            cure,
-            promise,
+            f"give the store opaque=True{' instead of plain=True' if self.plain else ''}",
+            "the last write" if self.plain else "exactly once",
             place=self.address,
             known_as=self.name,
             form=layout.described(self.form),
@@ -131,8 +129,7 @@ class Store(results.Results, destination.Destination):
     def simulated(self, world: destination.World) -> destination.Destination | None:
         """A store in memory with the same rules; a class of the user's has code of its own."""
         is_ours = type(self).__module__.partition(".")[0] == "txtopo"
-        store: destination.Destination | None = world.store(self) if is_ours else None
-        return store
+        return world.store(self) if is_ours else None
 
     def command(self, action: str, topology_id: str) -> str:
         """The command line that does ``action``, such as ``clear``."""
@@ -171,7 +168,7 @@ class Store(results.Results, destination.Destination):
             attempt.txid,
             attempt.attempt_id,
         )
-        name = self._known_name(context.component_id)
+        name = self._place.known_name(context.component_id)
         with turns.taken(context, name, self.address):
             opened: transactions.StoreTransaction | None = None
             recorded = self._recorded(context)
@@ -230,24 +227,19 @@ class Store(results.Results, destination.Destination):
         if dry_run and not self.exists():
             return StoreChange(rows=0, fences=len(chosen))
 
-        def change(session: sessions.Maintenance) -> StoreChange:
-            rows = 0
+        rows = 0
+        with self._maintenance(dry_run) as session:
             for component in chosen:
-                rows += session.restamp(
-                    source,
-                    component,
-                    stamps.Stamp(
-                        topology_id, generation, component, 0, txid, stamps.UNKNOWN_ATTEMPT
-                    ),
+                stamp = stamps.Stamp(
+                    topology_id, generation, component, 0, txid, stamps.UNKNOWN_ATTEMPT
                 )
+                rows += session.restamp(source, component, stamp)
                 if source != topology_id:
                     session.remove(source, component)
                 session.write_fence(
                     stamps.Fence(topology_id, component, generation, txid, stamps.CLOSED_ATTEMPT)
                 )
-            return StoreChange(rows, fences=len(chosen))
-
-        return self._maintain(change, dry_run)
+        return StoreChange(rows, fences=len(chosen))
 
     def clear(
         self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
@@ -256,15 +248,12 @@ class Store(results.Results, destination.Destination):
         first."""
         if not self.exists():
             return StoreChange(rows=0, fences=0)
-        chosen: list[str | None] = [None] if components is None else [*sorted(set(components))]
-
-        def change(session: sessions.Maintenance) -> StoreChange:
+        chosen = [None] if components is None else sorted(set(components))
+        with self._maintenance(dry_run) as session:
             removed = [session.remove(topology_id, component) for component in chosen]
-            return StoreChange(
-                rows=sum(rows for rows, _ in removed), fences=sum(fences for _, fences in removed)
-            )
-
-        return self._maintain(change, dry_run)
+        return StoreChange(
+            rows=sum(rows for rows, _ in removed), fences=sum(fences for _, fences in removed)
+        )
 
     @abc.abstractmethod
     def exists(self) -> bool:
@@ -306,7 +295,7 @@ class Store(results.Results, destination.Destination):
                 f"store {self.address}: {self.local_only_reason}, but the executors are on other machines\n"
                 "  Use a store that is a server, or run with a local master."
             )
-        begun.check_room(self._known_name(context.component_id), self.address, context)
+        begun.check_room(self._place.known_name(context.component_id), self.address, context)
 
     def _recorded(self, context: contexts.TopologyContext) -> stamps.Recorded | None:
         """The recorded attempts of this store that the context knows, by component."""
@@ -318,7 +307,7 @@ class Store(results.Results, destination.Destination):
 
     def _number(self, context: contexts.TopologyContext) -> int:
         """The number of the transaction that this task begins: 1, 2, 3 … in each attempt."""
-        return context.touched_stores.get(self._known_name(context.component_id), 0) + 1
+        return context.touched_stores.get(self._place.known_name(context.component_id), 0) + 1
 
     def _stand_at_fence(
         self,
@@ -349,27 +338,21 @@ class Store(results.Results, destination.Destination):
         (R31). A subclass that writes more than values undoes those writes too."""
         session.take_back(void)
 
-    def _known_name(self, component: str) -> str:
-        return self._place.known_name(component)
-
-    def _maintain(
-        self, change: Callable[[sessions.Maintenance], StoreChange], dry_run: bool
-    ) -> StoreChange:
-        result = StoreChange(rows=0, fences=0)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(contextlib.suppress(_DryRun))
+    @contextlib.contextmanager
+    def _maintenance(self, dry_run: bool) -> Iterator[sessions.Maintenance]:
+        """A transaction that changes the store by hand; in a dry run it is rolled back at its end."""
+        with contextlib.ExitStack() as stack, contextlib.suppress(_DryRun):
             try:
                 with self.open_maintenance(
                     lambda name, factory: stack.enter_context(contextlib.closing(factory()))
                 ) as session:
-                    result = change(session)
+                    yield session
                     if dry_run:
                         raise _DryRun
             except errors.FailedException as error:
                 raise errors.UsageError(
                     f"{error}\n  Stop the topology that writes it, and try again."
                 ) from error
-        return result
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address}{'' if self.kind == 'transactional' else f' {self.kind}'}>"

@@ -190,9 +190,9 @@ class Results(abc.ABC):
         attempts of this store."""
         visibility: object = as_of
         if not isinstance(visibility, visible.VisibleTxid):
-            cure = "Give what txtopo.visible_txid(…) returns."
             raise errors.UsageError(
-                f"a store cannot be read as of {as_of!r}: a number does not say which attempts count\n  {cure}"
+                f"a store cannot be read as of {as_of!r}: a number does not say which attempts count\n"
+                "  Give what txtopo.visible_txid(…) returns."
             )
         if self.plain:
             raise errors.UsageError(
