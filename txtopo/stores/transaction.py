@@ -170,9 +170,9 @@ class StoreTransaction:
 
     def _may_merge(self, texts: Sequence[str], deltas: Collection[Any]) -> bool:
         return (
-            updates.are_small(deltas)
-            and (not self._deltas or self._deltas.keys().isdisjoint(texts))
+            (not self._deltas or self._deltas.keys().isdisjoint(texts))
             and self._steps.are_untouched(texts)
+            and updates.are_small(deltas)
         )
 
     def _merge_before_reading(self) -> None:
