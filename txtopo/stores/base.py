@@ -5,7 +5,7 @@ A store transaction is one transaction of the database behind it. It first stand
 its component (R29), then updates stamped values (R30), and commits. Before a store raises a fence,
 the store asks the recorded attempts two things: whether the store is an older copy (R27), and
 whether the attempt of the fence counts at all (R31, see ``stamps``). The rules are in ``fencing``,
-``transaction`` and ``stamps``, once; a backend implements ``sessions.Session`` and the readings of
+``steps`` and ``stamps``, once; a backend implements ``sessions.Session`` and the readings of
 ``results.Results``, and knows no rule.
 
 Apart from ``connectors``: a connector writes and cannot read back, a store remembers the writer of
