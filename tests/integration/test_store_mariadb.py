@@ -95,7 +95,7 @@ class TestServerIsAsked:
             opened.put_many({"a": 1, "m": value, "z": 1})
 
         def merge(opened: StoreTransaction) -> None:
-            settled, stamp = 1, opened._mine
+            settled, stamp = 1, opened._steps.stamp
             refused = opened.session.merge_rows(
                 {'"a"': 1, '"m"': 1, '"new"': 1, '"z"': 1}, ADD, stamp, settled
             )

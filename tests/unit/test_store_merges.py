@@ -54,3 +54,24 @@ def test_of_several_conflicts_the_first_that_was_given_is_named(
     ):
         transaction.merge_many({"dog": 1, "cat": 1}, ADD)
     store.forget()
+
+
+@pytest.mark.rule(32)
+def test_two_merges_of_a_key_in_a_row_both_count(tmp_path: Path) -> None:
+    store = stores.MemoryStore("results", str(tmp_path))
+    with store.transaction(WorkerProcess().task(), TransactionAttempt(1, 0)) as transaction:
+        transaction.merge_many({"dog": 1, "cat": 1}, ADD)
+        transaction.merge_many({"dog": 2}, ADD)
+    assert dict(store.items()) == {"cat": 1, "dog": 3}
+    store.forget()
+
+
+@pytest.mark.rule(32)
+def test_a_key_whose_update_failed_is_merged_and_then_read_with_the_merge(tmp_path: Path) -> None:
+    store = stores.MemoryStore("results", str(tmp_path))
+    with store.transaction(WorkerProcess().task(), TransactionAttempt(1, 0)) as transaction:
+        with pytest.raises(ZeroDivisionError):
+            transaction.update("dog", lambda old: 1 // 0)
+        transaction.merge_many({"dog": 2}, ADD)
+        assert transaction.get("dog") == 2
+    store.forget()

@@ -29,6 +29,7 @@ from txtopo.stores import (
     turns,
     visible,
 )
+from txtopo.stores.steps import Steps
 from txtopo.stores.transaction import StoreTransaction
 from txtopo.stores.updates import Update
 from txtopo.testing import stores
@@ -104,6 +105,16 @@ def opened(**methods: Callable[..., Any]) -> Patch:
     def exchange(patch: pytest.MonkeyPatch) -> None:
         for name, method in methods.items():
             patch.setattr(StoreTransaction, name, method)
+
+    return exchange
+
+
+def stepping(**methods: Callable[..., Any]) -> Patch:
+    """Other methods of the steps of transactions."""
+
+    def exchange(patch: pytest.MonkeyPatch) -> None:
+        for name, method in methods.items():
+            patch.setattr(Steps, name, method)
 
     return exchange
 
@@ -245,7 +256,7 @@ class EagerlyStepping(stores.MemoryStore):
             try:
                 yield opened
             finally:
-                context.store_steps.setdefault(self.address, {}).update(opened._steps)
+                context.store_steps.setdefault(self.address, {}).update(opened._steps.taken)
 
 
 class AdoptingNothing(stores.MemoryStore):
@@ -274,8 +285,8 @@ class AdoptingItsOwn(stores.MemoryStore):
 
 
 class NeverDry(stores.MemoryStore):
-    def _maintain(self, change: Any, dry_run: bool) -> StoreChange:
-        return super()._maintain(change, dry_run=False)
+    def _maintenance(self, dry_run: bool) -> Any:
+        return super()._maintenance(dry_run=False)
 
 
 class TakingPlainBack(stores.MemoryStore):
@@ -324,8 +335,7 @@ def _unquoted_prefix(prefix: Any) -> tuple[str | None, str]:
 
 
 _prefix_texts = keys.prefix_texts
-_advance, _delete, _take_back, _restamp = (
-    StoreTransaction._advance,
+_delete, _take_back, _restamp = (
     StoreTransaction.delete,
     stores._Session.take_back,
     stores._Session.restamp,
@@ -346,21 +356,22 @@ def _raw_update(self: StoreTransaction, key: Any, fn: Any) -> Update:
 _step_of_update = StoreTransaction.update
 
 
-def _dooming(self: StoreTransaction, fn: Any, *of: Any) -> Any:
+def _dooming(self: Steps, fn: Any, *of: Any) -> Any:
     try:
         return fn(*of)
     except Exception as error:
-        self._doom = error
+        self.doom = error
         raise
 
 
-def _unguarded(self: StoreTransaction, fn: Any, *of: Any) -> Any:
+def _unguarded(self: Steps, fn: Any, *of: Any) -> Any:
     return fn(*of)
 
 
-def _eager_advance(self: StoreTransaction, *place: Any) -> None:
-    _advance(self, *place)
+def _eager_update(self: StoreTransaction, key: Any, fn: Any) -> Update:
+    update = _step_of_update(self, key, fn)
     self._write()
+    return update
 
 
 def _shy_delete(self: StoreTransaction, key: Any) -> Update:
@@ -369,15 +380,16 @@ def _shy_delete(self: StoreTransaction, key: Any) -> Update:
 
 def _forgetful_load(self: StoreTransaction, texts: Any) -> None:
     self._check_open()
-    if len(self._rows) + len(texts) > transaction.ROWS_HELD_MAX:
-        self._rows.clear()
-        self._unwritten.clear()
-    missing = [text for text in texts if text not in self._rows]
-    rows = self._session.read_rows(missing)
-    self._rows.update((text, rows.get(text)) for text in missing)
+    rows, unwritten = self._steps.rows, self._steps.unwritten
+    if len(rows) + len(texts) > transaction.ROWS_HELD_MAX:
+        rows.clear()
+        unwritten.clear()
+    missing = [text for text in texts if text not in rows]
+    read = self._session.read_rows(missing)
+    rows.update((text, read.get(text)) for text in missing)
 
 
-def _carefree_refuse(self: StoreTransaction, error: Exception) -> None:
+def _carefree_refuse(self: Steps, error: Exception) -> None:
     raise error
 
 
@@ -575,7 +587,7 @@ _remove, _write_fence = stores._Session.remove, stores._Session.write_fence
 MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "exists always": (memory(Existing), None),
     "writes in place": (memory(InPlace), None),
-    "writes in place at once": (memory(InPlace), opened(_advance=_eager_advance)),
+    "writes in place at once": (memory(InPlace), opened(update=_eager_update)),
     "collides": (memory(Colliding), None),
     "no lock": (memory(Unlocked), None),
     "holds a lock": (memory(Locked), None),
@@ -613,11 +625,11 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     ),
     "shared values": (sqlite, lambda patch: patch.setattr(keys, "decode_value", _cached)),
     "raw values": (sqlite, opened(update=_raw_update)),
-    "function dooms": (sqlite, opened(_computed=_dooming)),
-    "function unguarded": (sqlite, opened(_computed=_unguarded)),
-    "half of many": (sqlite, opened(_all_or_nothing=lambda self: contextlib.nullcontext())),
+    "function dooms": (sqlite, stepping(_computed=_dooming)),
+    "function unguarded": (sqlite, stepping(_computed=_unguarded)),
+    "half of many": (sqlite, stepping(all_or_nothing=lambda self: contextlib.nullcontext())),
     "never ends": (sqlite, opened(end=_nothing)),
-    "refuses without doom": (sqlite, opened(_refuse=_carefree_refuse)),
+    "refuses without doom": (sqlite, stepping(_refuse=_carefree_refuse)),
     "deletes shyly": (sqlite, opened(delete=_shy_delete)),
     "forgets rows": (sqlite, opened(_load=_forgetful_load)),
     "writes no fence": (memory(stores.MemoryStore), session(write_fence=_nothing)),
@@ -720,7 +732,7 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
         ),
     ),
     "takes plain values back": (memory(TakingPlainBack), None),
-    "updates plain values": (sqlite, opened(_check_has_previous=_nothing)),
+    "updates plain values": (sqlite, stepping(check_has_previous=_nothing)),
     "no plain value is ahead": (
         sqlite,
         plain_standing(lambda row, stamp, where: "past" if where == "ahead" else where),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from txtopo.stores.base import Store, StoredValue
+from txtopo.stores.base import Store
 from txtopo.stores.codecs import Codec
 from txtopo.stores.conflicts import StoreConflict
 from txtopo.stores.keys import Key
 from txtopo.stores.redis.store import RedisStore
+from txtopo.stores.results import StoredValue
 from txtopo.stores.servers.store import SqlStore
 from txtopo.stores.sqlite.store import SqliteStore
 from txtopo.stores.transaction import StoreTransaction

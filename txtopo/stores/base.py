@@ -5,8 +5,8 @@ A store transaction is one transaction of the database behind it. It first stand
 its component (R29), then updates stamped values (R30), and commits. Before a store raises a fence,
 the store asks the recorded attempts two things: whether the store is an older copy (R27), and
 whether the attempt of the fence counts at all (R31, see ``stamps``). The rules are in ``fencing``,
-``transaction`` and ``stamps``, once; a backend implements ``sessions.Session`` and the readings of
-:class:`Store`, and knows no rule.
+``steps`` and ``stamps``, once; a backend implements ``sessions.Session`` and the readings of
+``results.Results``, and knows no rule.
 
 Apart from ``connectors``: a connector writes and cannot read back, a store remembers the writer of
 each value. Runs on executors, so it imports the standard library only. A store object is
@@ -26,8 +26,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from txtopo import errors, faults
@@ -35,9 +34,8 @@ from txtopo.stores import (
     begun,
     codecs,
     conflicts,
-    export,
     fencing,
-    keys,
+    results,
     sessions,
     stamps,
     turns,
@@ -46,6 +44,7 @@ from txtopo.stores import (
 from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores import transaction as transactions
+from txtopo.stores.steps import Steps
 from txtopo.topology import context as contexts
 from txtopo.topology import destination
 from txtopo.topology import transaction as attempts
@@ -58,21 +57,7 @@ Resources = Callable[[str, Callable[[], Any]], Any]
 """``TopologyContext.resource``, or a substitute for it outside a topology."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StoredValue:
-    """A value with its stamp, for people looking into a store (:meth:`Store.inspect`)."""
-
-    curr: Any
-    prev: Any
-    txid: int
-    attempt: int
-    component: str
-    task: int
-    topology_id: str
-    generation: str
-
-
-class Store(destination.Destination):
+class Store(results.Results, destination.Destination):
     """Keyed results of a topology. Give it to a committer as an attribute; read it from anywhere."""
 
     def __init__(
@@ -125,15 +110,13 @@ class Store(destination.Destination):
 
     def guarantee(self) -> destination.Guarantee:
         """The guarantee that :class:`~txtopo.topology.destination.Destination` asks for."""
-        cure = f"give the store opaque=True{' instead of plain=True' if self.plain else ''}"
-        promise = "the last write" if self.plain else "exactly once"
         return destination.Guarantee(
             f"{type(self).__name__} {self.address}",
             f"{self.kind} values",
             self.opaque,
             True,
-            cure,
-            promise,
+            f"give the store opaque=True{' instead of plain=True' if self.plain else ''}",
+            "the last write" if self.plain else "exactly once",
             place=self.address,
             known_as=self.name,
             form=layout.described(self.form),
@@ -146,8 +129,7 @@ class Store(destination.Destination):
     def simulated(self, world: destination.World) -> destination.Destination | None:
         """A store in memory with the same rules; a class of the user's has code of its own."""
         is_ours = type(self).__module__.partition(".")[0] == "txtopo"
-        store: destination.Destination | None = world.store(self) if is_ours else None
-        return store
+        return world.store(self) if is_ours else None
 
     def command(self, action: str, topology_id: str) -> str:
         """The command line that does ``action``, such as ``clear``."""
@@ -186,7 +168,7 @@ class Store(destination.Destination):
             attempt.txid,
             attempt.attempt_id,
         )
-        name = self._known_name(context.component_id)
+        name = self._place.known_name(context.component_id)
         with turns.taken(context, name, self.address):
             opened: transactions.StoreTransaction | None = None
             recorded = self._recorded(context)
@@ -194,7 +176,16 @@ class Store(destination.Destination):
                 with self._fenced_session(context, stamp, recorded) as session:
                     earlier = context.store_steps.get(self.address, {})
                     opened = transactions.StoreTransaction(
-                        self.address, self.kind, session, stamp, earlier, recorded, self.codec
+                        session,
+                        Steps(
+                            self.address,
+                            self.kind,
+                            self.codec,
+                            stamp,
+                            earlier,
+                            recorded,
+                            session.read_fences,
+                        ),
                     )
                     try:
                         yield opened
@@ -213,99 +204,6 @@ class Store(destination.Destination):
             context.touched_stores[name] = context.touched_stores.get(name, 0) + int(
                 session.is_counted
             )
-
-    def get(
-        self, key: keys.Key, default: Any = None, *, as_of: visible.VisibleTxid | None = None
-    ) -> Any:
-        """The committed value of ``key``, ``default`` if there is none; see :meth:`items` for
-        ``as_of``."""
-        row = self.read_row(keys.encode_key(key))
-        recorded = None if as_of is None else self._check_reaches(as_of)
-        if row is None:
-            return default
-        text = (
-            row.curr if as_of is None or recorded is None else visible.text_of(row, as_of, recorded)
-        )
-        return default if text is None else codecs.decode(self.codec, text)
-
-    def inspect(self, key: keys.Key) -> StoredValue | None:
-        """The committed value of ``key`` with its stamp, None if there is no such row; a deleted
-        key may still have one."""
-        row = self.read_row(keys.encode_key(key))
-        if row is None:
-            return None
-        curr, prev, stamp = (
-            codecs.decode(self.codec, row.curr),
-            codecs.decode(self.codec, row.prev),
-            row.stamp,
-        )
-        return StoredValue(
-            curr,
-            prev,
-            stamp.txid,
-            stamp.attempt,
-            stamp.component,
-            stamp.task,
-            stamp.topology_id,
-            stamp.generation,
-        )
-
-    def items(self, *, as_of: visible.VisibleTxid | None = None) -> Iterator[tuple[keys.Key, Any]]:
-        """Every committed ``(key, value)``, ordered by the key's text: one consistent state of the
-        store, read as you go.
-
-        The pairs are those of every transaction of the *database*, also of a transaction of the
-        topology that is under way and may be replayed. With ``as_of``, the pairs are the values
-        that ``topology_id`` had written here when that transaction had committed in all stores. The
-        call fixes the state that is read.
-
-        :raises errors.OutrunError: the state is gone; ask again, as :class:`txtopo.Visibility`
-            does.
-        :raises errors.StateMismatchError: the store is of another generation, or older than
-            ``as_of`` (R27).
-        :raises errors.UsageError: the store is plain, and knows no value before the last.
-        """
-        return self._pairs(self.read_from(""), as_of)
-
-    def scan(
-        self, prefix: str | tuple[keys.Key | None, ...], *, as_of: visible.VisibleTxid | None = None
-    ) -> Iterator[tuple[keys.Key, Any]]:
-        """Like :meth:`items`, only the ``str`` keys that begin with ``prefix``, or the tuples whose
-        first elements it is."""
-        return self._pairs(self._rows_under(prefix), as_of)
-
-    def count(
-        self,
-        prefix: str | tuple[keys.Key | None, ...] | None = None,
-        *,
-        as_of: visible.VisibleTxid | None = None,
-    ) -> int:
-        """How many keys :meth:`items` gives, or :meth:`scan` with a ``prefix``. Values are not
-        decoded, so that any codec will do."""
-        rows = self.read_from("") if prefix is None else self._rows_under(prefix)
-        return sum(1 for _ in self._texts(rows, as_of))
-
-    def to_pandas(self, *, as_of: visible.VisibleTxid | None = None) -> Any:
-        """:meth:`items` as a ``pandas.DataFrame``: columns ``key`` and ``value``; ``key_0``,
-        ``key_1``, … where all keys are tuples of one length.
-
-        A column of ``bool``, ``int``, ``float`` or ``str`` alone is one of pandas', where ``None``
-        is NaN; any other holds the objects themselves.
-        """
-        return export.pandas_frame(self.items(as_of=as_of), self.address)
-
-    def to_arrow(self, *, schema: Any = None, as_of: visible.VisibleTxid | None = None) -> Any:
-        """The same as a ``pyarrow.Table``, with the types that ``schema`` gives, or else that Arrow
-        finds for values of one type of Python.
-
-        :raises errors.UsageError: a column would hold another value than the store; the error names
-            the key. ``schema`` names other columns.
-        """
-        return export.arrow_table(self.items(as_of=as_of), self.address, schema)
-
-    @abc.abstractmethod
-    def fences(self) -> list[stamps.Fence]:
-        """Every fence of this store, ordered by topology and component."""
 
     def adopt(
         self,
@@ -329,24 +227,19 @@ class Store(destination.Destination):
         if dry_run and not self.exists():
             return StoreChange(rows=0, fences=len(chosen))
 
-        def change(session: sessions.Maintenance) -> StoreChange:
-            rows = 0
+        rows = 0
+        with self._maintenance(dry_run) as session:
             for component in chosen:
-                rows += session.restamp(
-                    source,
-                    component,
-                    stamps.Stamp(
-                        topology_id, generation, component, 0, txid, stamps.UNKNOWN_ATTEMPT
-                    ),
+                stamp = stamps.Stamp(
+                    topology_id, generation, component, 0, txid, stamps.UNKNOWN_ATTEMPT
                 )
+                rows += session.restamp(source, component, stamp)
                 if source != topology_id:
                     session.remove(source, component)
                 session.write_fence(
                     stamps.Fence(topology_id, component, generation, txid, stamps.CLOSED_ATTEMPT)
                 )
-            return StoreChange(rows, fences=len(chosen))
-
-        return self._maintain(change, dry_run)
+        return StoreChange(rows, fences=len(chosen))
 
     def clear(
         self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
@@ -355,15 +248,12 @@ class Store(destination.Destination):
         first."""
         if not self.exists():
             return StoreChange(rows=0, fences=0)
-        chosen: list[str | None] = [None] if components is None else [*sorted(set(components))]
-
-        def change(session: sessions.Maintenance) -> StoreChange:
+        chosen = [None] if components is None else sorted(set(components))
+        with self._maintenance(dry_run) as session:
             removed = [session.remove(topology_id, component) for component in chosen]
-            return StoreChange(
-                rows=sum(rows for rows, _ in removed), fences=sum(fences for _, fences in removed)
-            )
-
-        return self._maintain(change, dry_run)
+        return StoreChange(
+            rows=sum(rows for rows, _ in removed), fences=sum(fences for _, fences in removed)
+        )
 
     @abc.abstractmethod
     def exists(self) -> bool:
@@ -394,32 +284,6 @@ class Store(destination.Destination):
         """A database transaction for :meth:`adopt` and :meth:`clear`: committed on normal exit,
         rolled back when the block raises. Its connection is kept in ``resources``."""
 
-    @abc.abstractmethod
-    def read_row(self, text: str) -> stamps.Row | None:
-        """One committed row, by the text of its key; None if there is no row."""
-
-    @abc.abstractmethod
-    def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
-        """The committed rows of one state whose key's text is not below ``text``, ordered by code
-        points."""
-
-    def read_prefix(self, beginning: str) -> Iterator[stamps.Row]:
-        """The committed rows whose key's text begins with ``beginning``, in the same order."""
-        return itertools.takewhile(
-            lambda row: row.key.startswith(beginning), self.read_from(beginning)
-        )
-
-    def read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
-        """The committed row of the key's text ``itself``, and then those of :meth:`read_prefix`,
-        all of one state.
-
-        ``beginning`` is below ``itself``. A backend that can read twice in one transaction need not
-        read the rows between the two.
-        """
-        read = itertools.takewhile(lambda row: row.key <= itself, self.read_from(beginning))
-        under = [row for row in read if row.key == itself or row.key.startswith(beginning)]
-        yield from sorted(under, key=lambda row: row.key != itself)
-
     def _check_may_write(self, context: contexts.TopologyContext) -> None:
         if context.phase != "commit":
             raise errors.UsageError(
@@ -431,7 +295,7 @@ class Store(destination.Destination):
                 f"store {self.address}: {self.local_only_reason}, but the executors are on other machines\n"
                 "  Use a store that is a server, or run with a local master."
             )
-        begun.check_room(self._known_name(context.component_id), self.address, context)
+        begun.check_room(self._place.known_name(context.component_id), self.address, context)
 
     def _recorded(self, context: contexts.TopologyContext) -> stamps.Recorded | None:
         """The recorded attempts of this store that the context knows, by component."""
@@ -443,7 +307,7 @@ class Store(destination.Destination):
 
     def _number(self, context: contexts.TopologyContext) -> int:
         """The number of the transaction that this task begins: 1, 2, 3 … in each attempt."""
-        return context.touched_stores.get(self._known_name(context.component_id), 0) + 1
+        return context.touched_stores.get(self._place.known_name(context.component_id), 0) + 1
 
     def _stand_at_fence(
         self,
@@ -474,78 +338,21 @@ class Store(destination.Destination):
         (R31). A subclass that writes more than values undoes those writes too."""
         session.take_back(void)
 
-    def _known_name(self, component: str) -> str:
-        return self._place.known_name(component)
-
-    def _pairs(
-        self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid | None
-    ) -> Iterator[tuple[keys.Key, Any]]:
-        return (
-            (keys.decode_key(key), codecs.decode(self.codec, text))
-            for key, text in self._texts(rows, as_of)
-        )
-
-    def _texts(
-        self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid | None
-    ) -> Iterator[tuple[str, str]]:
-        texts = (
-            ((row.key, row.curr) for row in rows)
-            if as_of is None
-            else self._texts_as_of(rows, as_of)
-        )
-        return ((key, text) for key, text in texts if text is not None)
-
-    def _rows_under(self, prefix: str | tuple[keys.Key | None, ...]) -> Iterator[stamps.Row]:
-        itself, beginning = keys.prefix_texts(prefix)
-        return self.read_prefix(beginning) if itself is None else self.read_under(itself, beginning)
-
-    def _texts_as_of(
-        self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid
-    ) -> Iterator[tuple[str, str | None]]:
-        # Fences only rise. If the fences allow the reading after the first row was read, they
-        # allowed it for the state of all rows.
-        first = list(itertools.islice(rows, 1))
-        recorded = self._check_reaches(as_of)
-        return (
-            (row.key, visible.text_of(row, as_of, recorded)) for row in itertools.chain(first, rows)
-        )
-
-    def _check_reaches(self, as_of: visible.VisibleTxid) -> stamps.Recorded:
-        """Refuse if the rows read up to now cannot be shown as of ``as_of``; return the recorded
-        attempts of this store."""
-        visibility: object = as_of
-        if not isinstance(visibility, visible.VisibleTxid):
-            cure = "Give what txtopo.visible_txid(…) returns."
-            raise errors.UsageError(
-                f"a store cannot be read as of {as_of!r}: a number does not say which attempts count\n  {cure}"
-            )
-        if self.plain:
-            raise errors.UsageError(
-                f"store {self.address} is plain: it keeps no value before the last, so what it held as of transaction {int(as_of)} cannot be told\n"
-                "  Read it as it is; or leave out plain=True."
-            )
-        recorded = visible.recorded(as_of.stores, self.name)
-        visible.check_reaches(self.address, self.fences(), as_of, recorded)
-        return recorded
-
-    def _maintain(
-        self, change: Callable[[sessions.Maintenance], StoreChange], dry_run: bool
-    ) -> StoreChange:
-        result = StoreChange(rows=0, fences=0)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(contextlib.suppress(_DryRun))
+    @contextlib.contextmanager
+    def _maintenance(self, dry_run: bool) -> Iterator[sessions.Maintenance]:
+        """A transaction that changes the store by hand; in a dry run it is rolled back at its end."""
+        with contextlib.ExitStack() as stack, contextlib.suppress(_DryRun):
             try:
                 with self.open_maintenance(
                     lambda name, factory: stack.enter_context(contextlib.closing(factory()))
                 ) as session:
-                    result = change(session)
+                    yield session
                     if dry_run:
                         raise _DryRun
             except errors.FailedException as error:
                 raise errors.UsageError(
                     f"{error}\n  Stop the topology that writes it, and try again."
                 ) from error
-        return result
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address}{'' if self.kind == 'transactional' else f' {self.kind}'}>"

@@ -1,8 +1,8 @@
 """The two kinds of database transaction that the rules of stores need: a :class:`Session` for a
 task, and :class:`Maintenance` for ``Store.adopt`` and ``Store.clear``.
 
-Apart from ``base`` and ``transaction``, which have the rules: a backend implements these two
-classes, and knows no rule. Runs on executors: standard library only.
+Apart from ``base`` and ``transaction``, which ask, and from ``steps``, which has the rules: a
+backend implements these two classes, and knows no rule. Runs on executors: standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from txtopo.topology import merge
 
 class RowsChangedError(Exception):
     """Rows were changed by another transaction between reading and writing. Raised by a
-    :class:`Session`, and judged here."""
+    :class:`Session`, and judged in ``steps``."""
 
     def __init__(self, rows: Mapping[str, stamps.Row | None]) -> None:
         super().__init__(rows)

@@ -193,6 +193,15 @@ def is_void(stamp: Stamp, own: Stamp, recorded: Recorded | None) -> bool:
     return last is None or stamp.txid > last.txid
 
 
+def settled_txid(own: Stamp, recorded: Recorded | None) -> int:
+    """The last transaction whose rows by the component of ``own`` are settled: later rows are void,
+    or the writer's own."""
+    if recorded is None:
+        return own.txid - 1
+    last = recorded.get(own.component)
+    return min(own.txid - 1, 0 if last is None else last.txid)
+
+
 def standing(row: Row | None, own: Stamp, opaque: bool, recorded: Recorded | None) -> Standing:
     """How ``row`` stands to the writer ``own`` (R30, R31, R32).
 

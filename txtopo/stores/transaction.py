@@ -1,26 +1,25 @@
 """One open transaction of a store: the updates of a task, each applied exactly once (R28, R30-R32).
 
 Apart from ``base``, which opens and fences it; from ``sessions``, the questions to a database; and
-from ``steps``, which takes a row in memory one step further. Here keys are read, written and
-removed, many at a time. Where a database can combine an integer with an ordinary row, no row is
-read: the database combines, and names the rows that are not ordinary. Runs on executors: standard
-library only.
+from ``steps``, which takes a row in memory one step further: a transaction has a session and steps.
+Here keys are read, written and removed, many at a time. Where a database can combine an integer
+with an ordinary row, no row is read: the database combines, and names the rows that are not
+ordinary. Runs on executors: standard library only.
 
 Invariants:
-    - The database lacks only the rows of ``_rows`` that ``_unwritten`` names, and the integers to
+    - The database lacks only the rows of the steps that ``unwritten`` names, and the integers to
       combine in ``_deltas``.
-    - A key of ``_deltas`` is in no other collection here: before any key is read, the database
-      combines.
+    - A key of ``_deltas`` is unknown to the steps: before any key is read, the database combines.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from txtopo import errors
-from txtopo.stores import codecs, keys, sessions, stamps, steps, updates
+from txtopo.stores import codecs, keys, sessions, stamps, updates
+from txtopo.stores.steps import Steps
 from txtopo.stores.updates import Update
 from txtopo.topology import merge
 
@@ -32,7 +31,7 @@ ROWS_HELD_MAX = 10_000
 database transaction."""
 
 
-class StoreTransaction(steps.Steps):
+class StoreTransaction:
     """One open transaction of a store, in one task. Made by :meth:`Store.transaction`; of no use
     after its ``with`` block.
 
@@ -46,26 +45,8 @@ class StoreTransaction(steps.Steps):
     its first result (R32).
     """
 
-    def __init__(
-        self,
-        address: str,
-        kind: stamps.Kind,
-        session: sessions.Session,
-        stamp: stamps.Stamp,
-        earlier_steps: Mapping[str, int],
-        recorded: stamps.Recorded | None,
-        codec: codecs.Codec = codecs.JSON,
-    ) -> None:
-        super().__init__(address, kind, stamp, earlier_steps, recorded, codec)
-        self._session = session
-        last = None if recorded is None else recorded.get(stamp.component)
-        # Rows after the last recorded transaction are void, and rows of this transaction are its
-        # own (see stamps).
-        self._settled_txid = (
-            stamp.txid - 1
-            if recorded is None
-            else min(stamp.txid - 1, 0 if last is None else last.txid)
-        )
+    def __init__(self, session: sessions.Session, steps: Steps) -> None:
+        self._session, self._steps = session, steps
         self._deltas: dict[str, int] = {}
         self._merge = merge.ADD
         self._is_open = True
@@ -81,28 +62,25 @@ class StoreTransaction(steps.Steps):
         self._check_open()
         self._merge_before_reading()
         text = keys.encode_key(key)
-        with self._all_or_nothing():
-            row = (
-                self._rows[text]
-                if text in self._rows
-                else self._session.read_rows([text]).get(text)
-            )
-        return self._seen(text, row)
+        rows = self._steps.rows
+        with self._steps.all_or_nothing():
+            row = rows[text] if text in rows else self._session.read_rows([text]).get(text)
+        return self._steps.value_of(text, row)
 
     def get_many(self, wanted: Iterable[K]) -> dict[K, Any]:
         """The value of every key, as :meth:`get` gives it; reads in bulk."""
         self._check_open()
         self._merge_before_reading()
         values: dict[K, Any] = {}
+        known = self._steps.rows
         for portion in updates.portions(dict.fromkeys(wanted), ROWS_HELD_MAX):
             chunk = dict(zip(keys.encode_keys(portion), portion, strict=True))
-            unread = [text for text in chunk if text not in self._rows]
-            with self._all_or_nothing():
+            unread = [text for text in chunk if text not in known]
+            with self._steps.all_or_nothing():
                 rows = self._session.read_rows(unread) if unread else {}
             for text, key in chunk.items():
-                values[key] = self._seen(
-                    text, self._rows[text] if text in self._rows else rows.get(text)
-                )
+                row = known[text] if text in known else rows.get(text)
+                values[key] = self._steps.value_of(text, row)
         return values
 
     def put(self, key: keys.Key, value: Any) -> None:
@@ -116,12 +94,12 @@ class StoreTransaction(steps.Steps):
     def put_many(self, values: Mapping[K, Any]) -> None:
         """Set every key to its value; reads and writes in bulk. All or nothing: when a value cannot
         be kept, the transaction is lost."""
-        with self._all_or_nothing():
+        with self._steps.all_or_nothing():
             for chunk in updates.portions_of(values, ROWS_HELD_MAX):
                 texts = keys.encode_keys(chunk)
                 self._load(texts)
                 for text, value in zip(texts, chunk.values(), strict=True):
-                    self._set(text, codecs.encode(self._codec, value))
+                    self._steps.put(text, codecs.encode(self._steps.codec, value))
 
     def update(self, key: keys.Key, fn: Callable[[Any], Any]) -> Update:
         """Set ``key`` to ``fn(old)``, where ``old`` is None if there is no value; ``fn`` is not
@@ -130,10 +108,10 @@ class StoreTransaction(steps.Steps):
         :raises StoreConflict: another task or component wrote this key in this transaction.
         :raises errors.StaleAttemptError: a newer attempt wrote this key.
         """
-        self._check_has_previous()
+        self._steps.check_has_previous()
         text = keys.encode_key(key)
         self._load([text])
-        return self._made(text, fn)
+        return self._steps.update(text, fn)
 
     def update_many(
         self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]
@@ -149,12 +127,12 @@ class StoreTransaction(steps.Steps):
         Integers of up to 15 digits, on either side, kept by the default codec; all other values are
         read, combined here and written.
         """
-        self._check_has_previous()
+        self._steps.check_has_previous()
         self._check_open()
-        self._check_not_inside_function()
+        self._steps.check_not_inside_function()
         others: Mapping[K, D] = deltas
-        if isinstance(combine, merge.Merge) and self._codec is codecs.JSON:
-            with self._all_or_nothing():
+        if isinstance(combine, merge.Merge) and self._steps.codec is codecs.JSON:
+            with self._steps.all_or_nothing():
                 others = self._kept_to_merge(deltas, combine)
         for _ in self._combined(others, combine):
             pass
@@ -162,13 +140,13 @@ class StoreTransaction(steps.Steps):
     def _combined(
         self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]
     ) -> Iterator[tuple[K, Update]]:
-        self._check_has_previous()
-        with self._all_or_nothing():
+        self._steps.check_has_previous()
+        with self._steps.all_or_nothing():
             for chunk in updates.portions_of(deltas, ROWS_HELD_MAX):
                 texts = keys.encode_keys(chunk)
                 self._load(texts)
                 for text, (key, delta) in zip(texts, chunk.items(), strict=True):
-                    yield key, self._made(text, combine, delta)
+                    yield key, self._steps.update(text, combine, delta)
 
     def _kept_to_merge(self, deltas: Mapping[K, Any], how: merge.Merge) -> dict[K, Any]:
         """Keep the integers that the database may combine later; return the other deltas."""
@@ -180,57 +158,46 @@ class StoreTransaction(steps.Steps):
             if self._session.merges_midway and len(self._deltas) + len(chunk) > ROWS_HELD_MAX:
                 self._merge_before_reading()
             texts = keys.encode_keys(chunk)
-            touched = (self._deltas, self._rows, self._steps, self._earlier_steps)
-            if updates.are_small(chunk.values()) and all(
-                not kept or kept.keys().isdisjoint(texts) for kept in touched
-            ):
-                kept_deltas = dict(zip(texts, chunk.values(), strict=True))
-                if self._deltas:
-                    self._deltas.update(kept_deltas)
-                else:
-                    self._deltas = kept_deltas
+            if self._may_merge(texts, chunk.values()):
+                self._deltas.update(zip(texts, chunk.values(), strict=True))
                 continue
             for text, (key, delta) in zip(texts, chunk.items(), strict=True):
-                if updates.are_small([delta]) and not (
-                    text in self._deltas or text in self._rows or self._steps_taken(text)
-                ):
+                if self._may_merge([text], [delta]):
                     self._deltas[text] = delta
                 else:
                     others[key] = delta
         return others
+
+    def _may_merge(self, texts: Sequence[str], deltas: Collection[Any]) -> bool:
+        return (
+            (not self._deltas or self._deltas.keys().isdisjoint(texts))
+            and self._steps.are_untouched(texts)
+            and updates.are_small(deltas)
+        )
 
     def _merge_before_reading(self) -> None:
         """Have the database combine the kept integers, because a key to be read or written may be
         among them."""
         if not self._deltas:
             return
-        with self._all_or_nothing():
+        with self._steps.all_or_nothing():
             if self._session.merges_midway:
                 self._merge_kept()
             else:
                 self._merge_here(self._deltas)
 
     def _merge_kept(self) -> None:
-        try:
-            refused = self._session.merge_rows(
-                self._deltas, self._merge, self._mine, self._settled_txid
+        refused = set(
+            self._session.merge_rows(
+                self._deltas, self._merge, self._steps.stamp, self._steps.settled_txid
             )
-        except sessions.RowsChangedError as changed:
-            self._refuse_changed(changed.found)
-        if len(refused) < len(self._deltas):
-            first_steps = dict.fromkeys(
-                self._deltas.keys() - refused if refused else self._deltas, 1
-            )
-            if self._steps:
-                self._steps.update(first_steps)
-            else:
-                self._steps = first_steps
+        )
+        self._steps.note_merged(self._deltas.keys() - refused if refused else self._deltas)
         # In the order in which they were given, so that every process names the same mistake of
         # several.
-        refused_texts = set(refused)
         self._merge_here(
-            {text: delta for text, delta in self._deltas.items() if text in refused_texts}
-            if refused_texts
+            {text: delta for text, delta in self._deltas.items() if text in refused}
+            if refused
             else {}
         )
 
@@ -239,59 +206,56 @@ class StoreTransaction(steps.Steps):
         if deltas:
             self._load(list(deltas))
             for text, delta in deltas.items():
-                self._made(text, self._merge, delta)
+                self._steps.update(text, self._merge, delta)
 
     def delete(self, key: keys.Key) -> Update:
         """Remove ``key``; an update like another, also when there is nothing to remove. Its
         ``curr`` is None; so is ``prev`` in a plain store."""
         text = keys.encode_key(key)
         self._load([text])
-        return self._removed(text)
+        return self._steps.delete(text)
 
     def delete_many(self, unwanted: Iterable[K]) -> dict[K, Update]:
         """Remove every key, as :meth:`delete` does; reads and writes in bulk. All or nothing, as
         :meth:`update_many`."""
         removed: dict[K, Update] = {}
-        with self._all_or_nothing():
+        with self._steps.all_or_nothing():
             for portion in updates.portions(dict.fromkeys(unwanted), ROWS_HELD_MAX):
                 texts = keys.encode_keys(portion)
                 self._load(texts)
                 removed.update(
-                    (key, self._removed(text)) for text, key in zip(texts, portion, strict=True)
+                    (key, self._steps.delete(text))
+                    for text, key in zip(texts, portion, strict=True)
                 )
         return removed
 
     def _load(self, texts: Sequence[str]) -> None:
+        steps = self._steps
         self._check_open()
-        self._check_not_inside_function()
+        steps.check_not_inside_function()
         self._merge_before_reading()
-        with self._all_or_nothing():
-            if len(self._rows) + len(texts) > ROWS_HELD_MAX:
+        with steps.all_or_nothing():
+            if len(steps.rows) + len(texts) > ROWS_HELD_MAX:
                 self._write()
-                self._rows.clear()
-            missing = [text for text in texts if text not in self._rows]
+                steps.rows.clear()
+            missing = [text for text in texts if text not in steps.rows]
             if missing:
-                rows = self._found_to_write(missing)
-                self._rows.update((text, rows.get(text)) for text in missing)
-
-    def _found_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        try:
-            if self._kind == "plain":
-                return self._session.read_rows_to_write(texts)
-            return self._session.read_rows_to_change(texts, self._mine, self._settled_txid)
-        except sessions.RowsChangedError as changed:
-            self._refuse_changed(changed.found)
+                rows = (
+                    self._session.read_rows_to_write(missing)
+                    if steps.kind == "plain"
+                    else self._session.read_rows_to_change(missing, steps.stamp, steps.settled_txid)
+                )
+                steps.rows.update((text, rows.get(text)) for text in missing)
 
     def _write(self) -> None:
-        rows = [row for text in self._unwritten if (row := self._rows[text]) is not None]
-        try:
+        steps = self._steps
+        rows = [row for text in steps.unwritten if (row := steps.rows[text]) is not None]
+        with steps.all_or_nothing():
             self._session.write_rows(rows)
-        except sessions.RowsChangedError as changed:
-            self._refuse_changed(changed.found)
-        self._unwritten.clear()
+        steps.unwritten.clear()
         for row in rows:
             if row.prev_txid == stamps.KEPT:  # its value is read again when needed
-                del self._rows[row.key]
+                del steps.rows[row.key]
 
     @property
     def session(self) -> sessions.Session:
@@ -305,8 +269,7 @@ class StoreTransaction(steps.Steps):
         task that makes the same updates waits from here on."""
         self._check_open()
         self._merge_before_reading()
-        with self._all_or_nothing():
-            self._write()
+        self._write()
 
     def finish(self) -> dict[str, int]:
         """Write what is left; the last act before the database commits. Returns the updates made so
@@ -314,69 +277,27 @@ class StoreTransaction(steps.Steps):
 
         A refusal that user code caught and dropped still ends the attempt here.
         """
-        if self._doom is not None:
-            raise self._doom
-        self._write()
-        if self._deltas:
-            self._merge_kept()
+        self._check_open()
+        with self._steps.all_or_nothing():
             self._write()
-        try:
+            if self._deltas:
+                self._merge_kept()
+                self._write()
             self._session.apply()
-        except sessions.RowsChangedError as changed:
-            self._refuse_changed(changed.found)
-        return self._steps
+        return self._steps.taken
 
     @property
     def doom(self) -> BaseException | None:
         """The error that keeps this transaction from being committed."""
-        return self._doom
+        return self._steps.doom
 
     def end(self) -> None:
         """Refuse every later call."""
         self._is_open = False
 
-    def _newer_fence(self) -> stamps.Fence | None:
-        with self._all_or_nothing():
-            return stamps.overtaking(self._session.read_fences(self._mine.topology_id), self._mine)
-
-    def _refuse_changed(self, rows: Mapping[str, stamps.Row | None]) -> NoReturn:
-        """Another writer was faster: of this transaction, of a newer attempt, or a writer that a
-        replay will not meet again."""
-        places = {text: self._standing(row) for text, row in sorted(rows.items())}
-        for text, where in places.items():
-            self._check_writer(text, rows[text], where)
-        self._refuse(
-            errors.FailedException(
-                f"store {self._address}: key {next(iter(places))} was changed by others while this task was updating it"
-            )
-        )
-
-    @contextlib.contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        # After an error a database may have rolled back by itself: not a single statement may
-        # follow, it would stand outside the transaction.
-        try:
-            yield
-        except BaseException as error:
-            self._doom = self._doom or error
-            raise
-
-    def _check_has_previous(self) -> None:
-        if self._kind == "plain":
-            raise errors.UsageError(
-                f"store {self._address} is plain: it keeps no value before the transaction, so a replay would apply an update twice\n"
-                "  Set values that do not depend on the one before with put() or put_many(); or leave out plain=True."
-            )
-
-    def _check_not_inside_function(self) -> None:
-        if self._is_inside_function:
-            raise errors.UsageError(
-                "a store cannot be updated inside the function given to update\n  Read there with get(), and update afterwards."
-            )
-
     def _check_open(self) -> None:
-        if self._doom is not None:
-            raise self._doom
+        if self._steps.doom is not None:
+            raise self._steps.doom
         if not self._is_open:
             raise errors.UsageError(
                 "this store transaction has ended\n  Use it inside its `with store.transaction(...)` block."

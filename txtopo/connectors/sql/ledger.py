@@ -30,7 +30,7 @@ from txtopo.stores import base, sessions, stamps
 from txtopo.stores.servers.store import SqlStore
 from txtopo.stores.sqlite.store import SqliteStore
 from txtopo.topology import context as contexts
-from txtopo.topology import destination, kept
+from txtopo.topology import destination
 from txtopo.topology import transaction as attempts
 
 TABLE = "sink_transactions"
@@ -199,22 +199,15 @@ class Ledger(base.Store):
             if not name:
                 return True
             target = dataclasses.replace(target, statement=None, name=name)
-        answers: list[bool] = []
-
-        def look(session: Any) -> kept.StoreChange:
+        with self._maintenance(dry_run=True) as maintenance:
+            session: Any = maintenance
             with session.translating():
                 is_there = self._writer().columns(session.connection, target)
-            answers.append(
-                bool(
-                    self._writer().holds_rows(session, target, f"{topology_id}/")
-                    if is_there
-                    else self.target.statement
-                )
+            return bool(
+                self._writer().holds_rows(session, target, f"{topology_id}/")
+                if is_there
+                else self.target.statement
             )
-            return kept.StoreChange(rows=0, fences=0)
-
-        self._maintain(look, dry_run=True)
-        return answers[0]
 
     def simulated(self, world: destination.World) -> destination.Destination:
         """The ledger's own code, on a store and a table in memory."""
