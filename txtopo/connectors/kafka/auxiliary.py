@@ -24,7 +24,7 @@ from txtopo.sinks import task_ledger
 VERSION = 1
 """The version of the records' form."""
 PREFIX = "txtopo."
-"""Begins the name of every auxiliary topic."""
+"""How the name of every auxiliary topic begins."""
 NAME_MAX = 249
 """Characters in a topic's name."""
 

@@ -84,7 +84,7 @@ class Cluster:
     """
 
     owner: str
-    """Begins every message: ``Kafka spout`` or ``Kafka sink``."""
+    """How every message begins: ``Kafka spout`` or ``Kafka sink``."""
     servers: str
     settings: Mapping[str, Any]
     """The user's settings: the argument ``client``."""
@@ -119,7 +119,7 @@ class Cluster:
             if name not in HARMLESS:
                 close = difflib.get_close_matches(name, HARMLESS, 1)
                 hint = (
-                    f"\n  Did you mean {close[0]!r}?"
+                    f"; did you mean {close[0]!r}?"
                     if close
                     else ": txtopo's promises may rest on it\n  Leave it out."
                 )

@@ -31,8 +31,8 @@ _WRONG_SET_UP = {
     "_AUTHENTICATION": _PASSWORD,
     "SASL_AUTHENTICATION_FAILED": _PASSWORD,
     "_SSL": "Check client['security.protocol'] and the settings that begin with ssl.",
-    "TOPIC_AUTHORIZATION_FAILED": "Allow the user to READ, DESCRIBE and DESCRIBE_CONFIGS the topic. For a sink also allow to WRITE to the topic, and to CREATE the"
-    " auxiliary topic.",
+    "TOPIC_AUTHORIZATION_FAILED": "Allow the user to READ, DESCRIBE and DESCRIBE_CONFIGS the topic. A sink's user must also be allowed to WRITE"
+    " to the topic, and to CREATE the auxiliary topic.",
     "GROUP_AUTHORIZATION_FAILED": "Allow the user to READ the group.",
     "CLUSTER_AUTHORIZATION_FAILED": "Allow the user IDEMPOTENT_WRITE on the cluster.",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Allow the user to WRITE to and DESCRIBE the transactional ids that begin with txtopo.",

@@ -18,9 +18,9 @@ from txtopo.sinks import tuple_rows
 Format = Literal["bytes", "text", "json"]
 FORMATS = ("bytes", "text", "json")
 FIELD = "field:"
-"""Before the name of the field that names the tuple's topic."""
+"""How ``topic`` begins if a field names the topic. The field's name follows."""
 OWN_HEADERS = "txtopo-"
-"""Begins the headers that a sink adds."""
+"""How the names of a sink's own headers begin."""
 
 
 class RefusedError(Exception):
