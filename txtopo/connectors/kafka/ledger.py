@@ -167,7 +167,7 @@ class Ledger(task_ledger.TaskLedger):
         """Give a task its turn to write, as the only producer with its id.
 
         :param own: the record that the task will write.
-        :param rows: the rows that the task will write with ``own``.
+        :param rows: the rows that the producer must have room for.
         """
         topic, sizes = (
             self.auxiliary_topic(own.topology_id, own.component),
