@@ -155,7 +155,7 @@ def test_a_group_that_has_committed_nothing_is_refused(
     assert drive.is_ready
     with pytest.raises(
         InputError,
-        match=r"consumer group 'nobody' has committed no offset of these topics(.|\n)*Check the group",
+        match=r"consumer group 'nobody' has committed no offset in these topics(.|\n)*Check the group",
     ):
         drive.plan()
 
@@ -167,9 +167,9 @@ def test_a_group_that_has_committed_nothing_is_refused(
     [
         (
             {0: 4},
-            "start is offset 4 of topic T, partition 0, which has the offsets 0 to 3\n  Give an offset in between",
+            "start is offset 4 in topic T, partition 0, which has the offsets 0 to 3\n  Give an offset in between",
         ),
-        ({7: 0}, "start names topic 'T', partition 7, which there is not"),
+        ({7: 0}, "start names topic 'T', partition 7, which does not exist"),
     ],
 )
 def test_a_start_that_the_log_does_not_have_is_refused(
@@ -287,7 +287,7 @@ def test_a_pattern_takes_no_auxiliary_topic_of_another_name(
 def test_a_topic_that_there_is_not_is_refused_at_the_start(kafka: KafkaServer, driven: Any) -> None:
     with pytest.raises(SetupError, match=r"there is no topic 'nowhere'(.|\n)*Check the name"):
         driven(KafkaTransactionalSpout, [kafka.new_topic(), "nowhere"])
-    with pytest.raises(SetupError, match="A name of a topic has letters"):
+    with pytest.raises(SetupError, match="A topic name has only letters"):
         driven(KafkaTransactionalSpout, "no topic")
 
 

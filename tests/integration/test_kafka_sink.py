@@ -207,7 +207,7 @@ class TestReading:
             )
             with pytest.raises(
                 FailedException,
-                match=r"the record is at offset 4 of topic txtopo.*, which had ended at 2",
+                match=r"the record is at offset 4 in topic txtopo.*, which had ended at 2",
             ):
                 sales.write(other, 2, 1, ["2"])
         sales.write(other, 2, 2, ["2"])
@@ -485,7 +485,7 @@ class TestOtherStates:
         rival = Sales(sales.kafka)
         with pytest.raises(
             SetupError,
-            match=f"is that of component 'write' of topology '{sales.topology_id}'.*\n.*transactions_topic of its own",
+            match=f"belongs to component 'write' in topology '{sales.topology_id}'.*\n.*its own transactions_topic",
         ):
             rival.write(
                 process,
@@ -502,7 +502,7 @@ class TestOtherStates:
         sales.write(process, 1, 0, ["a"])
         sales.kafka.produce(sales.auxiliary_topic, ["who am I?"], key=b"k")
         with pytest.raises(
-            StateMismatchError, match=r"cannot be read: it is no record of a sink, but b'who am I"
+            StateMismatchError, match=r"cannot be read: it is no sink's record, but b'who am I"
         ):
             sales.write(other, 2, 0, ["b"])
         assert sales.values == ["a"]

@@ -28,7 +28,7 @@ class TestTopics:
     ) -> None:
         with pytest.raises(
             SetupError,
-            match=r"there is no topic 'nowhere' at 127.*\n  Check the name; or make the topic first",
+            match=r"there is no topic 'nowhere' at 127.*\n  Check the name, or make the topic first",
         ):
             sales.prepared(process, 1, 0, sink=KafkaSink(sales.kafka.servers, "nowhere"))
         assert "nowhere" not in sales.kafka.admin.list_topics(timeout=PATIENCE_S).topics
@@ -57,7 +57,7 @@ class TestTopics:
     ) -> None:
         sales = Sales(kafka, cleanup_policy="compact")
         with pytest.raises(
-            SetupError, match=r"is compacted: every record needs a key there\n  Give key='field'"
+            SetupError, match=r"is compacted: every record needs a key\n  Give key='field'"
         ):
             sales.prepared(process, 1, 0, sink=sales.sink(key=None))
         with pytest.raises(
@@ -161,7 +161,7 @@ class TestAuxiliaryTopics:
         topic = sales.kafka.new_topic(cleanup_policy="delete")
         with pytest.raises(
             SetupError,
-            match=rf"the auxiliary topic {topic} has cleanup.policy=delete, and would forget .*\n  Set it to compact",
+            match=rf"the auxiliary topic {topic} has cleanup.policy=delete, and would forget .*\n  Set cleanup.policy to compact",
         ):
             sales.write(process, 1, 0, ["a"], sink=sales.sink(transactions_topic=topic))
 
@@ -183,7 +183,7 @@ class TestAuxiliaryTopics:
         for id in ("größe", "x" * 250):
             with pytest.raises(
                 SetupError,
-                match=r"names of topics have letters.*\n  Give transactions_topic='name'",
+                match=r"topic names have letters.*\n  Give transactions_topic='name'",
             ):
                 sales.prepared(process, 1, 0, topology_id=id)
 

@@ -35,19 +35,22 @@ def spout(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"servers": ""}, "servers is ''; it is 'host:port'"),
+        ({"servers": ""}, "servers is ''\n  Give 'host:port'"),
         ({"servers": None}, "servers is None"),
-        ({"servers": "broker"}, "servers has 'broker'; each is 'host:port'"),
+        (
+            {"servers": "broker"},
+            "servers has 'broker', which is not 'host:port'\n  Give for example",
+        ),
         ({"servers": "broker:9092,"}, "servers has ''"),
         ({"servers": "broker:0"}, "servers has 'broker:0'"),
         ({"servers": "kafka://broker:9092"}, "servers has 'kafka://broker:9092'"),
         ({"topics": ""}, "topics is \\[''\\]"),
-        ({"topics": []}, "topics is \\[\\]; it is a topic's name"),
+        ({"topics": []}, "topics is \\[\\]\n  Give a topic's name"),
         ({"topics": None}, "topics is \\[None\\]"),
         ({"topics": ["a", 1]}, "topics is \\['a', 1\\]"),
         ({"topics": b"a"}, "topics is \\[b'a'\\]"),
         ({"topics": re.compile(b"a")}, "a pattern over text"),
-        ({"records_per_batch": 0}, "records_per_batch is 0; it is a whole number of at least 1"),
+        ({"records_per_batch": 0}, "records_per_batch is 0\n  Give a whole number, at least 1"),
         ({"records_per_batch": True}, "records_per_batch is True"),
         ({"records_per_transaction": 1.5}, "records_per_transaction is 1.5"),
         ({"fields": ("size",)}, "a record has no field 'size'"),
@@ -56,10 +59,10 @@ def spout(
         ({"fields": (1,)}, "a field name is a non-empty string"),
         ({"format": "avro"}, "format is 'avro'"),
         ({"errors": "ignore"}, "errors is 'ignore'"),
-        ({"start": "newest"}, "start is 'newest'; it is 'earliest', 'latest'"),
+        ({"start": "newest"}, "start is 'newest'\n  Give 'earliest', 'latest'"),
         ({"start": "group:"}, "start is 'group:'"),
         ({"start": 5}, "start is 5"),
-        ({"start": datetime.datetime(2026, 1, 1)}, "ambiguous without a time zone"),
+        ({"start": datetime.datetime(2026, 1, 1)}, "Give a datetime with a time zone"),
         ({"start": {"orders": 5}}, "start is"),
         ({"start": {"orders": {0: -1}}}, "start\\['orders'\\]"),
         ({"start": {"orders": {"0": 1}}}, "start\\['orders'\\]"),
@@ -79,7 +82,7 @@ def spout(
         ({"client": {"error_cb": print}}, "is not for users"),
         (
             {"client": {"stats_cb": print}},
-            "client\\['stats_cb'\\] is no setting that may be given: what txtopo promises may rest on it\n  Leave",
+            "client\\['stats_cb'\\] is no setting that may be given: txtopo's promises may rest on it\n  Leave",
         ),
         (
             {"client": {"client.id": print}},
@@ -96,7 +99,7 @@ def spout(
         ({"client": {"client.id_env": "CLIENT"}}, "is no setting that may be given"),
         (
             {"client": {"sasl.password_env": ""}},
-            "is no text\n  It is the name of an environment variable",
+            "is no text\n  Give the name of an environment variable",
         ),
         ({"client": {"sasl.password_env": "A", "sasl.password_file": "b"}}, "has both"),
     ],
@@ -110,7 +113,7 @@ def test_an_impossible_argument_is_refused_when_the_spout_is_made(
 
 def test_only_the_opaque_spout_may_skip() -> None:
     assert spout(OpaqueKafkaTransactionalSpout, lost="skip")
-    with pytest.raises(ConfigError, match="lost is 'ignore'; it is 'stop' or 'skip'"):
+    with pytest.raises(ConfigError, match="lost is 'ignore'\n  Give 'stop' or 'skip'"):
         spout(OpaqueKafkaTransactionalSpout, lost="ignore")
     with pytest.raises(TypeError, match="lost"):
         spout(KafkaTransactionalSpout, lost="skip")
@@ -170,7 +173,7 @@ def test_positions_of_another_source_are_refused_before_a_broker_is_asked(kind: 
     source = spout(kind).source
     with pytest.raises(
         StateMismatchError,
-        match=r"of another source than topics of Kafka: \{'file': 0(.|\n)*`txtopo state reset`",
+        match=r"from another source than Kafka topics: \{'file': 0(.|\n)*`txtopo state reset`",
     ) as refused:
         planning.Planner(source, lambda: {0: {"file": 0, "begin": 0, "end": 9}})
     assert refused.value.exit_code == 6

@@ -247,7 +247,7 @@ def test_a_value_may_have_line_ends_and_is_one_object_all_the_same(
 def test_a_null_value_is_refused_or_is_null_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = pa.schema([("n", pa.int64())])
     strict = KafkaColumnSpout(SERVERS, "orders", format="json", schema=schema)
-    refused = "topic orders, partition 3, offset 1 has no value\n  Give errors='replace', which makes null columns of it."
+    refused = "topic orders, partition 3, offset 1 has no value\n  Give errors='replace', which makes null columns."
     assert rows(strict, messages([b'{"n":1}', None]), monkeypatch) == refused
     lenient = KafkaColumnSpout(SERVERS, "orders", format="json", schema=schema, errors="replace")
     assert rows(lenient, messages([b'{"n":1}', None]), monkeypatch) == [(1,), (None,)]
@@ -433,12 +433,12 @@ def test_a_value_of_avro_that_its_column_would_change_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"format": "csv"}, "format is 'csv'; it is one of 'bytes', 'text', 'json', 'avro'"),
-        ({"format": len}, "it is one of 'bytes', 'text', 'json', 'avro'"),
-        ({"fields": ()}, "it has some of key, value, topic"),
-        ({"fields": ("word",)}, "it has some of key, value, topic"),
+        ({"format": "csv"}, "format is 'csv'\n  Give one of 'bytes', 'text', 'json', 'avro'"),
+        ({"format": len}, "Give one of 'bytes', 'text', 'json', 'avro'"),
+        ({"fields": ()}, "Give some of key, value, topic"),
+        ({"fields": ("word",)}, "Give some of key, value, topic"),
         ({"fields": ("value", "value")}, "there are two columns 'value'"),
-        ({"errors": "ignore"}, "errors is 'ignore'; it is 'strict' or 'replace'"),
+        ({"errors": "ignore"}, "errors is 'ignore'\n  Give 'strict' or 'replace'"),
         ({"format": "json"}, "format is 'json', schema is None"),
         ({"format": "json", "schema": {"n": "long"}}, "Give the columns and their types"),
         (
@@ -465,38 +465,38 @@ def test_a_value_of_avro_that_its_column_would_change_is_refused(
         ),
         (
             {"format": "avro", "schema": SCHEMA, "avro_schema": ORDER},
-            "avro_schema has no field 'w'; it has 'id', 'note'",
+            "avro_schema has no field 'w', but has 'id', 'note'",
         ),
         (
             {"format": "avro", "schema": COLUMNS, "avro_schema": '"long"'},
-            "it is the schema of a record",
+            "Give a record schema",
         ),
         ({"format": "avro", "schema": COLUMNS, "avro_schema": "{"}, "avro_schema is no JSON"),
         (
             {"format": "avro", "schema": COLUMNS, "avro_schema": ORDER, "schema_id": "17"},
-            "it is the number that a schema registry gave",
+            "Give the number that a schema registry gave",
         ),
         (
             {"format": "avro", "schema": COLUMNS, "avro_schema": {17: ORDER, "18": ORDER}},
-            "schema_id is '18'; it is the number",
+            "schema_id is '18'\n  Give the number",
         ),
         (
             {"format": "avro", "schema": COLUMNS, "avro_schema": {17: ORDER, -1: ORDER}},
-            "schema_id is -1; it is the number",
+            "schema_id is -1\n  Give the number",
         ),
         (
             {"format": "avro", "schema": COLUMNS, "avro_schema": {17: ORDER, 18: "{}"}},
-            "avro_schema is '{}'; it is the schema of a record",
+            "avro_schema is '{}'\n  Give a record schema",
         ),
         (
             {"format": "avro", "schema": COLUMNS, "avro_schema": {17: ORDER}, "schema_id": 17},
-            "it is the schema of a record",
+            "Give a record schema",
         ),
         (
             {"format": "avro", "schema": COLUMNS, "avro_schema": {}},
-            "avro_schema is '{}'; it is the schema of a record",
+            "avro_schema is '{}'\n  Give a record schema",
         ),
-        ({"format": "bytes", "schema_id": 17}, "it is the number that a schema registry gave"),
+        ({"format": "bytes", "schema_id": 17}, "Give the number that a schema registry gave"),
         ({"records_per_batch": 0}, "records_per_batch is 0"),
         ({"client": {"group.id": "g"}}, "is not for users"),
     ],

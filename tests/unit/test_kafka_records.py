@@ -144,7 +144,7 @@ def test_a_callable_makes_values_or_passes_over() -> None:
 def test_a_callable_that_makes_something_else_is_named(row: Any) -> None:
     with pytest.raises(
         InputError,
-        match=r"format made .* of topic orders, partition 3, offset 17; it makes 2 values, or None",
+        match=r"format made .* from topic orders, partition 3, offset 17\n  Return 2 values, or None",
     ):
         rows(("a", "b"), lambda message: row, Message(b""))
 
@@ -162,7 +162,7 @@ def test_the_error_of_a_callable_says_which_record_it_was_given() -> None:
             ("value", "size"),
             "bytes",
             "strict",
-            "a record has no field 'size'; fields are some of key, value",
+            "a record has no field 'size'\n  Give some of key, value",
         ),
         ((), "bytes", "strict", "fields is empty"),
         ((), "json", "strict", "fields is empty"),
@@ -170,9 +170,9 @@ def test_the_error_of_a_callable_says_which_record_it_was_given() -> None:
             ("value",),
             "avro",
             "strict",
-            "format is 'avro'; it is one of 'bytes', 'text', 'json', or a callable",
+            "format is 'avro'\n  Give one of 'bytes', 'text', 'json', or a callable",
         ),
-        (("value",), "text", "ignore", "errors is 'ignore'; it is 'strict' or 'replace'"),
+        (("value",), "text", "ignore", "errors is 'ignore'\n  Give 'strict' or 'replace'"),
     ],
 )
 def test_fields_and_formats_that_do_not_go_together_are_refused(

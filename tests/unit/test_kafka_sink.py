@@ -51,15 +51,15 @@ class TestArguments:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"servers": "kafka"}, "each is 'host:port'"),
-            ({"topic": ""}, "topic is ''; it is a topic's name, or 'field:name'"),
+            ({"servers": "kafka"}, "is not 'host:port'"),
+            ({"topic": ""}, "topic is ''\n  Give a topic's name, or 'field:name'"),
             ({"topic": "field:"}, "topic is 'field:'"),
             ({"topic": ["a"]}, "topic is \\['a'\\]"),
-            ({"key": ""}, "key is ''; it is the name of a field, or None"),
-            ({"value": None}, "value is None; it is the name of a field"),
-            ({"partition": 3}, "partition is 3; it is the name of a field, or None"),
-            ({"timestamp": 3}, "timestamp is 3; it is the name of a field, or None"),
-            ({"format": "avro"}, "format is 'avro'; it is one of 'bytes', 'text', 'json'"),
+            ({"key": ""}, "key is ''\n  Give the name of a field, or None"),
+            ({"value": None}, "value is None\n  Give the name of a field"),
+            ({"partition": 3}, "partition is 3\n  Give the name of a field, or None"),
+            ({"timestamp": 3}, "timestamp is 3\n  Give the name of a field, or None"),
+            ({"format": "avro"}, "format is 'avro'\n  Give one of 'bytes', 'text', 'json'"),
             (
                 {"format": "json", "value": "text"},
                 "with format='json' the value is an object of columns\n  Give columns=",
@@ -68,22 +68,25 @@ class TestArguments:
                 {"columns": ["a"]},
                 "columns are for format='json', and format is 'bytes'\n  Leave one of them out",
             ),
-            ({"format": "json", "columns": "abc"}, "columns is 'abc'; it is a list of fields, or"),
-            ({"format": "json", "columns": ["a", "a"]}, "which has a name twice\n  Give each once"),
-            ({"headers": 3}, "headers is 3; it is a list of fields, or"),
+            ({"format": "json", "columns": "abc"}, "columns is 'abc'\n  Give a list of fields, or"),
+            (
+                {"format": "json", "columns": ["a", "a"]},
+                "which has a name twice\n  Give each name once",
+            ),
+            ({"headers": 3}, "headers is 3\n  Give a list of fields, or"),
             (
                 {"headers": ["txtopo-txid"]},
-                "the header 'txtopo-txid' begins with txtopo-\n  Give it another name",
+                "the header 'txtopo-txid' begins with txtopo-\n  Give another name",
             ),
-            ({"name": "a/b"}, "name is 'a/b'; it is a text without '/'"),
+            ({"name": "a/b"}, "name is 'a/b'\n  Give a text without '/'"),
             (
                 {"transactions_topic": "größe"},
-                "transactions_topic is 'größe'; it has letters, digits",
+                "transactions_topic is 'größe'\n  Give a name with letters, digits",
             ),
             ({"transactions_topic": "x" * 250}, "249 at most"),
             (
                 {"transaction_timeout_s": 0},
-                "transaction_timeout_s is 0; it is a number of seconds, at least 1",
+                "transaction_timeout_s is 0\n  Give a number of seconds, at least 1",
             ),
             ({"transaction_timeout_s": True}, "transaction_timeout_s is True"),
             ({"client": {"acks": 1}}, "client\\['acks'\\] is not for users: .*\n  Leave it out"),
@@ -234,7 +237,7 @@ class TestMessages:
             (
                 (-1, b"v", 1, ""),
                 {"value": "name", "partition": "id"},
-                "the partition is -1; it is a whole number from 0",
+                "the partition is -1\n  Give a whole number from 0",
             ),
             ((True, b"v", 1, ""), {"value": "name", "partition": "id"}, "the partition is True"),
             (("k", b"v", -5, ""), {"value": "name", "timestamp": "when"}, "the timestamp is -5"),
@@ -246,7 +249,7 @@ class TestMessages:
             (
                 ("k", b"v", 1, 7),
                 {"value": "name", "headers": {"a": "shop"}},
-                "the header 'a' would be a int; a header takes bytes, str or None",
+                "the header 'a' would be a int, and a header takes bytes, str or None",
             ),
         ],
     )
@@ -278,10 +281,10 @@ class TestRecords:
     @pytest.mark.parametrize(
         ("value", "message"),
         [
-            (None, "it is no record of a sink, but b''"),
-            (b"text", "no record of a sink"),
-            (b"[]", "no record of a sink"),
-            (b'{"version": 1, "task": 3}', "no record of a sink"),
+            (None, "it is no sink's record, but b''"),
+            (b"text", "no sink's record"),
+            (b"[]", "no sink's record"),
+            (b'{"version": 1, "task": 3}', "no sink's record"),
             (b'{"version": 9}', "its version is 9, which a newer txtopo has written"),
         ],
     )
@@ -330,12 +333,12 @@ class TestOwnRecord:
             (
                 None,
                 4,
-                "the record is at an offset that no broker has told, of topic a, partition 0, which had ended at 4",
+                "the record is at an unknown offset in topic a, partition 0, which had ended at 4",
             ),
             (
                 (None, 5),
                 4,
-                "the record is at offset 5 of topic a, partition 0, which had ended at 4",
+                "the record is at offset 5 in topic a, partition 0, which had ended at 4",
             ),
             ((None, 4), 4, ""),
             (("refused", -1), 4, ""),
@@ -399,7 +402,7 @@ class TestOtherNumbersOfTasks:
             ),
         )
         own = Record("words", "write", 0, "first", 21, 0, 2, 0, 1, "sales")
-        sink().ledger._begun(
+        sink().ledger._new_writer(
             WorkerProcess().task("write", 0, num_tasks=2),
             own,
             "topic",

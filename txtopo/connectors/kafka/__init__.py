@@ -1,6 +1,6 @@
-"""Kafka: transactional spouts over topics, of tuples and of columns, and a sink.
+"""Kafka: transactional spouts that read topics as tuples or columns, and a sink.
 
-``confluent_kafka`` is imported when it is first needed: a topology is built where it is missing.
+``confluent_kafka`` is imported on first use: a topology is also built where the library is missing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OF_COLUMNS = ("KafkaColumnSpout", "OpaqueKafkaColumnSpout")
 
 
 def __getattr__(name: str) -> Any:
-    # Spouts of columns need pyarrow, and spouts of tuples do not.
+    # Only spouts that emit columns need pyarrow.
     if name in _OF_COLUMNS:
         arrow.require_pyarrow(name)
         return getattr(importlib.import_module("txtopo.connectors.kafka.columns"), name)

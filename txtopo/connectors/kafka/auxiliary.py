@@ -1,9 +1,9 @@
-"""The auxiliary topic of a sink: the last transaction of each of its tasks, one record per task,
-written in the transaction of Kafka that has the task's rows.
+"""A Kafka sink's auxiliary topic: one record per task about its last transaction, written in the
+Kafka transaction that has the task's rows.
 
-The topic has a partition per task, and is compacted: the last record of a task is kept for ever. A
-partition has one writer, the producer of its task. If tasks shared a partition, an open transaction
-of one would hide the last records of the others.
+The topic has a partition per task, and is compacted: a task's last record is kept for ever. A
+partition has one writer, its task's producer. If tasks shared a partition, one task's open
+transaction would hide the last records of the others.
 
 Runs on: executor, and the command line.
 """
@@ -22,54 +22,54 @@ from txtopo.connectors.kafka.topic_admin import TopicAdmin
 from txtopo.sinks import task_ledger
 
 VERSION = 1
-"""Of the form of a record."""
+"""The version of the records' form."""
 PREFIX = "txtopo."
-"""Of the names of auxiliary topics."""
+"""How the name of every auxiliary topic begins."""
 NAME_MAX = 249
-"""Characters in the name of a topic."""
+"""Characters in a topic's name."""
 
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
-"""Of a new auxiliary topic. Compaction leaves the newest segment as it is, so segments are small.
-"""
+"""Settings for a new auxiliary topic. Compaction spares the newest segment, so segments are
+small."""
 _TAIL, _FURTHER = 4, 8
-"""How many offsets before the end of a partition its last record is looked for; and how much
-further each time that only aborted records are there."""
+"""The last record is looked for in the partition's last ``_TAIL`` offsets. While only aborted
+records are found, the search goes back ``_FURTHER`` times as far."""
 DECIDED_S = 5.0
-"""How long to wait for the marker of a commit. A transaction that is open for longer is that of a
-late task, which has begun since: a replay fences it."""
+"""How long to wait for a commit's marker. A transaction that is open for longer belongs to a late
+task that has begun since. A replay fences the late task."""
 _WAIT_S = 30.0
 _POLL_S, _TICK_S = 0.5, 0.005
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record(task_ledger.Record):
-    """The last transaction of a task, as it is kept."""
+    """A task's last transaction, as the auxiliary topic keeps it."""
 
     target: str = ""
-    """The topic that the rows went to, or the field that named it; for people."""
+    """The rows' topic, or the field that named the topic. For people."""
     sink: str = ""
-    """The name of the sink."""
+    """The sink's name."""
 
     @property
     def key(self) -> bytes:
-        """By which the topic is compacted."""
+        """The Kafka key, by which the topic is compacted."""
         return json.dumps([self.topology_id, self.component, self.task]).encode()
 
     @property
     def value(self) -> bytes:
-        """As it is kept."""
+        """The record as JSON."""
         return json.dumps({"version": VERSION, **dataclasses.asdict(self)}).encode()
 
 
 def topic_name(topology_id: str, component: str) -> str:
-    """The auxiliary topic of a component.
+    """The name for a component's auxiliary topic.
 
     :raises errors.SetupError: no topic can have this name.
     """
     name = f"{PREFIX}{topology_id}.{component}"
     if not is_topic_name(name):
         raise errors.SetupError(
-            f"Kafka sink: the auxiliary topic of component {component!r} would be {name!r}; names of topics have letters, digits, '.', '_' and '-',"
+            f"Kafka sink: the auxiliary topic for component {component!r} would be {name!r}, but topic names have letters, digits, '.', '_' and '-',"
             f" {NAME_MAX} at most\n  Give transactions_topic='name'."
         )
     return name
@@ -92,13 +92,17 @@ class AuxiliaryTopic:
         self._admin = TopicAdmin(log)
 
     def partitions(self, surely: bool = False) -> int:
-        """How many there are; 0 without the topic, ``surely`` as all brokers know it."""
+        """The partition count, 0 without the topic. With ``surely``, the count is 0 only if no
+        broker knows the topic even after a moment."""
         describe = self._log.describe_surely if surely else self._log.describe
         topic = describe([self.name]).get(self.name)
         return 0 if topic is None else topic.partitions
 
     def make(self, tasks: int, before: int) -> None:
-        """Give it a partition for each of ``tasks``, where it has ``before``; 0: make it."""
+        """Make or widen the topic, so that each of ``tasks`` has a partition.
+
+        :param before: how many partitions there are, 0 if there is no topic.
+        """
         if before == 0:
             self._admin.make_topic(self.name, tasks, _SETTINGS)
         if 0 < before < tasks:
@@ -110,7 +114,7 @@ class AuxiliaryTopic:
             )
 
     def delete(self) -> None:
-        """Delete it, and wait until a broker that is asked no longer has it."""
+        """Delete the topic, and wait until the broker that answers no longer has the topic."""
         before = self._id()
         self._admin.delete_topic(self.name)
         self._wait_for(
@@ -122,9 +126,10 @@ class AuxiliaryTopic:
         return "" if topic is None else topic.id
 
     def check_is_kept(self) -> None:
-        """Refuse a topic that forgets.
+        """Refuse a topic that forgets records.
 
-        :raises errors.SetupError: it is not compacted, or its records are deleted after some time.
+        :raises errors.SetupError: the topic is not compacted, or its records are deleted after some
+            time.
         """
         try:
             policy = self._admin.settings_of(self.name).get("cleanup.policy", "compact")
@@ -133,12 +138,13 @@ class AuxiliaryTopic:
         if policy != "compact":
             raise errors.SetupError(
                 f"{self._log.cluster.owner}: the auxiliary topic {self.name} has cleanup.policy={policy}, and would forget which transactions are"
-                " written\n  Set it to compact; or delete the topic before anything was written, and the sink makes it."
+                " written\n  Set cleanup.policy to compact. If nothing is written yet, you may also delete the topic: the sink makes a new one."
             )
 
     def undecided(self, tasks: Iterable[int]) -> list[int]:
-        """The tasks in whose partitions something belongs to an open transaction: their last stable
-        offset is not the end. A commit is answered before its marker is in the partition."""
+        """The tasks whose partition has an open transaction: its last stable offset is before its
+        end. A commit that was answered a moment ago may still look open, until its marker is in the
+        partition."""
         places = [(self.name, task) for task in tasks]
         ends = self._log.ends(places, "read_uncommitted")
         stable = self._log.ends(places)
@@ -149,16 +155,16 @@ class AuxiliaryTopic:
         ]
 
     def wait_until_decided(self, tasks: Sequence[int]) -> None:
-        """Wait until nothing in the partitions of ``tasks`` belongs to an open transaction.
+        """Wait until no partition of ``tasks`` has an open transaction.
 
         :raises errors.FailedException: another producer has begun there since.
         """
-        why = "another producer has an open transaction there; `txtopo store show` tells where, and `txtopo kafka abort` ends it"
+        why = "another producer has an open transaction there. `txtopo store show` tells where, and `txtopo kafka abort` ends it"
         self._wait_for(why, lambda: not self.undecided(tasks), DECIDED_S)
 
     def ends(self, tasks: Iterable[int], isolation: str = "read_committed") -> dict[int, int]:
-        """The offset at which the partition of each task ends, for readers of committed records
-        where its first open transaction begins."""
+        """The offset at which each task's partition ends. For readers of committed records, the
+        partition ends where its first open transaction begins."""
         return {
             task: at.offset
             for (_, task), at in self._log.ends(
@@ -167,9 +173,10 @@ class AuxiliaryTopic:
         }
 
     def last_records(self, ends: dict[int, int]) -> dict[int, Record]:
-        """For each task of ``ends``, its last committed record before that offset, if there is one.
+        """Each task's last committed record before the offset in ``ends``. Tasks without a record
+        are left out.
 
-        :raises errors.StateMismatchError: a record is none of a sink's.
+        :raises errors.StateMismatchError: a record was not written by a sink.
         """
         beginnings = {
             task: at.offset
@@ -192,7 +199,7 @@ class AuxiliaryTopic:
         return records
 
     def may_be_ours(self) -> bool:
-        """Whether the topic has records of a sink alone, or none."""
+        """Whether the topic has no record, or only records that a sink has written."""
         try:
             self.last_records(self.ends(range(self.partitions())))
         except (errors.StateMismatchError, UnknownTopicError):
@@ -202,7 +209,8 @@ class AuxiliaryTopic:
     def _read(
         self, consumer: Any, starts: dict[int, int], ends: dict[int, int]
     ) -> dict[int, Record]:
-        """The last record of each partition between the two offsets."""
+        """The last record in each partition from its offset in ``starts`` to its offset in
+        ``ends``."""
         last: dict[int, Any] = {}
         reading, deadline = set(starts), time.monotonic() + _WAIT_S
         with self._log.translated(f"reading topic {self.name}"):
@@ -223,7 +231,7 @@ class AuxiliaryTopic:
                     task, read_to = message.partition(), message.offset()
                     if error is None:
                         last[task], read_to = message, read_to + 1
-                    # A replica that lags behind says that the partition ends where it ends itself.
+                    # A replica that lags behind reports its own end as the partition's end.
                     if read_to >= ends[task]:
                         reading.discard(task)
                 if time.monotonic() > deadline:
@@ -255,7 +263,7 @@ class AuxiliaryTopic:
 def decoded(topic: str, value: bytes | None) -> Record:
     """The record with this value.
 
-    :raises errors.StateMismatchError: it is none of a sink's.
+    :raises errors.StateMismatchError: no sink has written the value.
     """
     try:
         fields = json.loads(value or b"")
@@ -264,9 +272,9 @@ def decoded(topic: str, value: bytes | None) -> Record:
             return Record(**fields)
         why = f"its version is {version}, which a newer txtopo has written"
     except (ValueError, TypeError, AttributeError, KeyError):
-        why = f"it is no record of a sink, but {(value or b'')[:80]!r}"
+        why = f"it is no sink's record, but {(value or b'')[:80]!r}"
     raise errors.StateMismatchError(
-        f"the last record of topic {topic} cannot be read: {why}\n"
-        "  The auxiliary topic of a sink has one writer, the sink. Nothing was written. Give the sink another transactions_topic; or install the"
+        f"the last record in topic {topic} cannot be read: {why}\n"
+        "  Only the sink may write to its auxiliary topic. Nothing was written. Give the sink another transactions_topic, or install the"
         " newer txtopo."
     )

@@ -1,15 +1,14 @@
-"""Settings of Kafka's clients: the user's, ours, and secrets, which are read where a client is
-made.
+"""Settings for Kafka clients: the user's settings, txtopo's own, and secrets, which are read where
+a client is made.
 
 Secrets are named, never held: ``client={"sasl.password_env": "KAFKA_PASSWORD"}`` takes librdkafka's
 ``sasl.password`` from an environment variable, ``"sasl.password_file": "/run/secrets/kafka"`` from
-the first line of a file, on each machine that connects.
+a file's first line, on each machine that connects.
 
 Invariants:
-    - No secret is part of a spout or sink: not of its pickle, nor of its ``repr``, nor of a
-      message.
-    - The user's settings never override a setting on which a promise rests: a setting that is not
-      known to do no harm is refused, and so is a dict of settings, and a function.
+    - No secret is in a spout or sink, nor in its pickle, its ``repr`` or a message.
+    - The user's settings never override a setting on which a promise rests. A setting that is not
+      known to be harmless is refused, and so is a dict with settings, and a function.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ SECRETS = (
     "sasl.oauthbearer.assertion.private.key.passphrase",
     "sasl.oauthbearer.assertion.private.key.pem",
 )
-"""librdkafka's settings that are secret: given by ``<setting>_env`` or ``<setting>_file`` only."""
+"""librdkafka's secret settings. Users give them by ``<setting>_env`` or ``<setting>_file`` only."""
 _SECRET_IN_URL = re.compile("(?i)://[^?#]*@|[?&#][^=&]*(?:pass|pwd|secret|token)[^=&]*=")
 _SOURCES = {"env": "the name of an environment variable", "file": "the path of a file"}
 _NOT_FOR_USERS = {
     "bootstrap.servers": "contradicts servers\n  Give the brokers as servers alone.",
     "metadata.broker.list": "contradicts servers\n  Give the brokers as servers alone.",
-    "default.topic.config": "would hide settings in a setting\n  Give each of them by its own name.",
-    "error_cb": "is not for users: errors of a client end the attempt or the run\n  Leave it out.",
+    "default.topic.config": "would hide settings in a setting\n  Give each setting by its own name.",
+    "error_cb": "is not for users: a client's errors end the attempt or the run\n  Leave it out.",
     "sasl.jaas.config": (
-        "is a setting of Java's client\n"
+        "is a setting for Java's client\n"
         "  Give client['sasl.mechanism'], client['sasl.username'], and client['sasl.password_env'] or client['sasl.password_file']."
     ),
 }
@@ -71,7 +70,7 @@ statistics.interval.ms sticky.partitioning.linger.ms topic.metadata.propagation.
 topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
 """
 HARMLESS = frozenset(_HARMLESS.split())
-"""librdkafka's settings on which no promise rests, and which are no secrets."""
+"""librdkafka's settings that are not secret, and on which no promise rests."""
 
 CALL_TIMEOUT_S = 10.0
 """How long one question to the brokers may take."""
@@ -79,16 +78,16 @@ CALL_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Brokers and how to reach them. Checked when it is made; connects to nothing.
+    """Brokers and how to reach them. The constructor checks the arguments and connects to nothing.
 
-    :raises errors.ConfigError: an address or a setting that cannot be.
+    :raises errors.ConfigError: an impossible address or setting.
     """
 
     owner: str
-    """Who asks, for messages: ``Kafka spout``, ``Kafka sink``."""
+    """How every message begins: ``Kafka spout`` or ``Kafka sink``."""
     servers: str
     settings: Mapping[str, Any]
-    """The user's: the argument ``client``."""
+    """The user's settings: the argument ``client``."""
 
     def __post_init__(self) -> None:
         _check_servers(self.owner, self.servers)
@@ -96,17 +95,17 @@ class Cluster:
             isinstance(name, str) for name in self.settings
         ):
             raise errors.ConfigError(
-                f"{self.owner}: client is no dict from librdkafka's settings to their values\n  Give one, or leave client out."
+                f"{self.owner}: client is no dict from librdkafka's settings to their values\n  Give a dict, or leave client out."
             )
         for name, value in self.settings.items():
             secret, _, source = name.rpartition("_")
             if source in _SOURCES and not (isinstance(value, str) and value):
                 raise errors.ConfigError(
-                    f"{self.owner}: client[{name!r}] is no text\n  It is {_SOURCES[source]}."
+                    f"{self.owner}: client[{name!r}] is no text\n  Give {_SOURCES[source]}."
                 )
             if source == "env" and f"{secret}_file" in self.settings:
                 raise errors.ConfigError(
-                    f"{self.owner}: client has both {name!r} and '{secret}_file'\n  Give one of them."
+                    f"{self.owner}: client has both {name!r} and '{secret}_file'\n  Leave one out."
                 )
             if name in SECRETS:
                 raise errors.ConfigError(
@@ -122,14 +121,14 @@ class Cluster:
                 hint = (
                     f"; did you mean {close[0]!r}?"
                     if close
-                    else ": what txtopo promises may rest on it\n  Leave it out."
+                    else ": txtopo's promises may rest on it\n  Leave it out."
                 )
                 raise errors.ConfigError(
                     f"{self.owner}: client[{name!r}] is no setting that may be given{hint}"
                 )
             if isinstance(value, str) and ("PRIVATE KEY" in value or _SECRET_IN_URL.search(value)):
                 raise errors.ConfigError(
-                    f"{self.owner}: client[{name!r}] holds a private key or a password\n  Give it by a setting of its own."
+                    f"{self.owner}: client[{name!r}] holds a private key or a password\n  Give the secret by its own setting."
                 )
             if not isinstance(value, str | int | float):
                 raise errors.ConfigError(
@@ -139,12 +138,12 @@ class Cluster:
     def config(
         self, ours: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The settings of one client: ``defaults``, over these the user's, with the secrets read
-        now, and over all ``ours``.
+        """The settings for one client, with the secrets read now. The user's settings override
+        ``defaults``, and ``ours`` override both.
 
         :raises errors.SetupError: a secret's variable or file is missing on this machine.
         """
-        # A client's first connection waits for this time; the default is 100 ms.
+        # A client's first connection waits for the reconnect backoff, by default 100 ms.
         config: dict[str, Any] = {
             "log_level": 0,
             "reconnect.backoff.ms": 10,
@@ -165,7 +164,7 @@ class Cluster:
         return {**config, **ours, "bootstrap.servers": self.servers}
 
     def confluent_kafka(self) -> Any:
-        """The module whose clients reach these brokers: a subclass may have another one.
+        """The module whose clients reach these brokers. A subclass may return another module.
 
         :raises errors.SetupError: the module cannot be imported.
         """
@@ -173,15 +172,18 @@ class Cluster:
 
     @property
     def key(self) -> str:
-        """Names the clients that may be shared: equal for equal settings."""
+        """A text that is equal for equal brokers and settings, so that clients can be shared."""
         return (
             f"{self.servers}:{sorted((name, str(value)) for name, value in self.settings.items())}"
         )
 
 
 def refuse_overrides(owner: str, settings: Mapping[str, Any], ours: Mapping[str, str]) -> None:
-    """:class:`~txtopo.errors.ConfigError` for a setting of the user's on which a promise rests;
-    ``ours`` says of each why."""
+    """Refuse user settings on which a promise rests.
+
+    :param ours: the reason, by setting.
+    :raises errors.ConfigError: ``settings`` has a setting in ``ours``.
+    """
     for name, reason in ours.items():
         if isinstance(settings, Mapping) and name in settings:
             raise errors.ConfigError(
@@ -192,14 +194,14 @@ def refuse_overrides(owner: str, settings: Mapping[str, Any], ours: Mapping[str,
 def confluent_kafka() -> Any:
     """The module ``confluent_kafka``, with its part ``admin``.
 
-    :raises errors.SetupError: it cannot be imported.
+    :raises errors.SetupError: the module cannot be imported.
     """
     try:
         importlib.import_module("confluent_kafka.admin")
         return importlib.import_module("confluent_kafka")
     except ImportError as error:
         raise errors.SetupError(
-            f"Kafka needs what cannot be imported: {error}\n"
+            f"Kafka's library cannot be imported: {error}\n"
             "  Type: pip install 'txtopo[kafka]', for the interpreter of the driver and of every executor."
         ) from error
 
@@ -207,13 +209,13 @@ def confluent_kafka() -> Any:
 def _check_servers(owner: str, servers: str) -> None:
     if not isinstance(servers, str) or not servers.strip():
         raise errors.ConfigError(
-            f"{owner}: servers is {servers!r}; it is 'host:port' or several of these with commas between"
+            f"{owner}: servers is {servers!r}\n  Give 'host:port', or several with commas between."
         )
     for address in servers.split(","):
         host, separator, port = address.strip().rpartition(":")
         if "@" in host:
             # The text may be a password, so it is not in the message.
-            cure = "Give them in client, and 'host:port' alone here."
+            cure = "Give user and password in client, and only 'host:port' in servers."
             raise errors.ConfigError(
                 f"{owner}: servers has a user or password in front of a host\n  {cure}"
             )
@@ -225,5 +227,5 @@ def _check_servers(owner: str, servers: str) -> None:
             or not 0 < int(port) < 65536
         ):
             raise errors.ConfigError(
-                f"{owner}: servers has {address.strip()!r}; each is 'host:port', for example 'kafka-1.example:9092'"
+                f"{owner}: servers has {address.strip()!r}, which is not 'host:port'\n  Give for example 'kafka-1.example:9092'."
             )

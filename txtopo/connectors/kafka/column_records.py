@@ -1,6 +1,6 @@
-"""Records of Kafka as columns, straight from the messages of a consumer: no tuple is made.
+"""Makes columns from Kafka records, straight from a consumer's messages: no tuple is made.
 
-Importing this imports pyarrow.
+Importing this module imports pyarrow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txtopo.connectors.kafka import records
 from txtopo.topology import exact_columns
 
 FORMATS = ("bytes", "text", "json", "avro")
-_CURE = "Mend the schema; or take such records with format='bytes', and judge them in a bolt."
+_CURE = "Mend the schema, or take such records with format='bytes' and judge them in a bolt."
 
 _TYPES = {
     "key": pa.binary(),
@@ -34,14 +34,14 @@ _TYPES = {
 _NUMBERS = {"partition": pa.int32(), "offset": pa.int64(), "timestamp": pa.int64()}
 
 Values = list[Any]
-"""The value of each message: ``bytes``, or ``None``."""
+"""Each message's value: ``bytes``, or ``None``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns are made of records, and how. Checked when it is made.
+    """Which columns are made from records, and how. The constructor checks the arguments.
 
-    :raises txtopo.errors.ConfigError: arguments that do not go together.
+    :raises txtopo.errors.ConfigError: arguments that contradict each other.
     """
 
     owner: str
@@ -57,11 +57,13 @@ class Columns:
             return txtopo.errors.ConfigError(f"{self.owner}: {fact}")
 
         if self.format not in FORMATS:
-            raise refuse(f"format is {self.format!r}; it is one of {', '.join(map(repr, FORMATS))}")
+            raise refuse(
+                f"format is {self.format!r}\n  Give one of {', '.join(map(repr, FORMATS))}."
+            )
         if not self.fields or any(name not in records.PARTS for name in self.fields):
-            raise refuse(f"fields is {self.fields!r}; it has some of {', '.join(records.PARTS)}")
+            raise refuse(f"fields is {self.fields!r}\n  Give some of {', '.join(records.PARTS)}.")
         if self.errors not in ("strict", "replace"):
-            raise refuse(f"errors is {self.errors!r}; it is 'strict' or 'replace'")
+            raise refuse(f"errors is {self.errors!r}\n  Give 'strict' or 'replace'.")
         is_decoded = self.format in ("json", "avro")
         if is_decoded and (
             not isinstance(self.value_schema, pa.Schema)
@@ -71,7 +73,7 @@ class Columns:
             raise refuse(
                 f"format is {self.format!r}, schema is {self.value_schema!r}, and fields is {self.fields!r}\n"
                 "  Give the columns and their types: schema=pa.schema([('word', pa.string()), ('n', pa.int64())]).\n"
-                "  They take the place of 'value' in fields."
+                "  These columns take the place of 'value' in fields."
             )
         if not is_decoded and self.value_schema is not None:
             raise refuse(
@@ -87,13 +89,13 @@ class Columns:
                 self.format != "avro" or type(id) is not int or not 0 <= id < 1 << 32
             ):
                 raise refuse(
-                    f"schema_id is {id!r}; it is the number that a schema registry gave avro_schema, with format='avro'"
+                    f"schema_id is {id!r}\n  Give the number that a schema registry gave avro_schema, with format='avro'."
                 )
         names = self.schema.names
         for name in names:
             if names.count(name) > 1:
                 raise refuse(
-                    f"there are two columns {name!r}\n  Leave one out of fields, or of schema."
+                    f"there are two columns {name!r}\n  Remove one from fields, or from schema."
                 )
         if self.format == "json":
             json_columns.check_schema(self.owner, self.schema_of_value)
@@ -107,7 +109,8 @@ class Columns:
 
     @property
     def avro_schemas(self) -> dict[Any, Any]:
-        """The schemas of Avro by their ids, ``None`` without one; parsed if given as texts."""
+        """The Avro schemas by id. A single schema without an id has the id ``None``. Texts are
+        parsed."""
         is_by_id = (
             self.schema_id is None
             and isinstance(self.avro_schema, Mapping)
@@ -143,12 +146,12 @@ class Columns:
         return pa.schema(columns)
 
     def converter(self) -> Converter:
-        """What makes the columns; with libraries that only executors need."""
+        """A converter to these columns. Loads libraries that only executors need."""
         return Converter(self)
 
 
 class Converter:
-    """Makes one RecordBatch of some messages of one partition."""
+    """Makes a RecordBatch from some messages in one partition."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns, self._owner, self._schema = columns, columns.owner, columns.schema
@@ -206,22 +209,22 @@ def _headers(messages: list[Any]) -> Sequence[pa.Array]:
 
 
 class _Decoded:
-    """Values that are decoded: a refused one is named by its place."""
+    """Decodes values. An error names the place of the refused value."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns, self._schema = columns, columns.schema_of_value
 
     def refused(self, message: Any, mistake: str) -> txtopo.errors.InputError:
-        """The error that the value of ``message`` is not as it should be."""
+        """The error that the value of ``message`` is refused."""
         return txtopo.errors.InputError(
             f"{self._columns.owner}: {records.where(message)} {mistake}\n  {_CURE}"
         )
 
     def checked(self, messages: list[Any]) -> Values:
-        """The values; ``None`` only where nulls are allowed."""
+        """The values, refusing ``None`` unless ``errors`` is ``"replace"``."""
         values = [message.value() for message in messages]
         if self._columns.errors == "strict" and None in values:
-            cure = "Give errors='replace', which makes null columns of it."
+            cure = "Give errors='replace', which makes null columns."
             raise txtopo.errors.InputError(
                 f"{self._columns.owner}: {records.where(messages[values.index(None)])} has no value\n  {cure}"
             )
@@ -235,7 +238,7 @@ class _Json(_Decoded):
         self._decoder = json_lines.Decoder(self._schema.names)
 
     def arrays(self, messages: list[Any]) -> Sequence[pa.Array]:
-        """The columns of the values of ``messages``."""
+        """The columns from the values in ``messages``."""
         values = [b"{}" if value is None else value for value in self.checked(messages)]
         try:
             return self._parsed(values)
@@ -256,7 +259,7 @@ class _Json(_Decoded):
         return columns
 
     def _line(self, value: bytes) -> bytes:
-        """``value``, an object over several lines, as one line: line ends are white space in JSON,
+        """``value``, an object over several lines, as one line. In JSON, line ends are white space,
         and never part of a text."""
         self._decoder.object(value.decode())
         return value.replace(b"\n", b" ")
@@ -275,7 +278,7 @@ class _Avro(_Decoded):
         }
 
     def arrays(self, messages: list[Any]) -> Sequence[pa.Array]:
-        """The columns of the values of ``messages``."""
+        """The columns from the values in ``messages``."""
         values = self.checked(messages)
         rows = [
             {} if value is None else self._record(message, value)
@@ -298,7 +301,8 @@ class _Avro(_Decoded):
         try:
             record: Mapping[str, Any] = self._library.schemaless_reader(stream, written, None)
         except Exception as error:
-            # The library raises what its steps raise: of numbers, texts, time zones, ends of data.
+            # The library passes on any error from its steps: about numbers, texts, time zones,
+            # missing data.
             raise self.refused(
                 message,
                 f"is no Avro of avro_schema: {type(error).__name__} {exact_columns.first_line(error)}".rstrip(),
@@ -322,7 +326,7 @@ def _library(owner: str) -> Any:
         return importlib.import_module("fastavro")
     except ImportError as error:
         raise txtopo.errors.SetupError(
-            f"{owner}: Avro needs what cannot be imported: {error}\n  Type: pip install 'txtopo[avro]', for the interpreter of every executor."
+            f"{owner}: the library for Avro cannot be imported: {error}\n  Type: pip install 'txtopo[avro]', for the interpreter of every executor."
         ) from error
 
 
@@ -336,7 +340,7 @@ def _check_avro(
             or not isinstance(written.get("fields"), list)
         ):
             raise refuse(
-                f"avro_schema is {str(written)[:60]!r}; it is the schema of a record: {{'type': 'record', 'name': …, 'fields': […]}}"
+                f"avro_schema is {str(written)[:60]!r}\n  Give a record schema: {{'type': 'record', 'name': …, 'fields': […]}}."
             )
     names = [
         field.get("name") if isinstance(field, Mapping) else None
@@ -346,5 +350,5 @@ def _check_avro(
     for name in schema.names:
         if name not in names:
             raise refuse(
-                f"avro_schema has no field {name!r}; it has {', '.join(map(repr, names))}\n  Mend schema, or avro_schema."
+                f"avro_schema has no field {name!r}, but has {', '.join(map(repr, names))}\n  Mend schema, or avro_schema."
             )

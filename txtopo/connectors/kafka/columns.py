@@ -1,6 +1,6 @@
-"""Transactional spouts over topics of Kafka that emit columns.
+"""Transactional spouts over Kafka topics that emit columns.
 
-They plan and read as the spouts of tuples do; only the form differs in which records go on.
+They plan and read like the spouts that emit tuples. Only the records' form differs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Format = Literal["bytes", "text", "json", "avro"]
 
 
 class _InColumns(spouts._KafkaSpout):
-    """The common part of the two: their columns."""
+    """Gives a Kafka spout its columns."""
 
     emits_columns = True
 
@@ -50,35 +50,35 @@ class _InColumns(spouts._KafkaSpout):
 
 
 class KafkaColumnSpout(_InColumns, spouts.KafkaTransactionalSpout):
-    """Emits the records of topics as RecordBatches, each record once and in order within its
-    partition; a replay has the same records.
+    """Emits the records in topics as RecordBatches, each record once and in order within its
+    partition. A replay has the same records.
 
-    Needs ``pip install 'txtopo[kafka,arrow]'`` on the driver and every executor; for Avro
-    ``'txtopo[avro]'`` as well.
+    Needs ``pip install 'txtopo[kafka,arrow]'`` on the driver and every executor, for Avro also
+    ``'txtopo[avro]'``.
 
-    - ``servers``, ``topics``: as for :class:`~txtopo.connectors.kafka.KafkaTransactionalSpout`; and
-      so is what is not named here: ``records_per_batch``, ``records_per_transaction``, ``start``,
-      ``isolation``, ``refresh_s``, ``compacted``, ``client_group``, ``client``.
+    - ``servers``, ``topics``, ``records_per_batch``, ``records_per_transaction``, ``start``,
+      ``isolation``, ``refresh_s``, ``compacted``, ``client_group``, ``client``: as for
+      :class:`~txtopo.connectors.kafka.KafkaTransactionalSpout`.
     - ``fields``: parts of a record, one column each: ``key``, ``value`` (bytes, or text with
-      ``format="text"``), ``topic`` (dictionary-encoded text), ``partition`` (``int32``),
-      ``offset``, ``timestamp`` (``int64``; milliseconds since 1970, or null), ``headers`` (a map
+      ``format="text"``), ``topic`` (dictionary-encoded text), ``partition`` (``int32``), ``offset``
+      (``int64``), ``timestamp`` (``int64``, milliseconds since 1970, or null), ``headers`` (a map
       from text to bytes, in order, in which names may be equal).
-    - ``format``: ``"bytes"``, ``"text"`` (UTF-8), ``"json"`` or ``"avro"``. The last two make the
-      columns of ``schema`` from a value, in the place of ``value`` in ``fields``; keys stay bytes.
-    - ``schema``: these columns and their types. Objects are those of
-      :class:`~txtopo.connectors.files.JsonLinesTransactionalSpout`: an object without a field has
-      null there.
-    - ``avro_schema``: the schema of the record that the values were written with, as a dict or as
-      the text of its file; or several, ``{id: schema}``, if values begin with the numbers of their
-      schemas in a registry. A schema without one of the columns makes null of it.
-    - ``schema_id``: the number of ``avro_schema`` in a schema registry, if values begin with it (a
-      byte 0 and four bytes). A value with another number is refused.
-    - ``errors``: ``"strict"`` stops at a record that is not as ``format`` says; ``"replace"`` puts
+    - ``format``: ``"bytes"``, ``"text"`` (UTF-8), ``"json"`` or ``"avro"``. The last two make a
+      value into the columns in ``schema``, which take the place of ``value`` in ``fields``. Keys
+      stay bytes.
+    - ``schema``: these columns and their types. JSON objects are read as by
+      :class:`~txtopo.connectors.files.JsonLinesTransactionalSpout`. A missing field becomes null.
+    - ``avro_schema``: the record schema that the values were written with, as a dict or as the text
+      of its file. Give several, ``{id: schema}``, if each value begins with its schema's number in
+      a registry. A column that a schema lacks becomes null.
+    - ``schema_id``: the number that a schema registry gave ``avro_schema``, if values begin with
+      the number (a byte 0 and four bytes). A value with another number is refused.
+    - ``errors``: ``"strict"`` stops at a record that does not fit ``format``. ``"replace"`` puts
       U+FFFD in texts for bytes that are not UTF-8, and null columns for a null value.
 
-    Raises what that spout does; :class:`~txtopo.errors.InputError`, from executors, with topic,
-    partition and offset, for a value that does not fit ``schema``, or has a number that would be
-    another one in its column.
+    Raises the same errors as that spout. Executors also raise :class:`~txtopo.errors.InputError`,
+    with topic, partition and offset, for a value that does not fit ``schema``, or a number that its
+    column would change.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class KafkaColumnSpout(_InColumns, spouts.KafkaTransactionalSpout):
 
 
 class OpaqueKafkaColumnSpout(_InColumns, spouts.OpaqueKafkaTransactionalSpout):
-    """As :class:`KafkaColumnSpout`, but a replay may have other records: each record is in one
+    """Like :class:`KafkaColumnSpout`, but a replay may have other records. Each record is in one
     committed transaction. For opaque stores and sinks.
 
     - ``lost``: as for :class:`~txtopo.connectors.kafka.OpaqueKafkaTransactionalSpout`.

@@ -1,7 +1,7 @@
-"""The way of a sink's rows to its topics: each row is made a message, and compared with its topic
-before anything is written; a row that the brokers refuse all the same is named.
+"""Takes a sink's rows: makes each row a message, and compares the message with its topic before
+anything is written. Names the row that the brokers refuse all the same.
 
-Runs on: executor; for a query of Structured Streaming also on the driver.
+Runs on: executor. For a query of Structured Streaming also on the driver.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from txtopo.topology import transaction
 
 
 class Intake:
-    """Makes messages of tuples with ``fields``, the first of which is the attempt.
+    """Makes messages from tuples with ``fields``. The first field is the attempt.
 
-    ``owner`` is the component or query, for messages.
-
-    :raises errors.UsageError: a field is not there.
+    :param owner: the component or query, for messages.
+    :raises errors.UsageError: the tuples lack a field that ``shape`` names.
     """
 
     def __init__(
@@ -47,11 +46,11 @@ class Intake:
         self._taken = 0
 
     def __call__(self, values: Sequence[Any]) -> Message:
-        """The message of one tuple.
+        """The message for one tuple.
 
-        :raises errors.RowRefusedError: a value is not as the sink was told, or its topic refuses
-            it.
-        :raises errors.SetupError: there is no such topic.
+        :raises errors.RowRefusedError: a value does not fit the shape, or the topic refuses the
+            row.
+        :raises errors.SetupError: the topic does not exist.
         """
         self._taken += 1
         try:
@@ -69,7 +68,7 @@ class Intake:
                 )
             if message.key is None and topic.is_compacted:
                 raise messages.RefusedError(
-                    f"the key is None, and topic {message.topic} is compacted: every record needs a key there"
+                    f"the key is None, and topic {message.topic} is compacted: every record needs a key"
                 )
         except messages.RefusedError as error:
             row = messages.shown(self._convert.fields, values)
@@ -91,16 +90,17 @@ def apply(
     attempt: transaction.TransactionAttempt,
     rows: Sequence[Message],
 ) -> bool:
-    """:meth:`task_ledger.TaskLedger.apply`.
+    """Write the rows, as :meth:`task_ledger.TaskLedger.apply`.
 
-    :raises errors.RowRefusedError: the brokers do not take one of the rows.
+    :raises errors.RowRefusedError: the brokers refuse a row.
     """
     try:
         return ledger.apply(context, attempt, rows)
     except producing.MessageRefusedError as error:
         number, row = error.number, ""
         if not number and error.name == "MSG_SIZE_TOO_LARGE":
-            # The brokers do not say which. The largest is, beside the bound of its topic.
+            # The brokers do not say which row. It is the largest row, compared with its topic's
+            # bound.
             bytes_max = target.bytes_max(context.resource, ledger.cluster, rows)
             shares = [
                 len(message.value or b"") / bytes_max.get(message.topic, 1) for message in rows

@@ -1,46 +1,44 @@
-"""The ledger of a Kafka sink: rows of the user's topics and one auxiliary record of their task, in
-one transaction of Kafka (R27 to R31).
+"""Writes a Kafka sink's rows: a task's rows and an auxiliary record about them, in one Kafka
+transaction (R27 to R31).
 
-The record is judged like the fence of a store (``sinks.task_ledger``). Here is the order in which
-it is read, and why no other process writes meanwhile.
+``sinks.task_ledger`` judges the record like a store's fence. This module says when the record is
+read, and why no other process writes meanwhile.
 
-**Why nothing is written twice.** A task that begins first becomes the only producer of its id, then
-waits until the end of its partition is settled, then reads the record, then writes. A task that has
-committed before keeps its producer for later transactions, and knows the record: had another
-producer begun since, the next commit of this one would fail. So between the reading of a record and
-the commit after it nothing else commits. Late tasks (*zombies*), in every order:
+**Why no row is written twice.** A task that begins becomes the only producer with its transactional
+id, waits until the end of its partition is settled, reads its record, then writes. A task that has
+committed before keeps its producer and knows its record: had another producer begun since, the kept
+producer's next commit would fail. So nothing else commits between the time when a record is read
+and the commit after it. Late tasks (*zombies*) come in three orders:
 
-- The zombie began before the live attempt, and sleeps before or after its reading, or before its
-  commit: the live attempt's ``init`` has fenced it, and no commit of it succeeds. Was its commit
-  under way, then ``init`` waits for the outcome, and the live attempt reads what came of it.
-- The zombie begins after the live attempt has committed: it reads a newer record, and ends with
-  ``StaleAttemptError``. It has fenced the live task's producer, whose next transaction is replayed
-  once, with a new producer.
-- The zombie begins after the live attempt has begun, and before that has committed. Kafka fences
-  the older *producer*, which is the live one. If the zombie is of an earlier *transaction*, the
-  record of that transaction is there, as every task wrote one, also without rows: the zombie ends
-  as above. If it is of an older attempt of the *same* transaction, nothing at the brokers tells the
-  two apart, and the zombie may commit. Its rows are the rows of the live attempt, because only
-  spouts that replay the same batch are allowed. The live attempt fails, and its replay finds the
+- The zombie begins before the live attempt, and sleeps before or after it reads its record, or
+  before its commit. The live attempt's ``init`` fences the zombie, so no later commit succeeds. If
+  the zombie's commit was under way, ``init`` waits for the outcome, and the live attempt reads the
+  outcome in the record.
+- The zombie begins after the live attempt has committed. The zombie reads a newer record, and ends
+  with ``StaleAttemptError``. Because the zombie has fenced the live task's producer, the next
+  transaction is replayed once, with a new producer.
+- The zombie begins after the live attempt has begun, and before the live attempt commits. Kafka
+  fences the older *producer*, which is the live attempt's. A zombie from an earlier *transaction*
+  finds the record of that transaction, since every task writes one, even without rows: the zombie
+  ends as above. For a zombie from an older attempt at the *same* transaction, the brokers cannot
+  tell the two attempts apart, and the zombie may commit. Both attempts have the same rows, because
+  only spouts that replay the same batch are allowed. The live attempt fails. Its replay finds the
   record, writes no row, and raises the record to its own attempt.
 
-So each task's rows are there once, of one attempt. That all rows of a transaction are of one
-attempt is not promised: it holds in no sink that commits task by task.
+So each task's rows are written once, by one attempt. Several tasks' rows may come from several
+attempts: no sink that commits task by task can promise more.
 
-**Why the last record may be trusted.** The order is: ``init``, then the comparison of the last
-stable offset with the end, then the reading. A reading before ``init`` would miss a commit under
-way; one right after a commit would miss its marker.
+**Why the last record may be trusted.** The order is: ``init``, compare the last stable offset with
+the end, read. Reading before ``init`` would miss a commit under way. Reading right after a commit
+would miss the commit's marker.
 
-**Leftover tasks.** A transaction that was begun is replayed with its own number of tasks (R23). So
-all tasks have committed before there are fewer, and none has a transaction open, as far as these
-rules are kept; the ids of those that are no more are begun once more all the same, as an open
-transaction would hold up all readers. ``txtopo kafka abort`` does that for topologies that were
-given up in the middle.
+**Leftover tasks.** A transaction that has begun is replayed with its own task count (R23). So all
+tasks have committed before the count falls, and none has a transaction open, as far as these rules
+are kept. The sink nevertheless begins once more with the ids of removed tasks, because an open
+transaction would hold up all readers. ``txtopo kafka abort`` does so for topologies that were
+abandoned in the middle.
 
-Apart from ``sink``, which users see, from ``producing``, which knows transactions and no rule, and
-from ``auxiliary``, which keeps records.
-
-Runs on: executor; for a query of Structured Streaming also on the driver.
+Runs on: executor. For a query of Structured Streaming also on the driver.
 """
 
 from __future__ import annotations
@@ -64,24 +62,25 @@ from txtopo.topology import context as contexts
 from txtopo.topology import destination, transaction
 
 NAME = "kafka"
-"""Of a sink in the state of its topology, unless it was given one."""
+"""The sink's name in its topology's state, unless the user gives one."""
 
 
 @dataclasses.dataclass(slots=True)
 class Writer:
-    """The producer of a task that has begun, and the task's record."""
+    """A task's producer, which is the only one with its id, and the task's record."""
 
     producer: producing.TaskProducer
     record: task_ledger.Record | None
     others: Mapping[int, task_ledger.Record] | None
-    """The records of the other tasks when this one began; None once it has written."""
+    """The other tasks' records when this writer began. None once the task has written."""
     end: int | None
-    """Where the task's partition ended when this one began; None once it has written."""
+    """Where the task's partition ended when this writer began. None once the task has written."""
     sizes: producing.Sizes
 
     def serves(self, own: task_ledger.Record, sizes: producing.Sizes) -> bool:
-        """Whether it may write ``own``, in messages of ``sizes``. The topic is read again when the
-        number of tasks changes; and unless ``own`` goes on from here: the topic may be another."""
+        """Whether this writer may write the record ``own`` and messages within ``sizes``. The
+        auxiliary topic is read again when the task count changes, and when ``own`` is no later
+        transaction in the same generation: the topic may be a new one."""
         last = self.record or own
         return (
             last.txid < own.txid
@@ -92,7 +91,7 @@ class Writer:
 
 
 class Writers(dict[str, Writer]):
-    """The writers of this process that are not at work, by their transactional id."""
+    """This process's idle writers, by transactional id."""
 
     def close(self) -> None:
         """Close all producers."""
@@ -101,11 +100,14 @@ class Writers(dict[str, Writer]):
 
 
 class Ledger(task_ledger.TaskLedger):
-    """Writes to topics of the user's, beside an auxiliary topic. Connects to nothing when made.
+    """Writes to the user's topics and to an auxiliary topic. The constructor connects to nothing.
 
     :param topic: the user's topic, or ``field:name``.
-    :param transactions_topic: the auxiliary topic; ``None``: made of the names of topology and
-        component.
+    :param name: the sink's name in the topology's state.
+    :param transactions_topic: the auxiliary topic. With ``None`` its name is made from the ids of
+        topology and component.
+    :param timeout_s: how long a Kafka transaction may be open.
+    :param stamp_headers: add txid and task index to every row as headers.
     """
 
     def __init__(
@@ -127,12 +129,12 @@ class Ledger(task_ledger.TaskLedger):
         )
 
     def kept(self, topology_id: str, component: str) -> upkeep.AuxiliaryTopics:
-        """The auxiliary topics of the topology, or the one that was given by name."""
+        """The topology's auxiliary topics, or the auxiliary topic that the user has named."""
         return upkeep.AuxiliaryTopics(self.cluster, topology_id, self.transactions_topic, self.name)
 
     def rows_left(self, topology_id: str) -> str:
-        """The topic, if it has records and the topology has written; a field that names topics may
-        have named any."""
+        """The sink's address if the topology has written and the topic has records, else an empty
+        text. If a field names the topic, the rows may be in any topic, so none is looked at."""
         kept = self.kept(topology_id, "")
         is_left = bool(kept.fences()) and (
             self.topic.startswith(FIELD) or kept.has_records(self.topic)
@@ -146,7 +148,7 @@ class Ledger(task_ledger.TaskLedger):
         )
 
     def auxiliary_topic(self, topology_id: str, component: str) -> str:
-        """The name of the auxiliary topic."""
+        """The auxiliary topic's name."""
         return self.transactions_topic or auxiliary.topic_name(topology_id, component)
 
     def record_of(
@@ -162,25 +164,29 @@ class Ledger(task_ledger.TaskLedger):
     def turn(
         self, context: contexts.TopologyContext, own: task_ledger.Record, rows: Sequence[Any]
     ) -> Iterator[task_ledger.Turn]:
-        """The turn of a task, as the only producer of its id."""
+        """Give a task its turn to write, as the only producer with its id.
+
+        :param own: the record that the task will write.
+        :param rows: the rows that the producer must have room for.
+        """
         topic, sizes = (
             self.auxiliary_topic(own.topology_id, own.component),
             target.sizes_of(context.resource, self.cluster, rows),
         )
         id = f"{topic}.{own.task}"
-        # A child of fork has none of the threads that the producers of its parent need.
+        # By process id: a forked child lacks the threads that its parent's producers need.
         writers: Writers = context.resource(
             f"kafka-writers:{self.cluster.key}:{self.timeout_s}:{os.getpid()}", Writers
         )
-        # Taken out while it is at work: whatever goes wrong, it is not there for the next attempt.
+        # A writer at work is not kept: if the attempt fails, the next attempt makes a new writer.
         writer = writers.pop(id, None)
         if writer is not None and (
             not writer.serves(own, sizes) or self._is_older(writer.record, context)
         ):
-            # An older record is of a task that has run in another process since.
+            # If the record is older, the task has run in another process since.
             writer.producer.close()
             writer = None
-        begun = writer or self._begun(context, own, topic, id, sizes)
+        begun = writer or self._new_writer(context, own, topic, id, sizes)
 
         def write(record: Any, rows: Sequence[Message]) -> None:
             stamp: producing.Headers = (
@@ -206,7 +212,8 @@ class Ledger(task_ledger.TaskLedger):
     def _is_older(
         self, record: task_ledger.Record | None, context: contexts.TopologyContext
     ) -> bool:
-        """Whether ``record`` is of an earlier attempt than the last one that is recorded."""
+        """Whether ``record`` comes from an earlier attempt than the component's last recorded
+        attempt."""
         last = (
             None
             if context.known_stores is None
@@ -218,7 +225,7 @@ class Ledger(task_ledger.TaskLedger):
             and record.position < (last.txid, last.attempt_id)
         )
 
-    def _begun(
+    def _new_writer(
         self,
         context: contexts.TopologyContext,
         own: task_ledger.Record,
@@ -226,20 +233,21 @@ class Ledger(task_ledger.TaskLedger):
         id: str,
         sizes: producing.Sizes,
     ) -> Writer:
-        """A writer whose task is the only one, with the records as they are then."""
+        """A writer for the task: a producer that has become the only one with ``id``, and the
+        records in ``topic``, read after that."""
         kept = auxiliary.AuxiliaryTopic(target.log_of(context.resource, self.cluster), topic)
         before = kept.partitions(
             surely=self.place.known_name(own.component) in (context.known_stores or {})
         )
         if before == 0:
-            # What was emptied is not made anew: that must be told.
+            # The judge refuses a topic that was deleted after the component had written.
             task_ledger.Judge(self, context, own, None, None).is_written()
         kept.make(own.tasks, before)
         kept.check_is_kept()
         producer = producing.TaskProducer(self.cluster, id, self.timeout_s, sizes)
         try:
             producer.init(topic)
-            # The partitions of tasks that are no more have no writer; those of the others change.
+            # Removed tasks' partitions have no writer. The other partitions change meanwhile.
             partitions = max(own.tasks, kept.partitions())
             for task in kept.undecided(range(own.tasks, partitions)):
                 self.abort(topic, task)
@@ -251,14 +259,14 @@ class Ledger(task_ledger.TaskLedger):
             if isinstance(error, producing.TimeoutTooLongError):
                 raise target.timeout_too_long(self.cluster, self.timeout_s) from error
             if isinstance(error, UnknownTopicError):
-                # A broker still knew a topic that has just been deleted; the replay asks again.
+                # A broker still knew a topic that was just deleted. The replay asks again.
                 raise errors.FailedException(str(error)) from error
             raise
         return Writer(producer, records.pop(own.task, None), records, ends[own.task], sizes)
 
     def abort(self, topic: str, task: int) -> None:
-        """End the transaction that a task may have left open: become the only producer of its id
-        for a moment."""
+        """End the transaction that a task may have left open, by becoming the only producer with
+        its id for a moment."""
         producer = producing.TaskProducer(self.cluster, f"{topic}.{task}", self.timeout_s)
         try:
             producer.init(topic)
@@ -278,7 +286,7 @@ class Ledger(task_ledger.TaskLedger):
 
     def shared(self, record: task_ledger.Record, own: task_ledger.Record) -> errors.SetupError:
         return errors.SetupError(
-            f"the auxiliary topic {self.auxiliary_topic(own.topology_id, own.component)} is that of component {record.component!r} of"
-            f" topology {record.topology_id!r}, and component {own.component!r} of topology {own.topology_id!r} cannot share it\n"
-            "  Give each sink a transactions_topic of its own, or none."
+            f"the auxiliary topic {self.auxiliary_topic(own.topology_id, own.component)} belongs to component {record.component!r} in"
+            f" topology {record.topology_id!r}, and component {own.component!r} in topology {own.topology_id!r} cannot share the topic\n"
+            "  Give each sink its own transactions_topic, or none."
         )

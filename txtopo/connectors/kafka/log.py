@@ -1,7 +1,7 @@
-"""Questions to the brokers about the log of topics: ids, partitions, offsets, leader epochs.
+"""Asks the brokers about topics and their logs: ids, partitions, offsets, leader epochs.
 
-Runs on: driver and executor. Errors of brokers that pass become
-:class:`~txtopo.errors.FailedException`, errors of set-up a :class:`~txtopo.errors.SetupError`.
+Runs on: driver and executor. Broker errors that pass become
+:class:`~txtopo.errors.FailedException`, set-up errors :class:`~txtopo.errors.SetupError`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txtopo import errors
 from txtopo.connectors.kafka import client
 
 _GREETING_S = 0.3
-"""How long to wait for a broker's first answer before a refusal is looked for."""
+"""How long to wait for a broker's first answer before looking for a refusal."""
 
 LOGGER = logging.getLogger("txtopo.kafka")
 
@@ -31,19 +31,19 @@ _WRONG_SET_UP = {
     "_AUTHENTICATION": _PASSWORD,
     "SASL_AUTHENTICATION_FAILED": _PASSWORD,
     "_SSL": "Check client['security.protocol'] and the settings that begin with ssl.",
-    "TOPIC_AUTHORIZATION_FAILED": "Allow the user to READ, DESCRIBE and DESCRIBE_CONFIGS the topic; for a sink also to WRITE to it, and to CREATE the"
-    " auxiliary topic.",
+    "TOPIC_AUTHORIZATION_FAILED": "Allow the user to READ, DESCRIBE and DESCRIBE_CONFIGS the topic. A sink's user must also be allowed to WRITE"
+    " to the topic, and to CREATE the auxiliary topic.",
     "GROUP_AUTHORIZATION_FAILED": "Allow the user to READ the group.",
     "CLUSTER_AUTHORIZATION_FAILED": "Allow the user IDEMPOTENT_WRITE on the cluster.",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Allow the user to WRITE to and DESCRIBE the transactional ids that begin with txtopo.",
     "UNSUPPORTED_SASL_MECHANISM": "Check client['sasl.mechanism'].",
     "UNSUPPORTED_VERSION": "The brokers are too old: Kafka 2.8 or newer is needed.",
-    "TOPIC_EXCEPTION": "A name of a topic has letters, digits, '.', '_' and '-' only, at most 249 of them; and Kafka refuses names that differ in '.'"
+    "TOPIC_EXCEPTION": "A topic name has only letters, digits, '.', '_' and '-', at most 249. Kafka refuses names that differ in '.'"
     " and '_' alone. For a sink's auxiliary topic give transactions_topic='name'.",
-    "_UNKNOWN_TOPIC": "Check the name; or make the topic first.",
-    "UNKNOWN_TOPIC_OR_PART": "Check the name; or make the topic first.",
+    "_UNKNOWN_TOPIC": "Check the name, or make the topic first.",
+    "UNKNOWN_TOPIC_OR_PART": "Check the name, or make the topic first.",
 }
-"""By the name of an error of Kafka that no second try mends: the cure."""
+"""The cure, by the name of a Kafka error that no second try mends."""
 
 
 POSITIONED = {
@@ -52,44 +52,44 @@ POSITIONED = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
 }
-"""Settings of consumers with positions of their own."""
+"""Settings for consumers that keep their own positions."""
 
 FETCHING = {
-    # A batch that ends in a marker of a transaction is only known to be over by the end of the
-    # partition, which brokers tell after this time.
+    # If a batch ends in a transaction marker, only the partition's end shows that the batch is
+    # over. Brokers report the end after this time.
     "fetch.wait.max.ms": 10,
-    # The default of a second is how long a small queue stands still.
+    # A small queue stands still for this time, by default a second.
     "fetch.queue.backoff.ms": 10,
     # Otherwise up to 64 MB are fetched ahead, and thrown away with each new position.
     "queued.max.messages.kbytes": 4096,
     "fetch.message.max.bytes": 262_144,
 }
-"""The same, for quick answers; the user's own settings win."""
+"""Settings for the same consumers, for quick answers. The user's settings win."""
 
 CONSUMER = {**FETCHING, **POSITIONED}
-"""Both."""
+"""All settings for these consumers."""
 
 TRUNCATED = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION")
-"""Errors of a position that the log does not have, or no longer has as it was."""
+"""Errors for a position that the log lacks, or where the log has changed."""
 
 UNKNOWN = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID", "_UNKNOWN_PARTITION")
-"""Errors of a topic or partition that there is not."""
+"""Errors for an unknown topic or partition."""
 
 OF_THE_GROUP = "GROUP_AUTHORIZATION_FAILED"
-"""An error of a consumer's group. The library looks for the coordinator of the group although no
+"""An error about a consumer's group. The library looks for the group's coordinator although no
 consumer joins the group, and may deliver the refusal before any record."""
 
 _AUTHENTICATION = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
 _REFUSALS = 3
-"""As many refusals in a row are no accident."""
+"""How many refusals in a row are no accident."""
 
 _NEWS_S = 1.0
 """How long the question for leaders may take."""
 _OFFSETS_TIMEOUT_S = 4.0
-"""How long a question for offsets may take, which is asked twice."""
+"""How long a question for offsets may take. After a failure it is asked again."""
 
 _HEARSAY_S = 1.0
-"""How long a broker may not know yet a topic that another broker knows."""
+"""How long a broker may lack a topic that another broker knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,14 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """An offset, and the leader epoch under which it was told; -1 if unknown."""
+    """An offset, and the leader epoch when the offset was read, -1 if unknown."""
 
     offset: int
     epoch: int
 
 
 class Log:
-    """Questions to the brokers of ``cluster``; one client, made when it is first asked."""
+    """Asks the brokers in ``cluster`` through one client, which is made for the first question."""
 
     def __init__(self, cluster: client.Cluster, isolation: str = "read_committed") -> None:
         self.cluster, self.isolation = cluster, isolation
@@ -118,25 +118,28 @@ class Log:
         self._admin: Any = None
         self._publishing: Any = None
         self._refused: collections.deque[Any] = collections.deque(maxlen=8)
-        """What the clients were told beside their questions, since the last answer."""
+        """Errors that reached the clients outside any answer, since the last answer."""
 
     @property
     def admin(self) -> Any:
         """The ``AdminClient``."""
         if self._admin is None:
-            admin = self.made(self._kafka.admin.AdminClient, self.cluster.config({}))
+            admin = self.new_client(self._kafka.admin.AdminClient, self.cluster.config({}))
             with self.translated("connecting"):
                 self._wait_for_a_broker(admin)
             self._admin = admin
         return self._admin
 
     def consumer(self, ours: dict[str, Any]) -> Any:
-        """A new ``Consumer`` with positions of its own."""
+        """A new ``Consumer`` that keeps its own positions."""
         settings = {**POSITIONED, "isolation.level": self.isolation, **ours}
-        return self.made(self._kafka.Consumer, self.cluster.config(settings, FETCHING))
+        return self.new_client(self._kafka.Consumer, self.cluster.config(settings, FETCHING))
 
-    def made(self, kind: Any, config: dict[str, Any]) -> Any:
-        """A new client; :class:`~txtopo.errors.ConfigError` if it does not take its settings."""
+    def new_client(self, kind: Any, config: dict[str, Any]) -> Any:
+        """A new client of the class ``kind``.
+
+        :raises errors.ConfigError: the library refuses a setting in ``config``.
+        """
         try:
             return kind({**config, "error_cb": self._refused.append}, logger=silence())
         except self._kafka.KafkaException as error:
@@ -145,15 +148,16 @@ class Log:
             ) from None
 
     def check_let_in(self) -> None:
-        """:class:`~txtopo.errors.SetupError` if the brokers keep refusing the user. One refusal may
-        be a broker that is on its way down."""
+        """Raise :class:`~txtopo.errors.SetupError` if the brokers keep refusing the user. A single
+        refusal may come from a broker that is shutting down."""
         refused = [error for error in self._refused if error.name() in _AUTHENTICATION]
         if len(refused) >= _REFUSALS:
             raise translate(self.cluster, "connecting", refused[-1])
 
     def _wait_for_a_broker(self, admin: Any) -> None:
-        """Wait for the first answer, and until one of the brokers that it names can be reached. No
-        question ends because a password is wrong: its refusal is told beside the questions."""
+        """Wait for the first answer, and until any broker that the answer names can be reached. No
+        question ends because a password is wrong: the library reports the refusal outside the
+        answers."""
         deadline = time.monotonic() + client.CALL_TIMEOUT_S
         while True:
             try:
@@ -165,7 +169,7 @@ class Log:
                 if time.monotonic() > deadline:
                     raise errors.SetupError(
                         f"{self.cluster.owner}: the brokers at {self.cluster.servers} call themselves {', '.join(refusals)}, out of reach from here\n"
-                        "  Set advertised.listeners of the brokers to names that this machine knows and reaches; or have it know and reach these."
+                        "  Set the brokers' advertised.listeners to names that this machine reaches, or let this machine reach the names above."
                     )
                 time.sleep(_GREETING_S)
             except self._kafka.KafkaException:
@@ -177,8 +181,8 @@ class Log:
                     raise
 
     def topic_names(self, beginning: str = "") -> list[str]:
-        """The topics whose names begin so, sorted; without ``beginning`` all that are neither
-        Kafka's own nor a sink's auxiliary ones."""
+        """The topic names that begin with ``beginning``, sorted. Without ``beginning``, all topics
+        except Kafka's own and sinks' auxiliary topics."""
         with self.translated("listing topics"):
             topics = self.admin.list_topics(timeout=client.CALL_TIMEOUT_S).topics
         return sorted(
@@ -188,8 +192,8 @@ class Log:
         )
 
     def describe_surely(self, topics: Iterable[str]) -> dict[str, Topic]:
-        """As :meth:`describe`; a topic that one broker does not know is asked for again, since
-        news travel from broker to broker."""
+        """As :meth:`describe`, but ask again for a topic that one broker does not know, since news
+        travel from broker to broker."""
         wanted, deadline = set(topics), time.monotonic() + _HEARSAY_S
         described = self.describe(wanted)
         while wanted - described.keys() and time.monotonic() < deadline:
@@ -198,7 +202,7 @@ class Log:
         return described
 
     def describe(self, topics: Iterable[str]) -> dict[str, Topic]:
-        """The topics among ``topics`` that there are."""
+        """The topics in ``topics`` that exist."""
         if not topics:
             return {}
         described = {}
@@ -217,11 +221,11 @@ class Log:
         return described
 
     def offsets(self, wanted: dict[Partition, Any], isolation: str = "") -> dict[Partition, Offset]:
-        """For each partition the offset that its ``OffsetSpec`` stands for, in one call."""
+        """Each partition's offset by its ``OffsetSpec``, in one call."""
         try:
             return self._offsets(wanted, isolation)
         except errors.FailedException:
-            # The client may know an old leader, and asks for the new one only if it is told to.
+            # The client may know an old leader, and looks for the new leader only on request.
             with contextlib.suppress(self._kafka.KafkaException):
                 self.admin.list_topics(timeout=_NEWS_S)
             return self._offsets(wanted, isolation)
@@ -263,13 +267,14 @@ class Log:
     def at_time(
         self, partitions: Iterable[Partition], timestamp_ms: int
     ) -> dict[Partition, Offset]:
-        """The first offsets with this timestamp or a later one; -1 where there is none."""
+        """Each partition's first offset with this timestamp or a later timestamp, -1 if there is
+        none."""
         spec = self._kafka.admin.OffsetSpec.for_timestamp(timestamp_ms)
         return self.offsets(dict.fromkeys(partitions, spec))
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The offsets that consumer group ``group`` has committed; partitions without one are left
-        out."""
+        """The offsets that consumer group ``group`` has committed. Partitions without an offset are
+        left out."""
         consumer = self.consumer({"group.id": group})
         try:
             with self.translated(f"asking for the offsets of group {group}"):
@@ -284,23 +289,23 @@ class Log:
             consumer.close()
 
     def is_truncated(self, place: Partition, position: Offset) -> bool:
-        """Whether the leader no longer has the log up to ``position`` as it was under the
-        position's leader epoch."""
-        return self._going_on(place, position, "error") is None
+        """Whether the leader's log up to ``position`` differs from the log under the position's
+        leader epoch."""
+        return self._next_offset(place, position, "error") is None
 
     def where_cut(self, place: Partition, position: Offset) -> int | None:
-        """Where the log, which was truncated before ``position``, goes on with other records;
-        ``None`` if the position has no leader epoch to tell by."""
-        return None if position.epoch < 0 else self._going_on(place, position, "earliest")
+        """The offset from which the log, truncated before ``position``, has other records. ``None``
+        if the position has no leader epoch to compare."""
+        return None if position.epoch < 0 else self._next_offset(place, position, "earliest")
 
-    def _going_on(self, place: Partition, position: Offset, reset: str) -> int | None:
-        """The offset at which a consumer reads on from ``position``; ``None`` where ``reset`` is
-        ``"error"`` and the log is not as it was."""
+    def _next_offset(self, place: Partition, position: Offset, reset: str) -> int | None:
+        """The offset at which a consumer reads on from ``position``. ``None`` if the log has
+        changed and ``reset`` is ``"error"``."""
         log, deadline = (
             f"topic {place[0]}, partition {place[1]}",
             time.monotonic() + client.CALL_TIMEOUT_S,
         )
-        # A new consumer for each question: one that was used before may take its word for the log.
+        # A new consumer for each question: a used consumer may answer without asking the leader.
         consumer = self.consumer({"auto.offset.reset": reset})
         try:
             with self.translated(f"looking at {log}"):
@@ -316,15 +321,16 @@ class Log:
                         raise self._kafka.KafkaException(error)
                     if reset == "error":
                         return None
-                    # The error says why the consumer goes elsewhere; a message from there follows.
+                    # The error says why the consumer moves. A message from the new position
+                    # follows.
         finally:
             consumer.close()
         raise errors.FailedException(f"no answer about {log} for {client.CALL_TIMEOUT_S:g} s")
 
     def publish(self, group: str, offsets: dict[Partition, int], wait_s: float = 0.0) -> bool:
-        """Begin to tell consumer group ``group`` these offsets; whether that was begun. Never
-        fails; waits for ``wait_s`` at most. Where the one before is still under way, nothing is
-        done."""
+        """Begin to publish ``offsets`` for consumer group ``group``. Returns False, and does
+        nothing, while the last publication is still under way. Never fails. Waits for ``wait_s`` at
+        most."""
         if self._publishing is not None and not self._publishing.done():
             return False
         places = [
@@ -344,12 +350,12 @@ class Log:
         return True
 
     def close(self) -> None:
-        """Give connections back; the log may be asked again."""
+        """Give connections back. The log may be asked again."""
         self._admin = None
 
     @contextlib.contextmanager
     def translated(self, doing: str) -> Iterator[None]:
-        """Errors of the library as ours."""
+        """Raise the library's errors as txtopo's errors."""
         try:
             yield
             self._refused.clear()
@@ -361,7 +367,8 @@ class Log:
 
 
 def _refusals(brokers: Iterable[Any]) -> list[str]:
-    """The addresses of ``brokers``, none of which can be reached; empty if one can be."""
+    """The brokers' addresses, each with the reason why it is out of reach. Empty if any broker can
+    be reached."""
     refusals = []
     for broker in brokers:
         try:
@@ -373,7 +380,7 @@ def _refusals(brokers: Iterable[Any]) -> list[str]:
 
 
 class UnknownTopicError(errors.SetupError):
-    """There is no such topic."""
+    """The topic does not exist."""
 
     page = "kafka.html"
 
@@ -384,8 +391,8 @@ def _passes(error: Any) -> bool:
 
 
 def translate(cluster: client.Cluster, doing: str, error: Any) -> Exception:
-    """The exception for ``error``, a ``KafkaError``: of set-up if no second try mends it, else of
-    the attempt."""
+    """The exception for ``error``, a ``KafkaError``: a set-up error if no second try mends the
+    fault, else a failed attempt."""
     name, said = error.name(), error.str()
     if name in UNKNOWN:
         return UnknownTopicError(
@@ -399,16 +406,17 @@ def translate(cluster: client.Cluster, doing: str, error: Any) -> Exception:
 
 
 def assign(consumer: Any, place: Partition, position: Offset) -> None:
-    """Let ``consumer`` read on from ``position``; if its leader epoch is known, the leader compares
-    it with the log."""
+    """Let ``consumer`` read on from ``position``. If the position has a leader epoch, the leader
+    compares the epoch with the log."""
     epoch = {"leader_epoch": position.epoch} if position.epoch >= 0 else {}
     consumer.assign([client.confluent_kafka().TopicPartition(*place, position.offset, **epoch)])
 
 
 def silence() -> Any:
-    """The logger that librdkafka writes to, on behalf of its user: txtopo's own, at debug level.
+    """A logger for librdkafka, which passes every message to txtopo's logger at debug level.
 
-    What librdkafka calls fatal is an error of one client, which the caller is told."""
+    librdkafka's fatal errors concern one client, and reach the client's caller.
+    """
     return _QUIET
 
 

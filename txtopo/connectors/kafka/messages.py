@@ -1,7 +1,7 @@
-"""From a tuple to a message of Kafka: which fields are its topic, key, value and headers, in which
+"""Makes Kafka messages from tuples: which fields become topic, key, value and headers, and in which
 form.
 
-Standard library only. Pickles: a sink is held between the phases of a transaction.
+Standard library only. Objects can be pickled: a sink is held between a transaction's phases.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from txtopo.sinks import tuple_rows
 Format = Literal["bytes", "text", "json"]
 FORMATS = ("bytes", "text", "json")
 FIELD = "field:"
-"""Prefix of a topic that is named by a field of the tuple."""
+"""How ``topic`` begins if a field names the topic. The field's name follows."""
 OWN_HEADERS = "txtopo-"
-"""Prefix of the headers that a sink adds."""
+"""How the names of a sink's own headers begin."""
 
 
 class RefusedError(Exception):
-    """A row that is no message; the text says why."""
+    """A row cannot become a message. The text says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """What becomes of a tuple. Checked when it is made.
+    """How a tuple becomes a message. The constructor checks the arguments.
 
     :raises errors.ConfigError: an impossible argument.
     """
@@ -38,12 +38,12 @@ class Shape:
     key: str | None = None
     value: str = "value"
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Field by name of the header."""
+    """The field, by header name."""
     partition: str | None = None
     timestamp: str | None = None
     format: Format = "bytes"
     columns: Mapping[str, str] | None = None
-    """Field by name in the object; ``None``: all that are nothing else."""
+    """The field, by its name in the JSON object. ``None``: all fields that have no other use."""
     tombstones: bool = False
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class Shape:
         if self.format == "json" and self.value != "value":
             raise errors.ConfigError(
                 f"Kafka sink: value is {self.value!r}, but with format='json' the value is an object of columns\n"
-                "  Give columns=[…] instead; or make the text in a bolt, and give format='text'."
+                "  Give columns=[…] instead, or make the text in a bolt and give format='text'."
             )
         if self.format != "json" and self.columns is not None:
             raise errors.ConfigError(
@@ -82,7 +82,7 @@ class Shape:
         ours = [name for name in self.headers if name.lower().startswith(OWN_HEADERS)]
         if ours:
             raise errors.ConfigError(
-                f"Kafka sink: the header {ours[0]!r} begins with {OWN_HEADERS}\n  Give it another name: {{'name': 'field'}}."
+                f"Kafka sink: the header {ours[0]!r} begins with {OWN_HEADERS}\n  Give another name: {{'name': 'field'}}."
             )
 
     @property
@@ -104,11 +104,11 @@ def fields_by_name(argument: str, names: Any) -> dict[str, str]:
         isinstance(text, str) and text for text in (*fields, *fields.values())
     ):
         raise errors.ConfigError(
-            f"Kafka sink: {argument} is {names!r}; it is a list of fields, or {{'name': 'field'}}"
+            f"Kafka sink: {argument} is {names!r}\n  Give a list of fields, or {{'name': 'field'}}."
         )
     if len(fields) != len(names):
         raise errors.ConfigError(
-            f"Kafka sink: {argument} is {names!r}, which has a name twice\n  Give each once."
+            f"Kafka sink: {argument} is {names!r}, which has a name twice\n  Give each name once."
         )
     return fields
 
@@ -123,13 +123,14 @@ def _is_list(names: Any) -> bool:
 
 def _refuse_unless(is_right: bool, name: str, value: Any, allowed: str) -> None:
     if not is_right:
-        raise errors.ConfigError(f"Kafka sink: {name} is {value!r}; it is {allowed}")
+        raise errors.ConfigError(f"Kafka sink: {name} is {value!r}\n  Give {allowed}.")
 
 
 class Convert:
-    """Makes messages of tuples with ``fields``.
+    """Makes messages from tuples with ``fields``.
 
-    :raises errors.UsageError: a field is not there.
+    :param component: the sink's component, for messages.
+    :raises errors.UsageError: the tuples lack a field that ``shape`` names.
     """
 
     def __init__(self, shape: Shape, fields: Sequence[str], component: str) -> None:
@@ -141,18 +142,20 @@ class Convert:
             self._place(shape.partition),
             self._place(shape.timestamp),
         )
-        self._headers = [(name, self._certain(field)) for name, field in shape.headers.items()]
+        self._headers = [
+            (name, self._required_place(field)) for name, field in shape.headers.items()
+        ]
         self._value, self._columns = -1, list[tuple[str, int]]()
         if shape.format == "json":
             columns = self._all_others() if shape.columns is None else shape.columns
-            self._columns = [(name, self._certain(field)) for name, field in columns.items()]
+            self._columns = [(name, self._required_place(field)) for name, field in columns.items()]
         else:
-            self._value = self._certain(shape.value)
+            self._value = self._required_place(shape.value)
 
     def __call__(self, values: Sequence[Any]) -> Message:
-        """The message of a tuple with ``values``.
+        """The message for a tuple with ``values``.
 
-        :raises RefusedError: a value is not as the sink was told.
+        :raises RefusedError: a value does not fit the shape.
         """
         shape = self.shape
         value: bytes | None
@@ -185,13 +188,13 @@ class Convert:
         return {name: name for name in self.fields[1:] if name not in taken}
 
     def _place(self, field: str | None) -> int | None:
-        return None if field is None else self._certain(field)
+        return None if field is None else self._required_place(field)
 
-    def _certain(self, field: str) -> int:
+    def _required_place(self, field: str) -> int:
         if field not in self.fields:
             raise errors.UsageError(
                 f"the sink of {self._component!r} gets no field {field!r}; there are {', '.join(self.fields[1:])}\n"
-                "  Name the fields of the tuples in key=, value=, columns=, headers=, partition= and timestamp=."
+                "  Name the tuples' fields in key=, value=, columns=, headers=, partition= and timestamp=."
             )
         return self.fields.index(field)
 
@@ -253,7 +256,7 @@ def _header(name: str, value: Any) -> bytes | None:
     if isinstance(value, str):
         return _utf8(name, value)
     raise RefusedError(
-        f"the header {name!r} would be a {type(value).__name__}; a header takes bytes, str or None"
+        f"the header {name!r} would be a {type(value).__name__}, and a header takes bytes, str or None"
     )
 
 
@@ -262,7 +265,7 @@ def _partition(value: Any) -> int:
         return -1
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise RefusedError(
-            f"the partition is {value!r}; it is a whole number from 0, or None for the partition of the key"
+            f"the partition is {value!r}\n  Give a whole number from 0, or None to choose the partition by the key"
         )
     return value
 
@@ -274,7 +277,7 @@ def _timestamp_ms(value: Any) -> int:
         value = round(value.timestamp() * 1000)
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise RefusedError(
-            f"the timestamp is {value!r}; it is a datetime with a time zone or milliseconds, after 1970, or None for now"
+            f"the timestamp is {value!r}\n  Give a datetime with a time zone or milliseconds, after 1970, or None for now"
         )
     return value
 

@@ -1,24 +1,24 @@
 """The driver's half of a Kafka spout: finds partitions, pins positions, plans batches, and notices
 a log that was changed.
 
-A partition's metadata is a range of offsets, half open::
+A partition's metadata is a half-open range of offsets::
 
     {"topic": "orders", "partition": 3, "id": "<topic id>",
      "start": 100, "end": 200, "epoch": 7, "start_epoch": 6}
 
-``epoch`` is the leader epoch under which ``end`` was told, ``start_epoch`` the one of ``start``:
-the same as ``epoch`` of the batch before. A number of a partition in the spout (its *index*)
-belongs to one partition of one topic for ever.
+``epoch`` is the leader epoch when ``end`` was read, ``start_epoch`` the leader epoch for ``start``:
+the ``epoch`` in the batch before. A partition's number in the spout (its *index*) belongs to one
+partition in one topic for ever.
 
 Runs on: driver.
 
 Invariants:
-    - An index is bound, and its position pinned, by the first transaction that knows of the
-      partition, also if the partition has nothing to read: a start that were found out again after
-      a restart would be another one.
-    - ``end`` is at most the last stable offset: the records of a range are decided for ever.
+    - The first transaction that knows a partition binds the index and pins the position, even if
+      the partition has nothing to read. If a restart looked for the start again, it could find
+      another start.
+    - ``end`` is at most the last stable offset: a range's records are decided for ever.
     - A position is compared with the log whenever a batch begins there: the topic's id, the first
-      offset that is still there, the last stable offset. Executors compare the leader epochs.
+      offset in the log, the last stable offset. Executors compare the leader epochs.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from txtopo.topology import spout
 LOGGER = logging.getLogger("txtopo.kafka")
 
 _LOOKS = 5
-"""How often topics are looked at again that changed meanwhile."""
+"""How often to look at topics that change meanwhile."""
 _PUBLISH_S = 1.0
-"""How often positions are published at most."""
+"""The least time between two publications of positions."""
 _LAST_PUBLISH_S = 2.0
-"""How long the end of a run waits for the last ones to be published."""
+"""How long a run's end waits until the last positions are published."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What happened to a log under a position; where it is possible to go on, and how many offsets
-    are lost then, if these are known."""
+    """A log's change under a position: the event, the position where reading can go on, and how
+    many offsets are lost then. The last two are ``None`` if unknown."""
 
     event: str
     position: Offset | None = None
@@ -63,8 +63,8 @@ class _Change:
 class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoordinator):
     """Plans a batch as ranges of offsets.
 
-    ``is_ready`` asks the brokers for the ends of all partitions, in one call; the plan after it
-    uses this answer. Where the answer left something to read, no further question is asked.
+    ``is_ready`` asks the brokers for all partitions' ends in one call. The next plan uses the
+    answer. While the answer leaves something to read, no further question is asked.
     """
 
     def __init__(
@@ -80,20 +80,20 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         self._looked_at = -float("inf")
         self._indices: dict[Partition, int] = {}
         self._told = 0
-        """How many indices the engine knows of."""
+        """How many indices the engine knows."""
         self._ends: dict[Partition, Offset] = {}
         self._beginnings: dict[Partition, Offset] = {}
         self._starts_chosen: dict[Partition, Offset] = {}
         self._intact: dict[Partition, tuple[int, int, int]] = {}
-        """By partition a position, its leader epoch and a later epoch: nothing was truncated
-        between the two."""
+        """By partition a position, its leader epoch and a later epoch, if nothing was truncated
+        between the two epochs."""
         self._gone: set[Partition] = set()
-        """Partitions that were left out, with the user's leave, until they are back."""
+        """Partitions that have gone, and that the user allows to skip, until they are back."""
         self._planned = 0
         self._published: dict[Partition, int] = {}
         self._published_at = -float("inf")
         try:
-            self._refresh(self._bound(last_metadata() or {}))
+            self._refresh(self._bind(last_metadata() or {}))
         except errors.FailedException as error:
             cure = (
                 "Check servers and client: are the brokers running, and reachable from the driver?"
@@ -113,7 +113,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         # thread must hold no lock.
         metadata = self._last_metadata() or {}
         with self._lock:
-            last = self._bound(metadata)
+            last = self._bind(metadata)
             if self._clock() - self._looked_at >= self._source.refresh_s:
                 self._refresh(last)
             if self._has_more(last):
@@ -122,11 +122,11 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             return self._has_more(last)
 
     def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
-        """The ranges of ``txid``, from where ``last`` ended."""
+        """The ranges for transaction ``txid``, from where ``last`` ended."""
         with self._lock:
-            last = self._bound(last)
+            last = self._bind(last)
             if txid <= self._planned:
-                # A replay: what failed may be the log.
+                # A replay: the log may be the reason.
                 self._refresh(last)
             elif not self._has_more(last):
                 self._look_at_ends(last)
@@ -146,8 +146,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                 for place, start in positions.items()
             }
             if not last and self._source.start != "earliest":
-                # Nothing is read before the positions are recorded: a start that were found out
-                # again after a restart might be another one.
+                # Nothing is read before the positions are recorded: if a restart looked for the
+                # start again, it could find another start.
                 waiting = dict.fromkeys(waiting, 0)
             counts = self._counts(waiting, txid)
             return {
@@ -160,7 +160,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
 
     def lag(self, committed: Mapping[int, Any]) -> dict[str, int]:
         """By partition, how many offsets lie between the committed position and the last known end.
-        Publishes the positions, too, if the user wants it: this is where they are known."""
+        Also publishes the committed positions, if the user gave ``client_group``."""
         with self._lock:
             self._publish(
                 {
@@ -175,8 +175,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             }
 
     def lost(self, committed: Mapping[int, Any]) -> dict[str, int | None]:
-        """By partition that has lost any, how many offsets were passed over since the beginning;
-        ``None`` if that cannot be known."""
+        """How many offsets were passed over since the beginning, for each partition with a loss.
+        ``None`` if the number cannot be known."""
         losing = [metadata for metadata in committed.values() if "lost_offsets" in metadata]
         return {
             f"{metadata['topic']}/{metadata['partition']}": metadata["lost_offsets"]
@@ -200,14 +200,14 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
 
     # -- partitions -------------------------------------------------------------------------------
 
-    def _bound(self, last: Mapping[int, Any]) -> dict[int, Any]:
-        """The metadata of the topics that the user names; each index of ``last`` is bound. A topic
-        that is no longer named keeps its position."""
+    def _bind(self, last: Mapping[int, Any]) -> dict[int, Any]:
+        """Bind each index in ``last``, and return the metadata for topics that the user names. A
+        topic that is no longer named keeps its position."""
         for index, metadata in last.items():
             if "topic" not in metadata:
                 raise errors.StateMismatchError(
-                    f"the stored positions of this spout are those of another source than topics of Kafka: {metadata!r}\n"
-                    "  Give the spout another id; or forget the positions with `txtopo state reset`."
+                    f"this spout's stored positions come from another source than Kafka topics: {metadata!r}\n"
+                    "  Give the spout another id, or forget the positions with `txtopo state reset`."
                 )
             self._indices[metadata["topic"], metadata["partition"]] = index
         return {
@@ -221,10 +221,10 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         )
 
     def _refresh(self, last: Mapping[int, Any]) -> None:
-        """Look at everything: topics, partitions, beginnings and ends; new partitions get the
-        indices after those there are. All of it is of the same topics: their ids are asked before
-        and after."""
-        before = self._described(last)
+        """Ask again for topics, partitions, beginnings and ends. New partitions get the next
+        indices. The topics' ids are compared before and after, so that all answers are about the
+        same topics."""
+        before = self._named_topics(last)
         for _ in range(_LOOKS):
             topics = before
             try:
@@ -233,14 +233,14 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                     self._log.beginnings(_partitions(topics)),
                 )
             except UnknownTopicError:
-                before = self._described(last)
+                before = self._named_topics(last)
                 continue
             before = self._log.describe(topics)
             if before == topics:
                 break
         else:
             raise errors.FailedException(
-                f"{self._source.cluster.owner}: the topics were changed again and again while they were looked at"
+                f"{self._source.cluster.owner}: the topics were changed again and again while the spout looked at them"
             )
         self._check_not_compacted(topics)
         self._topics, self._ends, self._beginnings, self._looked_at = (
@@ -255,7 +255,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         self._indices.update({place: begin + number for number, place in enumerate(unbound)})
 
     def _look_at_ends(self, last: Mapping[int, Any]) -> None:
-        """The ends as they are now. Where they leave a doubt, look at everything."""
+        """Ask for the ends. If a log may have changed, ask for everything."""
         try:
             self._ends = self._log.ends(self._readable())
         except UnknownTopicError:
@@ -276,8 +276,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             end.epoch,
         )
 
-    def _described(self, last: Mapping[int, Any]) -> dict[str, Topic]:
-        """The topics that the user names, those of ``last`` among them."""
+    def _named_topics(self, last: Mapping[int, Any]) -> dict[str, Topic]:
+        """The topics that the user names, including all topics in ``last``."""
         source, known = self._source, {metadata["topic"] for metadata in last.values()}
         listed = (
             [name for name in self._log.topic_names() if self._is_named(name)]
@@ -285,7 +285,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             else source.topics
         )
         if isinstance(source.topics, re.Pattern):
-            # The auxiliary topic of a sink may have any name, and is compacted.
+            # A sink's auxiliary topic may have any name, and is compacted.
             doubtful = TopicAdmin(self._log).compacted({*listed} - known)
             listed = [
                 name
@@ -302,7 +302,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                 and not isinstance(source.topics, re.Pattern)
             ):
                 raise UnknownTopicError(
-                    f"{source.cluster.owner}: there is no topic {name!r} at {source.cluster.servers}\n  Check the name; or make the topic first."
+                    f"{source.cluster.owner}: there is no topic {name!r} at {source.cluster.servers}\n  Check the name, or make the topic first."
                 )
         return topics
 
@@ -312,11 +312,11 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         for topic in TopicAdmin(self._log).compacted(topics):
             raise errors.SetupError(
                 f"{self._source.cluster.owner}: topic {topic} is compacted, so a replay may have fewer records than the first attempt\n"
-                "  Use OpaqueKafkaTransactionalSpout with opaque stores; or give compacted=True, if every key is written once."
+                "  Use OpaqueKafkaTransactionalSpout with opaque stores, or give compacted=True, if every key is written once."
             )
 
     def _readable(self) -> list[Partition]:
-        """The partitions of the topics that there are."""
+        """The partitions of all existing topics."""
         return _partitions(self._topics)
 
     # -- positions --------------------------------------------------------------------------------
@@ -339,8 +339,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
     def _positions(
         self, last: Mapping[int, Any]
     ) -> tuple[dict[Partition, Offset], dict[Partition, dict[str, Any]]]:
-        """Where each partition of ``last`` goes on; and what was lost there, if the spout may go
-        on."""
+        """Where each partition in ``last`` goes on, and the loss there, if records were lost and
+        the spout may go on."""
         positions, lost = {}, {}
         for metadata in last.values():
             place = metadata["topic"], metadata["partition"]
@@ -364,7 +364,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         return positions, lost
 
     def _change(self, place: Partition, metadata: Mapping[str, Any]) -> _Change | None:
-        """How the log of ``place`` has changed under its position; ``None`` if it has not."""
+        """How the log at ``place`` has changed under its position, ``None`` if unchanged."""
         topic, beginning, end = (
             self._topics.get(place[0]),
             self._beginnings.get(place),
@@ -395,9 +395,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         return None
 
     def _is_truncated(self, place: Partition, metadata: Mapping[str, Any], epoch: int) -> bool:
-        """Whether the log ends, or had once ended, before the position: a question to the leader,
-        asked once for each position and epoch. An end that lags behind after a change of leaders is
-        no truncation."""
+        """Whether the log ends, or had once ended, before the position. Asks the leader once for
+        each position and epoch. An end that lags behind after a leader change is no truncation."""
         question = (metadata["end"], metadata["epoch"], epoch)
         if self._intact.get(place) == question:
             return False
@@ -413,12 +412,12 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             begins = (
                 ""
                 if change.position is None
-                else f"; the next offset to read there is {change.position.offset}"
+                else f", and the next offset to read there is {change.position.offset}"
             )
-            skip = f"Go on at what is left with {'' if source.is_opaque else 'an opaque spout, opaque stores and '}lost='skip'"
-            leave = "; or leave the topic out of topics" if change.position is None else ""
+            skip = f"Go on with the records that are left: {'' if source.is_opaque else 'an opaque spout, opaque stores and '}lost='skip'"
+            leave = ", or leave the topic out of topics" if change.position is None else ""
             raise LogChangedError(
-                f"{changed}{begins}\n  {skip}{leave}; or count everything anew: `txtopo state reset`, and `txtopo store clear` for each store."
+                f"{changed}{begins}\n  {skip}{leave}, or count everything anew: `txtopo state reset`, and `txtopo store clear` for each store."
             )
         goes_on = (
             "no longer read"
@@ -466,7 +465,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
     # -- where and how much -----------------------------------------------------------------------
 
     def _starts(self, places: list[Partition], is_first: bool) -> dict[Partition, Offset]:
-        """The first positions of ``places``. What is found later is read from its beginning."""
+        """The first positions for ``places``. Partitions found later are read from their
+        beginning."""
         if is_first and self._source.start != "earliest":
             new = [
                 place
@@ -505,8 +505,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             committed = self._log.committed(group, places)
             if not committed:
                 raise errors.InputError(
-                    f"{owner}: start is {start!r}, and consumer group {group!r} has committed no offset of these topics\n"
-                    "  Check the group; or give 'earliest' or 'latest'."
+                    f"{owner}: start is {start!r}, and consumer group {group!r} has committed no offset in these topics\n"
+                    "  Check the group, or give 'earliest' or 'latest'."
                 )
             chosen = {place: committed.get(place, beginnings[place]) for place in places}
         else:
@@ -515,7 +515,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             ):
                 if (topic, partition) not in ends:
                     raise errors.InputError(
-                        f"{owner}: start names topic {topic!r}, partition {partition}, which there is not\n  Mend start."
+                        f"{owner}: start names topic {topic!r}, partition {partition}, which does not exist\n  Mend start."
                     )
             chosen = {
                 place: start.get(place[0], {}).get(place[1], beginnings[place]) for place in places
@@ -523,20 +523,20 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         for place, offset in chosen.items():
             if not beginnings[place] <= offset <= ends[place]:
                 raise errors.InputError(
-                    f"{owner}: start is offset {offset} of topic {place[0]}, partition {place[1]}, which has the offsets {beginnings[place]} to "
+                    f"{owner}: start is offset {offset} in topic {place[0]}, partition {place[1]}, which has the offsets {beginnings[place]} to "
                     f"{ends[place]}\n  Give an offset in between, or 'earliest' or 'latest'."
                 )
         return chosen
 
     def _counts(self, lags: Mapping[Partition, int], txid: int) -> dict[Partition, int]:
-        """How many offsets of each partition are in the batch."""
+        """How many offsets each partition has in the batch."""
         most = self._source.records_per_batch
         counts = {place: lag if most is None else min(lag, most) for place, lag in lags.items()}
         bound, total = self._source.records_per_transaction, sum(counts.values())
         if bound is None or total <= bound:
             return counts
-        # By lag, and at least one for each that has any, or those that lag little would wait for
-        # those that lag much. Where even that is too much, they take turns.
+        # Shares follow the lags. Every waiting partition gets at least one offset, or small lags
+        # would wait for large lags. If even one offset each is too much, the partitions take turns.
         waiting = [place for place, count in counts.items() if count]
         if len(waiting) >= bound:
             first = txid * bound % len(waiting)
@@ -547,7 +547,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             place: min(count, 1) + max(0, count - 1) * spare // rest
             for place, count in counts.items()
         }
-        # What rounding leaves goes to the largest lags.
+        # The rest from rounding goes to the largest lags.
         for place in sorted(counts, key=lambda place: shares[place] - counts[place])[
             : bound - sum(shares.values())
         ]:

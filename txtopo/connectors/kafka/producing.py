@@ -1,19 +1,19 @@
-"""The producer of one task of a sink: transactions of Kafka, and what their errors mean.
+"""A sink task's producer: runs Kafka transactions and translates their errors.
 
-A ``transactional.id`` has one producer at a time. The first act of a producer,
-:meth:`TaskProducer.init`, ends the transaction that the one before left open, waits until its
-outcome is decided, and fences the one before: every later call of it fails. So after ``init`` the
-last record of the id is settled, and stays the last until this producer commits.
+A ``transactional.id`` has one producer at a time. A producer first calls :meth:`TaskProducer.init`,
+which ends the transaction that the last producer left open, waits until its outcome is decided, and
+fences the last producer: its later calls fail. So after ``init`` the id's last record is settled,
+and stays the last record until this producer commits.
 
 Runs on: executor.
 
 Invariants:
-    - Errors are judged by the library's flags (retriable, requires abort, fatal) and not by codes:
-      a time-out may be any of the three.
+    - Errors are judged by the library's flags (retriable, requires abort, fatal), not by codes: a
+      time-out may have any flag.
     - A producer whose call failed for good is never used again.
-    - While a transaction is open, the library calls one function of Python's, in ``flush``: with a
-      fatal error pending, a function called by ``commit_transaction`` ends in an error of Python's
-      own.
+    - While a transaction is open, the library calls a Python function only in ``flush``. If
+      ``commit_transaction`` called a function while a fatal error is pending, the call would end in
+      an error in Python itself.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from txtopo.connectors.kafka.log import silence, translate
 Headers = list[tuple[str, bytes | None]]
 
 INIT_S = 30.0
-"""How long a producer waits for the outcome of the transaction before."""
+"""How long a producer waits for the last transaction's outcome."""
 _ABORT_S = 5.0
-"""How long an abort may take; without it the broker aborts after the transaction's time-out."""
+"""How long an abort may take. After a failed abort, the broker aborts at the transaction's
+time-out."""
 _FULL_S = 0.05
-"""How long to wait for room where too many messages are under way."""
+"""How long to wait for room when too many messages are under way."""
 _AT_LEAST_S = 0.1
 
 _REFUSALS = (
@@ -47,7 +48,7 @@ _REFUSALS = (
     "_UNKNOWN_PARTITION",
     "_INVALID_ARG",
 )
-"""Names of errors of a message, which no second try mends."""
+"""Errors about a message that no second try mends."""
 
 
 class Message(NamedTuple):
@@ -64,14 +65,14 @@ class Message(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Bounds on the messages and batches of a producer, in bytes."""
+    """Bounds on a producer's messages and batches, in bytes."""
 
     message: int = 1_000_000
     batch: int = 1_000_000
-    """Of several messages for one partition; a larger message goes alone."""
+    """Bounds several messages for one partition. A larger message goes alone."""
 
     def serve(self, wanted: Sizes) -> bool:
-        """Whether a producer with these bounds does for ``wanted``."""
+        """Whether a producer with these bounds can write within ``wanted``."""
         return self.message >= wanted.message and self.batch <= wanted.batch
 
 
@@ -79,8 +80,8 @@ OF_THE_LIBRARY = Sizes()
 
 
 class MessageRefusedError(Exception):
-    """A message that the library or the brokers do not take. ``number`` counts from 1; 0: they did
-    not say which."""
+    """The library or the brokers refuse a message. ``number`` counts messages from 1, and is 0 if
+    unknown."""
 
     def __init__(self, name: str, said: str, number: int) -> None:
         super().__init__(name, said, number)
@@ -92,7 +93,8 @@ class TimeoutTooLongError(Exception):
 
 
 class TaskProducer:
-    """The producer of ``transactional_id``, whose transactions are open for ``timeout_s`` at most."""
+    """The producer for ``transactional_id``. Its transactions are open for ``timeout_s`` at
+    most."""
 
     def __init__(
         self,
@@ -109,7 +111,7 @@ class TaskProducer:
             "enable.idempotence": True,
             "acks": "all",
         }
-        # As Java's producers: equal keys come to the partitions that other programs expect.
+        # Like Java's producers: equal keys go to the partitions that other programs expect.
         defaults: dict[str, Any] = {
             "partitioner": "murmur2_random",
             "message.max.bytes": sizes.message,
@@ -122,7 +124,7 @@ class TaskProducer:
         self._is_open = False
 
     def init(self, topic: str) -> None:
-        """Become the only producer of this id. ``topic`` is any that the user may describe.
+        """Become the only producer with this id. ``topic`` is any topic that the user may describe.
 
         :raises TimeoutTooLongError: ``timeout_s`` is above the brokers' maximum.
         :raises errors.SetupError: the user may not write with this id.
@@ -131,7 +133,7 @@ class TaskProducer:
         deadline = time.monotonic() + INIT_S
         with self._translated("beginning"):
             # Without a connection the library looks for the coordinator only every half second. The
-            # first answer may end the connection that brought it, the second is of a broker that
+            # first answer may end its own connection. The second answer comes from a broker that
             # stays.
             for _ in range(2):
                 self._producer.list_topics(topic, timeout=client.CALL_TIMEOUT_S)
@@ -152,13 +154,15 @@ class TaskProducer:
         last: Message,
         end: int | None = None,
     ) -> None:
-        """All ``messages``, each with ``more_headers``, and then ``last``, in one transaction,
-        committed; unless ``last`` is not at offset ``end``. None: at any.
+        """Write ``messages`` and then ``last`` in one transaction, and commit.
 
-        Whether an interrupted transaction was committed is not known before the next ``init``.
+        If the transaction is interrupted, only the next ``init`` tells whether it was committed.
 
-        :raises MessageRefusedError: a message is not taken.
-        :raises errors.FailedException: the transaction was aborted, or its outcome is not known; or
+        :param more_headers: added to each message in ``messages``.
+        :param end: the offset at which ``last`` must be, or the transaction is aborted. ``None``:
+            any offset.
+        :raises MessageRefusedError: the library or the brokers refuse a message.
+        :raises errors.FailedException: the transaction was aborted, its outcome is unknown, or
             another producer has begun.
         """
         deadline = time.monotonic() + self._timeout_s
@@ -177,28 +181,26 @@ class TaskProducer:
                 lambda error, message: reports.append((error, message.offset())),
             )
             self._producer.flush(max(_AT_LEAST_S, deadline - time.monotonic()))
-            # A message that was not taken is told by the commit.
+            # The commit reports a refused message.
             if end is not None and (
                 not reports or (reports[0][0] is None and reports[0][1] != end)
             ):
-                place = (
-                    f"offset {reports[0][1]}" if reports else "an offset that no broker has told,"
-                )
+                place = f"offset {reports[0][1]}" if reports else "an unknown offset"
                 raise errors.FailedException(
-                    f"{self._where('writing')}: the record is at {place} of topic {last.topic}, partition {last.partition}, which had"
+                    f"{self._where('writing')}: the record is at {place} in topic {last.topic}, partition {last.partition}, which had"
                     f" ended at {end}, as a broker had said\n  The transaction is aborted, and tried again."
                 )
             self._commit(deadline)
             self._is_open = False
 
     def close(self) -> None:
-        """End the producer. An open transaction is aborted, so that no reader waits for it; unless
-        its commit is under way: then the next ``init`` ends it."""
+        """End the producer. Abort an open transaction, so that readers need not wait. If the commit
+        is under way, the next ``init`` ends the transaction instead."""
         if self._is_open:
             with contextlib.suppress(self._kafka.KafkaException):
                 self._producer.abort_transaction(_ABORT_S)
             self._is_open = False
-        # Not its close(), which waits for messages that nobody wants any more.
+        # Its close() would wait for messages that are no longer needed.
         del self._producer
 
     def _produce(
@@ -230,7 +232,7 @@ class TaskProducer:
                 self._producer.poll(_FULL_S)
             except self._kafka.KafkaException as error:
                 if error.args[0].name() == "_UNKNOWN_PARTITION" and is_new:
-                    # The topic may have got it since this producer asked.
+                    # The topic may have got the partition since this producer asked.
                     self._producer.list_topics(message.topic, timeout=client.CALL_TIMEOUT_S)
                     is_new = False
                 elif error.args[0].name() in _REFUSALS:
@@ -249,7 +251,7 @@ class TaskProducer:
                 refusal = error.args[0]
                 if refusal.name() in _REFUSALS:
                     raise MessageRefusedError(refusal.name(), refusal.str(), 0) from error
-                # The answer is late: the same call again goes on waiting for it.
+                # The answer is late: the same call waits on.
                 if not refusal.retriable() or time.monotonic() > deadline:
                     raise
 

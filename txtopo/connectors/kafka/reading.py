@@ -1,19 +1,19 @@
-"""The executor's half of a Kafka spout: reads a range of offsets, all of it or with an error.
+"""The executor's half of a Kafka spout: reads a range of offsets, completely or with an error.
 
-Offsets have gaps, where aborted records and the markers of transactions are, so nothing is counted.
-A range has been read when the consumer has delivered a record at or beyond its end, or said that
-the partition ends there or later.
+Offsets have gaps, where aborted records and transaction markers are, so records are not counted. A
+range is read when the consumer has delivered a record at or beyond the range's end, or has reported
+a partition end there or later.
 
 Runs on: executor.
 
 Invariants:
-    - Every record of a range is of the topic that was planned: the topic's id is asked again after
-      the records were read.
-    - Every record of a range was written before the plan: its leader epoch is not above that of the
-      plan. Epochs grow along the log, so the last record speaks for those before it. Where a range
-      ends in a gap, the leader is asked whether the log is still the one that was planned.
-    - What was fetched ahead is used by the next range only if it begins where that begins, of the
-      same topic, under the same leader epoch. Nothing that was fetched is dropped while its
+    - Every record in a range comes from the planned topic: the topic's id is asked again after the
+      records were read.
+    - Every record in a range was written before the plan: its leader epoch is not above the plan's.
+      Epochs grow along the log, so only the last record is checked. If a range ends in a gap, the
+      leader is asked whether the log has changed since the plan.
+    - The next range uses records that were fetched ahead only if it begins where the last range
+      ended, in the same topic, under the same leader epoch. No fetched record is dropped while its
       consumer reads on.
 """
 
@@ -38,17 +38,17 @@ from txtopo.connectors.kafka.source import LogChangedError, Source
 from txtopo.topology.context import TopologyContext
 
 _AT_ONCE = 1_000
-"""Records per call of the library; more are no faster."""
+"""Records per library call. More are no faster."""
 _POLL_S = 1.0
 _SILENCE_S = 30.0
 """Without any answer from the brokers for this long, the attempt fails."""
 _CONSUMERS_MAX = 8
-"""Per process: a consumer has threads and connections of its own."""
+"""Consumers per process. Each consumer has its own threads and connections."""
 
 
 class Reader:
-    """Reads ranges; kept from one transaction to the next, so that a range which begins where the
-    last one ended is read on without a new position."""
+    """Reads ranges. A reader is kept across transactions: a range that begins where the last range
+    ended needs no new position."""
 
     def __init__(self, source: Source) -> None:
         self._source, self._kafka = source, source.cluster.confluent_kafka()
@@ -56,7 +56,7 @@ class Reader:
         self._consumers: dict[tuple[str, int], _Standing] = {}
 
     def records(self, metadata: Mapping[str, Any]) -> Iterator[list[Any]]:
-        """The records of a range, in order, in lists: ``confluent_kafka.Message``."""
+        """A range's records in order, as lists of ``confluent_kafka.Message``."""
         place = metadata["topic"], metadata["partition"]
         if metadata["start"] == metadata["end"]:
             return
@@ -68,7 +68,7 @@ class Reader:
             standing.stand_at(place, metadata)
             is_sure = False
             while True:
-                inside = standing.taken(metadata["end"])
+                inside = standing.take(metadata["end"])
                 if inside:
                     is_sure = (
                         self._is_old(inside[-1], metadata)
@@ -85,7 +85,7 @@ class Reader:
         except BaseException:
             standing.consumer.close()
             raise
-        # The last one in the order is the last one used.
+        # Put last, as the consumer used last.
         self._consumers[place] = standing
 
     def close(self) -> None:
@@ -95,10 +95,10 @@ class Reader:
         self.log.close()
 
     def _fetch(self, standing: _Standing, metadata: Mapping[str, Any]) -> None:
-        """Fetch some records, or come to know that there are none."""
+        """Fetch some records, or learn that there are none."""
         deadline = time.monotonic() + _SILENCE_S
         while time.monotonic() < deadline:
-            # With a time, the library would wait until there are as many.
+            # With a time-out, the library would wait for so many records.
             messages: list[Any] = standing.consumer.consume(_AT_ONCE, 0.0)
             if not messages:
                 first = standing.consumer.poll(_POLL_S)
@@ -115,11 +115,11 @@ class Reader:
                     self._check(metadata, is_sure=False)
                 return
         raise errors.FailedException(
-            f"{self._where(metadata)}: no answer for {_SILENCE_S:g} s; the log was read up to offset {standing.seen}"
+            f"{self._where(metadata)}: no answer for {_SILENCE_S:g} s, after the log was read up to offset {standing.seen}"
         )
 
     def _end_among(self, messages: list[Any], metadata: Mapping[str, Any]) -> int:
-        """The end of the partition, if the messages tell it; -1 if they do not."""
+        """The partition's end, if ``messages`` report the end, else -1."""
         ended_at = -1
         for message in messages:
             error = message.error()
@@ -128,25 +128,26 @@ class Reader:
             if error.name() == "_PARTITION_EOF":
                 ended_at = message.offset()
             elif error.name() in TRUNCATED or error.name() in UNKNOWN or not error.retriable():
-                raise self._refused(error, metadata)
+                raise self._refusal(error, metadata)
         return ended_at
 
     def _is_old(self, message: Any, metadata: Mapping[str, Any], is_inside: bool = True) -> bool:
-        """Whether a record was written under no later leader epoch than that of the plan. A later
-        one inside the range is an error."""
+        """Whether a record is known to have no later leader epoch than the plan. A later epoch
+        inside the range is an error."""
         written, planned = message.leader_epoch(), metadata["epoch"]
         if written is None or written < 0 or planned < 0:
             return False
         if is_inside and written > planned:
             newer = f"offset {message.offset()} was written under leader epoch {written}, after the plan"
-            raise self._changed(metadata, f"the log was truncated: {newer}")
+            raise self._change_error(metadata, f"the log was truncated: {newer}")
         return bool(written <= planned)
 
     def _check(self, metadata: Mapping[str, Any], is_sure: bool) -> None:
-        """The topic is the one that was planned, and its log, unless that ``is_sure``, as well."""
+        """Check that the topic is the planned topic. Unless ``is_sure``, also check that its log
+        has not changed."""
         topic = self.log.describe_surely([metadata["topic"]]).get(metadata["topic"])
         if topic is None or topic.id != metadata["id"]:
-            raise self._changed(
+            raise self._change_error(
                 metadata,
                 "the topic was deleted"
                 if topic is None
@@ -160,13 +161,13 @@ class Reader:
             if (
                 end.epoch != metadata["epoch"] or end.offset < metadata["end"]
             ) and self.log.is_truncated(place, Offset(metadata["end"], metadata["epoch"])):
-                raise self._changed(
+                raise self._change_error(
                     metadata, f"the log was truncated, and ends at offset {end.offset}"
                 )
         except UnknownTopicError:
-            raise self._changed(metadata, "the topic was deleted") from None
+            raise self._change_error(metadata, "the topic was deleted") from None
 
-    def _refused(self, error: Any, metadata: Mapping[str, Any]) -> Exception:
+    def _refusal(self, error: Any, metadata: Mapping[str, Any]) -> Exception:
         if error.name() not in (*TRUNCATED, *UNKNOWN):
             return translate(self._source.cluster, f"reading {self._where(metadata)}", error)
         place = metadata["topic"], metadata["partition"]
@@ -174,25 +175,25 @@ class Reader:
         try:
             beginning = self.log.beginnings([place])[place].offset
         except UnknownTopicError:
-            return self._changed(metadata, "the topic was deleted")
+            return self._change_error(metadata, "the topic was deleted")
         if beginning > metadata["start"]:
-            return self._changed(
+            return self._change_error(
                 metadata,
                 f"the records before offset {beginning} were deleted before they were read",
             )
         if error.name() in UNKNOWN:
             return errors.FailedException(f"{self._where(metadata)}: {error.str()}")
-        return self._changed(metadata, f"the log was truncated ({error.str()})")
+        return self._change_error(metadata, f"the log was truncated ({error.str()})")
 
-    def _changed(self, metadata: Mapping[str, Any], event: str) -> Exception:
-        """The error that the log is another one. The batch of an opaque spout is planned anew, and
-        the plan finds the change."""
+    def _change_error(self, metadata: Mapping[str, Any], event: str) -> Exception:
+        """The error for a changed log. An opaque spout's batch is planned again, and the new plan
+        finds the change."""
         if self._source.is_opaque:
             return errors.FailedException(f"{self._where(metadata)}: {event}")
         return LogChangedError(
             f"{self._where(metadata)}: {event}\n"
             "  This batch cannot be read again as it was. Count everything anew: `txtopo state reset`, and `txtopo store clear` for each\n"
-            "  store. An opaque spout with opaque stores and lost='skip' goes on at what is left."
+            "  store. An opaque spout with opaque stores and lost='skip' goes on with the records that are left."
         )
 
     def _where(self, metadata: Mapping[str, Any]) -> str:
@@ -201,8 +202,8 @@ class Reader:
 
 
 class _Standing:
-    """A consumer, and where it stands: ``ahead`` are records that were fetched and not taken; below
-    ``seen`` everything was fetched."""
+    """A consumer and its place in the log. ``ahead`` has the fetched records that are not taken
+    yet. Every record below ``seen`` was fetched."""
 
     def __init__(self, consumer: Any) -> None:
         self.consumer = consumer
@@ -211,15 +212,15 @@ class _Standing:
         self._next: tuple[Any, ...] = ()
 
     def stand_at(self, place: tuple[str, int], metadata: Mapping[str, Any]) -> None:
-        """Go to the start of a range, unless the consumer is there."""
+        """Go to a range's start, unless the consumer is there."""
         log = (*place, metadata["id"], metadata["epoch"])
         if self._next != (*log, metadata["start"]):
             self.ahead, self.seen = [], metadata["start"]
             assign(self.consumer, place, Offset(metadata["start"], metadata["start_epoch"]))
         self._next = (*log, metadata["end"])
 
-    def taken(self, end: int) -> list[Any]:
-        """The fetched records below ``end``; they are no longer ahead."""
+    def take(self, end: int) -> list[Any]:
+        """Take the records below ``end`` from ``ahead``."""
         ahead = self.ahead
         if not ahead or ahead[-1].offset() < end:
             self.ahead = []
@@ -233,10 +234,10 @@ class _Standing:
         return self.seen >= end
 
     def add(self, records: list[Any], ended_at: int) -> bool:
-        """Add what was fetched; ``ended_at`` is the end of the partition, -1 if it is not known.
-        Whether anything was learnt.
+        """Add fetched records, and return whether anything was learnt.
 
-        :raises errors.FailedException: a record from before the position.
+        :param ended_at: the partition's end, -1 if unknown.
+        :raises errors.FailedException: a record lies before the position.
         """
         if records and records[0].offset() < self.seen:
             raise errors.FailedException(
@@ -255,7 +256,7 @@ def _is_of_the_group(error: Any) -> bool:
 
 
 def reader_of(context: TopologyContext, source: Source) -> Reader:
-    """The reader of this process for ``source``."""
+    """This process's reader for ``source``."""
     reader: Reader = context.resource(
         f"kafka-reader:{source.isolation}:{source.cluster.key}", lambda: Reader(source)
     )

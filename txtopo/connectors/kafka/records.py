@@ -1,4 +1,4 @@
-"""Records of Kafka as tuples: which parts of a record, in which form."""
+"""Makes tuples from Kafka records: which parts become fields, and in which form."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ FORMATS = ("bytes", "text", "json")
 PARTS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 
 Convert = Callable[[list[Any]], Iterable[tuple[Any, ...]]]
-"""From messages to the values of their tuples, without the attempt."""
+"""Makes values for tuples from messages, without the attempt."""
 
 
 def converter(owner: str, fields: Sequence[str], format: Any, decoding_errors: str) -> Convert:
-    """How messages become tuples.
+    """A function that makes tuples from messages.
 
-    :raises txtopo.errors.ConfigError: fields and format that do not go together.
+    :raises txtopo.errors.ConfigError: fields and format contradict each other.
     """
     if decoding_errors not in ("strict", "replace"):
         raise txtopo.errors.ConfigError(
-            f"{owner}: errors is {decoding_errors!r}; it is 'strict' or 'replace'"
+            f"{owner}: errors is {decoding_errors!r}\n  Give 'strict' or 'replace'."
         )
     if callable(format):
         return lambda messages: (
@@ -34,21 +34,23 @@ def converter(owner: str, fields: Sequence[str], format: Any, decoding_errors: s
         )
     if format not in FORMATS:
         raise txtopo.errors.ConfigError(
-            f"{owner}: format is {format!r}; it is one of {', '.join(map(repr, FORMATS))}, or a callable"
+            f"{owner}: format is {format!r}\n  Give one of {', '.join(map(repr, FORMATS))}, or a callable."
         )
     if format == "json":
         if not fields:
             raise txtopo.errors.ConfigError(
-                f"{owner}: fields is empty; with format='json' they are those of the object"
+                f"{owner}: fields is empty\n  With format='json', name the fields in the JSON object."
             )
         decoder = json_lines.Decoder(fields)
         return lambda messages: _objects(owner, messages, decoder, len(fields), decoding_errors)
-    allowed = f"fields are some of {', '.join(PARTS)}; with format='json' those of the object"
+    cure = (
+        f"Give some of {', '.join(PARTS)}. With format='json', name the fields in the JSON object."
+    )
     if not fields:
-        raise txtopo.errors.ConfigError(f"{owner}: fields is empty; {allowed}")
+        raise txtopo.errors.ConfigError(f"{owner}: fields is empty\n  {cure}")
     for name in fields:
         if name not in PARTS:
-            raise txtopo.errors.ConfigError(f"{owner}: a record has no field {name!r}; {allowed}")
+            raise txtopo.errors.ConfigError(f"{owner}: a record has no field {name!r}\n  {cure}")
     text = (
         (lambda message, data: _text(owner, message, data, decoding_errors))
         if format == "text"
@@ -62,7 +64,7 @@ def converter(owner: str, fields: Sequence[str], format: Any, decoding_errors: s
 
 
 def where(message: Any) -> str:
-    """The place of a record, for messages."""
+    """A record's place, for messages."""
     return f"topic {message.topic()}, partition {message.partition()}, offset {message.offset()}"
 
 
@@ -83,7 +85,7 @@ def _part(
                 else (lambda message: text(message, message.value()))
             )
         case "timestamp":
-            # Kind and milliseconds; a record without a timestamp has kind 0.
+            # Kind and milliseconds. A record without a timestamp has kind 0.
             return lambda message: message.timestamp()[1] if message.timestamp()[0] else None
         case "headers":
             return lambda message: message.headers() or []
@@ -98,14 +100,14 @@ def _text(owner: str, message: Any, data: bytes | None, decoding_errors: str) ->
         return data.decode(errors=decoding_errors)
     except UnicodeDecodeError as error:
         raise txtopo.errors.InputError(
-            f"{owner}: {where(message)} is not UTF-8: {error}\n  Use format='bytes'; or errors='replace', which puts U+FFFD instead."
+            f"{owner}: {where(message)} is not UTF-8: {error}\n  Use format='bytes', or errors='replace', which puts U+FFFD instead."
         ) from error
 
 
 def _objects(
     owner: str, messages: list[Any], decoder: json_lines.Decoder, width: int, decoding_errors: str
 ) -> Iterator[tuple[Any, ...]]:
-    """The fields of the objects that are the values, by the rule for lines of JSON in files."""
+    """The fields from values that are JSON objects, by the rules for JSON lines in files."""
     is_strict = decoding_errors == "strict"
     texts = [_text(owner, message, message.value(), decoding_errors) for message in messages]
     are_sure = json_lines.is_sure("\n".join(text for text in texts if text is not None))
@@ -120,7 +122,7 @@ def _objects(
         except json_lines.LineError as error:
             cure = "Use a callable as format, which may pass over the record."
             if text is None or isinstance(error, json_lines.MissingFieldError):
-                cure = "Mend fields; or take missing ones as None with errors='replace'."
+                cure = "Mend fields, or take missing fields as None with errors='replace'."
             raise txtopo.errors.InputError(f"{owner}: {where(message)} {error}\n  {cure}") from None
 
 
@@ -136,6 +138,6 @@ def _row_of(
         return None
     if not isinstance(row, tuple | list) or len(row) != width:
         raise txtopo.errors.InputError(
-            f"{owner}: format made {row!r} of {where(message)}; it makes {width} values, or None to pass over the record"
+            f"{owner}: format made {row!r} from {where(message)}\n  Return {width} values, or None to pass over the record."
         )
     return tuple(row)

@@ -1,8 +1,7 @@
-"""A sink that writes the tuples of a batch as records of a topic, exactly once (R28 to R30).
+"""Writes a batch's tuples as records to a Kafka topic, exactly once (R28 to R30).
 
-``KafkaSink`` is a committer. In ``finish_batch`` each task writes its rows, and one auxiliary
-record about them, in one transaction of Kafka; see ``ledger``. Here are the arguments of users, and
-the way from a tuple to a record.
+``KafkaSink`` is a committer. In ``finish_batch`` each task writes its rows and an auxiliary record
+in one Kafka transaction (see ``ledger``). This module takes and checks the user's arguments.
 
 Runs on: executor.
 """
@@ -42,39 +41,41 @@ _OURS = {
 
 
 class KafkaSink(sinks.Sink):
-    """A committer that writes every tuple as one record of a topic, exactly once for all that read
+    """A committer that writes every tuple as a record to a topic, exactly once for all readers of
     committed records.
 
     ``builder.set_bolt("write", KafkaSink("kafka:9092", "sales", key="article", format="json"),
     2).shuffle_grouping("prices")``
 
-    Needs ``pip install 'txtopo[kafka]'`` on every executor, and a transactional spout: what was
-    committed to Kafka cannot be taken back.
+    Needs ``pip install 'txtopo[kafka]'`` on every executor, and a transactional spout: records that
+    are committed to Kafka cannot be taken back.
 
     :param servers: ``"host:port"``, or several with commas between.
-    :param topic: a topic that exists; or ``"field:name"`` if a field of the tuples names it.
-    :param key: the field that is the key; ``None``: no key.
-    :param value: the field that is the value, for ``"bytes"`` and ``"text"``.
-    :param headers: fields that are headers, of bytes, ``str`` or ``None``; ``{header: field}``
-        where their names differ.
-    :param partition: the field with the number of the partition; ``None``, or a ``None`` in it: by
-        the key, as Java's producers do, and without a key any.
-    :param timestamp: the field with the time of the record: a ``datetime`` with a time zone, or
-        milliseconds since 1970; ``None``: when the record is written.
-    :param format: of key and value: ``"bytes"``; ``"text"``, a ``str`` in UTF-8; ``"json"``: the
-        value is an object of ``columns``, the key a text as it is and anything else as JSON.
-    :param columns: for ``"json"``: the fields in the object, ``{name: field}`` where their names
-        differ. If not given, all fields but the attempt and those of ``topic``, ``partition``,
-        ``timestamp`` and ``headers``.
+    :param topic: an existing topic, or ``"field:name"`` if a field in the tuples names the topic.
+    :param key: the field for the record's key. ``None``: no key.
+    :param value: the field for the record's value, for ``"bytes"`` and ``"text"``.
+    :param headers: fields for headers, with bytes, ``str`` or ``None``. Give ``{header: field}`` if
+        the names differ.
+    :param partition: the field with the partition number. With ``None``, or if the field is
+        ``None``, the key decides, as in Java's producers. Without a key, the record goes to any
+        partition.
+    :param timestamp: the field with the record's time: a ``datetime`` with a time zone, or
+        milliseconds since 1970. ``None``: when the record is written.
+    :param format: the form for key and value. ``"bytes"``. ``"text"``: a ``str`` in UTF-8.
+        ``"json"``: the value is a JSON object with ``columns``. A ``str`` key is written as text,
+        any other key as JSON.
+    :param columns: for ``"json"``: the fields in the object. Give ``{name: field}`` if the names
+        differ. If not given, all fields except the attempt and the fields for ``topic``,
+        ``partition``, ``timestamp`` and ``headers``.
     :param name: the name by which the topology's state knows the sink, as ``component/name``.
-    :param transactions_topic: the auxiliary topic, of this sink alone. If not given,
-        ``txtopo.<topology>.<component>``. It is made on first use, compacted, with a partition for
-        each task.
+    :param transactions_topic: the auxiliary topic, for this sink alone. If not given,
+        ``txtopo.<topology>.<component>``. The sink makes the topic on first use, compacted, with a
+        partition for each task.
     :param transaction_timeout_s: how long a task's transaction may be open, in seconds, before the
-        brokers abort it: longer than it takes to write the rows of a task.
+        brokers abort it. Give more time than a task needs to write its rows.
     :param stamp_headers: add the headers ``txtopo-txid`` and ``txtopo-task`` to every record.
-    :param tombstones: write a record without a value where the value is ``None``.
-    :param client: settings of librdkafka. A secret is named, by a variable or a file:
+    :param tombstones: if a value is ``None``, write a record without a value.
+    :param client: librdkafka's settings. For a secret, name a variable or a file:
         ``{"sasl.password_env": "KAFKA_PASSWORD"}``.
 
     :raises errors.ConfigError: an impossible argument.
@@ -82,7 +83,7 @@ class KafkaSink(sinks.Sink):
 
     ledger: ledgers.Ledger
     kept_in = "auxiliary topic"
-    begin_again = "What was written of batch {batch_id} cannot be removed from a topic. To write the batch once more beside it,"
+    begin_again = "The records of batch {batch_id} cannot be removed from a topic. To write the batch once more beside them,"
 
     def __init__(
         self,
@@ -147,7 +148,8 @@ class KafkaSink(sinks.Sink):
     def check_destination(
         self, fields: Fields | None = None, resource: target.Resource = streaming.resource
     ) -> None:
-        """Ask the brokers for the topic, unless a field names it, and whether it takes records."""
+        """Ask the brokers whether the topic exists and takes records. Skips a topic that a field
+        names."""
         if self.shape.topic_field is None:
             target.checked(
                 resource, self.ledger.cluster, self.shape.topic, self.shape.key is not None
@@ -176,12 +178,13 @@ class KafkaSink(sinks.Sink):
 
 def _check(name: Any, transactions_topic: Any, timeout_s: Any) -> None:
     if not isinstance(name, str) or not name or "/" in name:
-        raise errors.ConfigError(f"{_OWNER}: name is {name!r}; it is a text without '/'")
+        raise errors.ConfigError(f"{_OWNER}: name is {name!r}\n  Give a text without '/'.")
     if transactions_topic is not None and not (
         isinstance(transactions_topic, str) and auxiliary.is_topic_name(transactions_topic)
     ):
         raise errors.ConfigError(
-            f"{_OWNER}: transactions_topic is {transactions_topic!r}; it has letters, digits, '.', '_' and '-', {auxiliary.NAME_MAX} at most"
+            f"{_OWNER}: transactions_topic is {transactions_topic!r}\n"
+            f"  Give a name with letters, digits, '.', '_' and '-', {auxiliary.NAME_MAX} at most."
         )
     if (
         not isinstance(timeout_s, int | float)
@@ -189,7 +192,7 @@ def _check(name: Any, transactions_topic: Any, timeout_s: Any) -> None:
         or not 1 <= timeout_s < 2**31 / 1000
     ):
         raise errors.ConfigError(
-            f"{_OWNER}: transaction_timeout_s is {timeout_s!r}; it is a number of seconds, at least 1"
+            f"{_OWNER}: transaction_timeout_s is {timeout_s!r}\n  Give a number of seconds, at least 1."
         )
 
 

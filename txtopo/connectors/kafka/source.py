@@ -1,6 +1,6 @@
-"""The arguments of a Kafka spout: which topics, from where, how much at a time.
+"""A Kafka spout's arguments: which topics, from where, how many records at a time.
 
-Apart from ``planning`` because executors need the arguments, and do not plan.
+They are not in ``planning``, because executors need the arguments and do not plan.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from txtopo.connectors.kafka.log import Log
 Start = Literal["earliest", "latest"] | str | datetime.datetime | Mapping[str, Mapping[int, int]]
 Lost = Literal["stop", "skip"]
 GROUP = "group:"
-"""Prefix of a start at the committed offsets of a consumer group."""
+"""How ``start`` begins if it names a consumer group, whose committed offsets are then the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a Kafka spout reads. Checked when it is made; connects to nothing."""
+    """A Kafka spout's arguments, which :func:`check` checks. Connects to nothing."""
 
     cluster: client.Cluster
     topics: tuple[str, ...] | re.Pattern[str]
@@ -43,18 +43,17 @@ class Source:
 
 
 class LogChangedError(errors.InputError):
-    """The log is not the one that was read: records of the position were lost, or are other
-    records."""
+    """The log has changed since it was read: records at the position were lost or replaced."""
 
     page = "kafka.html#when-the-log-changes"
 
 
 def check(source: Source) -> None:
-    """:class:`~txtopo.errors.ConfigError` for an impossible argument of a spout."""
+    """Raise :class:`~txtopo.errors.ConfigError` for an impossible argument."""
     owner = source.cluster.owner
 
     def refuse(name: str, value: Any, allowed: str) -> errors.ConfigError:
-        return errors.ConfigError(f"{owner}: {name} is {value!r}; it is {allowed}")
+        return errors.ConfigError(f"{owner}: {name} is {value!r}\n  Give {allowed}.")
 
     named = source.topics
     if isinstance(named, re.Pattern) and not isinstance(named.pattern, str):
@@ -74,7 +73,7 @@ def check(source: Source) -> None:
         if count is not None and (
             not isinstance(count, int) or isinstance(count, bool) or count < 1
         ):
-            raise refuse(name, count, "a whole number of at least 1, or None for no bound")
+            raise refuse(name, count, "a whole number, at least 1, or None for no bound")
     if source.isolation not in ("read_committed", "read_uncommitted"):
         raise refuse("isolation", source.isolation, "'read_committed' or 'read_uncommitted'")
     if not isinstance(source.refresh_s, int | float) or not source.refresh_s > 0:
@@ -97,7 +96,7 @@ def _check_start(start: Any, refuse: Callable[[str, Any, str], errors.ConfigErro
             raise refuse(
                 "start",
                 start,
-                "ambiguous without a time zone: give one, for example datetime(…, tzinfo=UTC)",
+                "a datetime with a time zone, for example datetime(…, tzinfo=UTC)",
             )
     elif isinstance(start, Mapping):
         offsets: Iterable[Any] = start.values()
@@ -111,7 +110,7 @@ def _check_start(start: Any, refuse: Callable[[str, Any, str], errors.ConfigErro
                 raise refuse(
                     f"start[{topic!r}]",
                     each,
-                    "a dict from partition to offset, both whole numbers of at least 0",
+                    "a dict from partition to offset, both whole numbers, at least 0",
                 )
     elif start not in ("earliest", "latest") and not (
         isinstance(start, str) and start.startswith(GROUP) and len(start) > len(GROUP)

@@ -1,4 +1,4 @@
-"""Transactional spouts over topics of Kafka."""
+"""Transactional spouts over Kafka topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from txtopo.topology.transaction import TransactionAttempt
 
 _OWNER = "Kafka spout"
 _OURS = {
-    "group.id": "the spout joins no group; progress for dashboards is published by client_group",
+    "group.id": "the spout joins no group, and client_group publishes progress for dashboards",
     "enable.auto.commit": "positions are in ZooKeeper",
     "enable.auto.offset.store": "positions are in ZooKeeper",
     "auto.offset.reset": "a position that is gone is an error, and start says where to begin",
@@ -31,7 +31,7 @@ _OURS = {
 
 
 class _KafkaSpout:
-    """The common part of the two."""
+    """The common part of both Kafka spouts."""
 
     def _set_up(
         self,
@@ -75,7 +75,7 @@ class _KafkaSpout:
             self.fields = with_attempt(fields)
         except (TypeError, ValueError) as error:
             raise txtopo.errors.ConfigError(
-                f"{_OWNER}: fields: {error}\n  Mend fields; the field tx comes before them."
+                f"{_OWNER}: fields: {error}\n  Mend fields. The spout adds the field tx in front."
             ) from None
         self.format, self.errors = format, errors
         records.converter(_OWNER, tuple(self.fields)[1:], format, errors)
@@ -89,43 +89,42 @@ class _KafkaSpout:
 
 
 class KafkaTransactionalSpout(_KafkaSpout, spout.BasePartitionedTransactionalSpout):
-    """Emits the records of topics, each once and in order within its partition, as ``[attempt,
-    *fields]``; a replay has the same records.
+    """Emits the records in topics, each record once and in order within its partition, as
+    ``[attempt, *fields]``. A replay has the same records.
 
     Needs ``pip install 'txtopo[kafka]'`` on the driver and every executor.
 
     - ``servers``: ``"host:port"``, or several with commas between.
-    - ``topics``: a name, several names, or a pattern, ``re.compile("shop-.*")``, for which new
-      topics are looked for.
-    - ``records_per_batch``: offsets per partition and transaction, at most; ``None``: all there
-      are.
-    - ``records_per_transaction``: offsets over all partitions, at most, divided by how much waits
-      in each.
+    - ``topics``: a name, several names, or a pattern, ``re.compile("shop-.*")``. With a pattern,
+      new topics are found too.
+    - ``records_per_batch``: the most offsets per partition and transaction. ``None``: all offsets.
+    - ``records_per_transaction``: the most offsets over all partitions, divided by how many wait in
+      each partition.
     - ``fields``: parts of a record: ``key``, ``value``, ``topic``, ``partition``, ``offset``,
       ``timestamp`` (milliseconds since 1970, or ``None``), ``headers`` (a list of name and bytes).
-      With ``format="json"`` the fields of the object that is the value.
-    - ``format``: of keys and values: ``"bytes"``, ``"text"`` (UTF-8), ``"json"``; or a callable
-      that makes of a ``confluent_kafka.Message`` as many values as there are ``fields``, or
-      ``None`` to pass over the record. A key or value that is null is ``None``.
+      With ``format="json"``: fields in the JSON object that is the value.
+    - ``format``: the form of keys and values: ``"bytes"``, ``"text"`` (UTF-8), ``"json"``, or a
+      callable. The callable takes a ``confluent_kafka.Message``, and returns as many values as
+      there are ``fields``, or ``None`` to pass over the record. A null key or value is ``None``.
     - ``start``: where the first transaction begins: ``"earliest"``, ``"latest"``, a ``datetime``
-      with a time zone (the first record of that time or later), ``"group:<id>"`` (the offsets a
-      consumer group has committed), or offsets, ``{"topic": {0: 17}}``. Partitions that are found
-      later are read from their beginning.
-    - ``isolation``: ``"read_committed"``, or ``"read_uncommitted"`` for records of transactions
-      that are open or were aborted as well.
-    - ``refresh_s``: how often new partitions and topics are looked for, in seconds.
-    - ``errors``: ``"strict"`` stops at a record that is not as ``format`` says; ``"replace"`` puts
+      with a time zone (the first record at that time or later), ``"group:<id>"`` (a consumer
+      group's committed offsets), or offsets, ``{"topic": {0: 17}}``. Partitions found later are
+      read from their beginning.
+    - ``isolation``: ``"read_committed"``, or ``"read_uncommitted"`` to also read records from open
+      and aborted transactions.
+    - ``refresh_s``: the time between two looks for new partitions and topics, in seconds.
+    - ``errors``: ``"strict"`` stops at a record that does not fit ``format``. ``"replace"`` puts
       U+FFFD and ``None`` instead.
-    - ``compacted``: take a compacted topic all the same. A replay may lack records then.
-    - ``client_group``: publish the recorded positions as offsets of this consumer group, for
-      dashboards of lag. They are never read.
-    - ``client``: settings of librdkafka, for instance ``{"security.protocol": "SASL_SSL"}``. A
-      secret is named, by a variable or a file: ``"sasl.password_env"``, ``"sasl.password_file"``.
+    - ``compacted``: take a compacted topic, although a replay may then lack records.
+    - ``client_group``: publish the recorded positions as this consumer group's offsets, for lag
+      dashboards. These offsets are never read.
+    - ``client``: librdkafka's settings, for instance ``{"security.protocol": "SASL_SSL"}``. For a
+      secret, name a variable or a file: ``"sasl.password_env"``, ``"sasl.password_file"``.
 
-    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument;
-    :class:`~txtopo.errors.SetupError` for a missing topic, a refused password, brokers out of reach
-    when the run begins; :class:`~txtopo.errors.InputError` for a log that was changed under its
-    position, and for a record that is not as ``format`` says.
+    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument,
+    :class:`~txtopo.errors.SetupError` for a missing topic, a refused password, or brokers out of
+    reach when the run begins, and :class:`~txtopo.errors.InputError` for a log that has changed
+    under its position, or a record that does not fit ``format``.
     """
 
     def __init__(
@@ -174,12 +173,12 @@ class KafkaTransactionalSpout(_KafkaSpout, spout.BasePartitionedTransactionalSpo
 
 
 class OpaqueKafkaTransactionalSpout(_KafkaSpout, spout.BaseOpaquePartitionedTransactionalSpout):
-    """As :class:`KafkaTransactionalSpout`, but a replay may have other records: each record is in
+    """Like :class:`KafkaTransactionalSpout`, but a replay may have other records. Each record is in
     one committed transaction. For opaque stores and sinks.
 
-    - ``lost``: what to do when records were lost before they were read, by retention or because a
-      topic was made anew: ``"stop"``; or ``"skip"``, which goes on at what is left, and says how
-      much was lost in the log and in the metadata of the transaction.
+    - ``lost``: how to react if unread records are lost, by retention or because a topic was made
+      again. ``"stop"`` stops the run. ``"skip"`` goes on with the records that are left, and
+      reports the loss in the log and in the transaction's metadata.
     """
 
     def __init__(
@@ -255,7 +254,7 @@ class _Emitter(spout.PartitionedSpoutEmitter, spout.OpaquePartitionedSpoutEmitte
 def zip_rows(
     attempt: TransactionAttempt, rows: Iterable[tuple[Any, ...]]
 ) -> Iterable[tuple[Any, ...]]:
-    """The values of tuples: the attempt, then those of a record."""
+    """Tuples: the attempt in front of each row's values."""
     return ((first, *row) for first, row in zip(itertools.repeat(attempt), rows, strict=False))
 
 

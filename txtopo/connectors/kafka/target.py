@@ -1,8 +1,8 @@
-"""The user's topics as a sink must know them before it writes: whether they exist, how many
-partitions they have, what they refuse.
+"""Asks about the user's topics before a sink writes: whether a topic exists, how many partitions it
+has, and which records it refuses.
 
-A message for an unknown topic is no error of the library: it waits until the transaction's time is
-over, and the transaction can then not even be aborted. So the topic is asked for first.
+The library raises no error for a message to an unknown topic. The message waits until the
+transaction's time is over, and the transaction can then not even be aborted.
 
 Runs on: executor.
 """
@@ -21,7 +21,7 @@ from txtopo.connectors.kafka.log import Log, UnknownTopicError
 from txtopo.connectors.kafka.topic_admin import TopicAdmin
 
 Resource = Callable[[str, Callable[[], Any]], Any]
-"""``TopologyContext.resource``, or what stands for it outside a topology."""
+"""``TopologyContext.resource``, or its substitute outside a topology."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Target:
     partitions: int
     is_compacted: bool
     bytes_max: int | None
-    """Of a record; ``None`` if the brokers do not tell this user."""
+    """The bound on a record. ``None`` if the brokers do not tell this user."""
 
 
 def log_of(resource: Resource, cluster: client.Cluster) -> Log:
-    """The client of this process for questions to the brokers."""
+    """This process's client for questions to the brokers."""
     log: Log = resource(f"kafka-log:{cluster.key}:{os.getpid()}", lambda: Log(cluster))
     return log
 
@@ -44,10 +44,10 @@ def log_of(resource: Resource, cluster: client.Cluster) -> Log:
 def target_of(
     resource: Resource, cluster: client.Cluster, topic: str, partition: int = -1
 ) -> Target:
-    """The topic, as the brokers described it when this process first asked, or when ``partition``
-    was beyond those that it had.
+    """The topic as the brokers describe it. This process asks once, and again if ``partition`` is
+    beyond the known partitions.
 
-    :raises errors.SetupError: there is no such topic, or the user may not write to it.
+    :raises errors.SetupError: the topic does not exist, or the user may not describe it.
     """
     targets: dict[str, Target] = resource(f"kafka-targets:{cluster.key}:{os.getpid()}", dict)
     if topic not in targets or partition >= targets[topic].partitions:
@@ -58,22 +58,22 @@ def target_of(
 def checked(
     resource: Resource, cluster: client.Cluster, topic: str, has_key: bool, partition: int = -1
 ) -> Target:
-    """:func:`target_of` for rows with a key, or without.
+    """Like :func:`target_of`, but refuse a compacted topic if the rows have no key.
 
     :raises errors.SetupError: the topic is compacted, and the rows have no key.
     """
     target = target_of(resource, cluster, topic, partition)
     if target.is_compacted and not has_key:
         raise errors.SetupError(
-            f"{cluster.owner}: topic {topic} is compacted: every record needs a key there\n  Give key='field'; or another topic."
+            f"{cluster.owner}: topic {topic} is compacted: every record needs a key\n  Give key='field', or another topic."
         )
     return target
 
 
 def check_timeout(resource: Resource, cluster: client.Cluster, timeout_s: float) -> None:
-    """Refuse a time-out of transactions above the brokers' maximum, as far as they tell it.
+    """Refuse a transaction time-out above the brokers' maximum, if the brokers tell the maximum.
 
-    :raises errors.SetupError: it is above.
+    :raises errors.SetupError: the time-out is too long.
     """
     resource(
         f"kafka-timeout:{cluster.key}:{timeout_s}:{os.getpid()}",
@@ -84,8 +84,8 @@ def check_timeout(resource: Resource, cluster: client.Cluster, timeout_s: float)
 def bytes_max(
     resource: Resource, cluster: client.Cluster, rows: Sequence[producing.Message]
 ) -> dict[str, int]:
-    """By topic of ``rows`` the bound on a record, as far as the brokers tell it, and the user has
-    not set another."""
+    """The bound on a record, for each topic in ``rows`` whose bound the brokers tell. Empty if the
+    user has set ``message.max.bytes``."""
     if "message.max.bytes" in cluster.settings:
         return {}
     known = {
@@ -98,7 +98,7 @@ def bytes_max(
 def sizes_of(
     resource: Resource, cluster: client.Cluster, rows: Sequence[producing.Message]
 ) -> producing.Sizes:
-    """The bounds of a producer for ``rows``."""
+    """A producer's bounds for ``rows``."""
     bounds = bytes_max(resource, cluster, rows).values()
     return producing.Sizes(max(bounds), min(bounds)) if bounds else producing.OF_THE_LIBRARY
 
@@ -107,10 +107,10 @@ def _described(log: Log, topic: str) -> Target:
     described = log.describe_surely([topic]).get(topic)
     if described is None:
         raise UnknownTopicError(
-            f"{log.cluster.owner}: there is no topic {topic!r} at {log.cluster.servers}\n  Check the name; or make the topic first."
+            f"{log.cluster.owner}: there is no topic {topic!r} at {log.cluster.servers}\n  Check the name, or make the topic first."
         )
     settings: dict[str, str] = {}
-    # A user may be allowed to write and not to see settings; the broker then refuses record by
+    # A user may be allowed to write, and not to see settings. The broker then refuses record by
     # record.
     with contextlib.suppress(errors.SetupError):
         settings = TopicAdmin(log).settings_of(topic)
@@ -137,5 +137,5 @@ def timeout_too_long(cluster: client.Cluster, timeout_s: float) -> errors.SetupE
     """The error for a transaction that may be open longer than the brokers allow."""
     return errors.SetupError(
         f"{cluster.owner}: transaction_timeout_s is {timeout_s:g}, which is more than the brokers at {cluster.servers} allow\n"
-        "  Give less; or raise the brokers' transaction.max.timeout.ms."
+        "  Give less, or raise the brokers' transaction.max.timeout.ms."
     )

@@ -1,6 +1,6 @@
 """Topics and their settings: makes, widens and deletes topics, and asks for settings.
 
-Runs on: driver and executor. Errors are those of :mod:`txtopo.connectors.kafka.log`.
+Runs on: driver and executor. Raises the same errors as :mod:`txtopo.connectors.kafka.log`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from txtopo.connectors.kafka.log import Log, UnknownTopicError
 
 
 class TopicAdmin:
-    """Asks and changes topics through the client of ``log``."""
+    """Asks about topics and changes them, through the client in ``log``."""
 
     def __init__(self, log: Log) -> None:
         self._log, self._kafka = log, log.cluster.confluent_kafka()
@@ -25,7 +25,7 @@ class TopicAdmin:
             return self._settings(self._kafka.admin.ResourceType.TOPIC, topic)
 
     def compacted(self, topics: Iterable[str]) -> list[str]:
-        """Those of ``topics`` that are compacted, sorted."""
+        """The compacted topics in ``topics``, sorted."""
         resources = [
             self._kafka.admin.ConfigResource(self._kafka.admin.ResourceType.TOPIC, topic)
             for topic in topics
@@ -47,10 +47,10 @@ class TopicAdmin:
         return sorted(compacted)
 
     def settings_of_a_broker(self) -> dict[str, str]:
-        """The settings of one of the brokers."""
+        """One broker's settings."""
         with self._log.translated("asking for the settings of a broker"):
             brokers = self._log.admin.list_topics("txtopo", timeout=client.CALL_TIMEOUT_S).brokers
-            if not brokers:  # as one that has just come back knows of none
+            if not brokers:  # a broker that has just come back may name none
                 raise errors.FailedException(
                     f"{self._log.cluster.owner}: the brokers at {self._log.cluster.servers} name no broker"
                 )
@@ -64,7 +64,7 @@ class TopicAdmin:
         return {name: entry.value for name, entry in future.result().items()}
 
     def make_topic(self, name: str, partitions: int, settings: dict[str, str]) -> None:
-        """Make a topic, with the brokers' own replication factor, unless it is there already."""
+        """Make a topic, with the brokers' own replication factor, unless the topic exists."""
         new = self._kafka.admin.NewTopic(name, partitions, -1, config=settings)
         with self._log.translated(f"making topic {name}"):
             self._change(
@@ -73,7 +73,7 @@ class TopicAdmin:
             )
 
     def widen_topic(self, name: str, partitions: int) -> None:
-        """Give a topic this many partitions, unless it has them already."""
+        """Widen a topic to ``partitions``, unless it has as many already."""
         new = self._kafka.admin.NewPartitions(name, partitions)
         with self._log.translated(f"adding partitions to topic {name}"):
             self._change(
@@ -90,7 +90,7 @@ class TopicAdmin:
             )
 
     def _change(self, futures: dict[str, Any], done: str) -> None:
-        """Wait for a change; the error ``done`` says that another process has made it."""
+        """Wait for a change. The error ``done`` means that another process has made the change."""
         (future,) = futures.values()
         try:
             future.result()

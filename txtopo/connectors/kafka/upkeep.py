@@ -1,9 +1,9 @@
-"""The auxiliary topics of a topology, for people: look at the records, end open transactions,
-adopt, clear.
+"""Looks after a topology's auxiliary topics, for people: shows records, ends open transactions,
+adopts, clears.
 
-Runs on: the command line. The methods that change something are those of a store, so that the
-commands for stores serve sinks as well. All raise :class:`~txtopo.errors.UsageError` if the brokers
-do not answer.
+Runs on: the command line. The class has a store's methods for changes, so that the store commands
+serve sinks as well. All methods raise :class:`~txtopo.errors.UsageError` if the brokers do not
+answer.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from txtopo.stores import place as places
 from txtopo.topology import kept
 
 SCHEME = "kafka"
-"""Of the addresses of auxiliary topics."""
+"""How the address of auxiliary topics begins."""
 
 _TOPIC = "transactions_topic"
-"""Of the options in an address: the sink's argument of this name. All others are settings of
-``client``."""
+"""The option in an address for the sink's argument ``transactions_topic``. All other options are
+settings in ``client``."""
 
 _TIMEOUT_S = 60.0
-"""Of the transactions that adopt."""
+"""How long a transaction may be open."""
 
 
 def address_of(cluster: client.Cluster, topic: str | None) -> str:
-    """The auxiliary topics as the command line takes them:
+    """The auxiliary topics' address for the command line:
     ``kafka://host:port?security.protocol=SASL_SSL``."""
     options = {_TOPIC: topic} if topic else {}
     options.update(
@@ -47,9 +47,9 @@ def address_of(cluster: client.Cluster, topic: str | None) -> str:
 
 
 def open_topics(address: str, name: str, topology_id: str | None) -> AuxiliaryTopics:
-    """The auxiliary topics at ``address`` of the sinks ``name`` of a topology.
+    """A topology's auxiliary topics at ``address``, for sinks with the name ``name``.
 
-    :raises errors.UsageError: the address says something else, or there is no topology.
+    :raises errors.UsageError: the address cannot be read, or no topology is given.
     """
     if not topology_id:
         raise errors.UsageError(
@@ -62,7 +62,7 @@ def open_topics(address: str, name: str, topology_id: str | None) -> AuxiliaryTo
         if not separator:
             # The text may be a password, so it is not in the message.
             raise errors.UsageError(
-                f"a setting behind the ? of the address has no =\n  Write {SCHEME}://host:port?setting=value&setting=value."
+                f"a setting behind the ? in the address has no =\n  Write {SCHEME}://host:port?setting=value&setting=value."
             )
         options[urllib.parse.unquote(option)] = urllib.parse.unquote(value)
     topic = options.pop(_TOPIC, None)
@@ -78,9 +78,10 @@ def _asking() -> Iterator[None]:
 
 
 class AuxiliaryTopics:
-    """The auxiliary topics of ``topology_id``; ``topic`` if its sink was given one by name.
+    """A topology's auxiliary topics.
 
-    ``name`` is the name of the sink in the topology's state; empty for all sinks.
+    :param topic: the sink's ``transactions_topic``, if the user gave one.
+    :param name: the sink's name in the topology's state, empty for all sinks.
     """
 
     def __init__(
@@ -95,14 +96,14 @@ class AuxiliaryTopics:
 
     @property
     def address(self) -> str:
-        """For messages."""
+        """The topics' address, for messages."""
         return f"kafka://{self._cluster.servers}#{self._topic or auxiliary.PREFIX + self._topology_id + '.*'}"
 
     @_asking()
     def records(self, is_showing: bool = False) -> dict[str, dict[int, Record | None]]:
-        """By topic and task the last record; None where a task has none. A commit whose marker is
-        on its way is waited for, unless ``is_showing`` open transactions.
+        """The last record by topic and task, None if a task has no record.
 
+        :param is_showing: do not wait until open transactions have ended.
         :raises errors.UsageError: a transaction stays open.
         """
         beginning = f"{auxiliary.PREFIX}{self._topology_id}."
@@ -120,8 +121,8 @@ class AuxiliaryTopics:
             except errors.StateMismatchError:
                 if self._topic:
                     raise
-                continue  # another program's, whose name happens to begin so
-            # The topics of "a.b" begin like those of "a".
+                continue  # another program's topic, whose name happens to begin alike
+            # Topic names for topology "a.b" begin like names for "a".
             is_ours = records or self._topic or "." not in name.removeprefix(beginning)
             if is_ours and all(
                 record.topology_id == self._topology_id and self.name in ("", record.sink)
@@ -166,19 +167,19 @@ class AuxiliaryTopics:
 
     @_asking()
     def abort(self, dry_run: bool) -> list[str]:
-        """End the open transactions of all tasks: the ids that were begun once more, or would
-        be."""
+        """End all tasks' open transactions, and return the ids that were begun once more. With
+        ``dry_run``, only return the ids."""
         ids = []
         for name, records in self.records(is_showing=True).items():
             for task in records:
                 ids.append(f"{name}.{task}")
                 if not dry_run:
-                    self._begun(name, task).close()
+                    self._new_producer(name, task).close()
         return ids
 
     @_asking()
     def has_records(self, topic: str) -> bool:
-        """Whether there are records in ``topic``, which is the user's."""
+        """Whether the user's topic ``topic`` has records."""
         described = self._log.describe([topic])
         partitions = [
             (name, partition)
@@ -194,17 +195,17 @@ class AuxiliaryTopics:
     # -- as a store -------------------------------------------------------------------------------
 
     def command(self, action: str, topology_id: str) -> str:
-        """The command line that does ``action``, such as ``clear``."""
+        """The command line for ``action``, such as ``clear``."""
         return places.Place(
             self.name, self.address, address_of(self._cluster, self._topic), "", opaque=False
         ).command(action, topology_id)
 
     def exists(self) -> bool:
-        """Whether there is any."""
+        """Whether the topology has any auxiliary topic."""
         return bool(self.records())
 
     def fences(self) -> list[kept.Fence]:
-        """The newest record of each component."""
+        """Each component's newest record."""
         return fences_of(
             record
             for records in self.records().values()
@@ -223,7 +224,7 @@ class AuxiliaryTopics:
         from_topology: str | None = None,
         dry_run: bool = False,
     ) -> kept.StoreChange:
-        """Accept what is in the topics as the result of transactions 1 to ``txid`` of this
+        """Accept the topics' contents as the result of transactions 1 to ``txid`` in this
         generation. Stop the topology first."""
         kept.refuse_from_topology(from_topology)
         if self._topic and len(set(components)) > 1:
@@ -255,7 +256,7 @@ class AuxiliaryTopics:
                     "",
                     self.name,
                 )
-                producer = self._begun(name, task)
+                producer = self._new_producer(name, task)
                 try:
                     producer.write(
                         [], [], producing.Message(name, record.value, record.key, partition=task)
@@ -268,8 +269,8 @@ class AuxiliaryTopics:
     def clear(
         self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
     ) -> kept.StoreChange:
-        """Delete the auxiliary topics of a topology, or of some of its components; not the user's
-        topics. Stop the topology first."""
+        """Delete the topology's auxiliary topics, or only those of ``components``. The user's
+        topics stay. Stop the topology first."""
         rows = fences = 0
         for name, records in self.records().items():
             known = [record for record in records.values() if record is not None]
@@ -279,7 +280,7 @@ class AuxiliaryTopics:
                     AuxiliaryTopic(self._log, name).delete()
         return kept.StoreChange(rows, fences)
 
-    def _begun(self, topic: str, task: int) -> producing.TaskProducer:
+    def _new_producer(self, topic: str, task: int) -> producing.TaskProducer:
         producer = producing.TaskProducer(self._cluster, f"{topic}.{task}", _TIMEOUT_S)
         try:
             producer.init(topic)
