@@ -1,4 +1,4 @@
-"""Checks that a line is one JSON object, alike for spouts of tuples and spouts of columns (R38).
+"""Checks that a line is one JSON object, alike for spouts that emit tuples or columns (R38).
 
 Python's own parser decides. Arrow's parser is quicker and more lenient: it takes two objects in a
 line, ``Inf``, bytes that are not text, and ``null``, on which it crashes at the beginning of a

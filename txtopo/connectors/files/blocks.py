@@ -17,7 +17,7 @@ from typing import BinaryIO
 from txtopo import errors
 
 BLOCK_BYTES = 1 << 20
-"""How many bytes a range is read by at once."""
+"""How many bytes a range's reader reads at once."""
 PROBE_BYTES = 1 << 16
 """How many bytes the search for a line's end reads at once."""
 TAIL_BYTES = 1 << 12

@@ -194,8 +194,8 @@ def write_or_blame(run: Callable[[str], object], work: Work, write: Callable[[Wo
     first rows that are refused. ``run`` runs a statement in the transaction, which ends with the
     error.
 
-    The search takes at most two seconds, or as long as the write took. If fewer rows are refused
-    for another reason, they lack later rows, and the search ends.
+    The search takes at most two seconds, or as long as a longer write took. If fewer rows are
+    refused for another reason, they lack later rows, and the search ends.
 
     :raises errors.RowRefusedError: with the row's number, if it is found.
     """
