@@ -389,7 +389,7 @@ class TestOtherNumbersOfTasks:
         for component, txid, attempt in (("count", 1, 1), ("other", 1, 0)):
             with pytest.raises(
                 SetupError,
-                match=r'(?s)made for .* id, cents, and this one writes id, cents, written_by.*DROP TABLE "sales_undo"',
+                match=r'(?s)made for .* id, cents, and this sink writes id, cents, written_by.*DROP TABLE "sales_undo"',
             ):
                 other.ledger.apply(
                     process.task(component),
@@ -447,7 +447,7 @@ class TestOtherNumbersOfTasks:
         crowded.execute("INSERT INTO sales(id, cents) VALUES (7, 10)")
         with pytest.raises(
             StateMismatchError,
-            match=r"(?is)cannot be taken back: .*unique.*somebody else has changed",
+            match=r"(?is)cannot be taken back: .*unique.*another program has changed",
         ) as caught:
             write(sink, process.task(), 2, 1)
         assert caught.value.exit_code == 6
@@ -553,7 +553,7 @@ class TestRecordedAttempts:
     ) -> None:
         sink = sales.sink(kind)
         write(sink, process.task(known_stores={}), 1, 0, [(1, 10)])
-        said = r"attempt 1:0, which was replayed without the sink\n.*Remove them by hand.*\n.*txtopo store adopt"
+        said = r"attempt 1:0, which was replayed without the sink\n.*Remove the rows by hand.*\n.*txtopo store adopt"
         with pytest.raises(StateMismatchError, match=said):
             write(sink, process.task(known_stores={}), 2, 0, [(2, 20)])
         sales.execute("DELETE FROM sales")

@@ -148,7 +148,7 @@ def test_a_row_never_replaces_one_of_another_key(
         sink = shop.sink("upserts", columns=columns)
         if is_refused:
             with pytest.raises(
-                SetupError, match=r"(?s)has another unique index, on .*mail.*Drop that index"
+                SetupError, match=r"(?s)has another unique index, on .*mail.*Drop the other index"
             ):
                 sink.ledger.apply(
                     process.task(), TransactionAttempt(1, 0), columns, [(1, "a@b", 10)]

@@ -90,7 +90,7 @@ def test_a_file_that_vanishes_after_planning_is_found_by_the_emitter(tmp_path: P
     drive = Drive(FileTransactionalSpout(tmp_path / "a"))
     plan = drive.plan()
     (tmp_path / "a").unlink()
-    with pytest.raises(InputError, match="every machine that runs tasks must see it"):
+    with pytest.raises(InputError, match="Every machine that runs tasks must see the file"):
         drive.emitted(plan)
 
 
@@ -194,7 +194,7 @@ def test_lines_added_to_a_file_already_left_are_not_passed_over_in_silence(tmp_p
     append(tmp_path / "a", "late\n")
     with pytest.raises(
         InputError,
-        match=f"the files before {tmp_path}/b have 7 bytes; they had 2 when they were read",
+        match=f"the files before {tmp_path}/b have 7 bytes, but had 2 when they were read",
     ):
         Drive(FileTransactionalSpout(f"{tmp_path}/*"), positions)
 

@@ -181,7 +181,7 @@ def test_a_file_under_two_names_is_refused_and_not_read_twice(tmp_path: Path) ->
     for partitions in (1, 2):
         with pytest.raises(
             InputError,
-            match=r"2026/a and .*/latest/a are one file: one of them is a symbolic link, or behind one\n  Leave one out",
+            match=r"2026/a and .*/latest/a are one file: one path is a symbolic link, or leads through a symbolic link\n  Leave one path out",
         ):
             Drive(FileTransactionalSpout(f"{tmp_path}/**", partitions=partitions))
     assert rows(Drive(FileTransactionalSpout(tmp_path / "latest" / "a"))) == [('{"a": 1}',)], (

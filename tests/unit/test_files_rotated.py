@@ -122,7 +122,7 @@ def test_a_position_without_a_digest_is_refused_with_the_way_out(tmp_path: Path)
     path.write_text(lines(100, 3))
     plan = Drive(FileTransactionalSpout(path)).plan()
     old = {0: {key: value for key, value in plan[0].items() if key != "tails"}}
-    refused = r"never released(.|\n)*Start over with `txtopo reset TARGET`"
+    refused = r"an unreleased txtopo(.|\n)*Start over with `txtopo reset TARGET`"
     with pytest.raises(InputError, match=refused):
         Drive(FileTransactionalSpout(path), old)
     with pytest.raises(InputError, match=refused):

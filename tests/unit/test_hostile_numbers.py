@@ -160,7 +160,7 @@ def test_a_type_that_json_has_no_values_of_is_refused_when_the_spout_is_made(
     for some in (type, pa.list_(type), pa.struct([("c", type)])):
         with pytest.raises(
             ConfigError,
-            match=r"JSON spout: column 'a' cannot be read as .*\n  Declare what JSON has: ",
+            match=r"JSON spout: column 'a' cannot be read as .*\n  Declare types that JSON has: ",
         ):
             JsonLinesTransactionalSpout("a", pa.schema([("b", pa.string()), ("a", some)]))
 

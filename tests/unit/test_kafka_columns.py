@@ -455,7 +455,7 @@ def test_a_value_of_avro_that_its_column_would_change_is_refused(
         ),
         (
             {"format": "json", "schema": pa.schema([("t", pa.time64("us"))])},
-            "Declare what JSON has",
+            "Declare types that JSON has",
         ),
         ({"schema": SCHEMA}, "schema is for values in JSON or Avro"),
         ({"format": "avro", "schema": SCHEMA}, "avro_schema and format='avro' go together"),

@@ -122,9 +122,9 @@ def test_a_replay_of_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
         numbers([drive.emitted(plan)]) == numbers([drive.emitted(plan, 1)]) == [{0: [0, 1, 2, 3]}]
     )
     write(tmp_path / "a", range(1, 5))
-    with pytest.raises(InputError, match="has changed since a batch of it was planned"):
+    with pytest.raises(InputError, match="has changed since a batch was planned from it"):
         drive.emitted(plan)
-    with pytest.raises(InputError, match="has changed since a batch of it was planned"):
+    with pytest.raises(InputError, match="has changed since a batch was planned from it"):
         Drive(ParquetTransactionalSpout(tmp_path / "a"), drive.positions)
 
 
@@ -152,7 +152,7 @@ def test_a_file_that_was_corrected_without_a_trace_in_its_footer_is_refused(tmp_
         lambda: Drive(ParquetTransactionalSpout(path), drive.positions),
     ):
         with pytest.raises(
-            InputError, match="a b was written again since a batch of it was planned"
+            InputError, match="a b was written again since a batch was planned from it"
         ) as raised:
             read()
         assert (
@@ -188,7 +188,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_refused(tmp_path: Path) -> 
     batches = footer.batches(0, 2, pa.schema([("n", pa.int64())]), ())
     next(batches)
     os.utime(path, ns=(0, footer.written + 1))
-    with pytest.raises(InputError, match="was written again since a batch of it was planned"):
+    with pytest.raises(InputError, match="was written again since a batch was planned from it"):
         list(batches)
 
 
@@ -225,7 +225,7 @@ def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path, contents: bytes) -
     (tmp_path / "a").write_bytes(contents)
     with pytest.raises(
         InputError,
-        match=r"a cannot be read as Parquet: .*\n  See whether it was written to its end",
+        match=r"a cannot be read as Parquet: .*\n  Check that the file was written to its end",
     ):
         ParquetTransactionalSpout(tmp_path / "a")
 
@@ -257,7 +257,7 @@ def test_a_row_group_of_which_arrow_reads_other_rows_than_the_footer_says_is_an_
     drive = Drive(ParquetTransactionalSpout(path))
     with pytest.raises(
         InputError,
-        match=r"a cannot be read as Parquet: row group 0 has 0 rows, and 100 by the footer\n  See whether",
+        match=r"a cannot be read as Parquet: row group 0 has 0 rows, and 100 by the footer\n  Check that the file",
     ):
         drive.run()
 
@@ -311,7 +311,7 @@ def test_a_column_that_is_there_twice_is_refused_unless_it_is_left_out(tmp_path:
     )
     for columns in (None, ["a"], ["c", "a"]):
         with pytest.raises(
-            ConfigError, match="there are 2 columns 'a'; name the columns to read, without this one"
+            ConfigError, match="there are 2 columns 'a'; list the columns to read, without 'a'"
         ):
             ParquetTransactionalSpout(tmp_path / "a", columns)
     assert Drive(ParquetTransactionalSpout(tmp_path / "a", ["c"])).run() == [{0: [(3,)]}]

@@ -131,7 +131,7 @@ def test_a_table_object_says_its_schema_and_its_columns() -> None:
         ),
         (
             {"table": "sales", "columns": ["id"], "key": ["id"], "mark": "by"},
-            "is of no use with a key",
+            "is useless with a key",
         ),
         ({"table": "sales", "columns": ["id", "by"], "mark": "by"}, "is one of its columns"),
         ({"statement": "INSERT INTO sales VALUES (1)"}, "has no values"),
@@ -563,7 +563,7 @@ def test_a_key_of_several_tasks_is_no_text_that_the_column_reads_as_another_key(
     values.check(work([(value,) for value in kept], dialect, 2, k=column, key=("k",)))
     for value in refused:
         values.check(work([(value,)], dialect, 1, k=column, key=("k",)))
-        with pytest.raises(RowRefusedError, match="reads others as the same key"):
+        with pytest.raises(RowRefusedError, match="reads other texts as the same key"):
             values.check(work([(value,)], dialect, 2, k=column, key=("k",)))
 
 
@@ -722,7 +722,7 @@ def test_a_field_that_is_missing_is_named_and_so_are_those_there_are() -> None:
             prepared(SqlSink("shop.db", "sales", ["price"])), Fields("tx", "id", "cents"), (1, 10)
         )
     with pytest.raises(
-        UsageError, match=r"fields id, cents and others with id\n  Name those to write"
+        UsageError, match=r"fields id, cents, and before with id\n  Name the fields to write"
     ):
         taken(
             taken(prepared(SqlSink("shop.db", "sales")), Fields("tx", "id"), (1,)),

@@ -1,3 +1,3 @@
-"""Sources and sinks: one folder per outside system, with its spouts and its sink, from which users
-import. No connector imports another, and each is imported on demand.
+"""Sources and sinks. Each outside system has a folder with its spouts and its sink, and users import
+from the folder. No connector imports another connector, and each is imported on demand.
 """

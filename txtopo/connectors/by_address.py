@@ -1,7 +1,6 @@
-"""Opens the records of a store or sink by its address, as the command line gives it, without a
-topology.
+"""Opens a store's or sink's records by address, as the command line gives it, without a topology.
 
-Apart from ``stores.by_address``, which knows no sink.
+``stores.by_address`` opens stores only.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ EXAMPLES = (*by_address.EXAMPLES, f"{upkeep.SCHEME}://host:port,host:port")
 
 
 def open_kept(address: str, name: str, topology_id: str | None, must_exist: bool = True) -> Kept:
-    """The records ``name`` at ``address``: a store as ``stores.by_address.open_store`` opens it, or
-    the auxiliary topics of a Kafka sink of this name.
+    """Open the records ``name`` at ``address``: a store as ``stores.by_address.open_store`` opens
+    it, or a Kafka sink's auxiliary topics.
 
-    :raises errors.UsageError: there is no such store, although it ``must_exist``; its server does
-        not answer; or a sink's records are asked for without a topology.
+    :raises errors.UsageError: the store ``must_exist`` and does not, its server does not answer, or
+        a sink's records are asked for without a topology.
     """
     if address.startswith(f"{upkeep.SCHEME}://"):
         return upkeep.open_topics(address, name, topology_id)

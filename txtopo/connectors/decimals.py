@@ -1,8 +1,8 @@
 """Decimals in CSV files and JSON lines: each number as it is written, or an error.
 
-Apart from the spouts because Arrow's own parser cannot be trusted with decimals (seen with pyarrow
-26.0.1): digits overflow, a small number is taken for zero, and a very small exponent ends the
-process. So Arrow is given only numbers that it is sure to keep; the rest is for Python.
+Arrow's own parser cannot be trusted with decimals (seen with pyarrow 26.0.1): digits overflow, a
+small number becomes zero, and a very small exponent ends the process. So Arrow parses only numbers
+that it surely keeps, and Python parses the rest.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from txtopo.topology import exact_columns
 
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DIGITS_OF_BITS = {32: 9, 64: 18, 128: 38, 256: 76}
-"""How many digits a decimal of so many bits has at most."""
+"""The most digits of a decimal, by its size in bits."""
 
 
 class ChangedNumberError(ValueError):
-    """A line has a number that its column would change: a sentence without its subject."""
+    """A line has a number that the column would change. The text is a sentence without its
+    subject."""
 
 
 EXACT_BELOW = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
-"""Integers below this are numbers of the type; so are even integers up to twice this bound,
-multiples of four up to four times, and so on."""
+"""The type holds all integers below this bound, even integers below twice the bound, multiples of
+four below four times the bound, and so on."""
 
 
 def value_type(type: pa.DataType) -> pa.DataType:
-    """The type of the values of a dictionary-encoded column; ``type`` itself if the column is none."""
+    """The value type if ``type`` is dictionary-encoded, otherwise ``type`` itself."""
     return type.value_type if pa.types.is_dictionary(type) else type
 
 
@@ -41,7 +42,7 @@ def value_type(type: pa.DataType) -> pa.DataType:
 
 
 def as_texts(schema: pa.Schema) -> pa.Schema:
-    """``schema`` with text in the place of decimals."""
+    """``schema`` with text columns instead of decimal columns."""
     return pa.schema(
         [
             field.with_type(pa.string()) if pa.types.is_decimal(value_type(field.type)) else field
@@ -51,8 +52,7 @@ def as_texts(schema: pa.Schema) -> pa.Schema:
 
 
 def from_texts(table: pa.Table, schema: pa.Schema, null_values: Sequence[str]) -> pa.Table:
-    """``table``, which has the columns of :func:`as_texts`, with decimals in the place of their
-    texts."""
+    """Parse the texts that :func:`as_texts` put in the place of decimals."""
     for i, field in enumerate(schema):
         if pa.types.is_decimal(value_type(field.type)):
             texts = table.column(i)
@@ -67,8 +67,8 @@ def from_texts(table: pa.Table, schema: pa.Schema, null_values: Sequence[str]) -
 
 
 def _numbers(name: str, texts: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    """The numbers that ``texts`` say. Where all have few digits and no exponent Arrow is right, and
-    quicker."""
+    """Parse ``texts``. If all have few digits and no exponent, Arrow is right, and quicker than
+    Python."""
     whole = type.precision - type.scale
     if whole > 0 <= type.scale:
         is_short = pc.match_substring_regex(
@@ -79,7 +79,7 @@ def _numbers(name: str, texts: pa.ChunkedArray, type: pa.DataType) -> pa.Chunked
     numbers: list[Any] = []
     for text in texts.to_pylist():
         if text is not None and (_DECIMAL.fullmatch(text) is None or not _is_number(text, type)):
-            raise _changed(text, "column", name, type)
+            raise _changed_number(text, "column", name, type)
         numbers.append(None if text is None else exact_columns.exact_decimal(text, type))
     return pa.chunked_array([pa.array(numbers, type)])
 
@@ -88,8 +88,8 @@ def _numbers(name: str, texts: pa.ChunkedArray, type: pa.DataType) -> pa.Chunked
 
 
 def digits_sure(schema: pa.Schema) -> int | None:
-    """How many digits in a row are sure to fit every decimal of ``schema``; ``None`` without
-    decimals."""
+    """How many digits in a row surely fit every decimal column of ``schema``. ``None`` without
+    decimal columns."""
     digits = [
         min(_digits_max(type) // 2, _digits_max(type) - abs(type.scale))
         for type in _decimal_types(schema.types)
@@ -98,8 +98,8 @@ def digits_sure(schema: pa.Schema) -> int | None:
 
 
 def is_doubtful(lines: bytes, digits: int) -> bool:
-    """Whether ``lines`` may have a decimal that Arrow changes: one with more than ``digits`` digits
-    in a row, or with an exponent."""
+    """Whether Arrow may change a decimal in ``lines``, since the decimal has more than ``digits``
+    digits in a row, or an exponent."""
     alike = lines.translate(_ALIKE, b"+")
     if b"0" * (digits + 1) in alike:
         return True
@@ -107,13 +107,13 @@ def is_doubtful(lines: bytes, digits: int) -> bool:
 
 
 _ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
-"""Makes one of the characters that :func:`is_doubtful` does not tell apart."""
+"""Maps the characters that :func:`is_doubtful` treats alike to a single character."""
 _EXPONENT = re.compile(rb"0e-?0+[\s,}\]\"]")
 
 
 def check_json(lines: bytes, schema: pa.Schema) -> None:
-    """:class:`ChangedNumberError` if Arrow would change a decimal in ``lines``. A line that is no
-    JSON is left to Arrow."""
+    """Raise :class:`ChangedNumberError` if Arrow would change a decimal in ``lines``. A line that
+    is not JSON is left to Arrow."""
     for line in lines.split(b"\n"):
         try:
             value = json.loads(line, parse_float=decimal.Decimal)
@@ -122,7 +122,7 @@ def check_json(lines: bytes, schema: pa.Schema) -> None:
         for field in schema:
             for number, type in _decimals_in(value.get(field.name), field.type):
                 if not _is_kept(number, type):
-                    raise _changed(number, "field", field.name, type)
+                    raise _changed_number(number, "field", field.name, type)
 
 
 def _decimal_types(types: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
@@ -133,8 +133,8 @@ def _decimal_types(types: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
 
 
 def _decimals_in(value: Any, type: pa.DataType) -> Iterator[tuple[Any, pa.DataType]]:
-    """The values in ``value`` that a column of ``type`` takes as decimals, with the types of these.
-    Arrow refuses values of other kinds."""
+    """Yield the values in ``value`` that a column of ``type`` takes as decimals, each with its
+    type. Arrow refuses all other values."""
     if pa.types.is_decimal(type) and isinstance(value, int | decimal.Decimal | str):
         yield value, type
     elif pa.types.is_list(type) and isinstance(value, list):
@@ -146,8 +146,8 @@ def _decimals_in(value: Any, type: pa.DataType) -> Iterator[tuple[Any, pa.DataTy
 
 
 def _is_kept(value: int | decimal.Decimal | str, type: pa.DataType) -> bool:
-    """Whether ``value`` is a number of ``type``, and written without many digits of no use, in
-    which Arrow makes mistakes as well."""
+    """Whether ``value`` is a number of ``type``, written without many useless digits. Arrow also
+    makes mistakes in useless digits."""
     if not _is_number(value, type):
         return False
     written = decimal.Decimal(value).as_tuple()
@@ -169,7 +169,7 @@ def _is_number(value: int | decimal.Decimal | str, type: pa.DataType) -> bool:
     return True
 
 
-def _changed(value: Any, noun: str, name: str, type: pa.DataType) -> ChangedNumberError:
+def _changed_number(value: Any, noun: str, name: str, type: pa.DataType) -> ChangedNumberError:
     return ChangedNumberError(
         f"has {value} in {noun} {name!r}, which is no number of the type {type}"
     )

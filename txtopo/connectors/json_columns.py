@@ -1,7 +1,8 @@
-"""JSON objects, one per line, as columns: Arrow parses, and every line means what it means alone.
+"""Parses JSON objects, one per line, into columns by Arrow. A line's result never depends on the
+lines around it.
 
-Apart from the spouts because files and topics of Kafka hold the same objects, and have to give the
-same columns or refuse the same line (R38). Importing this imports pyarrow.
+Spouts over files and spouts over Kafka topics share this parser: from the same objects both make
+the same columns, or refuse the same line (R38). Importing this module imports pyarrow.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ CANNOT_BE_READ = (
     decimals.ChangedNumberError,
     json_lines.LineError,
 )
-"""The exceptions for lines of which no columns can be made."""
+"""Exceptions for lines that cannot be made into columns."""
 
 
 def mistake(error: Exception) -> str:
-    """``error``, one of :data:`CANNOT_BE_READ`, as a sentence whose subject is the line."""
+    """Word ``error``, one of :data:`CANNOT_BE_READ`, as a sentence whose subject is the line."""
     is_sentence = isinstance(error, decimals.ChangedNumberError | json_lines.LineError)
     return (
         str(error) if is_sentence else f"cannot be read: {exact_columns.first_line(error).strip()}"
@@ -42,8 +43,8 @@ def mistake(error: Exception) -> str:
 def first_refused(
     lines: list[Piece], parse: Callable[[list[Piece]], Any], error: Exception
 ) -> tuple[int, Exception]:
-    """The number of the first line that ``parse`` refuses, and the reason: ``error`` if no line is
-    refused alone."""
+    """Find the first line that ``parse`` refuses: its number and the reason. The reason is
+    ``error`` if every line alone passes."""
 
     def refusal(begin: int, end: int) -> Exception | None:
         try:
@@ -60,7 +61,7 @@ def first_refused(
 
 
 def conforming(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """``table`` in the declared ``schema``."""
+    """Select and cast the columns that ``schema`` declares."""
     selected = table.select(schema.names)
     if selected.schema.types != schema.types:
         selected = selected.cast(pa.schema([pa.field(field.name, field.type) for field in schema]))
@@ -70,12 +71,12 @@ def conforming(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
 
 
 class Parser:
-    """Makes columns of ``schema`` from lines."""
+    """Parses lines into the columns that ``schema`` declares."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        # Arrow's cast refuses a zone where the column has none, the other way round, and numbers
-        # for dates; its reader of JSON does not.
+        # Arrow's cast refuses a time zone that only the text or only the column has, and numbers
+        # for dates. Arrow's JSON reader takes them.
         parsed = pa.schema([field.with_type(_times_as_text(field.type)) for field in schema])
         self._parse_options = pa.json.ParseOptions(
             explicit_schema=parsed, unexpected_field_behavior="ignore"
@@ -83,8 +84,8 @@ class Parser:
         self._digits_sure = decimals.digits_sure(schema)
 
     def records(self, lines: bytes) -> list[pa.RecordBatch]:
-        """The objects in whole lines, the same as in each line alone. Raises one of
-        :data:`CANNOT_BE_READ` if any line is no object of the schema."""
+        """Parse whole lines, with the same result as each line alone. Raises one of
+        :data:`CANNOT_BE_READ` if a line is not an object with the schema's fields."""
         if not lines.isascii():
             lines.decode()
         count = json_lines.objects_in(lines, self.schema.names)
@@ -102,11 +103,11 @@ class Parser:
         return batches
 
     def _check_numbers(self, lines: bytes) -> None:
-        """Refuse a number that its column would change: an integer with more digits than the type
-        has, a number beyond it."""
+        """Refuse numbers that the column would change: an integer with more digits than the type
+        has, or a number out of the type's range."""
         for line in lines.split(b"\n"):
-            # Each line is an object that Arrow has taken: an error here would depend on the other
-            # lines of the block.
+            # Arrow has taken each line as an object: an error here would depend on the block's
+            # other lines.
             value = json.loads(line) if line.strip() else {}
             for field in self.schema:
                 for number in _changed_in(value.get(field.name), field.type):
@@ -116,15 +117,15 @@ class Parser:
 
 
 def check_schema(owner: str, schema: pa.Schema) -> None:
-    """:class:`~txtopo.errors.ConfigError`, beginning with ``owner``, for a column that JSON has no
-    values for."""
+    """Raise :class:`~txtopo.errors.ConfigError`, beginning with ``owner``, for a column that JSON
+    has no values for."""
     for field in schema:
         try:
             Parser(pa.schema([field])).records(b"{}\n")
         except pa.ArrowException as error:
             raise txtopo.errors.ConfigError(
                 f"{owner}: column {field.name!r} cannot be read as {field.type}: {exact_columns.first_line(error)}\n"
-                "  Declare what JSON has: numbers, texts, truth values, dates and timestamps as texts, lists and structs of these.\n"
+                "  Declare types that JSON has: numbers, texts, truth values, dates and timestamps as texts, lists and structs of these.\n"
                 "  A time of day is a pa.string(), a duration a pa.int64()."
             ) from None
 
@@ -145,7 +146,7 @@ def _times_as_text(type: pa.DataType) -> pa.DataType:
 
 
 def _is_large(column: pa.Array) -> bool:
-    """Whether there is a number in ``column`` that may not be the one in its line."""
+    """Whether ``column`` has a number large enough to have been rounded."""
     if pa.types.is_list(column.type):
         return _is_large(column.flatten())
     if pa.types.is_struct(column.type):
@@ -157,8 +158,7 @@ def _is_large(column: pa.Array) -> bool:
 
 
 def _changed_in(value: Any, type: pa.DataType) -> Iterator[Any]:
-    """The numbers in ``value`` that a column of ``type`` holds as another number, or as an infinite
-    one."""
+    """Yield the numbers in ``value`` that a column of ``type`` would change or make infinite."""
     if pa.types.is_list(type):
         for item in value or ():
             yield from _changed_in(item, type.value_type)

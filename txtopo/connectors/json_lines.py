@@ -1,15 +1,14 @@
-"""A line of JSON is one object: one rule for the spout of tuples and for the spout of columns
-(R38).
+"""Checks that a line is one JSON object, alike for spouts that emit tuples or columns (R38).
 
-Apart from the spouts because both have to give the same answer. Python's own parser decides.
-Arrow's parser is quicker and more lenient: it takes two objects in a line, ``Inf``, bytes that are
-no text, and ``null``, on which it crashes at the beginning of a file. So every line is looked at as
-bytes before Arrow sees it, and Python parses the lines in which the two parsers could differ.
+Python's own parser decides. Arrow's parser is quicker and more lenient: it takes two objects in a
+line, ``Inf``, bytes that are not text, and ``null``, on which it crashes at the beginning of a
+file. So every line is checked as bytes before Arrow sees it, and Python parses the lines in which
+the two parsers could differ.
 
-Python's own parser takes too much as well: a field that is given twice, ``1e400``, half of a
-surrogate pair. Hooks that look at each number and each object make it half as fast. So a line is
-parsed with hooks only if :func:`is_sure` says no, or if the count of its names shows that a field
-may be given twice.
+Python's own parser also takes too much: a field that is given twice, ``1e400``, half a surrogate
+pair. Hooks that check each number and each object make the parser half as fast. So a line is parsed
+with hooks only if :func:`is_sure` says no, or if the number of names shows that a field may be
+given twice.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 BLANK = b" \t\r"
-"""A line of these characters alone is passed over: JSON's own white space."""
+"""JSON's own white space. A line with only these characters is passed over."""
 
 _ESCAPED = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)")
-"""An escaped character; group 1 is one half of a pair without the other."""
+"""An escaped character. Group 1 is half a surrogate pair without the other half."""
 _PAIR = re.compile(rb"(?<!\\)\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 _ALIKE = bytes.maketrans(b"123456789ED]} \t\r\n", b"000000000ed,,,,,,")
-"""Makes one of the characters that :func:`is_sure` does not tell apart."""
+"""Maps the characters that :func:`is_sure` treats alike to a single character."""
 _BEYOND = re.compile(rb"0e000+,")
-"""A number, of characters made alike, with an exponent of at least three digits."""
+"""A number with at least three digits in its exponent, after :data:`_ALIKE`."""
 _MANY_DIGITS = b"0" * 200
-"""A number with fewer digits, and with an exponent of at most two, is within 64 bits."""
+"""A number with fewer digits, and at most two digits in its exponent, fits 64 bits."""
 _LONG = 1000
 _BRACKETS = 200
-"""A line with as many brackets may be nested deeper than Python's parser goes."""
+"""A line with more brackets may be nested deeper than Python's parser goes."""
 _DIGITS = re.compile(rb"[0-9]{1000}")
-"""Python takes no integer of more than some thousand digits."""
+"""Python refuses integers with more than some thousand digits."""
 
 
 class LineError(ValueError):
-    """A mistake in a line: a sentence without its subject."""
+    """A mistake in a line. The text is a sentence without its subject."""
 
 
 class MissingFieldError(LineError):
@@ -49,14 +48,14 @@ class MissingFieldError(LineError):
 
 
 class _Doubled(dict[str, Any]):
-    """An object in which the fields ``names`` are given more than once."""
+    """An object that gives the fields ``names`` more than once."""
 
     names: frozenset[str] = frozenset()
 
 
 class Decoder:
-    """Parses lines, and takes ``fields`` from each: from all else in an object nothing but its
-    syntax matters. ``defaults``: values of fields that are missing or null."""
+    """Parses lines, and takes ``fields`` from each. All other fields need only correct syntax.
+    ``defaults``: values for fields that are missing or null."""
 
     def __init__(self, fields: Sequence[str], defaults: Mapping[str, Any] | None = None) -> None:
         self._fields, self._defaults = fields, defaults or {}
@@ -66,7 +65,7 @@ class Decoder:
         ).decode
         self._plain = json.JSONDecoder(parse_constant=_no_number).raw_decode
         self._counting = json.JSONDecoder(
-            parse_constant=_no_number, object_hook=self._counted
+            parse_constant=_no_number, object_hook=self._count_names
         ).raw_decode
         self._names = 0
         self._all_of = (
@@ -76,8 +75,8 @@ class Decoder:
         )
 
     def object(self, line: str) -> dict[str, Any]:
-        """The object in ``line``; :class:`LineError` if it is none, or gives a value of ``fields``
-        that is not sure."""
+        """Parse the object in ``line``. Raises :class:`LineError` if the line is not an object, or
+        if a value for ``fields`` is ambiguous."""
         self._has_doubled = False
         try:
             value = self._decode(line)
@@ -92,7 +91,7 @@ class Decoder:
         return value
 
     def values(self, line: str, is_strict: bool, is_sure: bool) -> Sequence[Any]:
-        """The values of the fields; a missing one is ``None``, or :class:`LineError` if
+        """Parse the fields' values. A missing field is ``None``, or raises :class:`LineError` if
         ``is_strict``.
 
         ``is_sure`` is the answer of :func:`is_sure` for ``line``, or for a text that contains
@@ -113,8 +112,7 @@ class Decoder:
             raise MissingFieldError(f"has no field {missing.args[0]!r}; it has {names}") from None
 
     def _sure_object(self, line: str) -> Any:
-        """The result of :meth:`object` for ``line``, where it is sure; ``None`` if the line may
-        mean something else."""
+        """Parse ``line`` without hooks. ``None`` if :meth:`object` may answer differently."""
         self._names = 0
         is_flat = line.find("{", 1) < 0
         try:
@@ -129,7 +127,7 @@ class Decoder:
             return None
         return value
 
-    def _counted(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _count_names(self, value: dict[str, Any]) -> dict[str, Any]:
         self._names += len(value)
         return value
 
@@ -151,11 +149,11 @@ class Decoder:
 
 
 def is_sure(text: str) -> bool:
-    """Whether nothing but a doubled field can be wrong in those lines of ``text`` that are JSON.
+    """Whether a doubled field is the only possible mistake in the JSON lines of ``text``.
 
-    No number may be beyond 64 bits, and no half of a surrogate pair be there. A colon with white
-    space before it is a doubt as well: names are counted by the quotes and colons behind them. To
-    look at many lines at once takes much less time than to look at each.
+    No number may be beyond 64 bits, and no half surrogate pair may occur. White space before a
+    colon is a doubt as well: names are counted by the quotes and colons behind them. Checking many
+    lines at once takes much less time than checking each.
     """
     data = text.encode("utf-8", "surrogatepass")
     alike = data.translate(_ALIKE, b"+")
@@ -168,8 +166,8 @@ def _doubled_in(value: Any) -> Iterator[str]:
     if isinstance(value, _Doubled):
         yield from sorted(value.names)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for one in inner:
-        yield from _doubled_in(one)
+    for each in inner:
+        yield from _doubled_in(each)
 
 
 def _no_number(name: str) -> Any:
@@ -184,11 +182,11 @@ def _number(text: str) -> float:
 
 
 def objects_in(block: bytes, fields: Sequence[str]) -> int:
-    """How many lines of ``block``, text in UTF-8, are not blank; :class:`LineError` for the first
-    that is not one JSON object.
+    """Count the lines in ``block``, text in UTF-8, that are not blank. Raises :class:`LineError`
+    for the first line that is not one JSON object.
 
-    Looks for text that Arrow would read differently. Text that Arrow itself refuses may pass, and
-    so may several objects in a line: there are more records then than this number.
+    Looks for text that Arrow would read differently. Text that Arrow itself refuses may pass. So
+    may several objects in a line: then Arrow makes more records than this number.
     """
     ends = block.removesuffix(b"\n").count(b"\n")
     if _is_plain(block, ends) and not _is_doubtful(block) and not _has_long_line(block):
@@ -207,8 +205,8 @@ def objects_in(block: bytes, fields: Sequence[str]) -> int:
 
 
 def _is_plain(block: bytes, ends: int) -> bool:
-    """Whether every line begins and ends with a brace: told by counting, since a block has ten
-    thousand lines."""
+    """Whether every line begins and ends with a brace. Counts instead of splitting, since a block
+    has ten thousand lines."""
     return (
         block.startswith(b"{") and block.endswith((b"}\n", b"}")) and block.count(b"}\n{") == ends
     )
@@ -224,7 +222,7 @@ def _has_long_line(block: bytes) -> bool:
 
 
 def _is_doubtful(text: bytes) -> bool:
-    # One character is found many times as fast as three are.
+    # Python finds one character many times as fast as three.
     return (b"N" in text and b"NaN" in text) or (b"I" in text and b"Inf" in text)
 
 

@@ -1,5 +1,5 @@
-"""Transactional spouts over files: lines and JSON objects as tuples; lines, CSV, JSON lines and
-Parquet as columns."""
+"""Transactional spouts over files. Lines and JSON objects become tuples or columns, CSV and Parquet
+become columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_COLUMNS = {
 
 
 def __getattr__(name: str) -> Any:
-    # Spouts of columns need pyarrow, and the spout of lines does not.
+    # Spouts that emit columns need pyarrow, and the spout that emits tuples does not.
     if name in _OF_COLUMNS:
         arrow.require_pyarrow(name)
         return getattr(importlib.import_module(_OF_COLUMNS[name]), name)

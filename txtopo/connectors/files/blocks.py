@@ -1,9 +1,8 @@
-"""Lines in files as bytes: where they end, and reading a range of them in big blocks.
+"""Lines in files as bytes: finds where lines end, and reads ranges in big blocks.
 
-Apart from the spout because it knows only files: no partition, no transaction, no text. A line ends
-with ``\\n`` or with the range it is read from, never anywhere else; a block holds whole lines only.
-A file that cannot be read is an :class:`~txtopo.errors.InputError`, or a ``FailedException`` where
-trying again may help.
+A line ends with ``\\n`` or with the range it is read from, never anywhere else. A block holds whole
+lines only. An unreadable file raises :class:`~txtopo.errors.InputError`, or ``FailedException``
+where trying again may help.
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ from typing import BinaryIO
 from txtopo import errors
 
 BLOCK_BYTES = 1 << 20
-"""How much the reader of a range asks for at once."""
+"""How many bytes a range's reader reads at once."""
 PROBE_BYTES = 1 << 16
-"""How much the search for the end of a line asks for at once."""
+"""How many bytes the search for a line's end reads at once."""
 TAIL_BYTES = 1 << 12
-"""The number of bytes, before the end of the read part, that identify a file that may grow."""
+"""How many bytes before the end of the read part identify a file that may grow."""
 
 _MAY_PASS = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT})
 
 
 def size_of(path: str) -> int:
-    """The size of the file in bytes, once it is sure that it is a file and can be read."""
+    """The file's size in bytes. Refuses directories and unreadable files."""
     return status_of(path).st_size
 
 
 def status_of(path: str) -> os.stat_result:
-    """The file's entry in the file system, of a readable file and no directory. Opening it makes a
-    network's answer fresh."""
+    """The file's entry in the file system. Refuses directories and unreadable files. Opening the
+    file makes a network file system's answer fresh."""
     try:
         # Without O_NONBLOCK, opening a named pipe would wait for its writer for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -56,8 +55,7 @@ def status_of(path: str) -> os.stat_result:
 
 
 def last_line_end(path: str, start: int, end: int) -> int | None:
-    """The largest offset in ``(start, end]`` at which a line has just ended; ``None`` if no line
-    ends there."""
+    """The largest offset in ``(start, end]`` at which a line has just ended, or ``None``."""
     with opened(path) as file:
         while start < end:
             block_start = max(start, end - PROBE_BYTES)
@@ -69,8 +67,8 @@ def last_line_end(path: str, start: int, end: int) -> int | None:
 
 
 def next_line_end(path: str, start: int, end: int) -> int:
-    """The smallest offset in ``(start, end]`` at which a line has just ended; ``end`` if none does
-    before."""
+    """The smallest offset in ``(start, end]`` at which a line has just ended. ``end`` if no line
+    ends before."""
     with opened(path) as file:
         while start < end:
             block = _read(file, path, start, min(PROBE_BYTES, end - start))
@@ -82,14 +80,14 @@ def next_line_end(path: str, start: int, end: int) -> int:
 
 
 def bytes_at(path: str, start: int, end: int) -> bytes:
-    """The bytes ``[start, end)`` of the file, all of them."""
+    """Read all bytes ``[start, end)``."""
     with opened(path) as file:
         return _read(file, path, start, end - start)
 
 
 def tail(path: str, end: int) -> str:
-    """The identity of the last bytes before ``end``: 12 hexadecimal digits of SHA-256 over as many
-    as ``TAIL_BYTES``."""
+    """Identify the last bytes before ``end``: 12 hexadecimal digits from SHA-256 over up to
+    ``TAIL_BYTES`` bytes."""
     with opened(path) as file:
         return _tail(file, path, end)
 
@@ -100,8 +98,8 @@ def _tail(file: BinaryIO, path: str, end: int) -> str:
 
 
 def check_tail(path: str, end: int, expected: str) -> None:
-    """:class:`~txtopo.errors.InputError` if the last bytes before ``end`` are not those whose
-    ``tail`` was ``expected``."""
+    """Raise :class:`~txtopo.errors.InputError` if the ``tail`` before ``end`` is not
+    ``expected``."""
     with opened(path) as file:
         _check_tail(file, path, end, expected)
 
@@ -114,11 +112,11 @@ def _check_tail(file: BinaryIO, path: str, end: int, expected: str) -> None:
 def line_blocks(
     file: BinaryIO, path: str, start: int, end: int, expected_tail: str
 ) -> Iterator[tuple[int, bytes]]:
-    """The bytes ``[start, end)`` of ``file`` as blocks of whole lines, each with the offset it
-    begins at. A line longer than a block is a block.
+    """Read the bytes ``[start, end)`` as blocks of whole lines, each with the offset where the
+    block begins. A line longer than a block is a block.
 
-    ``expected_tail`` is looked at before and after: a file may be written anew, in place, while it
-    is read.
+    ``expected_tail`` is checked before and after: a file may be written anew, in place, while the
+    task reads.
     """
     _check_tail(file, path, end, expected_tail)
     unfinished: list[bytes] = []
@@ -139,7 +137,7 @@ def line_blocks(
 
 
 def first_line(file: BinaryIO, path: str) -> bytes:
-    """The first line of ``file`` with its end."""
+    """Read the first line with its end."""
     line, size = b"", os.fstat(file.fileno()).st_size
     while len(line) < size and b"\n" not in line:
         line += _read(file, path, len(line), min(PROBE_BYTES, size - len(line)))
@@ -147,8 +145,8 @@ def first_line(file: BinaryIO, path: str) -> bytes:
 
 
 def bytes_of_line_end(path: str, end: int, size: int) -> int | None:
-    """How many bytes behind ``end``, where a line was taken to end, are its end; ``None`` if the
-    line goes on. The file has ``size`` bytes."""
+    """How many bytes behind ``end`` belong to the end of the line before. ``None`` if the line goes
+    on. The file has ``size`` bytes."""
     if not 0 < end < size:
         return 0
     data = bytes_at(path, end - 1, min(end + 2, size))
@@ -158,8 +156,7 @@ def bytes_of_line_end(path: str, end: int, size: int) -> int | None:
 
 
 def opened(path: str) -> BinaryIO:
-    """The file, open for reading. An open file stays the same file if its name is given to a new
-    file."""
+    """Open the file for reading. An open file stays the same even if a new file gets its name."""
     try:
         return open(path, "rb", buffering=0)
     except OSError as error:
@@ -174,7 +171,7 @@ def may_pass(error: OSError) -> bool:
 
 
 def _read(file: BinaryIO, path: str, start: int, amount: int) -> bytes:
-    """Exactly ``amount`` bytes from ``start``."""
+    """Read exactly ``amount`` bytes from ``start``."""
     try:
         file.seek(start)
         data = file.read(amount)
@@ -190,30 +187,30 @@ def _read(file: BinaryIO, path: str, start: int, amount: int) -> bytes:
 
 
 def shrunk(path: str, size: int, planned: int) -> errors.InputError:
-    """The error that ``path`` has ``size`` bytes although it was planned, or read, up to byte
+    """The error for a file with ``size`` bytes that was planned, or read, up to byte
     ``planned``."""
     return errors.InputError(
         f"{path} has shrunk: it has {size} bytes, but was planned up to byte {planned}\n"
-        "  Batches must stay what they were: restore the file, or start over with `txtopo state reset`."
+        "  A batch must not change: restore the file, or start over with `txtopo state reset`."
     )
 
 
 def _replaced(path: str, end: int) -> errors.InputError:
     return errors.InputError(
         f"{path} has been rotated or written anew: the {min(end, TAIL_BYTES)} bytes before byte {end} are not those that were planned or read\n"
-        "  Restore the file, and give a new one a name that sorts behind all others; or start over with `txtopo state reset`."
+        "  Restore the file, and give a new file a name that sorts behind all others. Or start over with `txtopo state reset`."
     )
 
 
 def _unreadable(path: str, error: OSError) -> errors.InputError:
     if isinstance(error, FileNotFoundError):
         return errors.InputError(
-            f"no file {path}\n  Mend the path or restore the file; every machine that runs tasks must see it under this path."
+            f"no file {path}\n  Mend the path or restore the file. Every machine that runs tasks must see the file under this path."
         )
     if isinstance(error, PermissionError):
         return errors.InputError(
             f"{path} may not be read by this user\n  Allow it with `chmod`, also on the directories above, wherever tasks run."
         )
     return errors.InputError(
-        f"{path} cannot be read: {error.strerror}\n  See that `cat` can read it, on every machine that runs tasks."
+        f"{path} cannot be read: {error.strerror}\n  Make sure that `cat` can read the file on every machine that runs tasks."
     )

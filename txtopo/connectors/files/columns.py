@@ -1,8 +1,8 @@
-"""Transactional spouts over CSV files and files of JSON lines that emit columns.
+"""Transactional spouts that read CSV files and JSON lines, and emit columns.
 
-Batches are ranges of bytes between lines, planned as those of the spout over lines are; executors
-parse the range block by block, in columns, and never make a tuple. Which columns there are, and of
-which types, is declared: guessed from a block, they would change from block to block.
+Batches are byte ranges between lines, planned as for the spout over lines. Executors parse a range
+block by block into columns, and never make a tuple. The user declares the columns and their types:
+guesses from a block would change from block to block.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CURE_OF_JSON = "Mend the line."
 _WITHIN_QUOTES = "ends within a quoted value"
 _CURE_OF_QUOTES = (
     "A record is one line, and a quote within quotes is doubled: Spark writes so with option('escape', '\"').\n"
-    "  Take line breaks out of values; or set quote_char=False if quotes are letters."
+    "  Take line breaks out of values, or set quote_char=False if quotes are letters."
 )
 _CURE_OF_RETURNS = "A line ends with \\n or \\r\\n. Convert a file that ends lines with \\r alone: tr '\\r' '\\n' < FILE > NEW."
 
@@ -70,25 +70,27 @@ class CsvTransactionalSpout(_ColumnFiles):
     """Emits the records of CSV files, each once and in order within its file, as RecordBatches.
 
     - ``paths_or_glob``, ``partitions``, and ``bytes_per_batch``: as for
-      :class:`~txtopo.connectors.files.FileTransactionalSpout`, whose text also tells when files and
+      :class:`~txtopo.connectors.files.FileTransactionalSpout`, whose text also says when files and
       sizes are frozen.
-    - ``schema``: the columns to emit, in this order, and their types. They are the fields of the
-      stream; field ``tx`` comes before them. A column that the file lacks, and a directory of the
-      path names, as ``dt=2026-01-01/`` does, has the value in its name.
-    - ``header``: whether the first line of every file names its columns, of which those of
-      ``schema`` are taken. Without one the columns of the files are those of ``schema``.
-    - ``delimiter``; ``quote_char``, or ``False`` if there are no quoted values.
-    - ``null_values``: the texts for null in columns of other types than text. Text is never null.
-    - ``errors``: ``"replace"`` puts U+FFFD for bytes of a record that are not UTF-8.
+    - ``schema``: the columns to emit, in this order, and their types. The stream's fields are
+      ``tx`` and these columns. If the file lacks a column that a directory in the path names, as
+      ``dt=2026-01-01/`` does, the column has the directory's value.
+    - ``header``: whether the first line in every file names the file's columns. The spout takes
+      those in ``schema``. Without a header, the files' columns are those in ``schema``.
+    - ``delimiter``.
+    - ``quote_char``, or ``False`` if there are no quoted values.
+    - ``null_values``: the texts for null, except in text columns. Text is never null.
+    - ``errors``: ``"replace"`` puts U+FFFD for bytes that are not UTF-8.
 
-    Text is UTF-8; a byte order mark at the beginning of a file is dropped. A record is a line,
+    Text is UTF-8. A byte order mark at the beginning of a file is dropped. A record is a line,
     which ends with ``\\n`` or ``\\r\\n``: a quoted value may contain the delimiter, but neither of
     these characters. Blank lines are passed over. The records are the same for any
     ``bytes_per_batch``.
 
-    Raises what that spout does; also :class:`~txtopo.errors.InputError`, from executors, with the
-    file and the byte of the line, for a record that does not fit ``schema``, a carriage return
-    within a line, a value whose quotes do not close, and a column that the header names twice.
+    Raises the errors of ``FileTransactionalSpout``. Executors also raise
+    :class:`~txtopo.errors.InputError`, with the file and the line's byte, for a record that does
+    not fit ``schema``, a carriage return within a line, a value whose quotes do not close, and a
+    column that the header names twice.
     """
 
     def __init__(
@@ -134,22 +136,21 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
     """Emits JSON objects, one per line, each once and in order within its file, as RecordBatches.
 
     - ``paths_or_glob``, ``partitions``, ``bytes_per_batch``: as for
-      :class:`~txtopo.connectors.files.FileTransactionalSpout`, whose text also tells when files and
+      :class:`~txtopo.connectors.files.FileTransactionalSpout`, whose text also says when files and
       sizes are frozen.
-    - ``schema``: the fields to take from each object, in this order, and their types. They are the
-      fields of the stream; field ``tx`` comes before them. An object without one of them has null
-      there, or the value that a directory of the path names, as ``dt=2026-01-01/`` does.
-      Dates and timestamps are texts in the files, as ISO 8601 has them; decimals are numbers or
-      texts.
+    - ``schema``: the fields to take from each object, in this order, and their types. The stream's
+      fields are ``tx`` and these fields. A field that an object lacks, or sets to null, has the
+      value that a directory in the path names, as ``dt=2026-01-01/`` does, or else null. Dates and
+      timestamps are texts in the files, as in ISO 8601. Decimals are numbers or texts.
     - ``errors``: ``"replace"`` puts U+FFFD for bytes that are not UTF-8.
 
-    Lines are those of :class:`~txtopo.connectors.files.FileTransactionalSpout` with
+    Lines are as for :class:`~txtopo.connectors.files.FileTransactionalSpout` with
     ``format="json"``. Blank lines are passed over. The rows are the same for any
     ``bytes_per_batch``.
 
-    Raises what that spout does; also :class:`~txtopo.errors.InputError`, from executors, with the
-    file and the byte of the line, for a line that is not one JSON object, does not fit ``schema``,
-    or has a number that would be another one in its column.
+    Raises the errors of ``FileTransactionalSpout``. Executors also raise
+    :class:`~txtopo.errors.InputError`, with the file and the line's byte, for a line that is not
+    one JSON object, does not fit ``schema``, or has a number that the column would change.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
 
 
 class _RefusedError(json_lines.LineError):
-    """Lines of CSV have a mistake: the mistake, and the cure."""
+    """A mistake in CSV lines, with its cure."""
 
     def __init__(self, mistake: str, cure: str) -> None:
         super().__init__(mistake)
@@ -178,16 +179,16 @@ class _RefusedError(json_lines.LineError):
 
 
 class _ColumnEmitter(ranges.ByteRangeEmitter):
-    """Parses blocks by Arrow, and makes sure that Arrow takes each line by itself: a batch may be
-    cut between any two of them (R38)."""
+    """Parses blocks by Arrow, and checks that Arrow takes each line by itself: a batch may be cut
+    between any two lines (R38)."""
 
     def __init__(self, column_spout: _ColumnFiles) -> None:
         super().__init__(column_spout.groups())
         self.schema, self._errors = column_spout.schema, column_spout.errors
-        """The columns of the present file."""
+        """The current file's columns."""
         self._whole = self.schema
         self._texts: dict[str, str | None] = {}
-        """The values that its directories name."""
+        """Values from the directories in the current file's path."""
 
     def emit_block(
         self,
@@ -199,7 +200,7 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
     ) -> None:
         skipped = self.bytes_before_lines(offset, block)
         block = block[skipped:]
-        # The end of a line is never part of bytes that are replaced.
+        # Replaced bytes never include a line's end.
         text = block if self._errors == "strict" else block.decode(errors=self._errors).encode()
         try:
             batches = self.records(path, text)
@@ -218,8 +219,8 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
 
     @abc.abstractmethod
     def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
-        """The records in whole lines, the same as in each line alone. Raises one of
-        :data:`json_columns.CANNOT_BE_READ` if there are others in any line."""
+        """Parse whole lines, with the same result as each line alone. Raises one of
+        :data:`json_columns.CANNOT_BE_READ` if a line cannot be parsed so."""
 
 
 class _CsvEmitter(_ColumnEmitter):
@@ -253,8 +254,7 @@ class _CsvEmitter(_ColumnEmitter):
             raise _bad_line(path, 0, whole, 0, error) from None
 
     def _leave_out(self, path: str, columns: Collection[str]) -> None:
-        """Take those of ``columns`` that the directories of ``path`` name from there, and not from
-        the file."""
+        """Read the ``columns`` that directories in ``path`` name from there, not from the file."""
         self._texts = directories.texts_in(path, columns)
         self.schema = directories.left_to_file(self._whole, path, self._texts)
 
@@ -287,7 +287,7 @@ class _CsvEmitter(_ColumnEmitter):
             return []
         self._check_quotes(lines)
         table = self._read(path, lines, decimals.as_texts(self.schema))
-        # A line makes no more than one record, so as many records as lines are one of each.
+        # A line makes at most one record. So with as many records as lines, each line is a record.
         ends = lines.count(b"\n") + (not lines.endswith(b"\n"))
         if table.num_rows != ends and table.num_rows != sum(
             bool(line.strip(_ENDS)) for line in lines.split(b"\n")
@@ -311,13 +311,12 @@ class _CsvEmitter(_ColumnEmitter):
         return pa.csv.read_csv(_buffer(lines), read_options, self._parse_options, convert_options)
 
     def _check_line_ends(self, lines: bytes) -> None:
-        """Refuse ``\\r`` where it does not end a line together with ``\\n``: Arrow ends a record
-        there."""
+        """Refuse ``\\r`` without ``\\n`` within a line: Arrow would end a record there."""
         if b"\r" in lines and _BARE_RETURN.search(lines) is not None:
             raise _RefusedError("has a carriage return (byte 13) within it", _CURE_OF_RETURNS)
 
     def _check_quotes(self, lines: bytes) -> None:
-        """Refuse a quoted value that does not close, or goes on behind its closing quote: Arrow
+        """Refuse a quoted value that does not close, or goes on behind the closing quote: Arrow
         takes the rest as letters."""
         if self._quote and self._quote in lines:
             rest = self._well_quoted.sub(b"", b"\n" + lines, 1)
@@ -330,8 +329,8 @@ class _CsvEmitter(_ColumnEmitter):
                 )
 
     def _check_numbers(self, path: str, lines: bytes, table: pa.Table) -> None:
-        """Refuse a number that its column would change: infinite, rounded though it is an integer,
-        or read by its bits."""
+        """Refuse numbers that the column would change: numbers that become infinite, integers that
+        are rounded, hexadecimal digits that are read as bits."""
         may_have_bits = b"0x" in lines or b"0X" in lines
         for name, type in ((field.name, decimals.value_type(field.type)) for field in self.schema):
             if type in decimals.EXACT_BELOW:
@@ -361,13 +360,13 @@ class _CsvEmitter(_ColumnEmitter):
 
 
 def _buffer(lines: bytes) -> pa.BufferReader:
-    """``lines`` as Arrow's reader takes them unchanged: it drops a signature, wherever in a file
-    the block begins; blank lines it passes over."""
+    """Make Arrow's reader take ``lines`` unchanged. Arrow drops a signature from any block's
+    beginning, and passes over the blank line put before it."""
     return pa.BufferReader(b"\n" + lines if lines.startswith(codecs.BOM_UTF8) else lines)
 
 
 def _changed_from(text: str, number: float) -> str | None:
-    """Why ``number`` is not what ``text`` says; ``None`` if it is."""
+    """Why ``text`` is not ``number``, or ``None`` if it is."""
     if isinstance(number, int):
         return None if _INTEGER.fullmatch(text) else "no decimal number of"
     if math.isinf(number):

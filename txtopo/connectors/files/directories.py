@@ -1,6 +1,7 @@
-"""Columns whose values are in the names of directories, as Hive and Spark write them:
-``dt=2026-01-01/part-0.parquet``. Emitters import this module: standard library only, until there is
-a column.
+"""Columns whose values are directory names, as Hive and Spark write them:
+``dt=2026-01-01/part-0.parquet``.
+
+Emitters import this module, so it needs the standard library only, until there is such a column.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def texts_in(path: str, columns: Collection[str]) -> dict[str, str | None]:
-    """The values in the directories of ``path`` for those of ``columns`` that they name."""
+    """Find values for ``columns`` in the directory names in ``path``."""
     pairs = (part.split("=", 1) for part in os.path.dirname(path).split(os.sep) if "=" in part)
     texts = {
         urllib.parse.unquote(name): None if value == _NULL else urllib.parse.unquote(value)
@@ -27,18 +28,19 @@ def texts_in(path: str, columns: Collection[str]) -> dict[str, str | None]:
 
 
 def left_to_file(schema: Any, path: str, texts: Mapping[str, str | None]) -> Any:
-    """The part of an Arrow ``schema`` that the file at ``path`` has to have."""
+    """Take the columns that directories name out of an Arrow ``schema``: the file at ``path`` must
+    have the rest."""
     left = [field for field in schema if field.name not in texts]
     if not left:
         raise errors.InputError(
-            f"{path}: its directories name every column, {', '.join(texts)}\n  Take a column of the file, too."
+            f"{path}: its directories name every column, {', '.join(texts)}\n  Take a column from the file, too."
         )
     return importlib.import_module("pyarrow").schema(left)
 
 
 def completed(batch: Any, schema: Any, path: str, texts: Mapping[str, str | None]) -> Any:
-    """The RecordBatch ``batch`` of the file at ``path`` in the order of ``schema``; ``texts`` are
-    the values of the columns that it lacks, and of nulls in those that it has."""
+    """Complete the RecordBatch ``batch`` of the file at ``path``, in the order of ``schema``.
+    ``texts`` has values for columns that the file lacks, and for nulls in columns that it has."""
     if not texts:
         return batch
     arrow, columns = importlib.import_module("pyarrow"), []
@@ -52,7 +54,7 @@ def completed(batch: Any, schema: Any, path: str, texts: Mapping[str, str | None
             except arrow.ArrowException:
                 why = f"a directory says {field.name}={texts[field.name]}, which is no {field.type}"
                 raise errors.InputError(
-                    f"{path}: {why}\n  Mend the name of the directory, or the schema."
+                    f"{path}: {why}\n  Mend the directory's name, or the schema."
                 ) from None
             column = (
                 values

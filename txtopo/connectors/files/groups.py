@@ -1,14 +1,13 @@
 """The list of files, their partitions, and positions in a partition.
 
-Apart from the spout because it is arithmetic on names and sizes. A *group* is a partition's files,
-end to end; a *position* is a number of bytes from the beginning of the group, so that empty files
-and the seams between files need no case of their own.
+A *group* is a partition's files, end to end. A *position* counts bytes from the group's beginning,
+so that empty files and the seams between files are no special cases.
 
 Invariants:
-- File i of the sorted list belongs to group i mod partitions: files added behind the last never
-  move an earlier one.
-- The identity of files 0 … j of a group depends on their paths alone, so any process can compute it
-  from the list.
+- File i in the sorted list belongs to group i mod partitions: files added behind the last file
+  never move an earlier file.
+- The identity of files 0 … j in a group depends on their paths alone, so any process can compute
+  the identity from the list.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from txtopo.connectors.files import blocks
 
 
 def absolute(path: str) -> str:
-    """The pattern of ``path``, a path or pattern, from the root: directories that are put in front
-    are escaped. Behind a symbolic link, ``..`` is the directory above its target."""
+    """Make a path or pattern start from the root. Directories put in front are escaped. Behind a
+    symbolic link, ``..`` is the directory above the link's target."""
     above, dots, below = path.rpartition(f"{os.sep}..{os.sep}")
     physical = os.path.realpath(above + dots)
     if not dots or physical == os.path.realpath(os.path.abspath(above + dots)):
@@ -38,12 +37,12 @@ def absolute(path: str) -> str:
 
 
 def listed(patterns: Iterable[str]) -> list[str]:
-    """The files that absolute paths and glob patterns name: sorted, each once.
+    """List the files that absolute paths and glob patterns name: sorted, each once.
 
-    A pattern stands for the files it matches, not for directories. A path without a pattern, or
-    with a file of that very name, is listed as given, whether it exists or not: a missing file is
-    an error to be found later, not a file to be left out. So is a directory that a pattern looks
-    into and that cannot be listed.
+    A pattern stands for the files that match, not for directories. A path without a pattern, or
+    with a file of exactly this name, is listed as given, even if the file does not exist: a missing
+    file must not be left out, but be an error later. For the same reason a directory that a pattern
+    looks into is in the list if it cannot be listed.
     """
     paths: set[str] = set()
     for pattern in patterns:
@@ -64,8 +63,8 @@ _plain = functools.partial(re.compile(r"\[([*?[])\]").sub, r"\1")
 
 
 def _with_directory(pattern: str) -> str:
-    """``pattern``, escaped as far as it is the very name of a directory and matches none.
-    :class:`~txtopo.errors.InputError` if it matches others."""
+    """Escape the beginning of ``pattern`` if it is a directory's exact name and matches nothing.
+    Raises :class:`~txtopo.errors.InputError` if this beginning matches other directories."""
     beginning = next(
         str(parent)
         for parent in pathlib.PurePath(pattern).parents
@@ -73,7 +72,7 @@ def _with_directory(pattern: str) -> str:
     )
     directory, matched = _plain(beginning), glob.glob(beginning)
     if matched and directory not in matched:
-        cure = f"Give glob.escape(directory), {glob.escape(directory)!r}, or list the others one by one."
+        cure = f"Give glob.escape(directory), {glob.escape(directory)!r}, or list the matches one by one."
         raise errors.InputError(
             f"{directory} is a directory, and a pattern that matches {matched[0]}\n  {cure}"
         )
@@ -81,8 +80,8 @@ def _with_directory(pattern: str) -> str:
 
 
 def _unlistable(pattern: str) -> Iterator[str]:
-    """The directories that ``glob`` passes over in silence: ``pattern`` looks into these
-    directories, and they cannot be listed."""
+    """Yield the directories that ``pattern`` looks into and that cannot be listed: ``glob`` passes
+    over them in silence."""
     parts = pattern.split(os.sep)
     for i, part in enumerate(parts):
         if glob.has_magic(part):
@@ -97,7 +96,7 @@ def _unlistable(pattern: str) -> Iterator[str]:
 
 
 def packed(paths: Sequence[str]) -> bytes:
-    """The list as few bytes: it travels with the spout to every task of every attempt."""
+    """Compress the list: it travels with the spout to every task in every attempt."""
     return zlib.compress("\0".join(paths).encode("utf-8", "surrogateescape"))
 
 
@@ -108,21 +107,21 @@ def _unpacked(data: bytes) -> list[str]:
 
 @functools.lru_cache(maxsize=16)
 def groups(data: bytes, partitions: int) -> tuple[FileGroup, ...]:
-    """The groups of the packed list, one per partition. A worker process unpacks a list once, not
+    """Deal the packed list out, one group per partition. A worker process unpacks a list once, not
     once per attempt."""
     paths = _unpacked(data)
     return tuple(FileGroup(tuple(paths[partition::partitions])) for partition in range(partitions))
 
 
 class FileGroup:
-    """The files of one partition, in order."""
+    """A partition's files, in order."""
 
     def __init__(self, paths: tuple[str, ...]) -> None:
         self.paths = paths
 
     @functools.cached_property
     def identities(self) -> tuple[str, ...]:
-        """For each file j, the identity of files 0 … j together: 12 hexadecimal digits of SHA-256
+        """For each file j, the identity of files 0 … j together: 12 hexadecimal digits from SHA-256
         over their paths."""
         digest = hashlib.sha256()
         identities: list[str] = []
@@ -133,8 +132,8 @@ class FileGroup:
 
 
 def sizes(groups: Iterable[FileGroup]) -> list[list[int]]:
-    """The size of every file, by group. :class:`~txtopo.errors.InputError` if symbolic links give a
-    file two names: it would be read twice."""
+    """The size of every file, by group. Raises :class:`~txtopo.errors.InputError` if symbolic links
+    give a file two names: the spout would read the file twice."""
     names: dict[tuple[int, int], str] = {}
     by_group: list[list[int]] = []
     for group in groups:
@@ -144,16 +143,16 @@ def sizes(groups: Iterable[FileGroup]) -> list[list[int]]:
             other = names.setdefault((status.st_dev, status.st_ino), path)
             if other != path and os.path.realpath(other) == os.path.realpath(path):
                 raise errors.InputError(
-                    f"{other} and {path} are one file: one of them is a symbolic link, or behind one\n"
-                    "  Leave one out, by another pattern or a list of paths: each line is read once."
+                    f"{other} and {path} are one file: one path is a symbolic link, or leads through a symbolic link\n"
+                    "  Leave one path out, by a narrower pattern or a list of paths: each line is read once."
                 )
             by_group[-1].append(status.st_size)
     return by_group
 
 
 class SizedGroup:
-    """A group whose sizes are taken, once; later additions to its files do not exist for the
-    run."""
+    """A group with the sizes of its files, taken once. Later additions to the files do not exist
+    for the run."""
 
     def __init__(self, group: FileGroup, sizes: list[int]) -> None:
         self.group, self.sizes = group, sizes
@@ -167,14 +166,14 @@ class SizedGroup:
         return self._begins[-1]
 
     def leave_unfinished_line(self) -> None:
-        """Let the last file end before a line that was not complete when its size was taken, and
-        has been continued since."""
+        """Let the last file end before a line that was incomplete when the size was taken, and has
+        been continued since."""
         if self.sizes and self._goes_on(len(self.sizes) - 1):
             self.sizes[-1] = blocks.last_line_end(self.group.paths[-1], 0, self.sizes[-1]) or 0
             self._begins[-1] = self._begins[-2] + self.sizes[-1]
 
     def check_whole(self, files: Iterable[int]) -> None:
-        """:class:`~txtopo.errors.InputError` if the last line of one of ``files`` has been
+        """Raise :class:`~txtopo.errors.InputError` if the last line in one of ``files`` has been
         continued since the size was taken."""
         for file in files:
             if self._goes_on(file):
@@ -188,23 +187,23 @@ class SizedGroup:
         return blocks.bytes_of_line_end(path, self.sizes[file], blocks.size_of(path)) is None
 
     def position(self, file: int, offset: int) -> int:
-        """The position of byte ``offset`` of file number ``file``."""
+        """The position at ``offset`` in file number ``file``."""
         return self._begins[file] + offset
 
     def beginning_at(self, position: int) -> tuple[int, int]:
-        """File number and offset of the byte at ``position``, which is not the end of the group."""
+        """File number and offset at ``position``, which is not the group's end."""
         file = bisect_right(self._begins, position) - 1
         return file, position - self._begins[file]
 
     def ending_at(self, position: int) -> tuple[int, int]:
-        """File number and end offset of the byte before ``position``, which is not the beginning of
-        the group."""
+        """File number and end offset at ``position``, which is not the group's beginning. Between
+        two files, this is the earlier file's end."""
         file = bisect_left(self._begins, position) - 1
         return file, position - self._begins[file]
 
     def batch_end(self, start: int, bytes_max: int, files_max: int) -> int:
-        """Where a batch ends that begins at ``start``: whole lines, at most ``bytes_max`` bytes of
-        ``files_max`` files.
+        """Where the batch ends that begins at ``start``: whole lines, at most ``bytes_max`` bytes,
+        at most ``files_max`` files.
 
         A line longer than ``bytes_max`` is a batch by itself. Reads only around the place where the
         batch may end.

@@ -1,4 +1,4 @@
-"""Transactional spouts over files: lines, as tuples or as a column; JSON objects, one per line."""
+"""Transactional spouts over files: lines, as tuples or as a column, and JSON objects as tuples."""
 
 from __future__ import annotations
 
@@ -24,44 +24,43 @@ class FileTransactionalSpout(ranges.ByteRanges):
     """Emits the lines of files, each once and in order within its file, as ``[attempt, line]`` or
     ``[attempt, *fields of a JSON object]``.
 
-    - ``paths_or_glob``: a path, a pattern of :mod:`glob` (``**`` for any depth), or an iterable of
-      these. Relative ones are taken from the directory that is current now. Executors must see the
-      files under the same absolute paths.
-    - ``bytes_per_batch``: per partition and transaction, at most this many bytes; only a line that
-      is longer makes a larger batch, by itself. A batch spans many files where they are small (at
-      most 1000).
+    - ``paths_or_glob``: a path, a :mod:`glob` pattern (``**`` for any depth), or an iterable of
+      paths and patterns. Relative paths start from the directory that is current now. Executors
+      must see the files under the same absolute paths.
+    - ``bytes_per_batch``: per partition and transaction, at most this many bytes. Only a line that
+      is longer makes a larger batch, by itself. A batch spans many small files (at most 1000).
     - ``partitions``: the files, sorted by path, are dealt out: file i to partition i mod
       ``partitions``.
-    - ``fields``: for ``format="lines"`` the one name of the line; for ``"json"`` the fields to take
-      from each object, in this order. Field ``tx``, the attempt, comes before them. A field that
-      an object lacks, or has null in, has the text that a directory of the path names, as
+    - ``fields``: for ``format="lines"`` the line's field name. For ``"json"`` the fields to take
+      from each object, in this order. Field ``tx``, the attempt, comes first. A field that an
+      object lacks, or sets to null, has the text that a directory in the path names, as
       ``dt=2026-01-01/`` does.
     - ``errors``: ``"strict"`` stops at bytes that are not ``encoding`` and at a missing JSON field,
-      naming file and byte; ``"replace"`` puts U+FFFD and ``None`` instead. A line that is no JSON
-      object is an error in any case. So is one with ``NaN``, ``Infinity`` or a number beyond 64
-      bits, with half a surrogate pair, or with a field of ``fields`` twice: other readers take them
-      differently.
+      naming file and byte. ``"replace"`` puts U+FFFD and ``None`` instead. A line that is no JSON
+      object is always an error. So is a line with ``NaN``, ``Infinity`` or a number beyond 64 bits,
+      with half a surrogate pair, or with a field in ``fields`` twice: readers differ on these.
 
-    ``encoding`` is one in which each line is text by itself: encodings of ISO 2022, UTF-16 and the
-    like are refused.
+    In ``encoding`` each line must be text by itself: ISO 2022, UTF-16 and similar encodings are
+    refused.
 
-    A line ends with the byte ``\\n`` and nothing else; one ``\\r`` before it is not part of the
-    line. A last line without an end is a line. Empty lines are lines; ``"json"`` passes over blank
-    ones. A byte order mark of UTF-8 at the beginning of a file is dropped.
+    A line ends with the byte ``\\n`` and nothing else. A single ``\\r`` before ``\\n`` is not part
+    of the line. A last line without an end is a line. Empty lines are lines, but ``"json"`` passes
+    over blank lines. A UTF-8 byte order mark at the beginning of a file is dropped.
 
-    *Frozen.* The list of files when the topology is built, their sizes when its run begins.
-    Lines added to the last file a partition has read, and files that sort behind all others, are
-    read by the next run. So is a line of this last file of which the beginning alone was there when
-    the run began, and more when the run has come to it. Files before the place where the earlier
-    run ended must keep their names and sizes, and ``partitions`` its value: otherwise nothing runs.
-    So must the last 4 KiB that were read of each file of a batch: a file that was rotated, cut or
-    written anew is refused by its name, when the run begins, when the next batch is planned, and
+    *Frozen.* The list of files when the topology is built, the files' sizes when the run begins.
+    The next run reads lines added to the last file that a partition has read, and files that sort
+    behind all others. The next run also reads a line in the last file that was incomplete when the
+    run began and had grown when the run came to it. Files before the place where the earlier run
+    ended must keep their names and sizes, and ``partitions`` its value: otherwise nothing runs. The
+    last 4 KiB that a batch has read from each file must also stay. A file that was rotated, cut or
+    written anew is refused by its name when the run begins, when the next batch is planned, and
     when a batch is read again. A change before these 4 KiB is not noticed.
 
-    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument;
-    :class:`~txtopo.errors.InputError` when the run begins if nothing matches or a file is missing,
-    a directory, unreadable, named twice by symbolic links, or changed since it was read, and from
-    executors if a file has shrunk, is compressed, or contradicts the arguments.
+    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument. Raises
+    :class:`~txtopo.errors.InputError` when the run begins if nothing matches, or if a file is
+    missing, a directory, unreadable, named twice by symbolic links, or changed since it was read.
+    Executors raise ``InputError`` if a file has shrunk, is compressed, or contradicts the
+    arguments.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class FileTransactionalSpout(ranges.ByteRanges):
         self.codec = records.checked_encoding(encoding)
         if len(self.fields) < 2 or (self.format == "lines" and len(self.fields) > 2):
             raise txtopo.errors.ConfigError(
-                f"file spout: fields are {list(self.fields)[1:]}; a line is one value, for example fields=('line',)"
+                f"file spout: fields are {list(self.fields)[1:]}; a line is a single value, for example fields=('line',)"
                 "\n  To take several fields from each line, write JSON objects and set format='json'."
             )
 
@@ -97,8 +96,8 @@ class FileTransactionalSpout(ranges.ByteRanges):
 
 
 class LinesTransactionalSpout(FileTransactionalSpout):
-    """Emits the lines of :class:`~txtopo.connectors.files.FileTransactionalSpout` as RecordBatches
-    of one column of text. The arguments are the same, but for ``format="json"``."""
+    """Emits lines as :class:`~txtopo.connectors.files.FileTransactionalSpout` does, but as
+    RecordBatches with one text column. The arguments are the same, but for ``format="json"``."""
 
     emits_columns = True
 
@@ -143,7 +142,7 @@ class _FileEmitter(ranges.ByteRangeEmitter):
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    """``value``; :class:`~txtopo.errors.ConfigError` if it is none of ``allowed``."""
+    """Return ``value``, or raise :class:`~txtopo.errors.ConfigError` if it is not ``allowed``."""
     if value not in allowed:
         raise txtopo.errors.ConfigError(
             f"file spout: {name} is {value!r}; it is one of {', '.join(map(repr, allowed))}"

@@ -1,8 +1,8 @@
 """A transactional spout over Parquet files that emits columns.
 
-The driver plans every batch as a range of whole row groups, reading no more than the files'
-footers; executors read the row groups one at a time. A footer says where everything in its file is,
-but not which values: it identifies the file together with the time of its last write, in the
+The driver plans every batch as a range of whole row groups, and reads only the files' footers.
+Executors read the row groups one at a time. A footer says where everything in its file is, but not
+which values. So the footer and the time of the last write together identify the file, in the
 metadata and whenever the file is opened.
 """
 
@@ -29,7 +29,7 @@ from txtopo.topology.stream import OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
 ROWS_AT_ONCE = 1 << 16
-"""How many rows a RecordBatch that is emitted has at most."""
+"""The most rows in an emitted RecordBatch."""
 _STAY_DICTIONARIES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 _TAIL_BYTES = 8
 """A Parquet file ends with the length of its footer (4 bytes, little-endian) and ``PAR1``."""
@@ -40,23 +40,22 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
 
     - ``paths_or_glob``, ``partitions``: as for
       :class:`~txtopo.connectors.files.FileTransactionalSpout`.
-    - ``columns``: the columns to read, in the order they are emitted in; all by default. They are
-      the fields of the stream; field ``tx``, the attempt, comes before them. A column that
-      the file lacks, and a directory of the path names, as ``dt=2026-01-01/`` does, has the value
-      in its name: text by default.
+    - ``columns``: the columns to read, in the order to emit. All by default. The stream's fields
+      are ``tx``, the attempt, and these columns. If the file lacks a column that a directory in the
+      path names, as ``dt=2026-01-01/`` does, the column has the directory's value: text by default.
     - ``rows_per_batch``: per partition and transaction, as many whole row groups as have at most
-      this many rows together; one at least.
-    - ``schema``: the types of the columns, for files that do not exist yet; by default those of the
-      first file. A file with others is an error.
-    - ``dictionaries``: columns of text or bytes that are to stay dictionary-encoded, as they
-      usually are in the file: grouping by them is faster.
+      this many rows together, and at least one row group.
+    - ``schema``: the columns' types, for files that do not exist yet. By default the first file's
+      types. A file with other types is an error.
+    - ``dictionaries``: text or bytes columns that stay dictionary-encoded, as they usually are in
+      the file: grouping by them is faster.
 
-    *Frozen.* The list of files when the topology is built, the contents of a file when a batch
-    of it is planned. Files that sort behind all others are read by the next run. A file that a
-    batch was planned of must not change, which its footer and the time of its last write tell. It
-    may be moved, or copied together with its time (``cp -p``, ``rsync -t``).
+    *Frozen.* The list of files when the topology is built, a file's contents when a batch is
+    planned from it. The next run reads files that sort behind all others. A file must not change
+    after a batch was planned from it: the spout checks the footer and the time of the last write.
+    Files may be moved, or copied together with their times (``cp -p``, ``rsync -t``).
 
-    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument;
+    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument. Raises
     :class:`~txtopo.errors.InputError` if there is no file to take the types from, when the run
     begins if nothing matches or the files are not the files read before, and later if a file has
     changed.
@@ -109,7 +108,7 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
         for name in names:
             if schema.names.count(name) > 1:
                 raise txtopo.errors.ConfigError(
-                    f"Parquet spout: there are {schema.names.count(name)} columns {name!r}; name the columns to read, without this one"
+                    f"Parquet spout: there are {schema.names.count(name)} columns {name!r}; list the columns to read, without {name!r}"
                 )
             type = schema.field(name).type
             values = type.value_type if pa.types.is_dictionary(type) else type
@@ -134,7 +133,7 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
 
 
 class Footer:
-    """The facts at the end of a Parquet file about the file. Reads the footer once."""
+    """A Parquet file's footer, read once, and the time of the last write."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -145,11 +144,11 @@ class Footer:
         tail = blocks.bytes_at(path, max(0, size - _TAIL_BYTES), size)
         length = int.from_bytes(tail[:4], "little")
         if len(tail) < _TAIL_BYTES or tail[4:] != b"PAR1" or length + _TAIL_BYTES > size:
-            raise _not_parquet(path, "it does not end as one does")
+            raise _not_parquet(path, "it does not end with a footer")
         footer = blocks.bytes_at(path, size - _TAIL_BYTES - length, size)
         self.identity = hashlib.sha256(b"%d\0" % size + footer).hexdigest()[:12]
-        """12 hexadecimal digits for where everything is, and the statistics: a value may change
-        without these."""
+        """12 hexadecimal digits from the layout and the statistics. A value may change without
+        changing these."""
         try:
             self.metadata = pq.read_metadata(pa.BufferReader(footer))
         except (pa.ArrowException, OSError) as error:
@@ -157,10 +156,10 @@ class Footer:
         self.rows = [
             self.metadata.row_group(i).num_rows for i in range(self.metadata.num_row_groups)
         ]
-        """Of each row group."""
+        """Row counts, by row group."""
 
     def schema(self, dictionaries: Sequence[str] = ()) -> pa.Schema:
-        """The Arrow types of the columns."""
+        """The columns' Arrow types."""
         schema = self.metadata.schema.to_arrow_schema()
         fields = [
             field.with_type(pa.dictionary(pa.int32(), field.type))
@@ -171,12 +170,12 @@ class Footer:
         return pa.schema([field.remove_metadata() for field in fields])
 
     def check(self, identity: str, written: int) -> None:
-        """:class:`~txtopo.errors.InputError` if the file was another one when ``identity`` and
-        ``written`` were noted."""
+        """Raise :class:`~txtopo.errors.InputError` if the file has changed since ``identity`` and
+        ``written`` were recorded."""
         if self.identity != identity:
             raise txtopo.errors.InputError(
-                f"{self.path} has changed since a batch of it was planned\n"
-                "  Batches must stay what they were: restore the file, or start over with `txtopo state reset`. New rows go into a new file."
+                f"{self.path} has changed since a batch was planned from it\n"
+                "  A batch must not change: restore the file, or start over with `txtopo state reset`. New rows go into a new file."
             )
         if not _is_same_time(self.written, written):
             raise self._written_again(written)
@@ -184,19 +183,19 @@ class Footer:
     def _written_again(self, written: int) -> txtopo.errors.InputError:
         seconds, nanoseconds = divmod(written, _SECOND)
         return txtopo.errors.InputError(
-            f"{self.path} was written again since a batch of it was planned: its time is not what it was, and its footer may hide other values\n"
-            "  Batches must stay what they were: restore the file, or start over with `txtopo state reset`. To copy a file, use `cp -p` or\n"
+            f"{self.path} was written again since a batch was planned from it: its time differs, and values may differ under the same footer\n"
+            "  A batch must not change: restore the file, or start over with `txtopo state reset`. To copy a file, use `cp -p` or\n"
             f"  `rsync -t`. If this is a copy with the same rows: touch -d @{seconds}.{nanoseconds:09} {shlex.quote(self.path)}"
         )
 
     def batches(
         self, begin: int, end: int, schema: pa.Schema, dictionaries: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of row groups ``begin … end - 1`` as RecordBatches of ``schema``, read one row
-        group after the other."""
+        """Read row groups ``begin … end - 1``, one after another, as RecordBatches with
+        ``schema``."""
         try:
-            # Only times of 96 bits, Spark's default, are of the unit that is asked for.
-            coarse, fine = (self._opened(unit).schema_arrow for unit in ("ms", "ns"))
+            # Only 96-bit times, Spark's default, get the unit that the reader asks for.
+            coarse, fine = (self._open_file(unit).schema_arrow for unit in ("ms", "ns"))
             times = [
                 field.name
                 for field, other in zip(coarse, fine, strict=True)
@@ -210,7 +209,7 @@ class Footer:
                 ),
                 "ns",
             )
-            with self._opened(unit, dictionaries) as file:
+            with self._open_file(unit, dictionaries) as file:
                 for row_group in range(begin, end):
                     for name in times:
                         self._check_times(row_group, name, unit)
@@ -223,8 +222,8 @@ class Footer:
                     ):
                         rows += batch.num_rows
                         yield self._conforming(batch, schema)
-                    # Arrow passes over pages that it does not know, and stops at a column that ends
-                    # early (seen with pyarrow 26.0.1).
+                    # Arrow passes over unknown pages, and stops at a column that ends early (seen
+                    # with pyarrow 26.0.1).
                     if rows != self.rows[row_group]:
                         raise _not_parquet(
                             self.path,
@@ -239,9 +238,9 @@ class Footer:
                 ) from None
             raise _not_parquet(self.path, str(error)) from None
 
-    def _opened(self, unit: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-        # Threads would compete with the other tasks of the machine: Spark has given the task one
-        # core. The footer was read already.
+    def _open_file(self, unit: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
+        # Threads would compete with the machine's other tasks: Spark has given the task one core.
+        # The footer was read already.
         options = {
             "read_dictionary": list(dictionaries),
             "pre_buffer": False,
@@ -252,9 +251,9 @@ class Footer:
         )
 
     def _check_times(self, row_group: int, name: str, unit: str) -> None:
-        """Refuse a time of 96 bits that 64 bits of ``unit`` do not hold: Arrow wraps years, and
-        cuts digits."""
-        files = map(self._opened, ("ms", unit, "ns"))
+        """Refuse a 96-bit time that 64 bits in ``unit`` cannot hold: Arrow wraps years, and cuts
+        digits."""
+        files = map(self._open_file, ("ms", unit, "ns"))
         coarse, read, fine = (
             file.read_row_group(row_group, [name], use_threads=False).column(0) for file in files
         )
@@ -274,7 +273,7 @@ class Footer:
                 there_is = "has no" if i < 0 else f"has {batch.schema.types[i]} in"
                 raise txtopo.errors.InputError(
                     f"{self.path} {there_is} column {field.name!r}; the others have {field.type}\n"
-                    "  Write the file again with the type of the others, or leave it out."
+                    "  Write the file again with the others' type, or leave the file out."
                 )
         return pa.RecordBatch.from_arrays(
             [batch.column(name) for name in schema.names], schema=schema
@@ -287,18 +286,18 @@ _UNITS = (_SECOND, 10**6, 10**3, 100, 1)
 
 
 def _is_same_time(one: int, other: int) -> bool:
-    """Whether two times in nanoseconds are the same, as far as the coarser of them goes."""
+    """Whether two times in nanoseconds are the same, in the coarser time's unit."""
     unit = next(unit for unit in _UNITS if one % unit == 0 or other % unit == 0)
     return one // unit == other // unit
 
 
 def _not_parquet(path: str, why: str) -> txtopo.errors.InputError:
-    cure = "See whether it was written to its end, or leave it out of the list."
+    cure = "Check that the file was written to its end, or leave it out of the list."
     return txtopo.errors.InputError(f"{path} cannot be read as Parquet: {why.strip()}\n  {cure}")
 
 
 class _Planned(NamedTuple):
-    """As much of a footer as planning needs."""
+    """The part of a footer that planning needs."""
 
     identity: str
     written: int
@@ -306,13 +305,16 @@ class _Planned(NamedTuple):
 
 
 class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
-    """Plans batches from footers, each read when it is first needed. It keeps no position: that is
-    the metadata.
+    """Plans batches from footers, each read when first needed. The position is in the metadata
+    only.
 
-    Metadata of a partition: ``file`` and ``row_group``, ``end_file`` and ``end_row_group`` (numbers
-    of files in the group, and of row groups in them, the last exclusive); ``footers`` and
-    ``written``, the identities and times of the files from ``file`` to ``end_file``; ``group``, the
-    identity of the paths 0 … ``end_file``; ``rows``, how many rows the batch has.
+    A partition's metadata:
+
+    - ``file`` and ``row_group``, ``end_file`` and ``end_row_group``: numbers of files in the group,
+      and of row groups in a file, the last exclusive.
+    - ``footers`` and ``written``: identities and times of the files ``file`` … ``end_file``.
+    - ``group``: the identity of the paths 0 … ``end_file``.
+    - ``rows``: how many rows the batch has.
     """
 
     def __init__(
@@ -339,8 +341,8 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
         )
 
     def fraction_done(self, last_metadata: Mapping[int, Any]) -> float | None:
-        """How many of the bytes have been read and committed; of a file that is not read to its
-        end, by row groups."""
+        """Which share of the bytes has been read and committed. A file that is not read to its end
+        counts by row groups."""
         total, done = sum(map(sum, self._sizes)), 0.0
         for partition, metadata in last_metadata.items():
             position, sizes = self._position(partition, metadata), self._sizes[partition]
@@ -357,7 +359,7 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
         return len(self._groups)
 
     def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
-        """The next row groups of each partition, ``None`` where all have been read."""
+        """Plan each partition's next row groups, ``None`` where all have been read."""
         return {
             partition: self._plan(partition, last.get(partition))
             for partition in range(len(self._groups))
@@ -399,8 +401,8 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
         return not rows or rows + more <= self._rows_per_batch
 
     def _position(self, partition: int, last_metadata: Any) -> tuple[int, int] | None:
-        """File and row group at which the batch after ``last_metadata`` begins; ``None`` if there
-        is none left."""
+        """File and row group where the batch after ``last_metadata`` begins. ``None`` if no row
+        group is left."""
         group = self._groups[partition]
         file, row_group = 0, 0
         if last_metadata is not None:
@@ -417,7 +419,7 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
         return self._footers[path]
 
     def _check_continuation(self, partition: int, last_metadata: Any) -> None:
-        """Refuse files that are not those an earlier run read."""
+        """Refuse files that differ from those that an earlier run read."""
         ranges.check_partition(len(self._groups), partition)
         group = ranges.checked_group(self._groups, partition, last_metadata)
         Footer(group.paths[last_metadata["end_file"]]).check(

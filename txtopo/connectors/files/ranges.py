@@ -1,9 +1,9 @@
-"""The bases of spouts over files: a list of files (``ListedFiles``), and ranges of bytes of files
-whose records are lines (``ByteRanges``).
+"""Bases for spouts over files: a list of files (``ListedFiles``), and byte ranges in files whose
+records are lines (``ByteRanges``).
 
-The driver plans every batch as a range of bytes that begins and ends between lines, reading a few
-kilobytes where a batch may end; executors read the range. Emitters run on executors: nothing here
-may import more than the standard library and ``txtopo.topology``.
+The driver plans every batch as a byte range that begins and ends between lines. To plan, the driver
+reads a few kilobytes where a batch may end. Executors read the range. Emitters run on executors:
+this module may import only the standard library and ``txtopo.topology``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from txtopo.topology.transaction import TransactionAttempt
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 FILES_PER_BATCH = 1000
-"""How many files one partition's part of a batch may span: bounds the metadata, and the files a
-task opens one after the other."""
+"""How many files a partition's part of a batch may span. Bounds the metadata, and the files that a
+task opens in turn."""
 
 
 class ListedFiles(spout.BasePartitionedTransactionalSpout):
-    """A spout over files, as far as they are a list: frozen when the topology is built, dealt out
-    to partitions."""
+    """A base of spouts over a list of files, which is frozen when the topology is built, and dealt
+    out to partitions."""
 
     def __init__(self, paths_or_glob: Paths, partitions: int) -> None:
         self.patterns = _absolute(paths_or_glob)
@@ -39,22 +39,21 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
         self._files: bytes | None = None
 
     def groups(self) -> tuple[file_groups.FileGroup, ...]:
-        """The files of each partition."""
+        """Each partition's files."""
         if self._files is None:
             self._files = file_groups.packed(file_groups.listed(self.patterns))
         return file_groups.groups(self._files, self.partitions)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Building a topology pickles the spout: the list is made now, so that coordinator and
+        # Building a topology pickles the spout: the files are listed now, so that coordinator and
         # emitters have the same list.
         found_any = any(group.paths for group in self.groups())
-        # The patterns may be thousands of paths; a list of files replaces them.
+        # The patterns may be thousands of paths, and the list of files replaces them.
         return {**self.__dict__, "patterns": () if found_any else self.patterns}
 
 
 class ByteRanges(ListedFiles):
-    """A spout over files, as far as its batches are ranges of bytes that begin and end between
-    lines."""
+    """A base of spouts whose batches are byte ranges that begin and end between lines."""
 
     def __init__(self, paths_or_glob: Paths, partitions: int, bytes_per_batch: int) -> None:
         super().__init__(paths_or_glob, partitions)
@@ -67,13 +66,17 @@ class ByteRanges(ListedFiles):
 
 
 class _FileCoordinator(spout.PartitionedSpoutCoordinator):
-    """Plans batches from sizes taken once. It keeps no position: that is the metadata.
+    """Plans batches from sizes taken once. The position is in the metadata only.
 
-    Metadata of a partition: ``file`` and ``start``, ``end_file`` and ``end`` (numbers of files in
-    the group, and byte offsets in them); ``sizes`` of the files from ``file`` to before
-    ``end_file``, so that a replay reads the same bytes though they have grown; ``tails``, the
-    identities of the last read bytes of each; ``group``, the identity of files 0 … ``end_file``;
-    ``read``, how many bytes of the group have been read with this batch.
+    A partition's metadata:
+
+    - ``file`` and ``start``, ``end_file`` and ``end``: numbers of files in the group, and byte
+      offsets in them.
+    - ``sizes``: of the files ``file`` … ``end_file - 1``, so that a replay reads the same bytes
+      even if files have grown.
+    - ``tails``: for each file, the identity of the last bytes read.
+    - ``group``: the identity of files 0 … ``end_file``.
+    - ``read``: how many bytes in the group have been read, this batch included.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         )
 
     def fraction_done(self, last_metadata: Mapping[int, Any]) -> float | None:
-        """How many of the bytes have been read and committed."""
+        """Which share of the bytes has been read and committed."""
         total = sum(group.total for group in self._groups)
         return (
             sum(
@@ -118,7 +121,7 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         return len(self._groups)
 
     def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
-        """The next bytes of each partition, ``None`` where all have been read."""
+        """Plan each partition's next bytes, ``None`` where all have been read."""
         return {
             partition: self._plan(partition, last.get(partition))
             for partition in range(len(self._groups))
@@ -155,14 +158,14 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         }
 
     def _check_tail(self, partition: int, last_metadata: Any) -> None:
-        """Refuse a file that is another one than was read up to where ``last_metadata`` ends."""
+        """Refuse a file that was replaced since the batch in ``last_metadata`` was read."""
         if last_metadata is not None:
             path = self._groups[partition].group.paths[last_metadata["end_file"]]
             blocks.check_tail(path, last_metadata["end"], last_metadata["tails"][-1])
 
     def _position(self, partition: int, last_metadata: Any) -> int:
-        """The beginning of the batch after ``last_metadata``, once the read part of the files is
-        found unchanged."""
+        """Where the batch after ``last_metadata`` begins. Refuses files that were renamed, or
+        whose read part has changed in size."""
         if last_metadata is None:
             return 0
         sized = self._groups[partition]
@@ -175,14 +178,14 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         if position != last_metadata["read"]:
             had = last_metadata["read"] - end
             raise txtopo.errors.InputError(
-                f"partition {partition}: the files before {path} have {position - end} bytes; they had {had} when they were read\n"
+                f"partition {partition}: the files before {path} have {position - end} bytes, but had {had} when they were read\n"
                 "  They are not read again. Restore them and put new lines into a file that sorts last, or start over with `txtopo state reset`."
             )
         return self._continued.get((partition, position), position)
 
     def _check_continuation(self, partition: int, last_metadata: Any) -> None:
-        """Refuse files that are not those an earlier run read; note where to go on behind a last
-        line that has got its end since."""
+        """Refuse files that differ from those that an earlier run read. Note where to go on if the
+        last line has got its end since."""
         check_partition(len(self._groups), partition)
         sized, file, end = self._groups[partition], last_metadata["end_file"], last_metadata["end"]
         position = self._position(partition, last_metadata)
@@ -198,7 +201,7 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
 
 
 class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
-    """Reads the planned ranges, block by block."""
+    """Reads planned ranges, block by block."""
 
     def __init__(self, groups: tuple[file_groups.FileGroup, ...]) -> None:
         self._groups = groups
@@ -225,7 +228,7 @@ class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
                     self.emit_block(attempt, collector, path, offset, block)
 
     def begin_file(self, path: str, open_file: BinaryIO) -> None:
-        """Look at the beginning of the file, before the first block of a batch in it."""
+        """Look at the file's beginning, before a batch's first block in the file."""
 
     @abc.abstractmethod
     def emit_block(
@@ -236,21 +239,21 @@ class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
         offset: int,
         block: bytes,
     ) -> None:
-        """Emit a block of whole lines, which begins at byte ``offset`` of ``path``."""
+        """Emit a block of whole lines, which begins at byte ``offset`` in ``path``."""
 
 
 def none_matched(patterns: tuple[str, ...]) -> txtopo.errors.InputError:
-    """The error that there are no files."""
+    """The error for patterns that match no file."""
     named = ", ".join(patterns) or "an empty list"
     return txtopo.errors.InputError(
         f"no file matched {named} when the topology was built\n"
-        "  Mend the paths: relative ones start from the directory current when the spout was made; only ** matches files of any depth."
+        "  Mend the paths: relative paths start from the directory that was current when the spout was made, and only ** matches files at any depth."
     )
 
 
 def check_partition(partitions: int, partition: int) -> None:
-    """:class:`~txtopo.errors.InputError` if an earlier run has read ``partition``, which is none
-    any more."""
+    """Raise :class:`~txtopo.errors.InputError` if ``partition``, read by an earlier run, does not
+    exist any more."""
     if partition >= partitions:
         raise txtopo.errors.InputError(
             f"partition {partition} was read by an earlier run, but now there are {partitions} partitions\n"
@@ -261,8 +264,8 @@ def check_partition(partitions: int, partition: int) -> None:
 def checked_group(
     groups: tuple[file_groups.FileGroup, ...], partition: int, metadata: Any
 ) -> file_groups.FileGroup:
-    """The files of ``partition``; :class:`~txtopo.errors.InputError` if the files differ from those
-    in ``metadata``."""
+    """The files in ``partition``. Raises :class:`~txtopo.errors.InputError` if the files differ
+    from those in ``metadata``."""
     if partition >= len(groups):
         raise _group_changed(partition)
     _check_group(groups[partition], partition, metadata)
@@ -273,7 +276,7 @@ def _check_group(group: file_groups.FileGroup, partition: int, metadata: Any) ->
     file = metadata["end_file"]
     if not {"tails", "written"} & metadata.keys():
         raise txtopo.errors.InputError(
-            f"partition {partition}: its position was written by a txtopo that was never released, without a look at what was read\n"
+            f"partition {partition}: an unreleased txtopo wrote its position, without an identity for the bytes that were read\n"
             "  Start over with `txtopo reset TARGET`."
         )
     if file >= len(group.paths) or group.identities[file] != metadata["group"]:
@@ -283,7 +286,7 @@ def _check_group(group: file_groups.FileGroup, partition: int, metadata: Any) ->
 def _group_changed(partition: int) -> txtopo.errors.InputError:
     return txtopo.errors.InputError(
         f"partition {partition} no longer has the files that were read: one was added among them, removed or renamed, or partitions changed\n"
-        "  Restore the list of files (new ones must sort behind all others) and partitions, or start over with `txtopo state reset`."
+        "  Restore the list of files (new files must sort behind all others) and partitions, or start over with `txtopo state reset`."
     )
 
 
@@ -302,7 +305,8 @@ def _absolute(paths: Paths) -> tuple[str, ...]:
 
 
 def at_least_one(name: str, value: int) -> int:
-    """``value``; :class:`~txtopo.errors.ConfigError` if it is no whole number of at least 1."""
+    """Return ``value``, or raise :class:`~txtopo.errors.ConfigError` if it is not a whole number
+    from 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise txtopo.errors.ConfigError(
             f"file spout: {name} is {value!r}; it is a whole number of at least 1"

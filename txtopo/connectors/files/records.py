@@ -1,8 +1,7 @@
-"""From blocks of whole lines to text and to the fields of JSON objects.
+"""Makes text and JSON fields from blocks of whole lines.
 
-Apart from reading because it knows characters and no files: it is given bytes and where they came
-from, for the error message. It works on whole blocks, since decoding and splitting line by line
-costs several times as much.
+This module never reads files: path and offset are only for error messages. It works on whole
+blocks, since decoding and splitting line by line costs several times as much.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ _SIGNATURE_CODEC = "utf-8-sig"
 
 
 _NOT_BY_LINES = frozenset({"hz", "idna", "raw-unicode-escape", "undefined", "utf-7"})
-"""Codecs that may take other bytes for a line end. Those of ISO 2022 keep a mode from one line to
-the next."""
+"""Codecs that may take other bytes for a line end. ISO 2022 codecs, refused as well, keep a mode
+from line to line."""
 
 
 def checked_encoding(encoding: str) -> str:
-    """The codec's own name, if text in it can be cut at bytes ``\\n``;
-    :class:`~txtopo.errors.ConfigError` otherwise."""
+    """The codec's own name. Raises :class:`~txtopo.errors.ConfigError` unless encoded text can be
+    cut at bytes ``\\n``."""
     try:
         name = codecs.lookup(encoding).name
         is_by_lines = name not in _NOT_BY_LINES and not name.startswith("iso2022")
@@ -47,10 +46,10 @@ def _within_file(codec: str) -> str:
 
 
 def text(path: str, offset: int, block: bytes, codec: str, errors_mode: str) -> str:
-    """``block``, which begins at byte ``offset`` of ``path``, as text.
+    """Decode ``block``, which begins at byte ``offset`` in ``path``.
 
-    A signature (byte order mark) of UTF-8 at the beginning of the file is none of it; elsewhere it
-    is text. Bytes that are no text raise :class:`~txtopo.errors.InputError` under ``"strict"``.
+    A UTF-8 signature (byte order mark) at the file's beginning is dropped. Elsewhere a signature is
+    text. Bytes that are not text raise :class:`~txtopo.errors.InputError` under ``"strict"``.
     """
     codec = _within_file(codec)
     skipped = signature_bytes(offset, block) if codec == "utf-8" else 0
@@ -65,13 +64,13 @@ def text(path: str, offset: int, block: bytes, codec: str, errors_mode: str) -> 
 
 def signature_bytes(offset: int, block: bytes) -> int:
     """How many bytes a signature takes at the beginning of ``block``, which begins at byte
-    ``offset`` of its file."""
+    ``offset`` in its file."""
     return len(codecs.BOM_UTF8) * (offset == 0 and block.startswith(codecs.BOM_UTF8))
 
 
 def check_uncompressed(path: str, beginning: bytes) -> None:
-    """:class:`~txtopo.errors.InputError` if a file with this beginning is compressed: in some
-    encodings its bytes would be lines."""
+    """Raise :class:`~txtopo.errors.InputError` if a file with this ``beginning`` is compressed:
+    some encodings would read the bytes as lines."""
     match = _COMPRESSED.match(beginning)
     if match is not None and match.lastgroup is not None:
         command = f"{_DECOMPRESS[match.lastgroup]} {shlex.quote(path)}"
@@ -94,13 +93,13 @@ _DECOMPRESS = {
 
 
 def lines(path: str, offset: int, block: bytes, codec: str, errors_mode: str) -> list[str]:
-    """The lines of ``block``, which begins at byte ``offset`` of ``path``, without their ends:
+    """Split ``block``, which begins at byte ``offset`` in ``path``, into lines without their ends,
     ``\\n`` or ``\\r\\n``.
 
     A last line without ``\\n`` is a line. Raises what :func:`text` raises.
     """
     if errors_mode == "replace" and _within_file(codec) != "utf-8":
-        # Bytes that are no text may take the next bytes with them: a line alone is always the same.
+        # Bytes that are not text may take the next bytes with them: so decode each line alone.
         return [
             line.removesuffix(b"\r").decode(codec, errors_mode)
             for line in block.removesuffix(b"\n").split(b"\n")
@@ -127,11 +126,11 @@ def objects(
     fields: tuple[str, ...],
     defaults: Mapping[str, Any],
 ) -> Iterator[Sequence[Any]]:
-    """For each line that is not blank, a JSON object, the values of its ``fields``; of those that
-    are missing or null, the values in ``defaults``.
+    """Yield the values of ``fields`` for each line that is not blank, a JSON object. Missing or
+    null fields have the values in ``defaults``.
 
-    A line that is no JSON object always raises :class:`~txtopo.errors.InputError`; a missing field
-    does so under ``"strict"`` and is ``None`` otherwise.
+    A line that is no JSON object always raises :class:`~txtopo.errors.InputError`. So does a
+    missing field under ``"strict"``. Otherwise a missing field is ``None``.
     """
     is_strict = errors_mode == "strict"
     values, blank = json_lines.Decoder(fields, defaults).values, json_lines.BLANK.decode()
@@ -152,7 +151,7 @@ def objects(
 def bad_line(
     path: str, offset: int, block: bytes, number: int, mistake: str, cure: str
 ) -> errors.InputError:
-    """The error that line ``number``, from 0, of ``block``, which begins at byte ``offset`` of
-    ``path``, is ``what``."""
+    """The error for line ``number``, from 0, in ``block``, which begins at byte ``offset`` in
+    ``path``."""
     begins = offset + sum(len(line) + 1 for line in block.split(b"\n", number)[:number])
     return errors.InputError(f"{path}: the line at byte {begins} {mistake}\n  {cure}")

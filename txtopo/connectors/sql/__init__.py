@@ -1,6 +1,7 @@
-"""Tables of SQL databases: a sink.
+"""A sink that writes rows to SQL databases.
 
-A database's driver is imported when it is first needed: a topology is built where it is missing.
+A database's driver is imported when first needed: a topology can be built where the driver is
+missing.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""The auxiliary rows of a sink: which transactions of which tasks are in the user's table, in the
-same database, committed with the rows.
+"""A sink's auxiliary rows: they say which transactions each task has written to the user's table.
 
-A ledger is a store (``txtopo.stores``) whose keys are the tasks of sinks. So every promise of
-stores holds here, and no rule is implemented twice: the fence of the component (R29), recorded
-attempts (R27), stamps (R30), taking back (R31); also ``txtopo store adopt`` and ``clear``. What is
-its own: rows of the user's are written in the transaction of the auxiliary row, only if that row is
-new, and only after it was written, so that of two writers of the same rows one waits for the other.
-
-Apart from ``sink``, which users see, and from the modules of databases, which write rows fast.
+A ledger is a store (``txtopo.stores``) whose keys are the sinks' tasks. So every promise that
+stores give holds here, and no rule is implemented twice: the component's fence (R29), recorded
+attempts (R27), stamps (R30), taking back (R31), ``txtopo store adopt`` and ``clear``. Besides, a
+ledger writes the user's rows, in the database transaction that writes the auxiliary row. It writes
+the user's rows only if the auxiliary row is new, and only after the auxiliary row, so that of two
+writers with the same rows, one waits for the other.
 
 Invariants:
-    - Rows of the user's are written if and only if the auxiliary row of their task and transaction
-      is, in one database transaction.
+    - The user's rows are written if and only if their task's auxiliary row for the transaction is
+      written, in one database transaction.
 """
 
 from __future__ import annotations
@@ -34,19 +32,19 @@ from txtopo.topology import destination
 from txtopo.topology import transaction as attempts
 
 TABLE = "sink_transactions"
-"""The default name of the table of auxiliary rows."""
+"""The default name for the table with the auxiliary rows."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Database:
-    """The facts about a database that a ledger needs before it connects."""
+    """Facts about a database that a ledger needs before it connects."""
 
     writer: str
     """The module that writes rows."""
     extra: str = ""
     """The extra of txtopo's package that brings the driver."""
     no_undo_log: str = ""
-    """Why the database cannot have an undo log; empty if it can."""
+    """Why the database cannot have an undo log. Empty if it can."""
 
 
 _DATABASES = {
@@ -58,8 +56,8 @@ _DATABASES = {
         "which MySQL and MariaDB cannot make inside a transaction",
     ),
 }
-"""By the scheme of an address. The one registry of the databases of sinks, beside that of the
-servers of stores (``txtopo.stores.servers.store``) and the quotes of statements (``parameters``).
+"""By an address's scheme. A new database for sinks is registered here, in
+``txtopo.stores.servers.store`` as a server for stores, and in ``parameters`` with its quotes.
 """
 
 
@@ -68,17 +66,17 @@ _SIMULATED = "txtopo.connectors.sql.simulated"
 
 
 class Ledger(base.Store):
-    """A store of auxiliary rows, beside the table ``target``. Made by :func:`open_ledger`."""
+    """A store for auxiliary rows, beside the table ``target``. Made by :func:`open_ledger`."""
 
     target: sql_target.Target
     scheme: str
     has_one_attempt: bool = False
-    """Whether all writers of a transaction must agree on its attempt, which then stands for the
-    division of its rows among them."""
+    """Whether all writers in a transaction must agree on the attempt. The attempt's number then says
+    how the rows are divided among the writers."""
 
     def guarantee(self) -> destination.Guarantee:
-        """The user's table, not that of the auxiliary rows. An upserted row has a key, and so one
-        writer; an inserted row has neither."""
+        """The guarantee for the user's table, not for the auxiliary rows. An upserted row has a
+        key, and so one writer. An inserted row has neither."""
         how = (
             "by a statement"
             if self.target.statement
@@ -103,11 +101,11 @@ class Ledger(base.Store):
         columns: tuple[str, ...],
         rows: Sequence[Sequence[Any]],
     ) -> bool:
-        """Write the rows of one task, all of them or none, once; False if they were there already.
+        """Write a task's rows once, all or none. False if the rows were there already.
 
-        :param columns: of the rows' values, if the target leaves that to the tuples.
-        :raises errors.RowRefusedError: the database refuses one of the rows.
-        :raises errors.SetupError: the table is not as it was said to be.
+        :param columns: the columns for the rows' values, if the target leaves them to the tuples.
+        :raises errors.RowRefusedError: the database refuses a row.
+        :raises errors.SetupError: the table is not as the user described it.
         """
         target = (
             self.target
@@ -135,7 +133,7 @@ class Ledger(base.Store):
                 attempt.txid,
                 update.curr["rows"],
                 len(rows),
-                "; or give the sink opaque=True",
+                ", or give the sink opaque=True",
             )
         return update.applied
 
@@ -160,16 +158,16 @@ class Ledger(base.Store):
                 and fence.txid < stamp.txid
                 and (last is None or last.txid == fence.txid)
             ):
-                # Any division of the earlier transaction is over; so is any earlier transaction,
-                # for a caller without a known attempt before this one.
+                # The earlier transaction is over, however it was divided. Without a known attempt
+                # before the present attempt, every earlier transaction is over.
                 recorded = {
                     stamp.component: _recorded_by_checkpoint(fence, is_known=last is not None)
                 }
         if self.target.has_undo_log:
             fence = session.read_fence(stamp.topology_id, stamp.component)
             if fence is None or fence.attempt == stamps.CLOSED_ATTEMPT:
-                # The store was cleared or adopted, which knows nothing of the undo log.
-                # Transactions that are in there may come again.
+                # Clearing or adopting the store left the undo log as it was. Transactions in the
+                # undo log may come again.
                 self._writer().forget(session, self.target, sql_target.writer_of(stamp))
         super()._stand_at_fence(session, context, stamp, recorded)
 
@@ -177,7 +175,7 @@ class Ledger(base.Store):
         if self.target.mark is None and not self.target.has_undo_log:
             raise errors.StateMismatchError(
                 f"the sink {self.sink} has rows of component {void.component!r} from attempt {void.position}, which was replayed without the sink\n"
-                "  These rows do not count, and nothing tells them from others. Nothing was written. Remove them by hand, then type\n"
+                "  These rows do not count, and cannot be told from other rows. Nothing was written. Remove the rows by hand, then type\n"
                 f"    `txtopo store adopt {shlex.quote(self.location)} {shlex.quote(self.name)} --topology {shlex.quote(void.topology_id)}`\n"
                 "  With mark='column' a sink finds such rows by itself."
             )
@@ -185,9 +183,9 @@ class Ledger(base.Store):
         super()._take_back(session, void)
 
     def rows_left(self, topology_id: str) -> str:
-        """The table, if it may hold rows that the topology has written. A mark tells; without a
-        mark every row of the table may be one of them. A statement that does not begin with INSERT
-        INTO may have written to any table."""
+        """The table's name if the table may hold rows that the topology has written, else empty.
+        Marks tell. Without a mark, the topology may have written any row in the table. A statement
+        that does not begin with INSERT INTO may have written to any table."""
         return self.sink if self._may_hold_rows(topology_id) else ""
 
     def _may_hold_rows(self, topology_id: str) -> bool:
@@ -222,8 +220,8 @@ class Ledger(base.Store):
         return f"{self.address.removesuffix(f'#{self.name}')}#{self.target.name}"
 
     def check_table(self, fields: tuple[str, ...]) -> None:
-        """Ask the database for the table and its columns, which are ``fields`` where the target
-        leaves that to the tuples. Nothing is made."""
+        """Check that the database has the table and its columns. The columns are ``fields`` if the
+        target leaves them to the tuples. Creates nothing."""
         store: Any = self
         with store.looking() as connection:
             self._columns(
@@ -234,7 +232,7 @@ class Ledger(base.Store):
             )
 
     def _columns(self, connection: Any, target: sql_target.Target) -> Mapping[str, values.Column]:
-        """The columns of the table; of a statement's none are known."""
+        """The table's columns. Empty for a statement, whose columns are unknown."""
         if target.statement is not None:
             return {}
         columns: Mapping[str, values.Column] = self._writer().columns(connection, target)
@@ -247,14 +245,14 @@ class Ledger(base.Store):
         except ImportError as error:
             extra = _DATABASES[self.scheme].extra
             raise errors.SetupError(
-                f"the sink {self.sink} needs what cannot be imported: {error}\n  Type: pip install 'txtopo[{extra}]'"
+                f"the sink {self.sink} needs a driver that cannot be imported: {error}\n  Type: pip install 'txtopo[{extra}]'"
             ) from error
 
 
 def _recorded_by_checkpoint(fence: stamps.Fence, is_known: bool) -> attempts.TransactionAttempt:
-    """The checkpoint's statement about the transaction before its next one, if it ``is_known``: all
-    its writers have written, each in one store transaction (R34). The attempt says how many they
-    were."""
+    """The attempt that the checkpoint has recorded. If the attempt ``is_known``, all its writers
+    have written, each in one store transaction (R34). The attempt's number is the number of
+    writers."""
     if not is_known or fence.attempt == stamps.CLOSED_ATTEMPT:
         return attempts.TransactionAttempt(fence.txid, fence.attempt)
     return attempts.RecordedAttempt(fence.txid, fence.attempt, fence.attempt)
@@ -273,14 +271,14 @@ class SqlLedger(Ledger, SqlStore):
 def open_ledger(
     database: str, table: str, target: sql_target.Target, options: dict[str, Any]
 ) -> Ledger:
-    """The ledger ``table`` in ``database``, an address of a server or the path of a SQLite file;
-    nothing is connected to."""
+    """Make the ledger ``table`` in ``database``, a server's address or a SQLite file's path,
+    without connecting."""
     scheme, separator, rest = database.partition("://")
     ledger: Ledger
     if separator and scheme != "sqlite":
         ledger = SqlLedger(database, table, opaque=target.opaque, **options)
     else:
-        # As SQLAlchemy has it: sqlite:///relative.db, sqlite:////absolute.db
+        # As in SQLAlchemy: sqlite:///relative.db, sqlite:////absolute.db
         ledger = SqliteLedger(
             rest.removeprefix("/") if separator else database,
             table,
@@ -291,7 +289,7 @@ def open_ledger(
     if (why := _DATABASES[scheme].no_undo_log) and target.has_undo_log:
         raise errors.UsageError(
             f"an opaque SqlSink with a key needs an undo log, {why} ({target.name})\n"
-            "  Give mark='column' instead of key=; or use a transactional spout, and no opaque=True; or an SqlStore with opaque=True."
+            "  Give mark='column' instead of key=, or use a transactional spout without opaque=True, or an SqlStore with opaque=True."
         )
     ledger.target, ledger.scheme = target, scheme
     return ledger

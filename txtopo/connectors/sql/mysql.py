@@ -1,12 +1,11 @@
-"""The rows of a sink in MySQL or MariaDB: many in one statement, in the open transaction of the
-ledger.
+"""Writes a sink's rows to MySQL or MariaDB, many rows per statement, in the ledger's open
+transaction.
 
 There is no undo log here: making a table would commit the open transaction. So opaque rows need a
-mark, and an opaque upsert is refused when the sink is made. Three things that this database would
-take without a word are refused: a table that has no transactions, a key that is not unique, and an
-upsert into a table with another unique index, in which a row would replace one of another key.
+mark, and an opaque upsert is refused when the sink is made. Three mistakes that this database would
+accept in silence are refused: a table without transactions, a key that is not unique, and an upsert
+into a table with another unique index, by which a row would replace a row with another key.
 
-Apart from ``postgresql`` because each database has its own fast way in and its own error codes.
 Needs PyMySQL.
 """
 
@@ -28,14 +27,14 @@ from txtopo.connectors.sql.target import Target, Work
 from txtopo.stores.mysql import errors as faults
 
 PORTION_ROWS = 10_000
-"""How many rows the driver is given at once; it makes statements of up to a megabyte of them."""
+"""How many rows the driver gets at once. The driver makes statements up to a megabyte from them."""
 
 LOOKED_UP_ROWS = 1_000
 """Keys in one SELECT."""
 
 _CURES = {
-    1906: "The database fills that column by itself: leave it out of columns=.",
-    3105: "The database fills that column by itself: leave it out of columns=.",
+    1906: "The database fills in the column: leave it out of columns=.",
+    3105: "The database fills in the column: leave it out of columns=.",
 }
 
 _NO_COLUMN = 1054
@@ -52,18 +51,18 @@ _LOOSE = (
     "SELECT LOWER(column_name) FROM information_schema.columns WHERE table_schema = {} AND table_name = %s"
     " AND collation_name IS NOT NULL AND RIGHT(collation_name, 9) NOT IN ('nopad_bin', '_0900_bin')"
 )
-"""Columns whose texts may be equal without being the same: the other binary collations take no
-notice of spaces at the end."""
+"""Columns in which different texts may be equal. Binary collations other than these two ignore
+spaces at the end."""
 
 
 def write(session: Any, work: Work) -> None:
-    """Insert or upsert the rows of ``work``."""
+    """Insert or upsert ``work.rows``."""
     with session.translating(), session.connection.cursor() as cursor:
         sql_target.write_or_blame(cursor.execute, work, functools.partial(_write, cursor))
 
 
 def columns(connection: Any, target: Target) -> Mapping[str, values.Column]:
-    """The columns of the table, by lower case; none if there is no table."""
+    """The table's columns, by lower-case name. Empty if there is no table."""
     *schema, table = target.name.split(".", 1)
     with connection.cursor() as cursor:
         cursor.execute(_TYPED.format("%s" if schema else "DATABASE()"), [*schema, table])
@@ -97,11 +96,11 @@ def _write(cursor: Any, work: Work) -> None:
 
 
 def take_back(session: Any, target: Target, mark: str) -> None:
-    """Undo what was written with ``mark``."""
+    """Delete the rows that have ``mark``."""
     with session.translating(), session.connection.cursor() as cursor:
         column = _quoted(target.mark or "")
-        # Once by the index, and once letter by letter: by default texts are the same here in upper
-        # and lower case.
+        # Compare once by the index, and once letter by letter: by default the database ignores
+        # case.
         cursor.execute(
             f"DELETE FROM {_table(target)} WHERE {column} = %s AND BINARY {column} = %s",
             [mark, mark],
@@ -109,7 +108,8 @@ def take_back(session: Any, target: Target, mark: str) -> None:
 
 
 def holds_rows(session: Any, target: Target, beginning: str) -> bool:
-    """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
+    """Whether the table has a row. If it has marks, only a row whose mark begins with ``beginning``
+    counts."""
     condition = (
         ""
         if target.mark is None
@@ -137,7 +137,7 @@ def _check(cursor: Any, work: Work) -> None:
     engine = cursor.fetchone()
     if engine is not None and engine[0] is not None and engine[0].lower() != "innodb":
         raise errors.SetupError(
-            f"the table {target.name!r} of the sink {work.sink} is of the engine {engine[0]}, which has no transactions\n"
+            f"the table {target.name!r} of the sink {work.sink} uses the engine {engine[0]}, which has no transactions\n"
             f"  Type: ALTER TABLE {_table(target)} ENGINE=InnoDB"
         )
     if engine is None or not target.key:
@@ -147,7 +147,7 @@ def _check(cursor: Any, work: Work) -> None:
     shortened: set[str] = set()
     for name, column, characters in cursor.fetchall():
         indexes.setdefault(name, set()).add(column)
-        # An index on the first characters takes different keys for the same.
+        # An index on the first characters takes different keys for equal keys.
         shortened.update([] if characters is None else [name])
     whole = {name: columns for name, columns in indexes.items() if name not in shortened}
     key, written = (
@@ -158,8 +158,8 @@ def _check(cursor: Any, work: Work) -> None:
         raise errors.SetupError(
             f"the key of the sink {work.sink} is not unique in its table\n  Type: CREATE UNIQUE INDEX name ON {_table(target)}({_listed(target.key)})"
         )
-    # Rows that are the same in an index that has the key have the same key; and the database
-    # computes columns that the sink does not write.
+    # Two rows that are equal in an index with all key columns have equal keys. The database computes
+    # the columns that the sink does not write.
     if others := [
         columns
         for name, columns in indexes.items()
@@ -167,14 +167,14 @@ def _check(cursor: Any, work: Work) -> None:
     ]:
         raise errors.SetupError(
             f"the table {target.name!r} of the sink {work.sink} has another unique index, on {', '.join(sorted(others[0]))}: a row would replace"
-            " one of another key that is the same there\n"
-            "  MySQL and MariaDB cannot upsert by one of several. Drop that index, or give a statement= that says what is to be done."
+            " a row with another key that is equal in this index\n"
+            "  MySQL and MariaDB cannot upsert by only one unique index. Drop the other index, or write the upsert yourself in statement=."
         )
 
 
 def _check_spelling(cursor: Any, work: Work) -> None:
-    """Refuse rows that have replaced a row whose key is written differently: the key that was there
-    is kept."""
+    """Refuse rows that have replaced a row whose key is spelt differently: the database keeps the
+    old spelling."""
     target = work.target
     *schema, table = target.name.split(".", 1)
     cursor.execute(_LOOSE.format("%s" if schema else "DATABASE()"), [*schema, table])
@@ -216,7 +216,7 @@ def _table(target: Target) -> str:
 
 @contextlib.contextmanager
 def _blaming(work: Work) -> Iterator[None]:
-    """The error for a refused row; for a mistake in the table, an error with its cure."""
+    """Turn the driver's error into an error for a refused row, or for a mistake in the table."""
     try:
         yield
     except pymysql.err.MySQLError as error:
@@ -229,8 +229,8 @@ def _blaming(work: Work) -> Iterator[None]:
             raise errors.SetupError(
                 f"the sink {work.sink} cannot write: {said} ({number})\n  {cure}"
             ) from error
-        # Of a row is what the driver calls an error of data or of a constraint, and what no other
-        # try and no other setup may do without: a trigger refuses the row.
+        # The row is at fault if the driver names an error in data or a constraint, or if neither
+        # another try nor another setup may avoid the error: a trigger refuses the row.
         if not isinstance(
             error, pymysql.err.DataError | pymysql.err.IntegrityError
         ) and faults.may_pass(error):

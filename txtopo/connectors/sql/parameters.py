@@ -1,10 +1,8 @@
-"""The ``:name`` parameters of a user's statement. Texts, quoted names and comments, which differ
-from database to database, have none.
+"""The ``:name`` parameters in a user's statement. Texts, quoted names and comments, which differ
+between databases, have no parameters.
 
-Apart from ``sql_target`` because it is a grammar, and a database does not notice a wrongly replaced
+Invariants: all text except ``:name`` stays unchanged. No database would notice a wrongly replaced
 text. Standard library only.
-
-Invariants: all text but a ``:name`` stays unchanged.
 """
 
 from __future__ import annotations
@@ -17,15 +15,15 @@ from typing import Literal
 Dialect = Literal["sqlite", "postgresql", "mysql"]
 
 _COMMENTS_DEEP = 8
-"""PostgreSQL's block comments nest; comments are recognised at least to this depth."""
+"""PostgreSQL's block comments nest. Comments are recognised at least to this depth."""
 
 _DOUBLED = "{0}(?:[^{0}]|{0}{0})*{0}"
-"""Between quotes, of which a doubled one is part of the text."""
+"""A text between quotes. A doubled quote is part of the text."""
 _ESCAPED = r"{0}(?:[^{0}\\]|\\.|{0}{0})*{0}"
-"""As above, and a backslash keeps its next character from ending the text."""
+"""As above, and a backslash keeps the next character from ending the text."""
 _LINE, _BLOCK = r"--[^\n]*", r"/\*.*?\*/"
 _NAME = r"(?<![:\w\\]):(?P<name>[A-Za-z_]\w*)"
-"""Not the ``::`` of PostgreSQL's casts, nor the end of a slice."""
+"""A parameter, but not PostgreSQL's cast ``::``, nor a slice's end."""
 
 
 def _nested(depth: int) -> str:
@@ -67,7 +65,7 @@ def _pattern(dialect: Dialect) -> re.Pattern[str]:
 
 
 def dialect_of(database: str) -> Dialect:
-    """The dialect of the database at ``database``, a path or a URL."""
+    """The dialect for ``database``, a path or a URL."""
     scheme = database.partition("://")[0] if "://" in database else ""
     return (
         "postgresql"
@@ -79,8 +77,8 @@ def dialect_of(database: str) -> Dialect:
 
 
 def table_of(statement: str, dialect: Dialect) -> str:
-    """The name of the table that ``statement`` inserts into; empty if it is not plain to see."""
-    after = r"(?=\s*\(|\s+(?:VALUES?|SELECT|WITH|AS|SET)\b)"  # Nothing that goes on with the name.
+    """The table that ``statement`` inserts into. Empty if the table is not plain to see."""
+    after = r"(?=\s*\(|\s+(?:VALUES?|SELECT|WITH|AS|SET)\b)"  # The name ends here.
     match = re.match(
         rf'\s*(?:INSERT|REPLACE)\b[\w\s]*?\bINTO\s+(?:(\w+(?:\.\w+)?)|"(\w+)"){after}',
         statement,
@@ -91,7 +89,7 @@ def table_of(statement: str, dialect: Dialect) -> str:
 
 
 def names(statement: str, dialect: Dialect) -> Iterator[str]:
-    """The names in ``statement``, in their order, each as often as it is there."""
+    """The names in ``statement``, in order, with repetitions."""
     return (match["name"] for match in _pattern(dialect).finditer(statement) if match["name"])
 
 

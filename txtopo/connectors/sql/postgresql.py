@@ -1,11 +1,8 @@
-"""The rows of a sink in PostgreSQL, by COPY, in the open transaction of the ledger.
+"""Writes a sink's rows to PostgreSQL by COPY, in the ledger's open transaction.
 
-Rows that are inserted are copied into the table itself. Upserted rows are copied into a temporary
-table, and go from there in one statement, in the order of their keys, so that two writers with
-common keys meet at the first of them.
-
-Apart from ``sqlite`` because each database has its own fast way in and its own error codes. Needs
-psycopg.
+Inserted rows are copied into the table itself. Upserted rows are copied into a temporary table, and
+from there into the table by one statement, ordered by key, so that two writers with common keys
+meet at the first common key. Needs psycopg.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from txtopo.connectors.sql.target import Target, Work, listed, quoted
 from txtopo.stores import conflicts
 
 COPY_ROWS = 100_000
-"""How many rows one COPY takes; each is a statement, whose time is limited."""
+"""How many rows one COPY takes. Each COPY is a statement, and has a time limit."""
 
 _TYPED = (
     "SELECT attname, format_type(base, NULL), (information_schema._pg_numeric_scale(base, modifier) # 1024) - 1024,"
@@ -37,7 +34,7 @@ _TYPED = (
     " (SELECT information_schema._pg_truetypid(a, t) AS base, information_schema._pg_truetypmod(a, t) AS modifier) AS truly"
     " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
 )
-"""Columns, by the type that a domain stands for; a scale has 11 bits, one of them its sign."""
+"""Columns, with a domain's base type. A scale has 11 bits, including the sign."""
 _STORED = (
     "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
     " AND attgenerated = '' ORDER BY attnum"
@@ -52,16 +49,16 @@ _LOOSE = (
     " LEFT JOIN pg_catalog.pg_collation AS c ON c.oid = a.attcollation WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s)"
     " AND (t.typname = 'citext' OR NOT c.collisdeterministic)"
 )
-"""Columns whose texts may be equal without being the same."""
+"""Columns in which different texts may be equal."""
 _NOT_UNIQUE = (psycopg.errors.UniqueViolation, psycopg.errors.ExclusionViolation)
 _CURES = {
     "42P10": "Make the key unique: CREATE UNIQUE INDEX ON table (key).",
-    "428C9": "The database fills that column by itself: leave it out of columns=.",
+    "428C9": "The database fills in the column: leave it out of columns=.",
     "42809": "A sink writes to a table.",
 }
 _LINE = re.compile(
     r"^COPY [^\n]*?, line (\d+)", re.MULTILINE
-)  # In another language the row is looked for.
+)  # If the server writes in another language, the row is searched for.
 _NO_GRANT = "42501"
 _OF_NO_ROW = (
     "08",
@@ -83,12 +80,12 @@ _OF_NO_ROW = (
     "HV",
     "XX",
 )
-"""Classes of errors that another try, or another setup, may do without. All others are of the row:
-its data, a constraint, a function or a trigger that refuses it."""
+"""Error classes that a new try, or a changed setup, may avoid. All other errors are the row's: its
+data, or a constraint, function or trigger that refuses the row."""
 
 
 def write(session: Any, work: Work) -> None:
-    """Insert or upsert the rows of ``work``."""
+    """Insert or upsert ``work.rows``."""
     with session.translating(), session.connection.cursor() as cursor:
         sql_target.write_or_blame(
             functools.partial(_run, cursor), work, functools.partial(_write, cursor, session)
@@ -96,7 +93,7 @@ def write(session: Any, work: Work) -> None:
 
 
 def columns(connection: psycopg.Connection[Any], target: Target) -> Mapping[str, values.Column]:
-    """The columns of the table, by name; none if there is no table."""
+    """The table's columns, by name. Empty if there is no table."""
     with connection.cursor() as cursor:
         _run(cursor, _TYPED, [target.quoted])
         return {row[0]: values.Column(*row) for row in cursor.fetchall()}
@@ -118,13 +115,13 @@ def _write(cursor: psycopg.Cursor[Any], session: Any, work: Work) -> None:
                 work,
                 mark,
             )
-        # A constraint that waits for the end would otherwise fail the commit, and the culprit would
-        # stay unknown.
+        # A deferred constraint would otherwise fail the commit, and the refused row would stay
+        # unknown.
         _run(cursor, "SET CONSTRAINTS ALL IMMEDIATE")
 
 
 def take_back(session: Any, target: Target, mark: str) -> None:
-    """Undo what was written with ``mark``."""
+    """Undo the transaction ``mark``."""
     with session.translating(), session.connection.cursor() as cursor:
         if target.mark is not None:
             _run(cursor, f"DELETE FROM {target.quoted} WHERE {quoted(target.mark)} = %s", [mark])
@@ -141,15 +138,15 @@ def take_back(session: Any, target: Target, mark: str) -> None:
 
 
 def forget(session: Any, target: Target, writer: str) -> None:
-    """Forget the rows that rows of the component ``writer`` have replaced: these rows are
-    settled."""
+    """Forget the values that the component ``writer`` has replaced: its own rows are settled."""
     with session.translating(), session.connection.cursor() as cursor:
         if _has_undo_log(cursor, target):
             _run(cursor, f"DELETE FROM {target.undo} WHERE sink_writer = %s", [writer])
 
 
 def holds_rows(session: Any, target: Target, beginning: str) -> bool:
-    """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
+    """Whether the table has a row. If it has marks, only a row whose mark begins with ``beginning``
+    counts."""
     condition = (
         ""
         if target.mark is None
@@ -164,7 +161,8 @@ def holds_rows(session: Any, target: Target, beginning: str) -> bool:
 
 
 def _restore(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str) -> None:
-    """Put replaced values back, in rows that still exist. ``undone`` finds them in the undo log."""
+    """Put replaced values back into rows that still exist. ``undone`` finds the values in the undo
+    log."""
     try:
         with cursor.connection.transaction():
             restored = ", ".join(
@@ -183,19 +181,19 @@ def _restore(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str
             psycopg.errors.ForeignKeyViolation,
             psycopg.errors.RestrictViolation,
         ) as error:
-            raise sql_target.not_restored(target, mark, _said(error)) from error
+            raise sql_target.not_restored(target, mark, _message(error)) from error
 
 
 def _restore_together(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str) -> None:
-    """The same where a unique value moved from one row to another: row by row, the restored value
-    would meet itself in the row that still has it."""
+    """Restore all rows together, since a unique value has moved between rows: row by row, the
+    restored value would collide with the row that still has the value."""
     _run(cursor, _FOLLOWING, [target.quoted])
     if (follows := cursor.fetchone()) is not None:
         raise errors.StateMismatchError(
-            f"what {mark} wrote to the table {target.name!r} cannot be taken back: values that must be unique went from one row to another, so that\n"
-            f"rows would have to be removed and put back, and with them would go those of the table {follows[0]} (ON DELETE)\n"
-            f"  Nothing was changed. Have {target.name!r} look for such values at the end of a statement: make its unique index a constraint,\n"
-            "  UNIQUE (…) DEFERRABLE; or have the other table refer to it without ON DELETE. Then run again."
+            f"the rows that {mark} wrote to the table {target.name!r} cannot be taken back: unique values moved between rows, so rows would\n"
+            f"have to be removed and put back, and removing them would change the table {follows[0]} (ON DELETE)\n"
+            f"  Nothing was changed. Make the unique index on {target.name!r} a constraint, UNIQUE (…) DEFERRABLE, which PostgreSQL checks at\n"
+            f"  a statement's end. Or remove ON DELETE from the foreign key in {follows[0]}. Then run again."
         )
     _run(cursor, _STORED, [target.quoted])
     stored = [name for (name,) in cursor.fetchall()]
@@ -209,7 +207,7 @@ def _restore_together(cursor: psycopg.Cursor[Any], target: Target, mark: str, un
 
 
 def _run(cursor: psycopg.Cursor[Any], statement: str, values: Sequence[Any] = ()) -> None:
-    """One statement, whose ``%s`` are ``values``; any other ``%`` is part of a name."""
+    """Run a statement with ``values`` for ``%s``. Any other ``%`` is part of a name."""
     cursor.execute(statement.replace("%", "%%").replace("%%s", "%s").encode(), values)
 
 
@@ -228,7 +226,7 @@ def _copy(
     work: Work,
     mark: str | None = None,
 ) -> None:
-    """All rows into ``table``, with ``mark`` as the last value of each."""
+    """Copy all rows into ``table``, with ``mark`` as each row's last value."""
     statement = f"COPY {table}({listed(columns)}) FROM STDIN".encode()
     left, skipped = iter(work.rows), itertools.count(0, COPY_ROWS)
     while portion := list(itertools.islice(left, COPY_ROWS)):
@@ -246,8 +244,8 @@ def _copy(
 
 def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work) -> None:
     target = work.target
-    # One for each shape of rows, also where a column gets another type meanwhile; a session has it
-    # until it ends, and every transaction finds it empty.
+    # Each shape of rows has a temporary table, and a new one if a column gets another type. The
+    # table lasts as long as the session, and every transaction finds it empty.
     digest = hashlib.blake2b(
         f"{target.quoted}({listed(target.columns)}){work.columns}".encode(), digest_size=8
     ).hexdigest()
@@ -272,8 +270,8 @@ def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work) -> None:
         f"INSERT INTO {target.quoted}({listed(target.columns)}) {last}{target.on_conflict()}",
     )
     if target.has_undo_log:
-        # Only now: another topology that wrote a row meanwhile has committed, so that its undo log
-        # can be seen.
+        # Only now: another topology that wrote a row meanwhile has committed, and its undo log can
+        # be seen.
         _run(
             cursor,
             work.find_other_topology("%s"),
@@ -286,8 +284,8 @@ def _upsert(cursor: psycopg.Cursor[Any], session: Any, work: Work) -> None:
 
 
 def _check_spelling(cursor: psycopg.Cursor[Any], work: Work, staged: str) -> None:
-    """Refuse rows that have replaced a row whose key is written differently: the key that was there
-    is kept."""
+    """Refuse rows that have replaced a row whose key is spelt differently: the database keeps the
+    old spelling."""
     target = work.target
     _run(cursor, _LOOSE, [target.quoted, list(target.key)])
     loose = [name for (name,) in cursor.fetchall()]
@@ -309,8 +307,8 @@ def _check_spelling(cursor: psycopg.Cursor[Any], work: Work, staged: str) -> Non
 
 
 def _check_may_stage(cursor: psycopg.Cursor[Any], work: Work) -> None:
-    """Asked first: an error of the server would end the transaction, and names the missing table in
-    the server's language only."""
+    """Refuse a role that may not make temporary tables. The server's own error would end the
+    transaction, in the server's language only."""
     _run(
         cursor,
         "SELECT has_database_privilege(current_database(), 'TEMPORARY'), current_database(), current_user",
@@ -319,16 +317,17 @@ def _check_may_stage(cursor: psycopg.Cursor[Any], work: Work) -> None:
     if not may:
         raise errors.SetupError(
             f"the sink {work.sink} makes a temporary table to upsert from, which the role {role!r} may not do in the database {database!r}\n"
-            f"  Type: GRANT TEMPORARY ON DATABASE {quoted(database)} TO {quoted(role)}; or give no key=: rows that are inserted need no such table."
+            f"  Type: GRANT TEMPORARY ON DATABASE {quoted(database)} TO {quoted(role)}\n"
+            "  Or give no key=: inserting needs no temporary table."
         )
 
 
 def _log(cursor: psycopg.Cursor[Any], session: Any, work: Work, last: str) -> None:
-    """Keep the values about to be replaced, and forget those that an earlier transaction
+    """Keep the values about to be replaced, and forget values that an earlier transaction
     replaced."""
     target = work.target
     if not _has_undo_log(cursor, target):
-        # The tasks of the first transaction find none at the same moment.
+        # In the first transaction, several tasks may find no undo log at the same moment.
         session.lock_raisers(f"undo log of {target.quoted}")
         if not _has_undo_log(cursor, target):
             _make_undo_log(cursor, target)
@@ -367,7 +366,7 @@ def _make_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> None:
 
 
 def _has_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> bool:
-    """Whether there is one; raises if the undo log belongs to another sink."""
+    """Whether there is an undo log. Raises if it has another sink's columns."""
     logged = columns(cursor.connection, dataclasses.replace(target, name=f"{target.name}_undo"))
     if logged:
         target.check_undo_log(logged)
@@ -376,7 +375,8 @@ def _has_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> bool:
 
 @contextlib.contextmanager
 def _blaming(work: Work, skipped: int = 0) -> Iterator[None]:
-    """The error for a row refused after ``skipped``; for a mistake in the table, its cure."""
+    """Turn the server's error into an error for a refused row, or for a mistake in the table. Row
+    numbers count from ``skipped``."""
     try:
         yield
     except psycopg.Error as error:
@@ -386,7 +386,7 @@ def _blaming(work: Work, skipped: int = 0) -> Iterator[None]:
                 work.target.statement is None and _CURES.get(state)
             ) or "Mend the statement, or the table."
             raise errors.SetupError(
-                f"the sink {work.sink} cannot write: {_said(error)} ({state})\n  {cure}"
+                f"the sink {work.sink} cannot write: {_message(error)} ({state})\n  {cure}"
             ) from error
         # Without a state the driver itself refused, or the connection is lost.
         if state.startswith(_OF_NO_ROW) or (
@@ -395,10 +395,10 @@ def _blaming(work: Work, skipped: int = 0) -> Iterator[None]:
             raise
         number = skipped + int(line[1]) if (line := _LINE.search(error.diag.context or "")) else 0
         raise work.refusal(
-            number, None, " ".join(filter(None, [_said(error), error.diag.message_detail]))
+            number, None, " ".join(filter(None, [_message(error), error.diag.message_detail]))
         ) from error
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     return " ".join((primary or str(error)).split())

@@ -1,12 +1,11 @@
-"""Simulated tables of the user's: the rows of a topology's sinks, in a database in memory, and in
-the transaction of their auxiliary rows.
+"""Simulated user tables: the rows that a topology's sinks write, in a database in memory.
 
 A sink consists of a ledger and rows. The ledger's code is the real code, on a store in memory. This
 module does the database's work on rows: insert, upsert by a key, mark, keep replaced rows, take
-back. Constraints, defaults and triggers of the user's table are unknown. For a user's own statement
-the values of each run are kept: exactly once means that each set of values is run once.
+back. The real table's constraints, defaults and triggers are unknown. For a user's own statement,
+the values for each run are kept: exactly once means that each set of values is run once.
 
-Invariants: rows change when the transaction of their auxiliary row commits, or not at all.
+Invariants: rows change when the transaction with their auxiliary row commits, or not at all.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class _Replaced:
 
 @dataclass(slots=True)
 class _Table:
-    """A table as sinks see it; rows that have a key are in ``by_key``, the others in ``inserted``."""
+    """A table as sinks see it. Rows with a key are in ``by_key``, rows without in ``inserted``."""
 
     inserted: list[Written] = field(default_factory=list)
     by_key: dict[Any, Written] = field(default_factory=dict)
@@ -47,7 +46,7 @@ class _Table:
 
 
 class SimulatedLedger(ledger.Ledger, backend.Backend, simulated.SimulatedSink):
-    """Stands for the ledger ``original``, and for the table that the sink writes to; ``store`` is
+    """Stands for the ledger ``original``, and for the table that the sink writes to. ``store`` is
     in memory."""
 
     def __init__(self, original: ledger.Ledger, store: Any) -> None:
@@ -111,11 +110,11 @@ class SimulatedLedger(ledger.Ledger, backend.Backend, simulated.SimulatedSink):
 
 
 class _Writer:
-    """Stands for the module of a database in a ledger."""
+    """Stands for a database's module in a ledger."""
 
     @staticmethod
     def write(session: Any, work: Work) -> None:
-        """Insert or upsert the rows of ``work``."""
+        """Insert or upsert ``work.rows``."""
         table: _Table = session.table
         target, mark = work.target, sql_target.mark_of(work.stamp)
         rows = [
@@ -132,7 +131,7 @@ class _Writer:
 
     @staticmethod
     def take_back(session: Any, target: Target, mark: str) -> None:
-        """Undo what was written with ``mark``."""
+        """Undo the transaction ``mark``."""
         table: _Table = session.table
         table.inserted = [row for row in table.inserted if row.mark != mark]
         for place in [place for place in table.undo if place[0] == mark]:
@@ -152,7 +151,7 @@ class _Writer:
 
 
 def _keep(table: _Table, work: Work, mark: str, rows: list[tuple[Any, Written]]) -> None:
-    """Keep the row before it is replaced, and forget rows that an earlier transaction replaced."""
+    """Keep the rows about to be replaced, and forget rows that an earlier transaction replaced."""
     writer, task = sql_target.writer_of(work.stamp), work.stamp.task
     for place, replaced in list(table.undo.items()):
         is_own = replaced.task == task or (task == 0 and replaced.task >= work.num_tasks)

@@ -1,13 +1,13 @@
-"""A sink that writes the tuples of a batch as rows of the user's own table, exactly once (R28-R31).
+"""A sink that writes a batch's tuples as rows in the user's own table, exactly once (R28-R31).
 
 ``SqlSink`` is a committer. In its database transaction a task writes its rows and one auxiliary row
 about them: topology, generation, component, task, txid, attempt. A replay meets the auxiliary row,
-or takes back the rows of a failed attempt (opaque batches); a late task of an older attempt loses
-to the fence. The same sink serves Structured Streaming, see ``sinks.streaming``.
+or takes back a failed attempt's rows (opaque batches). A late task from an older attempt loses to
+the fence. The same sink serves Structured Streaming, see ``sinks.streaming``.
 
-Apart from ``ledger``, which decides whether rows are written, and from the modules of databases,
-which write them: here are the arguments of users, and the way from a tuple to a row. Runs on
-executors: standard library only, and the driver of the database where it is used.
+This module checks the user's arguments and makes rows from tuples. ``ledger`` decides whether rows
+are written, and each database has a module that writes them. Runs on executors: standard library
+only, and the database's driver where the sink is used.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ from txtopo.topology.transaction import TransactionAttempt
 
 
 class SqlSink(sinks.Sink):
-    """A committer that writes every tuple as one row of a table of yours, exactly once.
+    """A committer that writes every tuple as one row in your table, exactly once.
 
     ``builder.set_bolt("write", SqlSink("shop.db", "sales", ["id", "cents"]),
     2).shuffle_grouping("prices")``
 
-    :param database: the path of a SQLite file (also ``sqlite:///path``), or
-        ``postgresql+psycopg://user@host:port/database`` or ``mysql+pymysql://…`` as
-        :class:`~txtopo.stores.SqlStore` takes it, without a password.
-    :param table: the name of a table that exists, perhaps with its schema (``shop.sales``), or a
+    :param database: a SQLite file's path (also ``sqlite:///path``), or
+        ``postgresql+psycopg://user@host:port/database`` or ``mysql+pymysql://…`` as for
+        :class:`~txtopo.stores.SqlStore`, without a password.
+    :param table: an existing table's name, perhaps with its schema (``shop.sales``), or a
         ``sqlalchemy.Table``.
-    :param columns: the columns to write, which are fields of the tuples; ``{column: field}`` where
-        their names differ. If not given, all fields of a tuple but the first, the attempt.
-    :param key: columns with a unique index, by which a row replaces an earlier one; the last of a
-        task's rows wins. A key has one writer per transaction (R32): put a fields grouping on it in
-        front of a sink with several tasks.
+    :param columns: the columns to write, named like the tuples' fields. Give ``{column: field}``
+        where the names differ. By default all fields but the first, the attempt.
+    :param key: columns with a unique index, by which a row replaces an earlier row. A task's last
+        row for a key wins. A key has one writer per transaction (R32): put a fields grouping on the
+        key in front of a sink with several tasks.
     :param statement: instead of a table, SQL to run for each row, with ``:name`` for its fields.
-    :param opaque: True with an opaque spout. Then rows of a failed attempt are taken back (R31),
-        which needs a ``mark`` or a ``key``; in MySQL and MariaDB a ``mark``.
-    :param mark: a text column that the sink fills with the writer of a row: topology, component,
-        generation and txid. Rows are found again by it: put an index on it.
-    :param auxiliary_table: where the auxiliary rows are; made on first use, shared by all sinks of
-        a database.
-    :param options: as for the store of the same database: ``busy_timeout_s`` (SQLite),
+    :param opaque: True with an opaque spout. Then a failed attempt's rows are taken back (R31),
+        which needs a ``mark`` or a ``key``, and in MySQL and MariaDB a ``mark``.
+    :param mark: a text column that the sink fills with the row's writer: topology, component,
+        generation and txid. The sink finds rows again by the mark: put an index on this column.
+    :param auxiliary_table: the table with the auxiliary rows, made on first use, and shared by all
+        sinks in a database.
+    :param options: as for the same database's store: ``busy_timeout_s`` (SQLite),
         ``password_env``, ``password_file``, ``lock_timeout_s``, ``statement_timeout_s``,
         ``idle_timeout_s`` (servers).
 
-    :raises errors.UsageError: the arguments contradict each other, or the rows of a failed opaque
-        attempt could not be taken back.
+    :raises errors.UsageError: the arguments contradict each other, or a failed opaque attempt's
+        rows could not be taken back.
     """
 
     kept_in = "table"
     ledger: ledgers.Ledger
-    """The store of the auxiliary rows: ``ledger.fences()``, ``ledger.adopt(…)`` and
-    ``ledger.clear(…)`` as those of any store."""
+    """The store with the auxiliary rows. ``ledger.fences()``, ``ledger.adopt(…)`` and
+    ``ledger.clear(…)`` work as in any store."""
 
     def __init__(
         self,
@@ -85,28 +85,28 @@ class SqlSink(sinks.Sink):
             if isinstance(columns, Mapping)
             else target.columns
         )
-        """The fields of a tuple that become a row; empty for all but the first."""
+        """The tuple's fields that become a row. Empty for all but the first."""
         self.input_fields = Fields(dict.fromkeys(self.fields)) if self.fields else None
         names = dict(zip(target.columns, self.fields, strict=True))
         self.key_fields = Fields(*(names[column] for column in target.key)) if target.key else None
-        """The fields of a tuple that become its key: equal keys must come to one task (R32)."""
+        """The tuple's fields that become the key: equal keys must come to one task (R32)."""
         self.ledger = ledgers.open_ledger(os.fspath(database), auxiliary_table, target, options)
 
     def check_destination(self, fields: Fields) -> None:
-        """Ask the database for the table, and for its columns for tuples with ``fields``."""
+        """Check that the database has the table, with columns for ``fields``."""
         self.ledger.check_table(tuple(fields)[1:])
 
     @property
     def opaque(self) -> bool:
-        """Whether rows of a failed attempt are taken back."""
+        """Whether a failed attempt's rows are taken back."""
         return self.ledger.opaque
 
     def _begin_to_take(self, fields: Fields) -> None:
         before, now = self._columns_of(self._fields), self._columns_of(tuple(fields))
         if self._fields and now != before:
             raise errors.UsageError(
-                f"the sink of component {self.context.component_id!r} gets tuples with the fields {', '.join(now)} and others with "
-                f"{', '.join(before)}\n  Name those to write by columns=."
+                f"the sink of component {self.context.component_id!r} gets tuples with the fields {', '.join(now)}, and before with "
+                f"{', '.join(before)}\n  Name the fields to write by columns=."
             )
         super()._begin_to_take(fields)
 
@@ -130,7 +130,7 @@ class SqlSink(sinks.Sink):
     def write_batch(
         self, context: TopologyContext, txid: int, fields: Sequence[str], rows: Sequence[Any]
     ) -> bool:
-        # The attempt of a transaction stands for the division of its rows among its writers.
+        # The attempt's number says how the transaction's rows are divided among the writers.
         ledger = copy.copy(self.ledger)
         ledger.has_one_attempt = True
         return ledger.apply(

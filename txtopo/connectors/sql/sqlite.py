@@ -1,7 +1,6 @@
-"""The rows of a sink in SQLite: many at a time, in the open transaction of the ledger.
+"""Writes a sink's rows to SQLite, many at a time, in the ledger's open transaction.
 
-Apart from ``postgresql`` because each database has its own fast way in and its own error codes. One
-task at a time is in a SQLite file, so nothing here waits. Standard library only.
+Only one task at a time writes to a SQLite file, so nothing here waits. Standard library only.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _READ_AS = {
     "double": "(?is)(?!.*INT).*(REAL|FLOA|DOUB).*",
     "number": "(?s).*",
 }
-"""Types by the affinity of a column."""
+"""Column types, by affinity."""
 _ROWIDS = dict.fromkeys(("rowid", "oid", "_rowid_"), values.Column("rowid", "number"))
 
 
 def write(session: Any, work: Work) -> None:
-    """Insert or upsert the rows of ``work``."""
+    """Insert or upsert ``work.rows``."""
     connection, target = session.connection, work.target
     if target.has_undo_log:
         with session.translating():
@@ -50,7 +49,7 @@ def write(session: Any, work: Work) -> None:
 
 
 def take_back(session: Any, target: Target, mark: str) -> None:
-    """Undo what was written with ``mark``."""
+    """Undo the transaction ``mark``."""
     connection = session.connection
     with session.translating():
         if target.mark is not None:
@@ -71,8 +70,7 @@ def take_back(session: Any, target: Target, mark: str) -> None:
 
 
 def forget(session: Any, target: Target, writer: str) -> None:
-    """Forget the rows that rows of the component ``writer`` have replaced: these rows are
-    settled."""
+    """Forget the values that the component ``writer`` has replaced: its own rows are settled."""
     with session.translating():
         if logged := columns(session.connection, target, undo=True):
             target.check_undo_log(logged)
@@ -80,7 +78,8 @@ def forget(session: Any, target: Target, writer: str) -> None:
 
 
 def holds_rows(session: Any, target: Target, beginning: str) -> bool:
-    """Whether the table has a row, or if it has marks, one whose mark begins with ``beginning``."""
+    """Whether the table has a row. If it has marks, only a row whose mark begins with ``beginning``
+    counts."""
     condition = (
         ""
         if target.mark is None
@@ -95,7 +94,8 @@ def holds_rows(session: Any, target: Target, beginning: str) -> bool:
 
 
 def _restore(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
-    """Put replaced values back, in rows that still exist. ``undone`` finds them in the undo log."""
+    """Put replaced values back into rows that still exist. ``undone`` finds the values in the undo
+    log."""
     try:
         restored = ", ".join(
             f"{quoted(column)} = undo.{quoted(column)}" for column in target.others
@@ -114,8 +114,8 @@ def _restore(connection: sqlite3.Connection, target: Target, mark: str, undone: 
 def _restore_together(
     connection: sqlite3.Connection, target: Target, mark: str, undone: str
 ) -> None:
-    """The same where a unique value moved from one row to another: row by row, the restored value
-    would meet itself in the row that still has it."""
+    """Restore all rows together, since a unique value has moved between rows: row by row, the
+    restored value would collide with the row that still has the value."""
     others = {column.lower() for column in target.others}
     stored = columns(connection, target, condition="hidden = 0")
     taken = ", ".join(
@@ -136,7 +136,7 @@ def _restore_together(
 
 
 def _log(connection: sqlite3.Connection, work: Work) -> None:
-    """Keep the values about to be replaced, and forget those that an earlier transaction
+    """Keep the values about to be replaced, and forget values that an earlier transaction
     replaced."""
     target, collations = work.target, _collations(connection, work.target)
     logged = columns(connection, target, undo=True)
@@ -195,8 +195,8 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
 
 
 def _check_spelling(connection: sqlite3.Connection, work: Work) -> None:
-    """Refuse rows that have replaced a row whose key is written differently: SQLite keeps the key
-    that was there."""
+    """Refuse rows that have replaced a row whose key is spelt differently: SQLite keeps the old
+    spelling."""
     target, collations = work.target, _collations(connection, work.target)
     loose = [
         column
@@ -223,8 +223,8 @@ def _check_spelling(connection: sqlite3.Connection, work: Work) -> None:
 
 
 def _collations(connection: sqlite3.Connection, target: Target) -> Mapping[str, str]:
-    """By column of the key, how the index that makes it unique compares it: a row replaces another
-    by the collation of the index, not of the column."""
+    """By key column, the collation in the key's unique index. The index's collation, not the
+    column's, decides which row a new row replaces."""
     *schema, table = target.name.split(".", 1)
     indexes = connection.execute(
         f'SELECT name FROM pragma_index_list({", ".join("?" * (1 + len(schema)))}) WHERE "unique" AND NOT partial',
@@ -244,8 +244,9 @@ def _collations(connection: sqlite3.Connection, target: Target) -> Mapping[str, 
 def columns(
     connection: sqlite3.Connection, target: Target, undo: bool = False, condition: str = "TRUE"
 ) -> Mapping[str, values.Column]:
-    """The columns of the table, or of its undo log, by lower case; none if it is not there. Those
-    that SQLite computes are ``hidden``. A type says how the column reads numerals (affinity)."""
+    """The columns in the table or its undo log, by lower-case name. Empty if there is no table.
+    Columns that SQLite computes are ``hidden``. A type says how the column reads numerals
+    (affinity)."""
     *schema, table = target.name.split(".", 1)
     select = f"SELECT name, type FROM pragma_table_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE {condition}"
     rows = connection.execute(select, [f"{table}_undo" if undo else table, *schema])
@@ -260,17 +261,17 @@ def columns(
 
 @contextlib.contextmanager
 def _blaming(work: Work, is_log: bool = False) -> Iterator[Iterator[Any]]:
-    """The rows to go through, and the error for a refused row."""
+    """Yield the rows to write, and turn SQLite's error into an error for the refused row."""
     number, row = 0, None
 
-    def counted() -> Iterator[Any]:
+    def count_rows() -> Iterator[Any]:
         nonlocal number, row
         for row in work.rows:
             number += 1
             yield row
 
     try:
-        yield counted()
+        yield count_rows()
     except (
         sqlite3.IntegrityError,
         sqlite3.InterfaceError,

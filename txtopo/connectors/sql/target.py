@@ -1,16 +1,14 @@
-"""The target of a sink: the table, its columns, and the facts about rows by which they can be taken
-back.
+"""A sink's target: the table, its columns, and how its rows can be taken back.
 
-Apart from the databases because a user describes a table in the same way for all of them. Pickles;
-standard library only.
+A user describes a table in the same way for all databases. Targets pickle. Standard library only.
 
-A row of a user's table has no place for a stamp. The rows of a failed attempt of an opaque batch
-can be found again in one of two ways: by a *mark*, a column of the table that the sink fills (rows
-are then only inserted, and taking back is deleting); or by an *undo log*, a table beside it with
-the values that upserts have replaced.
+A row in a user's table has no place for a stamp. A failed opaque attempt's rows can be found again
+in two ways. A *mark* is a column that the sink fills: then rows are only inserted, and taking back
+means deleting. An *undo log* is a table beside the user's table, with the values that upserts have
+replaced.
 
 Invariants:
-    - ``key`` is part of ``columns``; there is a statement, or there are columns, never both.
+    - ``key`` is part of ``columns``. A target with a statement has neither a key nor a mark.
 """
 
 from __future__ import annotations
@@ -27,28 +25,28 @@ from txtopo.sinks import tuple_rows
 from txtopo.stores import stamps
 
 UNDO_COLUMNS = ("sink_writer", "sink_mark", "sink_task", "sink_existed")
-"""Of an undo log, before those of the sink."""
+"""An undo log's own columns, before the sink's columns."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """A table of the user's, and how rows get there."""
+    """A user's table, and how rows get there."""
 
     name: str
-    """As the user says it: ``sales`` or ``shop.sales``; or the beginning of his statement, for
+    """As the user writes it: ``sales`` or ``shop.sales``. For a statement, its beginning, for
     messages."""
     columns: tuple[str, ...]
-    """In the order of a row's values; empty if the tuples have them."""
+    """In the order of a row's values. Empty if the tuples name the columns."""
     key: tuple[str, ...] = ()
-    """Columns by which a row replaces an earlier row; empty if rows are inserted."""
+    """Columns by which a row replaces an earlier row. Empty if rows are inserted."""
     statement: str | None = None
     """The user's own SQL, run once per row, with ``:name`` for its values."""
     mark: str | None = None
-    """The column with the writer of a row."""
+    """The column with the row's writer."""
     opaque: bool = False
-    """Whether rows of a failed attempt are taken back."""
+    """Whether a failed attempt's rows are taken back."""
     dialect: parameters.Dialect = "sqlite"
-    """Of the database."""
+    """The database's dialect."""
 
     @property
     def has_undo_log(self) -> bool:
@@ -72,8 +70,8 @@ class Target:
         return tuple(column for column in self.columns if column not in self.key)
 
     def check_undo_log(self, logged_columns: Iterable[str]) -> None:
-        """Refuse an undo log, with the columns ``logged_columns``, of a sink that writes other
-        columns: the undo log has no earlier values of the new columns."""
+        """Refuse an undo log whose ``logged_columns`` differ from the sink's columns: the undo log
+        has no earlier values for new columns."""
         logged = {
             column.lower(): column
             for column in logged_columns
@@ -81,14 +79,14 @@ class Target:
         }
         if set(logged) != {column.lower() for column in self.columns}:
             raise errors.SetupError(
-                f"the undo log {self.undo} was made for a sink with the columns {', '.join(logged.values())}, and this one writes"
-                f" {', '.join(self.columns)}: it could not be taken back (R31)\n"
-                "  Opaque sinks that upsert one table write the same columns. If they were changed: run with those of before until all is\n"
-                f"  committed, stop the topology, and type: DROP TABLE {self.undo}"
+                f"the undo log {self.undo} was made for a sink with the columns {', '.join(logged.values())}, and this sink writes"
+                f" {', '.join(self.columns)}: its rows could not be taken back (R31)\n"
+                "  Opaque sinks that upsert into a table must write the same columns. If you changed the columns: run with the old columns until\n"
+                f"  all is committed, stop the topology, and type: DROP TABLE {self.undo}"
             )
 
     def on_conflict(self) -> str:
-        """How an ``INSERT`` becomes an upsert, in SQLite as in PostgreSQL; empty if it is none."""
+        """SQL that makes an ``INSERT`` an upsert, in SQLite and PostgreSQL. Empty without a key."""
         if not self.key:
             return ""
         changes = ", ".join(
@@ -97,8 +95,8 @@ class Target:
         return f" ON CONFLICT ({listed(self.key)}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'}"
 
     def matches(self, one: str, other: str, collations: Mapping[str, str] | None = None) -> str:
-        """The condition that two relations, as SQL, have the same key; ``collations`` are the
-        collations to write after a column."""
+        """SQL for the condition that two relations have the same key. ``collations``: by column,
+        the collation to write after the column."""
         said = collations or {}
         return " AND ".join(
             f"{one}.{quoted(column)} = {other}.{quoted(column)}{said.get(column, '')}"
@@ -112,37 +110,37 @@ class Target:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Work:
-    """The rows of a task in a transaction."""
+    """A task's rows in a transaction."""
 
     sink: str
     """The sink's address, for messages."""
     target: Target
     stamp: stamps.Stamp
-    """Who writes."""
+    """The writer."""
     num_tasks: int
     """How many tasks the component has."""
     rows: Iterable[Sequence[Any]]
-    """Values in the order of the target's columns; may be gone through repeatedly."""
+    """Values in the order of the target's columns. Can be iterated over repeatedly."""
     columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Of the table, as its database describes them."""
+    """The table's columns, as the database describes them."""
 
     @property
     def topology(self) -> str:
-        """The beginning of every ``sink_writer`` of this topology."""
+        """How every ``sink_writer`` in this topology begins."""
         return f"{self.stamp.topology_id}/"
 
     def find_other_topology(self, value: str, collations: Mapping[str, str] | None = None) -> str:
-        """A query for a row of this task that another topology may take back: its writer, its mark
-        and its key. Three times ``value`` stands for the beginning of this topology's writers, the
-        mark of this work, and its task.
+        """A query for a row of this task that another topology may take back: writer, mark and key.
+        ``value`` stands in the query three times: for :attr:`topology`, this work's mark, and its
+        task.
 
-        One of the two would undo rows of the other. The undo log keeps the newest transaction of
-        each writer: while a row is there, nothing in the database tells whether that transaction
-        has committed. A component of the same topology is no other: two at a time are refused when
-        the topology is built, and a removed component takes nothing back."""
+        Otherwise a topology would undo the other topology's rows. The undo log keeps each writer's
+        newest transaction: while a row is in the log, the database cannot tell whether the
+        transaction has committed. Components in the same topology do not count: two at a time are
+        refused when the topology is built, and a removed component takes nothing back."""
         keys = ", ".join(f"other.{quoted(column)}" for column in self.target.key)
-        # Not a join: a database that does not know yet how many rows there are would compare each
-        # with each.
+        # Not a join: a database that does not know the row counts yet would compare every row with
+        # every row.
         own_mark = f"SELECT mine.sink_task FROM {self.target.undo} AS mine WHERE {self.target.matches('mine', 'other', collations)}"
         return (
             f"SELECT other.sink_writer, other.sink_mark, {keys} FROM {self.target.undo} AS other"
@@ -155,32 +153,33 @@ class Work:
         literal = "'" + str(writer).replace("'", "''") + "'"
         return errors.StateMismatchError(
             f"the row {tuple_rows.described(self.target.key, key)} of the table {self.target.name!r} was written by {writer} ({mark}), which may take"
-            f" it back, and {writer_of(self.stamp)} has a row for it, too\n"
-            "  Taking back the one would undo the other. Nothing was written. Give the opaque sinks of two topologies a table each, or keys of\n"
-            f"  their own. If {writer} writes no more and its last transaction has committed, stop it for good, and type in the database\n"
+            f" the row back, and {writer_of(self.stamp)} writes the same row\n"
+            "  Taking back either write would undo the other. Nothing was written. Give opaque sinks in two topologies separate tables or separate\n"
+            f"  keys. If {writer} writes no more and its last transaction has committed, stop that topology for good, and type in the database\n"
             f"    DELETE FROM {self.target.undo} WHERE sink_writer = {literal}"
         )
 
     @property
     def minds_spelling(self) -> bool:
-        """Whether rows whose keys are one in the table and two elsewhere would come to different
-        tasks, and nothing else would notice."""
+        """Whether two spellings of a key, equal in the table, could come to different tasks, and
+        no other check would notice."""
         return bool(self.target.key) and self.num_tasks > 1 and not self.target.has_undo_log
 
     def misspelt(self, number: int, row: object, stored: Sequence[Any]) -> errors.RowRefusedError:
-        """The key of ``row`` is, for the table, that of the row with the key ``stored``, whose
-        texts are others (R32)."""
+        """The error for a ``row`` whose key equals the key ``stored`` in the table, but is spelt
+        differently (R32)."""
         return self.refusal(
             number,
             row,
-            f"the table has its key as {', '.join(map(repr, stored))}, because it compares texts without case, accents or spaces. Rows of the two\n"
-            "  spellings come to different tasks, and each would replace the other's. Give every row the same spelling in a bolt before the\n"
-            '  fields grouping; or have the key compared letter by letter (COLLATE BINARY, "C", in MariaDB\n'
-            "  utf8mb4_nopad_bin, in MySQL utf8mb4_0900_bin); or give the sink one task",
+            f"the table has its key as {', '.join(map(repr, stored))}, because it compares texts without case, accents or spaces. The two\n"
+            "  spellings come to different tasks, whose rows would replace each other. Give every row the same spelling in a bolt before the\n"
+            '  fields grouping. Or have the key compared letter by letter (COLLATE BINARY, "C", in MariaDB\n'
+            "  utf8mb4_nopad_bin, in MySQL utf8mb4_0900_bin), or give the sink one task",
         )
 
     def refusal(self, number: int, row: object, why: str) -> errors.RowRefusedError:
-        """The database does not take row ``number`` (1 …; 0 if unknown) of this task."""
+        """The error for the task's row ``number`` (from 1, 0 if unknown), refused by the
+        database."""
         if row is None and number:
             row = next(itertools.islice(self.rows, number - 1, None), None)
         shown = "" if row is None else tuple_rows.described(self.target.columns, row)
@@ -191,12 +190,14 @@ class Work:
 
 
 def write_or_blame(run: Callable[[str], object], work: Work, write: Callable[[Work], None]) -> None:
-    """``write(work)``. Where the database refuses it and does not say which row, find the fewest
-    first rows that are refused; ``run`` runs a statement in the transaction, which then ends. The
-    search takes two seconds, or the time of the whole; and where fewer rows are refused for another
-    reason, they lack others.
+    """Run ``write(work)``. If the database refuses without naming the row, search for the fewest
+    first rows that are refused. ``run`` runs a statement in the transaction, which ends with the
+    error.
 
-    :raises errors.RowRefusedError: with the number of the row, if it is found.
+    The search takes at most two seconds, or as long as a longer write took. If fewer rows are
+    refused for another reason, they lack later rows, and the search ends.
+
+    :raises errors.RowRefusedError: with the row's number, if it is found.
     """
     began = time.monotonic()
     run("SAVEPOINT sink_rows")
@@ -226,8 +227,8 @@ def write_or_blame(run: Callable[[str], object], work: Work, write: Callable[[Wo
 
 
 def _reason(error: errors.RowRefusedError) -> object:
-    """The reason of a refusal without the values of the row, where it is of the row alone: a
-    sequence or a clock may give other values now, and PostgreSQL shows them."""
+    """The reason for a refusal. For ``NOT NULL`` and ``CHECK`` without the row's values, which
+    PostgreSQL shows: a sequence or a clock may give new values in the next try."""
     shown = getattr(error.__cause__, "diag", None)
     if shown is None or shown.sqlstate not in ("23502", "23514"):
         return error.why
@@ -235,22 +236,22 @@ def _reason(error: errors.RowRefusedError) -> object:
 
 
 def mark_of(stamp: stamps.Stamp | stamps.Fence) -> str:
-    """The text of a mark, and of the undo log beside the replaced values: the transaction, of which
-    one attempt is live at any time (R31)."""
+    """The text that marks a row, or replaced values in the undo log: the transaction. Only one
+    attempt is live at any time (R31)."""
     return f"{writer_of(stamp)}/{stamp.generation}/{stamp.txid}"
 
 
 def not_restored(target: Target, mark: str, said: str) -> errors.StateMismatchError:
-    """The values that the transaction ``mark`` replaced cannot be put back."""
+    """The error if the values that the transaction ``mark`` replaced cannot be put back."""
     return errors.StateMismatchError(
-        f"what {mark} wrote to the table {target.name!r} cannot be taken back: {said}\n"
-        "  Somebody else has changed the table since, and a value would be there twice that must be unique. Nothing was changed now.\n"
-        f"  {target.undo} has the rows as they were: remove what stands in their way, and run again."
+        f"the rows that {mark} wrote to the table {target.name!r} cannot be taken back: {said}\n"
+        "  Another program has changed the table since, and a unique value would be there twice. Nothing was changed now.\n"
+        f"  {target.undo} has the old rows: remove the rows that conflict with them, and run again."
     )
 
 
 def writer_of(stamp: stamps.Stamp | stamps.Fence) -> str:
-    """The component, as a mark has it."""
+    """The component, as in a mark."""
     return f"{stamp.topology_id}/{stamp.component}"
 
 
@@ -273,9 +274,10 @@ def target_of(
     opaque: bool,
     dialect: parameters.Dialect = "sqlite",
 ) -> Target:
-    """The target of a sink's arguments; ``table`` is a name or a SQLAlchemy ``Table``.
+    """Make a target from a sink's arguments. ``table`` is a name or a SQLAlchemy ``Table``.
 
-    :raises errors.UsageError: they contradict each other, or opaque rows could not be taken back.
+    :raises errors.UsageError: the arguments contradict each other, or opaque rows could not be
+        taken back.
     """
     if (table is None) == (statement is None):
         raise errors.UsageError(
@@ -284,7 +286,7 @@ def target_of(
     keys = (key,) if isinstance(key, str) else tuple(key)
     if statement is not None:
         return _of_statement(statement, columns, keys, mark, opaque, dialect)
-    name, known = _named(table)
+    name, known = _name_and_columns(table)
     names = tuple(columns or ())
     if (
         isinstance(columns, str)
@@ -306,22 +308,22 @@ def target_of(
     if keys and not set(keys) <= set(names):
         raise errors.UsageError(
             f"the key of an SqlSink ({', '.join(keys)}) is not among its columns ({', '.join(names) or 'none are given'})\n"
-            "  Give columns= with every column the sink writes, and in key= those by which a row replaces another."
+            "  Give columns= with every column the sink writes, and key= with the columns by which a row replaces an earlier row."
         )
     if mark is not None and (keys or mark in names):
         reason = (
             "is one of its columns"
             if mark in names
-            else "is of no use with a key, since a row may replace another"
+            else "is useless with a key, since a row may replace an earlier row"
         )
         raise errors.UsageError(
-            f"the mark {mark!r} of an SqlSink {reason}\n  Give a column of its own; or, with a key, no mark."
+            f"the mark {mark!r} of an SqlSink {reason}\n  Give the mark a column of its own. With a key, give no mark."
         )
     if opaque and not keys and mark is None:
         raise errors.UsageError(
-            f"an opaque SqlSink cannot take back rows that it inserts into {name}: nothing tells them from others (R31)\n"
-            "  Give mark='column', a text column of the table that the sink fills (and an index on it); or key=[…], if rows have a key; or use a\n"
-            "  transactional spout, and no opaque=True."
+            f"an opaque SqlSink cannot take back rows that it inserts into {name}: without a mark, no query can find them (R31)\n"
+            "  Give mark='column', a text column that the sink fills, with an index. Or give key=[…], if rows have a key. Or use a transactional\n"
+            "  spout without opaque=True."
         )
     return Target(name, names, keys, None, mark, opaque, dialect)
 
@@ -338,7 +340,7 @@ def _of_statement(
     if key or mark or (columns and set(columns) != set(names)):
         raise errors.UsageError(
             "an SqlSink with a statement takes neither a key nor a mark, and its columns are the statement's :names\n"
-            "  Say in the statement what is to be done: INSERT … ON CONFLICT … DO UPDATE …"
+            "  Write the upsert into the statement: INSERT … ON CONFLICT … DO UPDATE …"
         )
     if not names:
         raise errors.UsageError(
@@ -346,8 +348,8 @@ def _of_statement(
         )
     if opaque:
         raise errors.UsageError(
-            "an opaque SqlSink cannot take back what a statement of yours did (R31)\n"
-            "  Give table= with mark= or key=; or use a transactional spout, and no opaque=True."
+            "an opaque SqlSink cannot take back the changes that your statement made (R31)\n"
+            "  Give table= with mark= or key=, or use a transactional spout without opaque=True."
         )
     first = " ".join(statement.split())
     return Target(
@@ -358,7 +360,7 @@ def _of_statement(
     )
 
 
-def _named(table: Any) -> tuple[str, tuple[str, ...] | None]:
+def _name_and_columns(table: Any) -> tuple[str, tuple[str, ...] | None]:
     """The table's name, and its columns where they are known."""
     if isinstance(table, str):
         if not table or "\0" in table:
@@ -366,11 +368,11 @@ def _named(table: Any) -> tuple[str, tuple[str, ...] | None]:
                 f"an SqlSink cannot write to a table {table!r}\n  Give its name, or schema.name."
             )
         return table, None
-    # By its attributes and not by its class, which would need SQLAlchemy here.
+    # Recognised by its attributes: its class would need SQLAlchemy here.
     name, columns = getattr(table, "name", None), getattr(table, "columns", None)
     if not isinstance(name, str) or columns is None:
         raise errors.UsageError(
-            f"an SqlSink cannot write to {table!r}\n  Give the name of a table, or a sqlalchemy.Table."
+            f"an SqlSink cannot write to {table!r}\n  Give a table's name, or a sqlalchemy.Table."
         )
     schema = getattr(table, "schema", None)
     return f"{schema}.{name}" if schema else name, tuple(column.name for column in columns)

@@ -1,12 +1,12 @@
-"""The one rule for the values of a row: the types that a sink takes, and the columns that keep it.
+"""Checks a row's values: the types that a sink takes, and the columns that keep them.
 
-Every value is judged before a driver sees its row, so that a topology has the same answer over
-every database. A driver writes a type that it does not know as a text, as NULL or as a literal of
-its own, and an enum by its name or by its value: so a subclass is another type, too.
+Every value is judged before a driver sees the row, so that a topology gets the same answer from
+every database. A driver writes an unknown type as a text, as NULL or as a literal that only this
+driver writes, and an enum by its name or by its value. So a subclass is a type of its own.
 
-Apart from the modules of databases, which describe their columns. Standard library only.
+Each database's module describes its columns. Standard library only.
 
-Invariants: a column keeps the value that it is given, or its text; single precision alone rounds.
+Invariants: a column keeps the value or its text. Only single precision rounds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KEPT_BY: dict[type, str] = {
     decimal.Decimal: f".*int|integer|{_NUMBER}",
     datetime.time: f"time( without.*)?|{_TEXT}",
 }
-"""The types that a sink takes, each with the types of columns that keep it."""
+"""The types that a sink takes, each with the column types that keep its values."""
 _EVERYWHERE = re.compile(r"[^\0\ud800-\udfff]*+")
 _PLAIN: dict[type, Callable[[Any], object]] = {
     float: math.isfinite,
@@ -49,7 +49,7 @@ _DOUBLE, _TIMES = re.compile("double|real|float"), (datetime.datetime, datetime.
 _READ = re.compile(
     "bool.*|.*int|integer|numeric|decimal|double.*|real|float|money|bit.*|date.*|time.*|year|uuid|number"
 )
-"""Types of columns that read several texts as one value; SQLite reads numerals only."""
+"""Column types that read several texts as one value. SQLite reads only numerals so."""
 _INTEGERS = re.compile(".*int|integer")
 _NUMERAL = r"(?ai)\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*"
 _NO_NUMERAL = _NUMERAL.replace("(?ai)", "(?ais)(?!") + "$).*"
@@ -61,9 +61,9 @@ _SPELT_ONCE = {
 
 
 class Column(NamedTuple):
-    """A column of the user's table, as its database describes it: an empty ``type`` keeps values of
-    every type; ``scale`` and ``fraction`` are digits of a number and of a second. A key that
-    ``is_spelt`` comes to other tasks in another spelling."""
+    """A column in the user's table, as the database describes it. An empty ``type`` keeps values
+    with any type. ``scale`` counts a number's digits behind the point, ``fraction`` a second's. If
+    a key ``is_spelt``, each spelling may come to another task."""
 
     name: str
     type: str = ""
@@ -75,7 +75,7 @@ class Column(NamedTuple):
 
 
 def check_table(sink: str, target: sql_target.Target, columns: Mapping[str, Column]) -> None:
-    """Refuse a table that is not there, or lacks a column of ``target``."""
+    """Refuse a missing table, and a table that lacks a column in ``target``."""
     if not columns:
         cure = "Make the table. PostgreSQL takes its name letter by letter, and with its schema where that is not in the search_path."
         raise errors.SetupError(f"the sink {sink} finds no table {target.name!r}\n  {cure}")
@@ -88,8 +88,8 @@ def check_table(sink: str, target: sql_target.Target, columns: Mapping[str, Colu
 
 
 def check(work: sql_target.Work) -> None:
-    """Refuse the first row with a value that its column would not keep. The columns of a user's
-    statement are not known."""
+    """Refuse the first row with a value that the column would not keep. A user's statement has
+    unknown columns."""
     target, columns, numbered = work.target, work.columns, enumerate(work.rows, start=1)
     spelt = target.key if work.minds_spelling else ()
     by_name = {
@@ -119,11 +119,12 @@ def check(work: sql_target.Work) -> None:
 
 
 def _are_kept(values: Sequence[Any], column: Column, dialect: str) -> bool:
-    """Whether one look at all values shows it, which takes a tenth of a look at each."""
+    """Whether a look at the whole column shows that all values are kept. Checking each value would
+    take ten times as long."""
     kinds: set[Any] = set(map(type, values))
     for kind in kinds:
         some = values if len(kinds) == 1 else [value for value in values if type(value) is kind]
-        # The extremes; one with a zone and one without; any other.
+        # Check samples: the extremes, a value with a zone and a value without, or any value.
         asked = (
             (min(some), max(some))
             if kind is int
@@ -141,7 +142,7 @@ def _are_kept(values: Sequence[Any], column: Column, dialect: str) -> bool:
 
 
 def _changes(kind: type, column: Column) -> Callable[[Any], object] | None:
-    """A test whether ``column`` changes a value of type ``kind``; None if it changes none."""
+    """Make a test whether ``column`` changes a value with type ``kind``. None if all are kept."""
     exact, type, scale, step = (
         decimal.Decimal,
         column.type,
@@ -186,7 +187,7 @@ def _changes(kind: type, column: Column) -> Callable[[Any], object] | None:
 
 
 def _is_rounded(numeral: str, type: str) -> bool:
-    """Whether a number column of SQLite keeps another number than that of a text."""
+    """Whether SQLite's number column changes the number in a text."""
     try:
         number = decimal.Decimal(numeral)
         if (
@@ -201,7 +202,7 @@ def _is_rounded(numeral: str, type: str) -> bool:
 
 
 def objection(value: Any, column: Column, dialect: str) -> str:
-    """Why ``column`` of a database of ``dialect`` does not keep ``value``; empty if it does."""
+    """Why ``column`` in the ``dialect`` does not keep ``value``. Empty if the column does."""
     if value is None:
         return "is None" if column.is_key else ""
     kind, zone, type_ = type(value), getattr(value, "tzinfo", None), column.type
@@ -215,7 +216,7 @@ def objection(value: Any, column: Column, dialect: str) -> str:
         known = ", ".join(kind.__name__ for kind in taken)
         return f"is of type {kind.__qualname__}\n  Make it one of {known} in a bolt: enum.value, float(…), str(…), json.dumps(…)."
     if kind in _PLAIN and not _PLAIN[kind](value):
-        why = "has a NUL or half of a surrogate pair" if kind is str else "is NaN or infinite"
+        why = "has a NUL or half a surrogate pair" if kind is str else "is NaN or infinite"
         return f"{why}, which not every database keeps\n  Make it None or another text in a bolt."
     if kind is int and not -(most := 2**63 if dialect == "sqlite" else 10**1000) <= value < most:
         return "is too large for any column"
@@ -233,11 +234,11 @@ def objection(value: Any, column: Column, dialect: str) -> str:
         cure = ', in a query by date_format(…, "yyyy-MM-dd HH:mm:ss.SSSSSSXXX")' * (
             kind is datetime.datetime
         )
-        return f"is a {kind.__name__}, {kept} it as it is\n  Convert it in a bolt{cure}, or change the column."
+        return f"is a {kind.__name__}, {kept} the value unchanged\n  Convert it in a bolt{cure}, or change the column."
     if not ((changes := _changes(kind, column)) and changes(value)):
         return ""
     if kind is str and column.is_spelt and _READ.fullmatch(type_):
-        return f"is a text, and a column of type {type_} reads others as the same key\n  Give it in the column's type, a uuid as str(uuid.UUID(…))."
+        return f"is a text, and a column of type {type_} reads other texts as the same key\n  Give the column's type, a uuid as str(uuid.UUID(…))."
     if kind is decimal.Decimal and _INTEGERS.fullmatch(type_):
         return f"has a point or an exponent, which a column of type {type_} does not keep\n  Make it int(…) in a bolt, or change the column."
     cure = "Make it float(…)" if _DOUBLE.match(type_) and kind is not float else "Round it"
