@@ -429,7 +429,7 @@ class TestOtherStates:
             sales.write(process, 1, 0, ["a"], task=task, tasks=3)
         with pytest.raises(
             StateMismatchError,
-            match=r"written by 3 tasks, and it now has 2\n  .*Restore the newer state",
+            match=r"written by 3 tasks, and the transaction now has 2\n  .*Restore the newer state",
         ) as refused:
             sales.write(other, 1, 1, ["a"], task=0, tasks=2)
         assert refused.value.exit_code == 6

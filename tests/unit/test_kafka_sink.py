@@ -354,7 +354,7 @@ class TestOtherNumbersOfTasks:
         written = Record("words", "write", 1, "first", 21, 0, 4, 4, 1, "sales")
         context = WorkerProcess().task("write", 0, num_tasks=2)
         with pytest.raises(
-            StateMismatchError, match="written by 4 tasks, and it now has 2"
+            StateMismatchError, match="written by 4 tasks, and the transaction now has 2"
         ) as refused:
             task_ledger.Judge(sink().ledger, context, own, None, {1: written}).is_written()
         assert (refused.value.exit_code, str(pickle.loads(pickle.dumps(refused.value)))) == (
