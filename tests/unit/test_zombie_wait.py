@@ -138,7 +138,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-def test_a_commit_waits_until_no_task_of_the_broken_one_runs(scene: Scene) -> None:
+def test_a_commit_waits_until_no_task_of_a_broken_commit_runs(scene: Scene) -> None:
     scene.lose(FIRST, runs_on_for_s=1.0)
     assert 1.0 <= scene.waited_s(SECOND) < 1.2
 
