@@ -283,8 +283,8 @@ class TestLateTasks:
 
 
 class TestOtherNumbersOfTasks:
-    """A transaction that was begun is replayed with its number of tasks (R23); the next one may
-    have another."""
+    """A transaction that was begun is replayed with its number of tasks (R23). The number may
+    change with the next transaction."""
 
     @pytest.mark.in_gate("1-2-1")
     @pytest.mark.rule(23, 27)

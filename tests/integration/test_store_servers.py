@@ -570,7 +570,7 @@ class TestTables:
     def test_no_store_is_made_among_stores_that_are_all_of_another_layout(
         self, database: Database, store: SqlStore, workers: list[Worker]
     ) -> None:
-        """The tables that the store would share belong to that other user."""
+        """The shared tables belong to a txtopo of the other layout."""
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
         database.execute("UPDATE txtopo_schema SET version = 99")
         with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 99"):

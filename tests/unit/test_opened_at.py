@@ -182,7 +182,7 @@ def test_a_transaction_is_opened_while_others_are_forgotten(
     opening = itertools.count(3)
 
     class Current(int):
-        """At each comparison, another thread has its turn."""
+        """Gives a second thread its turn at each comparison."""
 
         def __gt__(self, other: int) -> bool:
             life.batches._opened_at[next(opening)] = NOON

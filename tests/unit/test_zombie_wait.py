@@ -194,7 +194,7 @@ def test_a_processing_job_that_was_cancelled_is_not_waited_for(scene: Scene) -> 
     assert scene.waited_s(SECOND) == 0.0
 
 
-# -- a transaction in one task: all of it counts as its commit -----------------------------------
+# -- a transaction in one task: the whole job counts as commit -----------------------------------
 
 
 def test_a_commit_waits_until_no_task_of_a_broken_straight_job_runs(scene: Scene) -> None:

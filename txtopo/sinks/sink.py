@@ -71,7 +71,7 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
     ) -> bool:
         """Call :meth:`write` for a micro-batch or for one partition. A micro-batch has one attempt.
 
-        :raises replays.DividedOtherwiseError: the micro-batch was begun with another number of tasks.
+        :raises replays.DividedOtherwiseError: another number of tasks began the micro-batch.
         :raises replays.OtherRowsError: the rows were written before, in another number.
         """
         # An empty record means the sink's first batch: no content of the destination is wrong then.

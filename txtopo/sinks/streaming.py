@@ -1,5 +1,5 @@
-"""Sinks for Structured Streaming: a micro-batch replaces the transaction, and the query's checkpoint
-replaces ZooKeeper.
+"""Sinks for Structured Streaming: a micro-batch replaces the transaction, and the query's
+checkpoint replaces ZooKeeper.
 
 Spark runs a micro-batch again if Spark died between the sink's commit and the checkpoint's. The id
 and the input are the same then, but not always the partitions: another number of cores or files, or
@@ -36,8 +36,7 @@ QUERY_PROPERTY = "sql.streaming.queryId"
 (StreamExecution.QUERY_ID_KEY)."""
 
 SORTS_PROPERTY = "spark.sql.execution.sortBeforeRepartition"
-"""Property of a Spark job: "false" under a real-time trigger. StreamExecution sets no other property
-that tells the trigger."""
+"""Property of a Spark job: "false" under a real-time trigger. No other property tells the trigger."""
 
 BATCH = "\0batch"
 """Field for the batch id, in front of a row's columns like a tuple's attempt. No column has this
