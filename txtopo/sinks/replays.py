@@ -31,8 +31,8 @@ class OtherRowsError(errors.TxtopoError):
 def other_rows(
     sink: str, component: str, task: int, txid: int, before: int, now: int, cure: str = ""
 ) -> OtherRowsError:
-    """Return the error for a task that wrote ``before`` rows and now has ``now``. ``cure`` continues
-    the sentence that advises to mend the topology."""
+    """Return the error for a task that wrote ``before`` rows and now has ``now``. ``cure``
+    continues the sentence that advises to mend the topology."""
     return OtherRowsError(
         f"the sink {sink} wrote {before} rows of component {component!r}, task {task}, for transaction {txid}, whose replay now has {now}\n"
         f"  A replayed batch must have the same tuples. Mend the spout or the bolt that changes them{cure}."

@@ -35,8 +35,8 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
     kept_in = "destination"
     """The thing that must fit the query's checkpoint, for messages: a table, a topic."""
     begin_again = "Remove the rows of batch {batch_id} from the {kept_in},"
-    """Says how to prepare for writing a changed micro-batch again: a sentence's first half. A command
-    follows."""
+    """Says how to prepare for writing a changed micro-batch again: a sentence's first half. A
+    command follows."""
 
     def taker(
         self, context: TopologyContext, fields: Sequence[str]
@@ -108,8 +108,8 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         self.collector.emit([self.attempt, len(self.rows)])
 
     def foreach_batch(self, query_id: str, *, begin_at: int = 0) -> streaming.ForeachBatch:
-        """Make the argument for ``writeStream.foreachBatch(…)``. Each micro-batch is one transaction,
-        in any partitioning.
+        """Make the argument for ``writeStream.foreachBatch(…)``. Each micro-batch is one
+        transaction, in any partitioning.
 
         :param query_id: names the query in the sink's records, like a topology's id. Give the same
             id as long as the query keeps its checkpoint.

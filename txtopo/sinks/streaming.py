@@ -36,7 +36,7 @@ QUERY_PROPERTY = "sql.streaming.queryId"
 (StreamExecution.QUERY_ID_KEY)."""
 
 SORTS_PROPERTY = "spark.sql.execution.sortBeforeRepartition"
-"""Property of a Spark job: "false" under a real-time trigger. No other property tells the trigger."""
+"""Property of a Spark job: "false" under a real-time trigger, which sets no property of its own."""
 
 BATCH = "\0batch"
 """Field for the batch id, in front of a row's columns like a tuple's attempt. No column has this

@@ -67,8 +67,8 @@ class Turn:
     others: Mapping[int, Record] | None
     """The other tasks' last records. None if an earlier turn has judged them."""
     write: Callable[[Record, Sequence[Any]], None]
-    """Writes the task's next record and its rows, both or none. If the rows were written before, the
-    record comes alone."""
+    """Writes the task's next record and its rows, both or none. If the rows were written before,
+    the record comes alone."""
     end: Callable[[int], None] = lambda task: None
     """Ends a transaction that a removed task may have left open."""
 

@@ -16,7 +16,7 @@ SHOWN_MAX = 300
 
 
 def described(columns: Sequence[str], row: object) -> str:
-    """Return a row's text for a message. The text is bounded, and no row makes this function raise."""
+    """Return a row's text for a message. The text is bounded, and no row raises an error."""
     try:
         pairs = (
             zip(columns, row, strict=False)
@@ -36,7 +36,7 @@ def described(columns: Sequence[str], row: object) -> str:
 def taker(
     fields: Iterable[str], wanted: Sequence[str], component: str, is_statement: bool = False
 ) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that picks the fields ``wanted`` from a tuple's values. The function pickles.
+    """Return a function that picks the fields ``wanted`` from a tuple's values. Pickles.
 
     :param fields: the tuple's fields. The first is the attempt.
     :raises errors.UsageError: a field is missing, or none is wanted.
