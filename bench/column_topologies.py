@@ -1,7 +1,7 @@
 """The topologies that are measured by column and by tuple, over the same Parquet files.
 
 A partial bolt beside the spout works on the rows read there; a committer adds up the partial
-results. Everything here runs on executors too, so that it may not import pyspark.
+results. Executors import this module, so that the module may not import pyspark.
 """
 
 from __future__ import annotations

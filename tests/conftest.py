@@ -72,8 +72,8 @@ def process() -> Iterator[WorkerProcess]:
 
 @pytest.fixture
 def few_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the gate a store holds few rows in memory, and a test has soon more; in thorough tests it
-    holds its own number."""
+    """In the gate a store holds few rows in memory, and a test soon has more rows. In thorough
+    tests the store's own bound holds."""
     if request.node.get_closest_marker("thorough") is None:
         for module in (transaction, store_fences):
             monkeypatch.setattr(module, "ROWS_HELD_MAX", 1_000)

@@ -85,7 +85,7 @@ def run_to_idle(
     observers: Sequence[Observer] = (),
     **settings: Any,
 ) -> int:
-    """One run of ``graph`` until its input is exhausted; an error that ended the run is raised; the
+    """Run ``graph`` until its input is exhausted. Raises the error that ended the run. Returns the
     next txid."""
     state = TopologyState.open(store, graph.id, Holder("host", 1, "now"), displaces=True)
     try:

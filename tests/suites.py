@@ -187,7 +187,7 @@ def times() -> tuple[int, int]:
 
 
 def gate() -> int:
-    """What `make ci` runs, whatever is set in the shell; the exit status."""
+    """Run the suites of `make ci`, in any shell. Returns the exit status."""
     for variable in ("PYTEST_ADDOPTS", "TEST_HYPOTHESIS"):
         os.environ.pop(variable, None)
     os.environ["TXTOPO_NO_SKIPS"] = "1"

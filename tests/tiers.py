@@ -30,7 +30,7 @@ def scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def process_of(nodeid: str) -> str:
-    """The same for tests that must be in one process."""
+    """The key of the process for a test: equal keys share a process."""
     file = nodeid.partition("::")[0]
     needs_kafka = "/test_kafka_" in file or file.endswith("/test_reset.py")
     return "kafka" if needs_kafka and not file.startswith("tests/unit/") else file

@@ -43,7 +43,7 @@ class _Context:
 
 
 class Drive:
-    """Runs ``spout``. ``positions`` are the committed ones, as ZooKeeper has them."""
+    """Runs ``spout``. ``positions`` are the committed positions, as in ZooKeeper."""
 
     def __init__(self, spout: Spout) -> None:
         self.spout = spout
@@ -59,7 +59,7 @@ class Drive:
         )
 
     def restart(self) -> None:
-        """The driver and the workers begin anew; the positions are what they were."""
+        """Begin anew with the driver and the workers, and keep the positions."""
         self.close()
         self.planner = self._new_planner()
 
@@ -93,8 +93,8 @@ class Drive:
         }
 
     def read(self, plan: Mapping[int, Mapping[str, Any]]) -> list[Any]:
-        """The tuples of a batch, partition by partition, without the attempt; with one field alone
-        its values."""
+        """The tuples of a batch, partition by partition, without the attempt. A tuple of one field
+        is the bare value."""
         collector = _Collector()
         spout: Any = self.spout
         emitter = spout.get_emitter(None, self._context)

@@ -127,7 +127,7 @@ class Measure:
         return len(self.semicolons) / max(self.sentences, 1)
 
     def worst(self, count: int) -> dict[str, list[Sentence]]:
-        """By measure, the ``count`` sentences that raise it most."""
+        """By measure, the ``count`` worst sentences."""
         by_of = sorted(
             dict.fromkeys(self.of), key=lambda each: -each.words.count("of") / len(each.words)
         )

@@ -53,8 +53,8 @@ class Columns(Runs):
 
 
 class ByHand:
-    """Two processes with pyarrow, each with its files; warm before time is taken. The same
-    committer stores their results."""
+    """Two processes with pyarrow, each with its files, warm before time is taken. txtopo's
+    committer stores the results."""
 
     def __init__(self, directory: str, processes: int = 2) -> None:
         self._directory = Path(directory)

@@ -122,8 +122,8 @@ class Reads:
         client.create_topics([admin.NewTopic(TOPIC, 1, 1)])[TOPIC].result(_ANSWER_S)
 
     def block(self, way: str, rows: int, batches: int = 1, jumps: bool = False) -> Sample:
-        """``batches`` of ``rows`` records each, one after the other; with ``jumps`` none begins
-        where another one ended. ``way`` is one of the spouts, or ``by hand, …``."""
+        """Read ``batches`` of ``rows`` records each, batch after batch. With ``jumps`` no batch
+        begins where a batch ended. ``way`` is one of the spouts, or ``by hand, …``."""
         starts = [number * rows for number in range(batches)]
         if jumps:
             starts.reverse()

@@ -135,7 +135,7 @@ def _grown(stage: Stage, txids: tuple[int, int, int, int], more: dict[str, float
             Figure(f"{name}, after {first}", count, ""),
             Figure(f"{name}, after {last}", after["left"][name], ""),
         ]
-        # Both counts get one more, so that none against none is 1. Threads come and go with Spark's
+        # Both counts get one more: the ratio of 0 to 0 is 1. Threads come and go with Spark's
         # pools.
         target = 1.1 if "memory" in name or "threads" in name else 1.0
         ratios.append(

@@ -108,7 +108,7 @@ def _server(stage: Stage, name: str) -> str:
 
 
 def _rows(stage: Stage) -> Measured:
-    """One task, one batch after another."""
+    """One task writes batch after batch."""
     address = _server(stage, "postgresql")
     contender = stage.start("sink_rows:Rows", address=address)
     rows, batches = stage.pick(100_000, 10_000), stage.pick(5, 2)

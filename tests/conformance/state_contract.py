@@ -317,8 +317,8 @@ def check_state(
     ``make_store(place)`` opens a session with the store at ``place``: empty the first time,
     afterwards shared with the other sessions there. Places begin with ``prefix`` and are made of
     letters, digits and ``_``. ``expire(store)`` ends the session of ``store`` as the server does
-    after too long a silence, and returns when the client has another; without it, that clause is
-    not checked.
+    after too long a silence, and returns when the client has a new session. Without ``expire``
+    the clause about expired sessions is not checked.
 
     :raises ContractError: the first clause that is broken, with the number of its rule.
     """

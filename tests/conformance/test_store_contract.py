@@ -27,8 +27,8 @@ __all__ = ["FACTORIES", "Process", "add", "block", "never", "plus", "run", "set_
 
 
 class StoreFactory(Protocol):
-    """Makes a store of results ``name`` in ``directory``; the same arguments give the same results
-    again."""
+    """Makes a store of results ``name`` in ``directory``. Equal arguments give stores with the same
+    results."""
 
     def __call__(self, directory: Path, name: str = "results", **form: Any) -> Store: ...
 

@@ -88,7 +88,7 @@ class TestVoidAttempts:
         assert either.commit(4, 0, y=2) == {"y": Update(None, 2, applied=True)}
 
     @pytest.mark.rule(31)
-    def test_it_is_taken_back_also_where_the_component_had_never_written_before(
+    def test_a_void_attempt_is_taken_back_even_if_its_component_had_never_written_before(
         self, either: Recording
     ) -> None:
         either.fail(1, 0, x=100)
@@ -96,7 +96,7 @@ class TestVoidAttempts:
         assert either.items == {"y": 1}
 
     @pytest.mark.rule(31)
-    def test_it_is_taken_back_in_the_database_transaction_that_raises_the_fence(
+    def test_a_void_attempt_is_taken_back_in_the_database_transaction_that_raises_the_fence(
         self, either: Recording
     ) -> None:
         either.commit(1, 0, x=1)
@@ -159,7 +159,7 @@ class TestVoidAttempts:
         assert recording.items == {"x": 2}
 
     @pytest.mark.rule(31)
-    def test_the_other_tasks_of_the_attempt_that_took_back_find_it_done(
+    def test_further_tasks_of_an_attempt_do_not_take_a_void_attempt_back_again(
         self, either: Recording
     ) -> None:
         either.commit(1, 0, x=1)
@@ -192,7 +192,7 @@ class TestVoidAttempts:
 
 class TestOtherComponents:
     @pytest.mark.rule(30, 31)
-    def test_they_see_through_a_void_value_and_build_on_the_value_before(
+    def test_another_component_reads_and_updates_the_value_before_a_void_value(
         self, either: Recording
     ) -> None:
         either.commit(1, 0, x=1)
@@ -211,7 +211,9 @@ class TestOtherComponents:
         )
 
     @pytest.mark.rule(31)
-    def test_they_do_not_remove_what_a_void_attempt_deleted(self, either: Recording) -> None:
+    def test_a_void_deletion_is_taken_back_although_another_component_wrote_meanwhile(
+        self, either: Recording
+    ) -> None:
         either.commit(1, 0, x=1)
         either.commit(1, 0, "sum", y=1)
         with either.store.transaction(either.task(), A(2, 0)) as transaction:
@@ -221,7 +223,7 @@ class TestOtherComponents:
         assert either.items == {"x": 1, "y": 2}
 
     @pytest.mark.rule(31)
-    def test_a_value_of_theirs_that_was_taken_back_to_counts(self, either: Recording) -> None:
+    def test_a_value_that_is_restored_for_another_component_counts(self, either: Recording) -> None:
         either.commit(1, 0, "sum", x=1)
         either.commit(1, 0, "count", y=1)
         either.fail(2, 0, "count", x=100)
@@ -268,7 +270,7 @@ class TestOlderCopies:
         assert either.items == {"x": 2}
 
     @pytest.mark.rule(27, 31)
-    def test_adopted_content_is_settled_also_for_others_and_after_a_void_attempt(
+    def test_adopted_content_counts_for_every_component_and_is_never_taken_back(
         self, either: Recording
     ) -> None:
         either.commit(3, 0, x=1)

@@ -228,8 +228,8 @@ def test_killed_at_every_point_of_a_commit_every_kind_of_spout_counts_once_in_ev
     kills = len(POINTS) // 2
     chain = Chain(tmp_path, [PLACES[name](tmp_path) for name in places.split("+")], kills)
     for number in range(kills):
-        # No two variants are at the same point at once; so at most one occupies workers while
-        # waiting.
+        # No two variants are at the same point at once. So at most one variant occupies workers
+        # while waiting.
         chain.run_up_to(
             {
                 variant: POINTS[(2 * number + index + turn) % len(POINTS)]

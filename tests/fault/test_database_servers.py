@@ -71,7 +71,7 @@ def test_a_redis_server_listens_on_loopback_only_and_never_runs_as_root(
 
 
 def account_of(server: Server) -> int:
-    """The account that runs ``server``, which is running."""
+    """The account under which ``server`` runs."""
     assert server.is_running
     assert server._process is not None
     return Path(f"/proc/{server._process.pid}").stat().st_uid

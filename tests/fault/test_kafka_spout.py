@@ -24,8 +24,8 @@ FAULTS = {
     }.items()
     for point in points
 }
-"""By topology the fault at which it is held. One of them alone is inside of its tasks: these hold
-two of the four cores."""
+"""By topology the fault at which the topology is held. Only one topology is held inside its tasks,
+which take two of the four cores."""
 PARTITIONS = 2
 
 

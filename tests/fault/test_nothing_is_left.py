@@ -95,7 +95,9 @@ def in_a_commit(driver: Driver) -> bool:
 
 @pytest.mark.in_gate("9")
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_in_the_middle_of_a_commit(tmp_path: Path, signum: signal.Signals) -> None:
+def test_a_driver_that_gets_a_signal_in_a_commit_leaves_nothing(
+    tmp_path: Path, signum: signal.Signals
+) -> None:
     driver = Driver(tmp_path)
     shut = driver.gate / "shut"
     with driver.start() as command:
@@ -172,7 +174,9 @@ def has_spark(driver: Driver) -> bool:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("moment", [has_zookeeper, starts_java, has_spark])
-def test_killed_while_it_starts(tmp_path: Path, moment: Callable[[Driver], bool]) -> None:
+def test_a_driver_that_is_killed_while_starting_leaves_nothing(
+    tmp_path: Path, moment: Callable[[Driver], bool]
+) -> None:
     driver = Driver(tmp_path)
     with driver.start() as command:
         command.wait_until(lambda: moment(driver))
@@ -183,7 +187,7 @@ def test_killed_while_it_starts(tmp_path: Path, moment: Callable[[Driver], bool]
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("moment", [has_zookeeper, starts_java, has_spark])
-def test_interrupted_twice_while_it_starts(
+def test_a_driver_that_is_interrupted_twice_while_starting_leaves_nothing(
     tmp_path: Path, moment: Callable[[Driver], bool]
 ) -> None:
     driver = Driver(tmp_path)
@@ -196,7 +200,7 @@ def test_interrupted_twice_while_it_starts(
         driver.expect_nothing_left()
 
 
-def test_its_jvm_is_killed(tmp_path: Path) -> None:
+def test_a_driver_whose_jvm_is_killed_leaves_nothing(tmp_path: Path) -> None:
     """As by a kernel that is short of memory: the message names the dead process, and the next run
     goes on.
     """

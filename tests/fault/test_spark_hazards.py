@@ -229,8 +229,8 @@ def test_a_task_cancelled_inside_its_store_transaction_leaves_no_rows_and_no_las
 def test_a_whole_transaction_in_one_task_is_not_run_again_within_its_attempt(
     hazardous: HazardousCluster, tmp_path: Path
 ) -> None:
-    """Its executor is taken away when one committer has stored its part; Spark tries a loss that it
-    blames on no task again by itself."""
+    """The executor is taken away when one committer has stored its part. If Spark blames a loss on
+    no task, Spark itself tries again."""
     answer = hazardous.play("taken away during a straight job", tmp_path)
     survived(answer, "keep 0 after wait")
     refused(answer, "straight: ", "RepeatedTaskError")

@@ -32,7 +32,7 @@ spawning = multiprocessing.get_context("spawn")
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """An empty place for a store: all its stores have one content."""
+    """An empty place for a store. All handles to the store see the same content."""
 
     backend: str
     address: str

@@ -337,8 +337,8 @@ def test_a_loss_without_a_trace_in_the_fence_is_noticed_by_the_writing_worker_an
     contract.run(store, process.task(), 2, 0, x=10)
     forgetful.go_back()
     known = {"count/counts": A(2, 0)}
-    # Another worker writes, without an acknowledgement, so that the number of changes proves
-    # nothing any more.
+    # A second worker writes without an acknowledgement: from now on the number of changes is no
+    # proof.
     for _ in range(3):
         contract.run(store, other.task("sum"), 2, 0, y=1)
     for worker in (process, other):

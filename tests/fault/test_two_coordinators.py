@@ -1,5 +1,5 @@
-"""Drivers in processes of their own that want the same topology: one works, the others wait for the
-topology, take it, or come back from the dead (R26).
+"""Several driver processes want the same topology: one works, the others wait for the topology,
+take it, or come back from the dead (R26).
 
 ZooKeeper runs apart from them. The final count is exact: ten per committed transaction, by any
 driver.

@@ -45,8 +45,8 @@ def connected(hosts: str, root: str, session_s: float = SESSION_S) -> ZooKeeperS
 
 
 class Committing:
-    """A coordinator that commits transactions in turn in a thread, until ``end`` is committed;
-    after that of ``pause_after`` it waits for :meth:`go_on`."""
+    """A coordinator that commits transactions in turn in a thread, until ``end`` is committed.
+    After the commit of ``pause_after`` the thread waits for :meth:`go_on`."""
 
     def __init__(
         self, hosts: str, root: str, end: int, session_s: float = SESSION_S, pause_after: int = 0

@@ -46,7 +46,7 @@ def test_show_tells_the_last_transaction_of_each_task(
         sales.write(process, 7, 3, ["a"] * task, task=task)
     # A topology whose id begins like the other's.
     Sales(sales.kafka, topology_id=f"{sales.topology_id}.other").write(WorkerProcess(), 1, 0, ["a"])
-    # Topics of other programs, whose names begin so as well.
+    # Other programs have topics with the same prefix.
     sales.kafka.produce(
         sales.kafka.new_topic(f"{sales.auxiliary_topic}-notes"), ["not a sink's"], key=b"k"
     )

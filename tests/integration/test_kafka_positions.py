@@ -376,7 +376,7 @@ def committed(kafka: KafkaServer, group: str, topic: str, partitions: int) -> li
 
 
 def joined(member: Consumer) -> list[TopicPartition]:
-    """The partitions of a member, which joins its group while it polls."""
+    """The member's partitions after a poll: a member joins its group while polling."""
     member.poll(0.1)
     return list(member.assignment())
 

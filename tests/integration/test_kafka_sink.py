@@ -283,8 +283,8 @@ class TestLateTasks:
 
 
 class TestOtherNumbersOfTasks:
-    """A transaction that was begun is replayed with its number of tasks (R23); the next one may
-    have another."""
+    """A transaction that was begun is replayed with its number of tasks (R23). The number may
+    change with the next transaction."""
 
     @pytest.mark.in_gate("1-2-1")
     @pytest.mark.rule(23, 27)
@@ -429,7 +429,7 @@ class TestOtherStates:
             sales.write(process, 1, 0, ["a"], task=task, tasks=3)
         with pytest.raises(
             StateMismatchError,
-            match=r"written by 3 tasks, and it now has 2\n  .*Restore the newer state",
+            match=r"written by 3 tasks, and the transaction now has 2\n  .*Restore the newer state",
         ) as refused:
             sales.write(other, 1, 1, ["a"], task=0, tasks=2)
         assert refused.value.exit_code == 6

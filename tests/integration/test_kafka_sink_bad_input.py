@@ -34,7 +34,9 @@ class TestTopics:
         assert "nowhere" not in sales.kafka.admin.list_topics(timeout=PATIENCE_S).topics
 
     @pytest.mark.usefixtures("sole_broker")
-    def test_so_is_one_that_a_row_names(self, sales: Sales, process: WorkerProcess) -> None:
+    def test_an_unknown_topic_in_a_row_is_refused(
+        self, sales: Sales, process: WorkerProcess
+    ) -> None:
         sink = KafkaSink(sales.kafka.servers, "field:key", format="text")
         with pytest.raises(SetupError, match="there is no topic 'k' at 127"):
             sales.prepared(process, 1, 0, ["a"], sink=sink)

@@ -116,7 +116,7 @@ def journal_time(journal: Journal, context: TopologyContext, attempt: Transactio
 @pytest.mark.thorough
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("kind", ["planned", "storm-style"])
-def test_a_transaction_was_opened_when_it_was_opened_also_after_a_restart(
+def test_a_restart_does_not_change_the_opening_time_of_a_transaction(
     cluster: LocalCluster, tmp_path: Path, kind: str
 ) -> None:
     journal = Journal(tmp_path / "journal")

@@ -32,8 +32,7 @@ late = Deadlines._late
 
 @pytest.fixture(autouse=True)
 def _nothing_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that has much else to do is no reason to run apart: that is a matter of one test
-    only."""
+    """A busy machine is no reason to run phases apart. Only one test is about late jobs."""
     monkeypatch.setattr(Deadlines, "_late", lambda self, attempt, status: None)
 
 
@@ -222,7 +221,7 @@ def test_a_small_transaction_that_hangs_is_timed_out_and_its_task_changes_nothin
     time_out, hanging = Deadlines._time_out, TransactionAttempt(8, 0)
 
     def time_out_if_it_hangs(self: Deadlines, attempt: TransactionAttempt, status: Status) -> None:
-        """Time out no attempt but this one, when it hangs."""
+        """Time out the hanging attempt only."""
         if attempt == hanging and 8 not in topology.parts("finished"):
             self._loop.surroundings.after(0.05, lambda: time_out_if_it_hangs(self, attempt, status))
         elif attempt == hanging:

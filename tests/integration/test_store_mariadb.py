@@ -114,7 +114,7 @@ class TestServerIsAsked:
         contract.block(store, workers[0].process.task(), 2, 0, merge)
         assert dict(store.items()) == {"a": 2, "m": value, "z": 2}
 
-    def test_once_to_read_each_key_that_is_updated_alone_and_once_to_write_them_all(
+    def test_single_updates_take_one_read_for_each_key_and_one_write_for_all(
         self, store: SqlStore, workers: list[Worker]
     ) -> None:
         contract.run(store, workers[0].process.task(), 1, 0, a=1)
@@ -136,7 +136,7 @@ class TestServerIsAsked:
         ]
 
     @pytest.mark.rule(31)
-    def test_as_often_for_many_rows_that_are_taken_back_as_for_one(
+    def test_taking_back_many_rows_takes_as_many_requests_as_a_few_rows(
         self, mariadb: MariaServer, database: str, workers: list[Worker]
     ) -> None:
         store, worker = SqlStore(mariadb.url(database), "counts", opaque=True), workers[0]
@@ -169,7 +169,7 @@ class TestServerIsAsked:
         assert len(asked[1]) <= len(asked[0]) + 1
         assert dict(store.items()) == {"z": 2}
 
-    def test_in_portions_that_a_packet_has_room_for(
+    def test_many_keys_are_sent_in_portions_that_fit_into_a_packet(
         self, store: SqlStore, workers: list[Worker], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(backend, "PORTION_CHARACTERS", 100)
@@ -510,7 +510,7 @@ class TestTables:
         contract.run(store, workers[1].process.task(), 1, 0, x=1)
         assert dict(store.items()) == {"x": 1}
 
-    def test_workers_that_make_them_at_once_make_them_once(
+    def test_workers_that_begin_at_once_make_the_tables_once(
         self, store: SqlStore, workers: list[Worker]
     ) -> None:
         barrier = threading.Barrier(3)

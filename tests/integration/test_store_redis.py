@@ -60,7 +60,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 class TestServerIsAsked:
     @pytest.mark.parametrize("keys", [10, 1000])
-    def test_as_often_for_many_keys_as_for_one(
+    def test_many_keys_take_as_many_requests_as_one_key(
         self, store: RedisStore, process: contract.Process, asked: list[str], keys: int
     ) -> None:
         old = {str(n): 1 for n in range(keys)}
@@ -84,7 +84,7 @@ class TestServerIsAsked:
         assert round_trips(process.task(task=2), 2, 1) == 1
 
     @pytest.mark.rule(12)
-    def test_over_one_connection_per_worker_process(
+    def test_all_stores_of_a_worker_process_share_one_connection(
         self, redis_server: RedisServer, store: RedisStore, process: contract.Process
     ) -> None:
         words = RedisStore(store.url, redis_server.new_name())
@@ -171,7 +171,7 @@ class TestRivals:
             contract.block(store, process.task(), 2, 0, lose_it)
 
     @pytest.mark.rule(27)
-    def test_a_store_that_is_written_while_it_is_adopted_is_not(
+    def test_a_store_that_a_task_writes_meanwhile_is_not_adopted(
         self, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         contract.run(store, process.task(), 1, 0, x=1)
@@ -295,7 +295,7 @@ class TestServersThatAreRefused:
             ({"appendfsync": "no"}, "appendfsync is no"),
         ],
     )
-    def test_servers_that_may_forget_unless_this_is_accepted(
+    def test_a_server_that_may_forget_is_refused_unless_loss_is_accepted(
         self, settings: dict[str, str], told: str, process: contract.Process
     ) -> None:
         with RedisServer(settings) as server:
@@ -310,7 +310,7 @@ class TestServersThatAreRefused:
             assert dict(store.items()) == {"x": 1}
 
     @pytest.mark.parametrize("accept_loss", [False, True])
-    def test_servers_that_evict_keys(
+    def test_a_server_that_evicts_keys_is_refused(
         self, accept_loss: bool, process: contract.Process, other: contract.Process
     ) -> None:
         with RedisServer({"maxmemory-policy": "allkeys-lru"}) as server:
@@ -345,7 +345,7 @@ class TestServersThatAreRefused:
             ):
                 contract.run(copy, contract.Process().task(), 2, 0, x=1)
 
-    def test_a_server_where_other_data_has_the_name(
+    def test_a_server_where_other_data_has_the_stores_name_is_refused(
         self, redis_server: RedisServer, store: RedisStore, process: contract.Process
     ) -> None:
         redis_server.ask("SET", layout.Names(store.name).rows, "mine")
@@ -354,7 +354,7 @@ class TestServersThatAreRefused:
         ):
             contract.run(store, process.task(), 1, 0, x=1)
 
-    def test_a_server_with_a_store_of_another_version(
+    def test_a_store_of_another_layout_is_refused(
         self, redis_server: RedisServer, store: RedisStore, process: contract.Process
     ) -> None:
         redis_server.ask("HSET", layout.Names(store.name).meta, "layout", "1")
@@ -460,7 +460,7 @@ class TestAccess:
 class TestReaders:
     @pytest.mark.rule(28)
     @pytest.mark.parametrize("page", [1, 3, 1000])
-    def test_they_see_one_state_of_the_store_however_much_is_written_meanwhile(
+    def test_readers_see_one_state_of_the_store_however_much_is_written_meanwhile(
         self,
         store: RedisStore,
         process: contract.Process,
@@ -486,7 +486,7 @@ class TestReaders:
         assert [key for key, _ in items] == [f"{n:03}" for n in range(100)]
         assert sum(value for _, value in items) == 10_000
 
-    def test_a_reading_that_is_never_left_alone_ends(
+    def test_a_read_ends_although_a_task_never_stops_writing(
         self, store: RedisStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(reading, "PAGE_ROWS", 1)

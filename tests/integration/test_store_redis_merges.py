@@ -1,5 +1,5 @@
-"""Integers that a Redis server combines by itself: commands per transaction, rows left to the
-rules, and concurrent writers."""
+"""Integers combined by a Redis server: commands per transaction, rows left to the rules, and
+concurrent writers."""
 
 from __future__ import annotations
 

@@ -361,7 +361,7 @@ class TestRivals:
     @WAYS
     @pytest.mark.rule(32)
     @pytest.mark.parametrize("existed", [False, True], ids=["new keys", "keys that were there"])
-    def test_two_tasks_that_block_each_other_are_told_too(
+    def test_one_of_two_tasks_in_a_deadlock_fails_with_a_conflict(
         self, database: Database, workers: list[Worker], existed: bool, way: str
     ) -> None:
         """Portions are written before the end, so that two tasks can each hold a row the other
@@ -421,7 +421,7 @@ keys, in PostgreSQL a query finds the one key."""
 class TestServerIsAsked:
     @pytest.mark.thorough
     @pytest.mark.parametrize("keys", [1, 10, 1000])
-    def test_as_often_for_many_keys_as_for_one(
+    def test_many_keys_take_as_many_requests_as_one_key(
         self, database: Database, store: SqlStore, workers: list[Worker], keys: int
     ) -> None:
         worker, (first, second, alone) = workers[0], MANY_KEYS[dialect_of(database)]
@@ -445,7 +445,7 @@ class TestServerIsAsked:
 
     @pytest.mark.thorough
     @pytest.mark.parametrize("keys", [1, 1000])
-    def test_to_combine_many_integers_as_often_as_one(
+    def test_combining_many_integers_takes_as_many_requests_as_one_integer(
         self, database: Database, workers: list[Worker], keys: int
     ) -> None:
         worker, dialect = workers[0], dialect_of(database)
@@ -484,7 +484,7 @@ class TestServerIsAsked:
 
     @pytest.mark.in_gate("postgresql")
     @pytest.mark.rule(12)
-    def test_over_one_connection_per_worker_process(
+    def test_all_stores_of_a_worker_process_share_one_connection(
         self, database: Database, store: SqlStore, workers: list[Worker]
     ) -> None:
         worker, words = workers[0], SqlStore(store.url, "words", lock_timeout_s=PATIENCE_S)
@@ -570,7 +570,7 @@ class TestTables:
     def test_no_store_is_made_among_stores_that_are_all_of_another_layout(
         self, database: Database, store: SqlStore, workers: list[Worker]
     ) -> None:
-        """The tables that the store would share belong to that other user."""
+        """The shared tables belong to a txtopo of the other layout."""
         contract.run(store, workers[0].process.task(), 1, 0, x=1)
         database.execute("UPDATE txtopo_schema SET version = 99")
         with pytest.raises(StateMismatchError, match="holds store 'counts' in layout 99"):

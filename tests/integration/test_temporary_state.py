@@ -1,4 +1,4 @@
-"""A store that stays and a state that goes with its cluster: the second run names the cure, and the
+"""The store stays, and the state goes with its cluster: the second run names the cure, and the
 typed command works."""
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def test_a_phase_that_takes_too_long_fails_the_attempt(
     time_out = Deadlines._time_out
 
     def time_out_if_it_hangs(self: Deadlines, attempt: TransactionAttempt, status: Status) -> None:
-        """Time out the attempt that hangs, when it hangs, and no other: a machine may be slow."""
+        """Time out the hanging attempt only: a machine may be slow."""
         if attempt == TransactionAttempt(2, 0) and faulty.fault_count(hook):
             time_out(self, attempt, status)
         elif attempt == TransactionAttempt(2, 0):

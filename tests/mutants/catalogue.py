@@ -880,7 +880,7 @@ MUTATIONS = (
         (
             "tests/unit/test_engine_defers.py",
             "-k",
-            "a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_processed_beside_it",
+            "while_a_job_takes_too_long_later_transactions_are_processed_beside_the_job",
         ),
     ),
     Mutation(

@@ -60,14 +60,15 @@ def drive_steps(
 def drive_small(
     directory: Path, size: int, life: int, names: Iterable[str], faults: Iterable[str]
 ) -> subprocess.CompletedProcess[str]:
-    """The same for ``tests.topologies.small``; see :func:`run_small`."""
+    """Like :func:`drive_steps`, for ``tests.topologies.small``. See :func:`run_small`."""
     return _drive_with(directory, faults, ["small", str(directory), str(size), str(life), *names])
 
 
 def drive_sinks(
     directory: Path, addresses: dict[str, str], size: int, life: int, faults: Iterable[str]
 ) -> subprocess.CompletedProcess[str]:
-    """The same for ``tests.topologies.sinks_killed``; ``addresses`` name their databases."""
+    """Like :func:`drive_steps`, for ``tests.topologies.sinks_killed``. ``addresses`` name the
+    databases."""
     return _drive_with(
         directory, faults, ["sinks", str(directory), str(size), str(life), json.dumps(addresses)]
     )
@@ -76,7 +77,7 @@ def drive_sinks(
 def drive_topics(
     directory: Path, servers: str, topic: str, names: Iterable[str], faults: Iterable[str]
 ) -> subprocess.CompletedProcess[str]:
-    """The same for ``tests.topologies.topic_kept``, over one topic."""
+    """Like :func:`drive_steps`, for ``tests.topologies.topic_kept`` over one topic."""
     return _drive_with(directory, faults, ["topics", str(directory), servers, topic, *names])
 
 

@@ -3,8 +3,8 @@ after its effect.
 
 ``python -m tests.processes.sink_crashes ADDRESS KIND`` forks a process for every such moment of one
 task's transaction, and once more without a kill; then the transaction is replayed, and the table is
-compared with the expected rows. One JSON line per moment. In a process of its own, with one thread,
-since it forks.
+compared with the expected rows. One JSON line per moment. The program forks,
+and so has one thread.
 """
 
 from __future__ import annotations

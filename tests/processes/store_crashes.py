@@ -3,9 +3,9 @@ and after its effect.
 
 ``python -m tests.processes.store_crashes ADDRESS KIND WAY`` forks a process for every such moment
 of attempt 2:1, each in a store of its own, and once more without a kill; then the transaction is
-replayed, and the next transaction comes. Where a batch may change, attempt 2:0 has written another
-batch before, so that 2:1 takes that batch back or overwrites it. One JSON line per moment. In a
-process of its own, with one thread, since it forks.
+replayed, and the next transaction comes. Where a batch may change, attempt 2:0 has written a
+different batch before, and 2:1 takes the old batch back or overwrites it. One JSON line per moment.
+The program forks, and so has one thread.
 """
 
 from __future__ import annotations

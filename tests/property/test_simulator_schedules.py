@@ -84,8 +84,7 @@ def played(topology: Any, conf: Any, seeds: int, first_seed: int, **more: Any) -
 @pytest.mark.timeout(3600)
 @pytest.mark.rule(1, 3, 4, 6, 7, 8, 18, 20, 23, 25, 26, 28, 29, 30, 31, 33)
 def test_no_schedule_leaves_anything_else_than_a_run_without_failures(tmp_path: Path) -> None:
-    # Processes of our own, not forks: other threads and servers of this process must not be in
-    # them.
+    # Spawned processes, not forks: threads and servers of this process must not be in them.
     with concurrent.futures.ProcessPoolExecutor(
         os.cpu_count(), multiprocessing.get_context("spawn")
     ) as pool:

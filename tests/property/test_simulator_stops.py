@@ -136,7 +136,7 @@ def outcomes(graph: TopologyGraph, **conf: Any) -> list[Outcome]:
     ],
     ids=["poison", "error", "unopenable"],
 )
-def test_a_run_stops_at_the_transaction_that_stops_it_in_every_order(
+def test_a_run_stops_at_the_same_transaction_in_every_order(
     graph: TopologyGraph, error: str
 ) -> None:
     for outcome in outcomes(graph, max_attempts=1):

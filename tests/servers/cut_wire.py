@@ -1,8 +1,7 @@
 """A wire of bytes to a server on loopback that a test can hold, and cut: bytes held at the cut
 never arrive.
 
-Apart from ``proxy``, which parses the bytes it forwards. A replica is connected to its primary by a
-wire, so that the replica lags when a test demands a lag.
+A replica is connected to its primary by a wire, so that the replica lags when a test demands a lag.
 
 Invariants:
     - A held wire passes no new bytes on. The bytes that have arrived are a beginning of the bytes

@@ -39,8 +39,8 @@ def _with_netty(command: Sequence[str]) -> list[str]:
 
 
 class Server:
-    """One server, member ``number`` of ``members`` (its own lines of the configuration among them;
-    empty for a lone server)."""
+    """One server, member ``number`` of ``members``: lines of the configuration, the server's own
+    line included. Empty for a lone server."""
 
     def __init__(
         self,

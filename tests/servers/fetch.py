@@ -78,7 +78,7 @@ SERVERS = {
 
 
 class ServerMissingError(RuntimeError):
-    """There is no server to test with: a test with this end has shown nothing."""
+    """There is no server to test with, so that the test proves nothing."""
 
 
 def found(name: str) -> Found:

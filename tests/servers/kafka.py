@@ -59,7 +59,7 @@ OPEN_S = 600
 time-out of the broker by mistake."""
 
 ENDLESS_S = 3 * PATIENCE_S
-"""Longer than anything that a test waits for. Clients in C cannot be interrupted meanwhile."""
+"""Longer than the waits of all tests. Clients in C cannot be interrupted meanwhile."""
 
 TIME_OUTS = (
     (client, "CALL_TIMEOUT_S"),
@@ -152,8 +152,7 @@ class KafkaServer(owned.Server):
 
     @property
     def lost_servers(self) -> str:
-        """The address of a listener that gives clients another address, which nothing listens
-        at."""
+        """The address of a listener that sends clients to an address without a listener."""
         return f"127.0.0.1:{self._lost}"
 
     # -- what tests do with a broker ---------------------------------------------------------------
@@ -374,7 +373,8 @@ class KafkaServer(owned.Server):
             "advertised.listeners": ",".join([*listeners, f"LOST://127.0.0.2:{self._lost}"]),
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller}",
             "log.dirs": str(self.data),
-            # A broker that was killed cannot come back before its session is over; one whose machine stalls must not lose it.
+            # A killed broker comes back only after its session: short sessions from the second
+            # start on. In the first run a stall of the machine must not end a session.
             "broker.session.timeout.ms": "60000" if is_first else "2000",
         }
         self._said_before = len(self.log)

@@ -52,7 +52,7 @@ _SETTINGS = {
     "innodb-flush-method": "nosync",
     "debug-no-sync": "ON",
     "sync-frm": "OFF",
-    # Code that forgets to name these shall fail.
+    # Code that relies on the server's character set and collation shall fail.
     "character-set-server": "latin1",
     "default-storage-engine": "MyISAM",
     "transaction-isolation": "SERIALIZABLE",

@@ -273,7 +273,7 @@ class Server(abc.ABC):
     def _complete(
         self, *command: str, environment: dict[str, str] | None = None, input: bytes | None = None
     ) -> int:
-        """The exit code of ``command``, which runs to its end as :meth:`_run` has it."""
+        """Run ``command`` to its end, as in :meth:`_run`. Returns the exit code."""
         return self._run(*command, environment=environment, input=input).wait(PATIENCE_S)
 
     def _runnable(self, server: fetch.Found) -> fetch.Found:
@@ -345,8 +345,7 @@ def state(pid: int) -> str:
 
 
 def has_unread_input(port: int) -> bool:
-    """Whether a client has sent something to ``port`` that its server has not read: a server that
-    is paused reads nothing."""
+    """Whether the server at ``port`` has unread input. A paused server reads no input."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, _, tcp_state, queues, *_ = line.split()
         if (

@@ -14,8 +14,8 @@ from txtopo.state import credentials
 from txtopo.state.client import Client
 
 SESSION_S = 60.0
-"""The longest session that a server of ours allows. A test that needs the end of such a session
-ends it: see :func:`end_session`."""
+"""The longest session that a server of ours allows. To end a session earlier, a test calls
+:func:`end_session`."""
 _SECRET = 0xB3415C00
 
 

@@ -70,7 +70,7 @@ def spark_settings(master: str) -> dict[str, str]:
 
 
 def watch(runs: dict[str, TopologyRun], journal: Journal) -> None:
-    """Report the state of the runs; raises the error that ended one of them."""
+    """Report the state of the runs. Raises the error that ended a run."""
     for workload, run in runs.items():
         status = run.status()
         journal.write(

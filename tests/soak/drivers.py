@@ -1,8 +1,8 @@
 """The driver processes of a trial: started, watched, and started again when one has died.
 
 Apart from ``trial`` because a topology whose drivers die needs a supervisor that starts a new
-driver. The supervisor knows no workload and no nemesis; nemeses tell it which driver dies on
-purpose.
+driver. The supervisor knows no workload and no nemesis. Nemeses tell the supervisor which
+driver dies on purpose.
 
 Invariants:
     - A driver that ended without having been killed has ended with an exit code it may end with;

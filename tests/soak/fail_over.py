@@ -161,7 +161,7 @@ class FailOver:
             old.stop()
 
     def _in(self, server: Server, workload: str, name: str) -> Store:
-        """The store under its name in another server."""
+        """The store of the same name in ``server``."""
         world = dataclasses.replace(
             self._world, store=self._world.store.replace(f":{self._port}/", f":{server.port}/")
         )

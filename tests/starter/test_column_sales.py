@@ -65,7 +65,7 @@ def test_the_totals_are_those_of_plain_python(
 
 @pytest.mark.thorough
 @pytest.mark.rule(28)
-def test_its_committers_keep_the_contract() -> None:
+def test_the_committers_keep_the_contract() -> None:
     report = check_bolt_idempotence(
         lambda directory: column_sales.make_topology(directory / "store.db"), transactions=3
     )

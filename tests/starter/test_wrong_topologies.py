@@ -117,7 +117,7 @@ def test_dependence_on_hash_is_found_in_processes_with_other_seeds() -> None:
 
 @pytest.mark.in_gate("unconditional_increment")
 @pytest.mark.parametrize("name", WRONG)
-def test_the_command_line_finds_it_in_the_file(name: str) -> None:
+def test_the_command_line_finds_the_mistake_in_the_file(name: str) -> None:
     component, mistake = WRONG[name]
     answer = txtopo("test", f"starter/wrong/{name}.py", "--seeds", str(SEEDS_MAX))
     assert answer.returncode == 1, answer.stderr

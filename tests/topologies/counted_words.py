@@ -113,7 +113,7 @@ def in_files(id: str, texts: str, directory: str, bytes_per_batch: int = 400) ->
 
 
 def in_sqlite(id: str, texts: str, path: str) -> Any:
-    """A topology whose store is on one machine."""
+    """A topology with a store that works on one machine only."""
     from txtopo.stores import SqliteStore
 
     return make(id, texts, CountInStore(SqliteStore(path, "counts")))

@@ -36,8 +36,8 @@ KEYS = 97
 
 
 class Flood(BaseTransactionalSpout):
-    """Every transaction is ``rows`` rows (key, ``row_bytes`` bytes); only txid ``huge`` has them
-    all, the others have one. 0: every transaction is huge."""
+    """A transaction has one row (key, ``row_bytes`` bytes), and txid ``huge`` has ``rows`` rows.
+    ``huge`` 0: every transaction has ``rows`` rows."""
 
     def __init__(
         self, transactions: int, rows: int, row_bytes: int, huge: int = 0, file_bytes_max: int = 0
@@ -145,7 +145,7 @@ def _has_spilled() -> bool:
 
 
 class Total(BaseTransactionalBolt, ICommitter):
-    """Commits the weights: under ``(txid, …)`` those of this transaction, under ``all`` the sums.
+    """Commits weights: the transaction's weights under ``(txid, …)``, the sums under ``all``.
     Takes ``pause_s`` for this."""
 
     def __init__(self, store: SqliteStore, pause_s: float = 0.0, ballast_bytes: int = 0) -> None:

@@ -91,7 +91,7 @@ def _kill_executor(journal: Journal, point: str, attempt: TransactionAttempt) ->
 
 
 def _kill_executor_after_sibling(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
-    """The other task of this component has taken all its input, so that its results stem from the
+    """Kill when the sibling task has taken all input: the sibling's results stem from the
     computations that are lost now."""
     component, task, hook = point.split()
     sibling = f"{component} {1 - int(task)} {hook} {attempt} "
@@ -157,7 +157,7 @@ def _stop_executor_until_the_replay_waits(
 
 
 def _die_beside_it(journal: Journal, point: str, attempt: TransactionAttempt) -> None:
-    """The other task of this job cannot be stopped; this task ends, and the job with it."""
+    """End this task, and so the job, while the job's second task cannot be stopped."""
     wait_until(
         lambda: "stopped executor until the replay waits" in journal.lines(), "the other task"
     )
@@ -321,8 +321,8 @@ class Keep(BaseTransactionalBolt, ICommitter):
         task, txid = self.context.task_index, self.attempt.txid
         self.strikes.reach(f"keep {task} before", self.attempt)
         try:
-            # A key that no other attempt writes: its stamp refuses no writer, only the fence does;
-            # and only taking back removes the key.
+            # Only this attempt writes the key: the fence alone refuses writers, not the
+            # key's stamp. And only taking back removes the key.
             with self.store.transaction(self.context, self.attempt) as transaction:
                 transaction.update(("by", txid, task, self.attempt.attempt_id), lambda old: True)
             with self.store.transaction(self.context, self.attempt) as transaction:

@@ -1,6 +1,7 @@
-"""The topology of ``make kafka-demo``: the lines of one topic, numbered and written to another one.
+"""The topology of ``make kafka-demo`` numbers the lines of a topic, and writes the lines to a
+second topic.
 
-The environment names both, and the brokers: LINES_FROM, LINES_TO, KAFKA_SERVERS.
+The environment names both topics, and the brokers: LINES_FROM, LINES_TO, KAFKA_SERVERS.
 """
 
 from __future__ import annotations

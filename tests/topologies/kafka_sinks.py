@@ -114,7 +114,7 @@ class Sales:
         tasks: int = 2,
         **more: Any,
     ) -> int:
-        """A whole task; the number of rows that it emits."""
+        """Run a whole task. Returns the emitted number of rows."""
         return finish(self.prepared(process, txid, attempt, values, task, tasks, **more))
 
     def write_rows(
@@ -137,7 +137,7 @@ class Sales:
 
 
 def finish(sink: KafkaSink) -> int:
-    """The commit phase of a prepared task; the number of rows that it emits."""
+    """Run the commit phase of a prepared task. Returns the emitted number of rows."""
     sink.finish_batch()
     collected = sink.collector
     assert isinstance(collected, Collected)

@@ -358,7 +358,7 @@ class Committer(Store, BaseTransactionalBolt, ICommitter):
 
 
 class EagerCommitter(Committer):
-    """Emits in ``execute`` too, so that a part of its downstream is processing."""
+    """Emits in ``execute`` too: a part of the downstream belongs to the processing phase."""
 
     def execute(self, tup: Tuple) -> None:
         super().execute(tup)

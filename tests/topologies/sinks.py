@@ -35,7 +35,7 @@ UNDOING = ("postgresql", "sqlite")
 
 SALES = "CREATE TABLE sales (id INTEGER NOT NULL PRIMARY KEY, cents INTEGER NOT NULL CHECK (cents >= 0), written_by TEXT)"
 LOOSE = "CREATE TABLE sales (id INTEGER, cents INTEGER, written_by TEXT)"
-"""Without a key, so that double writes show."""
+"""A table without a key, to show double writes."""
 
 
 class Shop:

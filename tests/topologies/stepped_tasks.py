@@ -48,7 +48,7 @@ class Task(threading.Thread):
             self._wait_until_it_stands()
 
     def finish(self) -> None:
-        """Let it go on to its end."""
+        """Let the task go on to its end."""
         while not self._is_over:
             self.step()
         self.join()

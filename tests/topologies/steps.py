@@ -140,8 +140,7 @@ class Keep(BaseTransactionalBolt, ICommitter):
                         ("batch", self.attempt.txid, key), functools.partial(_appended, numbers)
                     )
                     self.collector.emit([self.attempt, number, key, update.prev or 0, update.curr])
-                # Keys that no other attempt need have: writes of one attempt alone must be taken
-                # back (R31).
+                # Keys of this attempt only: such writes must be taken back too (R31).
                 transaction.update_many(
                     {("number", n): 1 for numbers in batch.values() for n in numbers}, _counted
                 )

@@ -169,7 +169,7 @@ def reset(*options: str, target: str = "bank.py:topology()") -> int:
     return cli.main(["reset", target, *options])
 
 
-def test_nothing_is_changed_before_it_is_executed_and_all_that_would_be_is_said(
+def test_a_reset_lists_its_changes_and_makes_them_only_if_executed(
     bank: Bank, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bank.run()

@@ -76,7 +76,7 @@ def test_get_says_that_there_is_none_and_exits_with_1(
     )
 
 
-def test_scan_and_count_show_all_keys_or_those_that_begin_so(
+def test_scan_and_count_show_all_keys_or_the_keys_with_a_prefix(
     capsys: pytest.CaptureFixture[str], animals: list[str]
 ) -> None:
     code, lines, _ = run(capsys, "scan", *animals)

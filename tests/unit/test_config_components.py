@@ -264,7 +264,7 @@ def test_the_emission_of_a_batch_that_is_learnt_by_emitting_has_the_spouts_confi
     ] == [OF_THE_RUN | {"own": 1}]
 
 
-# -- settings that the run itself follows ----------------------------------------------------------
+# -- settings of the run ---------------------------------------------------------------------------
 
 
 def resolved(spout: dict[str, Any], **more: Any) -> config.Resolved:

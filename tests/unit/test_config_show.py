@@ -104,7 +104,7 @@ def test_with_origin_every_setting_says_where_its_value_comes_from(
     assert len(columns) == 1
 
 
-def test_as_json_it_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_has_each_value_with_its_origin(capsys: pytest.CaptureFixture[str]) -> None:
     settings = json.loads(shown(capsys, "words.py", "--json"))["settings"]
     assert settings["max_attempts"] == {"value": 7, "origin": "code"}
     assert settings["zookeeper"] == {"value": None, "origin": "default"}

@@ -105,7 +105,7 @@ def test_only_settings_of_the_code_count_as_set_by_the_code() -> None:
     )
 
 
-def test_a_stronger_source_may_say_that_there_is_none() -> None:
+def test_a_stronger_source_may_take_a_value_away() -> None:
     settings = resolved(
         environment={"TXTOPO_MAX_ATTEMPTS": "5"}, spark={"spark.txtopo.max_attempts": "null"}
     )

@@ -367,7 +367,7 @@ def test_a_new_component_begins_with_the_next_transaction_and_a_line_says_so_onc
     assert caplog.messages == [gone], "it is said once"
 
 
-def test_of_a_component_that_is_gone_a_line_names_all_stores_it_had_and_none_if_it_had_none(
+def test_the_line_about_a_removed_component_names_its_stores_if_there_were_any(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     def with_log(spout: Any) -> Any:

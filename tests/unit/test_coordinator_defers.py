@@ -46,7 +46,7 @@ def test_a_deferred_transaction_is_sealed_before_anything_is_done_for_it() -> No
 
 
 @pytest.mark.rule(2, 3, 25)
-def test_the_next_one_waits_and_its_seal_travels_with_the_record_of_the_one_before() -> None:
+def test_the_next_transaction_waits_and_its_seal_travels_with_the_record_before() -> None:
     played = deferring(max_spout_pending=3)
     assert played.open(1) == [Open(2), Seal(attempt(1))]
     assert played.open(2) == [Open(3)]

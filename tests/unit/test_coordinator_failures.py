@@ -262,7 +262,7 @@ def test_a_fatal_failure_stops_the_run() -> None:
 
 
 @pytest.mark.rule(7)
-def test_a_failure_before_one_that_backs_off_backs_off_for_both() -> None:
+def test_an_earlier_failure_backs_off_for_the_later_transaction_too() -> None:
     played = running(3)
     played.fail(2)
     played.fail(1)

@@ -149,11 +149,11 @@ def test_with_zero_or_a_large_bound_no_transaction_is_small(
 
 @pytest.mark.rule(3)
 @pytest.mark.parametrize("is_opaque", [False, True])
-def test_a_job_that_takes_longer_than_a_small_one_could_lets_the_later_ones_be_processed_beside_it(
+def test_while_a_job_takes_too_long_later_transactions_are_processed_beside_the_job(
     tmp_path: Path, is_opaque: bool
 ) -> None:
-    """The job ends after the others: if they waited for it, only a time-out would end it. They have
-    all cores, also those planned before."""
+    """The job ends after the later transactions: if these waited for the job, only a time-out would
+    end the job. Later transactions have all cores, even if planned before."""
     seen: list[bool] = []
 
     def until_later_ones_are_processed(job: Job) -> JobResult:

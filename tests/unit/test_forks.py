@@ -16,7 +16,7 @@ from txtopo.spark import session, settings
 
 
 class Untouchable:
-    """Spark, or a part of it: a fork that asks it for anything would wait, or disturb its owner."""
+    """Spark, or a part of Spark. A fork that asks Spark would wait, or disturb the owner."""
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"a fork asked Spark for {name}")

@@ -319,7 +319,7 @@ class SharedDefault(NotingBolt):
         note(self.context, "nested", list(self.nested["list"]))
 
 
-def test_copies_share_nothing_nested_either() -> None:
+def test_copies_of_a_bolt_share_no_nested_values() -> None:
     declared = builder()
     declared.set_bolt("count", SharedDefault(), 3).all_grouping("spout")
     ran = run_once(declared.build_topology(), {0: rows("a")}, cores=1)

@@ -41,7 +41,7 @@ def shown(chunks: Sequence[bytes]) -> bytes:
     ],
 )
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
-def test_only_that_line_is_left_out_however_it_comes(
+def test_only_the_warning_about_the_vector_module_is_left_out(
     written: bytes, expected: bytes, size: int
 ) -> None:
     assert shown([written[i : i + size] for i in range(0, len(written), size)]) == expected

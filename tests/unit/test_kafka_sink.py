@@ -108,7 +108,7 @@ class TestArguments:
             ({"client": {"on_delivery": print}}, "is no setting that may be given"),
         ],
     )
-    def test_an_impossible_one_is_refused_with_the_cure(
+    def test_an_impossible_argument_is_refused_with_the_cure(
         self, arguments: dict[str, Any], message: str
     ) -> None:
         with pytest.raises(ConfigError, match=message) as refused:
@@ -274,7 +274,7 @@ class TestMessages:
 
 
 class TestRecords:
-    def test_one_is_read_as_it_was_written(self) -> None:
+    def test_a_record_is_read_as_it_was_written(self) -> None:
         record = Record("shop", "write", 3, "generation", 7, 1_000_002, 4, 3, 10, "sales")
         assert decoded("topic", record.value) == record
 
@@ -345,7 +345,7 @@ class TestOwnRecord:
             (None, None, ""),
         ],
     )
-    def test_it_is_committed_where_its_partition_ended_and_nowhere_else(
+    def test_a_record_is_committed_only_at_the_expected_end_of_its_partition(
         self, report: Any, end: int | None, refused: str
     ) -> None:
         """Of a record that was refused the commit tells why."""
@@ -372,7 +372,7 @@ class TestOtherNumbersOfTasks:
         written = Record("words", "write", 1, "first", 21, 0, 4, 4, 1, "sales")
         context = WorkerProcess().task("write", 0, num_tasks=2)
         with pytest.raises(
-            StateMismatchError, match="written by 4 tasks, and it now has 2"
+            StateMismatchError, match="written by 4 tasks, and the transaction now has 2"
         ) as refused:
             task_ledger.Judge(sink().ledger, context, own, None, {1: written}).is_written()
         assert (refused.value.exit_code, str(pickle.loads(pickle.dumps(refused.value)))) == (

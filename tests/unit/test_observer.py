@@ -18,7 +18,7 @@ from txtopo.stores import SqliteStore
 
 
 class Heard(Observer):
-    """Keeps the calls: of those that tell no transaction, the names."""
+    """Keeps the calls. If a call is about no transaction, only the name is kept."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []

@@ -94,7 +94,7 @@ def live(store: MemoryStateStore, tmp_path: Path) -> Callable[[str, datetime.dat
 
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("kind", SPOUTS)
-def test_it_is_the_same_in_every_attempt_and_another_in_the_next_transaction(
+def test_all_attempts_of_a_transaction_have_one_opening_time(
     live: Callable[[str, datetime.datetime], Life], kind: str
 ) -> None:
     life = live(kind, NOON)
@@ -132,7 +132,7 @@ def test_a_sealed_transaction_keeps_its_time_over_deaths_of_the_driver(
 
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("kind", ["plain", "committer", "planned", "storm"])
-def test_a_transaction_whose_metadata_is_durable_keeps_it_with_that(
+def test_a_transaction_with_durable_metadata_keeps_its_opening_time(
     live: Callable[[str, datetime.datetime], Life], kind: str
 ) -> None:
     """The record of the second one rides along with the seal of the first."""
@@ -182,7 +182,7 @@ def test_a_transaction_is_opened_while_others_are_forgotten(
     opening = itertools.count(3)
 
     class Current(int):
-        """At each comparison, another thread has its turn."""
+        """Gives a second thread its turn at each comparison."""
 
         def __gt__(self, other: int) -> bool:
             life.batches._opened_at[next(opening)] = NOON
@@ -196,7 +196,7 @@ def test_a_transaction_is_opened_while_others_are_forgotten(
 
 
 @pytest.mark.rule(36)
-def test_the_record_says_it_as_a_person_reads_it() -> None:
+def test_a_record_has_the_opening_time_as_readable_text() -> None:
     record = records.TxidRecord(txid=8, opened_at=NOON.isoformat())
     assert (
         records.decode_json("/p", record.encode())["opened_at"]
@@ -222,7 +222,7 @@ class Surroundings(Machine):
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("kind", ["plain", "opaque-planned"])
 @pytest.mark.parametrize("pending", [1, 3])
-def test_every_job_of_every_attempt_is_told_and_the_seal_says_the_same(
+def test_all_jobs_and_the_seal_of_a_transaction_have_one_opening_time(
     tmp_path: Path, kind: str, pending: int
 ) -> None:
     def fail(job: Job) -> JobResult:
@@ -321,7 +321,9 @@ def test_wherever_the_driver_dies_every_commit_of_a_transaction_sees_one_time(
 
 @pytest.mark.rule(36)
 @pytest.mark.parametrize("straight", [False, True])
-def test_emitters_and_bolts_of_both_kinds_see_it_in_both_phases(straight: bool) -> None:
+def test_emitters_and_bolts_of_both_kinds_see_the_opening_time_in_both_phases(
+    straight: bool,
+) -> None:
     class Spout(RowsSpout):
         def get_emitter(self, conf: Any, context: TopologyContext) -> Any:
             note(context, "opened", context.opened_at)
@@ -367,7 +369,7 @@ def test_emitters_and_bolts_of_both_kinds_see_it_in_both_phases(straight: bool) 
     )
 
 
-def test_a_context_that_a_test_makes_has_a_fixed_one() -> None:
+def test_a_context_made_by_a_test_has_a_fixed_opening_time() -> None:
     context = TopologyContext(
         "t", "g", "count", 0, {"count": 1}, "commit", lambda name, factory: factory()
     )

@@ -31,7 +31,7 @@ def test_all_phases_count_together() -> None:
     assert not paced(*[{"processing": 0.012, "commit": 0.012}] * 5).is_small
 
 
-def test_a_late_job_ends_the_savings_under_any_time_its_tasks_report() -> None:
+def test_after_a_late_job_no_transaction_counts_as_small() -> None:
     pace = paced(*[SMALL] * 3)
     pace.late()
     assert not pace.is_small

@@ -238,7 +238,7 @@ def test_a_request_cancelled_beforehand_is_never_sent(spark: Spark) -> None:
 
 
 class Turnstile:
-    """A lock that another thread takes first when it is released: ``then`` is called once, at a
+    """A lock that is taken by a second thread as soon as released: ``then`` is called once, at a
     release on the thread that made the turnstile."""
 
     def __init__(self, lock: threading.Lock, then: Callable[[], object]) -> None:

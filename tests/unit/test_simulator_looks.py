@@ -111,7 +111,7 @@ def test_a_committer_that_writes_elsewhere_is_named_and_nothing_is_said_of_it(
     assert text.endswith(f"\ncomponent 'report' writes where the simulator cannot look\n  {CURE}")
 
 
-def test_with_effects_it_is_compared_and_named() -> None:
+def test_effects_that_the_user_gives_are_compared_and_named() -> None:
     report = simulate(
         with_bolt(Filing()), seeds=3, other_processes=False, effects=effects, reset=reset
     )

@@ -84,7 +84,7 @@ def test_the_cure_of_a_contract_is_given_where_no_schedule_has_shown_the_mistake
     assert text.count(broken.cure) == times
 
 
-def test_one_transaction_is_one() -> None:
+def test_one_transaction_is_written_in_the_singular() -> None:
     assert " of 1 transaction in " in str(SimulationReport("words", transactions=1))
 
 

@@ -19,7 +19,7 @@ from txtopo.testing.simulator import mistakes, recomputation
 
 @functools.cache
 def report_of(bolt: type[First], sort: bool) -> SimulationReport:
-    """The report on a bolt; several tests look at the same one."""
+    """The report on a bolt, made once for several tests."""
     return simulate(hashing_bolts.topology(bolt(sort)), seeds=1)
 
 

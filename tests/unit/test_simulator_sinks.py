@@ -208,7 +208,7 @@ def test_two_sinks_of_one_database_write_to_two_tables(tmp_path: Path) -> None:
     }
 
 
-# -- the substitute does what the real one does --------------------------------------------------
+# -- the substitute behaves like the real sink ---------------------------------------------------
 
 
 TARGETS: dict[str, dict[str, Any]] = {

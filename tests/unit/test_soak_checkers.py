@@ -187,7 +187,7 @@ def test_a_list_that_is_not_complete_in_the_end_is_found() -> None:
 
 
 def counts_of(places: list[str]) -> dict[str, int]:
-    """The store with exactly these tuples in it."""
+    """A store's content if exactly ``places`` were counted."""
     counts: Counter[str] = Counter()
     for place in places:
         counts[f"tuple {place}"] += 1

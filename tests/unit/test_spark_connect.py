@@ -48,7 +48,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("master", "conf"), ASKED)
-def test_a_local_cluster_refuses_it(master: str, conf: Mapping[str, str]) -> None:
+def test_a_local_cluster_refuses_spark_connect(master: str, conf: Mapping[str, str]) -> None:
     with pytest.raises(SetupError, match=NAMED) as caught:
         LocalCluster(master=master, spark_conf=conf)
     assert caught.value.exit_code == 2
@@ -103,7 +103,7 @@ def test_an_option_for_pyspark_is_heeded(monkeypatch: pytest.MonkeyPatch) -> Non
         LocalCluster()
 
 
-def test_a_submitted_topology_and_the_command_line_refuse_it(
+def test_a_submitted_topology_and_the_command_line_refuse_spark_connect(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("words.py").write_text(
@@ -128,7 +128,7 @@ def test_a_submitted_topology_and_the_command_line_refuse_it(
         ["--master", CLUSTER, "--", "--conf", "spark.api.mode=connect"],
     ],
 )
-def test_the_line_of_submit_refuses_it(
+def test_the_line_of_submit_refuses_spark_connect(
     capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     assert "is Spark Connect" in refused(capsys, "words.py", *arguments)

@@ -142,7 +142,7 @@ def test_an_unreadable_record_stops_and_is_not_taken_as_absent(
         loose(store)
 
 
-def test_deferred_nothing_is_written_until_it_is_taken_and_only_the_outcome_is(
+def test_deferred_writes_wait_until_they_are_taken_and_only_their_outcome_is_written(
     store: MemoryStateStore,
 ) -> None:
     store.ensure("/words/txids")

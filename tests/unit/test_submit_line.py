@@ -127,7 +127,7 @@ def test_contrary_settings_of_sparks_own_file_are_replaced_and_told_and_its_java
 
 
 @pytest.mark.thorough
-def test_two_lines_of_the_same_are_the_same(
+def test_the_same_arguments_give_the_same_line_again(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["words.py", "--master", "yarn", "--print", "--build-dir", "build"]

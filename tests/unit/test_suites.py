@@ -82,7 +82,7 @@ def test_only_a_test_that_waited_in_vain_is_out_of_patience(failures: list[Failu
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The tests that were run alone: all of them pass, but those named broken."""
+    """The tests that were run alone. Each test passes unless named broken."""
     ran: list[str] = []
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:

@@ -147,7 +147,7 @@ def test_a_data_directory_in_which_nothing_ran_is_refused(tmp_path: Path) -> Non
         Visibility("words", data_dir=tmp_path, zookeeper="localhost:2181")
 
 
-def test_half_a_state_is_not_taken_for_one(recorder: Recorder) -> None:
+def test_an_incomplete_state_is_unreadable(recorder: Recorder) -> None:
     MemoryStateStore(recorder.server).multi([base.Delete(Layout("words").stores)])
     with pytest.raises(
         UnreadableStateError, match="it is missing, although the topology has a current txid"

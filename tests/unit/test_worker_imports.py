@@ -53,7 +53,7 @@ def test_a_worker_searches_the_drivers_directories_first_and_in_the_drivers_orde
 def test_a_worker_of_another_python_takes_no_packages_of_the_drivers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its own directories may be anywhere, also within those of its Python."""
+    """The program's own directories may be anywhere, even within Python's prefix."""
     within = str(Path(sys.prefix) / "src")
     packages = sysconfig.get_paths()
     monkeypatch.setattr(
@@ -157,7 +157,7 @@ def test_a_hook_that_misses_a_module_of_the_driver_ends_the_run_with_the_cure_an
 
 
 def test_classes_of_a_spawned_program_travel_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """multiprocessing names the program so in the processes that it spawns."""
+    """multiprocessing gives the program the name ``__mp_main__`` in spawned processes."""
     program = ModuleType("__mp_main__")
     monkeypatch.setitem(sys.modules, "__mp_main__", program)
     exec(

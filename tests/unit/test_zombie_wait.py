@@ -138,7 +138,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-def test_a_commit_waits_until_no_task_of_the_broken_one_runs(scene: Scene) -> None:
+def test_a_commit_waits_until_no_task_of_a_broken_commit_runs(scene: Scene) -> None:
     scene.lose(FIRST, runs_on_for_s=1.0)
     assert 1.0 <= scene.waited_s(SECOND) < 1.2
 
@@ -194,7 +194,7 @@ def test_a_processing_job_that_was_cancelled_is_not_waited_for(scene: Scene) -> 
     assert scene.waited_s(SECOND) == 0.0
 
 
-# -- a transaction in one task: all of it counts as its commit -----------------------------------
+# -- a transaction in one task: the whole job counts as commit -----------------------------------
 
 
 def test_a_commit_waits_until_no_task_of_a_broken_straight_job_runs(scene: Scene) -> None:

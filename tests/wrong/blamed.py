@@ -409,7 +409,7 @@ class Wrong:
 
 
 class Numbered(Each):
-    """Right: numbers its task's tuples, so that the task of a tuple matters."""
+    """Right: numbers the tuples in each task, so that a tuple's task matters."""
 
     def finish_batch(self) -> None:
         for n, (key, value) in enumerate(sorted(self.rows)):

@@ -159,7 +159,7 @@ class ClassicNotEqual(Counting):
 
 
 class OutsideTheTransaction(Counting):
-    """Remembers in one transaction the writes of another."""
+    """Records in a store transaction the writes of a later database transaction."""
 
     def finish_batch(self) -> None:
         with self.store.transaction(self.context, self.attempt) as transaction:

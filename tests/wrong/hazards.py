@@ -154,8 +154,8 @@ def _hold_a_core(journal_path: str) -> Callable[[int], None]:
 
 @contextlib.contextmanager
 def _one_executor_busy(cluster: Any, topology: FreshTopology) -> Iterator[None]:
-    """Everything runs on the other executor, task after task, so that a reducer starts when another
-    has ended."""
+    """Keep an executor busy. All tasks run on the other executor one by one: reducers do not
+    overlap."""
     job = cluster.context.parallelize([0], 1)
     thread = threading.Thread(
         target=job.foreach, args=[_hold_a_core(str(topology.journal.path))], daemon=True
@@ -282,7 +282,7 @@ def _killed_at_random(cluster: Any, topology: FreshTopology) -> Iterator[None]:
 
 
 def _executor_pids() -> list[int]:
-    """Ours: they are children of this process's JVM."""
+    """The executors of this process: children of the process's JVM."""
     jvms = {pid for pid, parent in standalone.parents() if parent == os.getpid()}
     return [
         pid

@@ -1,4 +1,4 @@
-"""The parts that all sinks share, whichever system they write to; also for sinks of users."""
+"""Parts that all sinks share, your own sinks too."""
 
 from __future__ import annotations
 

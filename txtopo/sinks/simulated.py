@@ -1,7 +1,4 @@
-"""The rows of a sink under the simulator, whichever system the sink writes to.
-
-Apart from the simulated sinks, which are in the folders of their systems.
-"""
+"""A sink's rows under the simulator, for every system that sinks write to."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One row: its values, its writer's component, and the mark of its transaction."""
+    """A row, with the component that wrote the row and the transaction's mark."""
 
     columns: tuple[str, ...]
     values: tuple[Any, ...]
@@ -26,7 +23,7 @@ class Written:
 
 
 class SimulatedSink(abc.ABC):
-    """A destination that stands for a sink's, and keeps the rows for the simulator to compare."""
+    """Stands for a sink's destination, and keeps the rows for the simulator to compare."""
 
     @property
     @abc.abstractmethod

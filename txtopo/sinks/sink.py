@@ -1,6 +1,4 @@
-"""The committer that every sink is: it makes rows of tuples, and has its ledger write them once.
-
-Apart from ``streaming``, which hands a sink the micro-batches of queries that are no topologies.
+"""The committer behind every sink: makes rows from tuples, and has a ledger write them once.
 
 Runs on: executor.
 """
@@ -22,36 +20,36 @@ from txtopo.topology.transaction import TransactionAttempt
 class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
     """A committer that writes every tuple as one row, exactly once.
 
-    A sink of your own has a ``ledger``, and a :meth:`taker` unless a row is the values of a tuple
-    without the attempt.
+    Your own sink has a ``ledger``, and a :meth:`taker` unless a row is a tuple's values without
+    the attempt.
 
-    It emits ``(tx, rows)``: how many rows each of its tasks wrote; on every attempt, also if they
-    were there already.
+    Each task emits ``(tx, rows)`` on every attempt: the number of its rows, even if an earlier
+    attempt wrote them.
     """
 
     ledger: Any
-    """The destination that writes rows and remembers whose. ``ledger.name`` is known to the state
-    of the topology, ``ledger.sink`` names the place of the rows in messages."""
+    """The destination that writes rows and records each transaction. The topology's state knows the
+    destination as ``ledger.name``. Messages name the rows' place as ``ledger.sink``."""
     query_id = ""
-    """The query that it writes for; empty in a topology."""
+    """The query that the sink writes for, empty in a topology."""
     kept_in = "destination"
-    """What belongs together with the checkpoint of a query, for messages: a table, a topic."""
+    """The thing that must fit the query's checkpoint, for messages: a table, a topic."""
     begin_again = "Remove the rows of batch {batch_id} from the {kept_in},"
-    """What to do before a micro-batch that was written otherwise can be written again, up to a
-    command that follows."""
+    """Says how to prepare for writing a changed micro-batch again: a sentence's first half. A
+    command follows."""
 
     def taker(
         self, context: TopologyContext, fields: Sequence[str]
     ) -> Callable[[Sequence[Any]], Any]:
-        """A function that makes a row of the values of a tuple with ``fields``, the first of which
-        is the attempt.
+        """Return a function that makes a row from a tuple's values.
 
-        :raises errors.UsageError: a field is not there.
+        :param fields: the tuple's fields. The first is the attempt.
+        :raises errors.UsageError: a field is missing.
         """
         return tuple_rows.taker(fields, fields[1:], self.owner(context))
 
     def owner(self, context: TopologyContext) -> str:
-        """The component that it is, or the query, for messages."""
+        """The component's id, or the query's, for messages."""
         return self.query_id or context.component_id
 
     def write(
@@ -61,9 +59,9 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         fields: Sequence[str],
         rows: Sequence[Any],
     ) -> bool:
-        """Write the rows of one task, all of them or none, once; False if they were there already.
+        """Write one task's rows, all or none, once. False if the rows were there already.
 
-        :param fields: as for :meth:`taker`; empty if there are no rows.
+        :param fields: as for :meth:`taker`, empty if there are no rows.
         """
         applied: bool = self.ledger.apply(context, attempt, rows)
         return applied
@@ -71,12 +69,12 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
     def write_batch(
         self, context: TopologyContext, txid: int, fields: Sequence[str], rows: Sequence[Any]
     ) -> bool:
-        """:meth:`write`, for a part of a micro-batch, which has one attempt.
+        """Call :meth:`write` for a micro-batch or for one partition. A micro-batch has one attempt.
 
-        :raises replays.DividedOtherwiseError: it was begun with another number of tasks.
-        :raises replays.OtherRowsError: it was written with another number of rows.
+        :raises replays.DividedOtherwiseError: another number of tasks began the micro-batch.
+        :raises replays.OtherRowsError: the rows were written before, in another number.
         """
-        # Before the first batch for this sink: what its destination holds is taken as it is.
+        # An empty record means the sink's first batch: no content of the destination is wrong then.
         context.known_stores = context.known_stores or None
         return self.write(context, TransactionAttempt(txid, 0), fields, rows)
 
@@ -110,32 +108,32 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         self.collector.emit([self.attempt, len(self.rows)])
 
     def foreach_batch(self, query_id: str, *, begin_at: int = 0) -> streaming.ForeachBatch:
-        """What ``writeStream.foreachBatch(…)`` takes: each micro-batch is one transaction of the
-        destination, however it is partitioned.
+        """Make the argument for ``writeStream.foreachBatch(…)``. Each micro-batch is one
+        transaction, in any partitioning.
 
-        :param query_id: names the query in the records of the sink, always the same for one query
-            and its checkpoint; like a topology's id.
-        :param begin_at: the first batch id this sink is given, if the query ran without it before.
+        :param query_id: names the query in the sink's records, like a topology's id. Give the same
+            id as long as the query keeps its checkpoint.
+        :param begin_at: the sink's first batch id, if the query ran without the sink before.
         """
         return streaming.ForeachBatch(self, query_id, begin_at)
 
     def foreach_writer(
         self, query_id: str, *, partitions: int, begin_at: int = 0
     ) -> streaming.ForeachWriter:
-        """What ``writeStream.foreach(…)`` takes: each partition of a micro-batch is one transaction
-        of the destination, written by the executor that has it.
+        """Make the argument for ``writeStream.foreach(…)``. Each partition of a micro-batch is one
+        transaction, written by the partition's executor.
 
-        :param partitions: the number of partitions of a micro-batch, and your promise that they
+        :param partitions: a micro-batch's partition count, and your promise that the partitions
             hold the same rows at every replay: ``stream.repartition(8,
-            "key").writeStream.foreach(sink.foreach_writer("q", partitions=8))``. If you cannot
-            promise it, use :meth:`foreach_batch`. So do if a task may fail in the middle: Spark
-            then hands over a part of a partition as if it were the whole, and the partition that
-            comes again is refused.
+            "key").writeStream.foreach(sink.foreach_writer("q", partitions=8))``. Use
+            :meth:`foreach_batch` if you cannot promise this, or if a task may fail in the middle:
+            Spark then hands over a part as if the part were the whole partition, and the sink
+            refuses the replayed partition.
         """
         return streaming.ForeachWriter(self, query_id, partitions, begin_at)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A sink is held between the phases: what knows the process stays behind.
+        # A sink is held between the phases. Objects of this process stay behind.
         held = {"_take": None, "_taken_from": None}
         return {name: held.get(name, value) for name, value in vars(self).items()}
 

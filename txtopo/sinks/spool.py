@@ -1,7 +1,7 @@
-"""Rows on their way to a database: in memory while they are few, in a temporary file beyond that.
+"""Rows on their way to a database: few rows stay in memory, more rows go to a temporary file.
 
-Apart from the sink because a stream's rows come one by one, and are all needed before its database
-transaction begins: a transaction must not stay open while Spark computes.
+Spark computes a stream's rows one by one, and a database transaction must not stay open meanwhile.
+So the sink collects all rows before the database transaction begins.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 MEMORY_BYTES_MAX = 64 << 20
-"""Of pickled rows; more of them go to a file in the directory for temporary files."""
+"""Pickled rows beyond this size go to a file in the directory for temporary files."""
 
 PORTION_ROWS = 10_000
-"""How many rows are pickled at once."""
+"""Number of rows that are pickled at once."""
 
 
 class Spool(Sequence[Sequence[Any]]):
-    """Rows that can be gone through repeatedly. ``close`` it."""
+    """Rows for repeated iteration. ``close`` the spool."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES_MAX)  # noqa: SIM115 - lives as long as this object, and ends with close()
@@ -27,7 +27,7 @@ class Spool(Sequence[Sequence[Any]]):
         self._written = 0
 
     def append(self, row: Sequence[Any]) -> None:
-        """One more row."""
+        """Add ``row``."""
         self._last.append(row)
         if len(self._last) == PORTION_ROWS:
             self._file.seek(0, 2)
@@ -53,4 +53,4 @@ class Spool(Sequence[Sequence[Any]]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Sequence[Any]]: ...
     def __getitem__(self, index: Any) -> Any:
-        raise TypeError("rows are gone through, from the first to the last")
+        raise TypeError("a spool has no index: iterate over the rows")

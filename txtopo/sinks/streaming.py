@@ -1,23 +1,21 @@
-"""Sinks for Structured Streaming: micro-batches take the place of transactions, and the checkpoint
-of the query takes the place of ZooKeeper.
+"""Sinks for Structured Streaming: a micro-batch replaces the transaction, and the query's
+checkpoint replaces ZooKeeper.
 
-Spark runs a micro-batch again when it died between the sink's commit and the checkpoint's, and
-gives it the same id and the same input. Spark does not promise the same partitions: another number
-of cores or files, or adaptive execution, may divide the rows otherwise. So :class:`ForeachBatch`
-writes a whole micro-batch in one transaction of the sink, keyed by (query, batch id), from the
-driver. :class:`ForeachWriter` writes each partition in its own, keyed by (query, partition, epoch),
-where the user promises that partitions stay as they are; the sink checks that their number did.
+Spark runs a micro-batch again if Spark died between the sink's commit and the checkpoint's. The id
+and the input are the same then, but not always the partitions: another number of cores or files, or
+adaptive execution, may divide the rows otherwise. So :class:`ForeachBatch` writes a whole
+micro-batch in one transaction, keyed by (query, batch id), from the driver. :class:`ForeachWriter`
+writes each partition in its own transaction, keyed by (query, partition, epoch). The user promises
+that the partitions stay as they are, and the sink checks their number.
 
-Apart from ``sink``, which writes for topologies, and from ``runtime``, because it needs nothing of
-Spark but its arguments.
+Does not import pyspark: Spark's objects come as arguments.
 
 Invariants:
-    - A batch id is written by one query of one checkpoint; a query that begins anew, or goes back,
-      is refused.
-    - A partition of which Spark handed over a part is never taken for the whole: Spark ends a
-      partition whose task failed as if the partition were complete, without an error, and the
-      partition that comes again is refused.
-    - No transaction of a sink is open while Spark computes rows.
+    - One query with one checkpoint writes a batch id. A query that begins anew or goes back is
+      refused.
+    - A part of a partition never passes for the whole. Spark ends a failed task's partition as if
+      the partition were complete, without an error. The sink refuses the replayed partition then.
+    - No sink transaction is open while Spark computes rows.
 """
 
 from __future__ import annotations
@@ -34,33 +32,32 @@ from txtopo.topology import context as contexts
 from txtopo.topology import transaction as attempts
 
 QUERY_PROPERTY = "sql.streaming.queryId"
-"""Of a Spark job: the random id of the checkpoint, which plays the part of the generation for a
-query (StreamExecution.QUERY_ID_KEY)."""
+"""Property of a Spark job: the checkpoint's random id, which is a query's generation
+(StreamExecution.QUERY_ID_KEY)."""
 
 SORTS_PROPERTY = "spark.sql.execution.sortBeforeRepartition"
-"""Of a Spark job: "false" under a real-time trigger, to which StreamExecution gives no property of
-its own."""
+"""Property of a Spark job: "false" under a real-time trigger, which sets no property of its own."""
 
 BATCH = "\0batch"
-"""The field of a row's batch id, in front of the row's columns, as the attempt of a tuple is. No
-column has this name."""
+"""Field for the batch id, in front of a row's columns like a tuple's attempt. No column has this
+name."""
 
 UNKNOWN_GENERATION = "unknown"
-"""Where Spark does not tell it, as over Spark Connect."""
+"""The generation if Spark does not tell the checkpoint's id, as over Spark Connect."""
 
 _resources: dict[str, Any] = {}
-"""Connections of this process, kept from one micro-batch to the next."""
+"""This process's connections, kept from one micro-batch to the next."""
 
 
 def resource(name: str, factory: Callable[[], Any]) -> Any:
-    """The object ``name`` of this process, made by ``factory()`` when it is first asked for."""
+    """This process's object ``name``, made by ``factory()`` at the first call."""
     if name not in _resources:
         _resources[name] = factory()
     return _resources[name]
 
 
 class Writes(Protocol):
-    """The part of a ``sink.Sink`` that a query needs. Pickles."""
+    """The calls that a query makes to a ``sink.Sink``. Pickles."""
 
     ledger: Any
     query_id: str
@@ -81,33 +78,31 @@ class Writes(Protocol):
 
 
 class _Query:
-    """What writes for one query."""
+    """Writes for one query."""
 
     component = ""
     hint = ""
-    """Another possible cause where database and checkpoint do not go together."""
-    other_rows = "A batch that comes again must have the same rows: mend the query."
-    """The cause and the cure where a batch that was written comes again with another number of
-    rows."""
+    """Another possible cause if database and checkpoint do not fit."""
+    other_rows = "A replayed batch must have the same rows: mend the query."
+    """Cause and cure if a replayed batch has another number of rows."""
 
     def __init__(self, sink: Writes, query_id: str, begin_at: int) -> None:
         if not isinstance(query_id, str) or not query_id:
             raise errors.UsageError(
-                f"the id of a query is a text, not {query_id!r}\n  Give the same one for as long as the query keeps its checkpoint."
+                f"a query's id is a text, not {query_id!r}\n  Give the same id for as long as the query keeps its checkpoint."
             )
         if query_id != query_id.strip():
             raise errors.UsageError(
-                f"a query's id neither begins nor ends with white space: {query_id!r}\n  Remove it: not all databases see."
+                f"a query's id neither begins nor ends with white space: {query_id!r}\n  Remove the white space: some databases ignore white space."
             )
-        # Apart from the sink in a topology, and from that of another query.
+        # A copy: the user may give the same sink to a topology or to another query.
         self.sink, self.query_id, self.begin_at = copy.copy(sink), query_id, begin_at
         self.sink.query_id = query_id
 
     def _context(
         self, batch_id: int, task: int, tasks: int, generation: str
     ) -> contexts.TopologyContext:
-        # A query with a checkpoint at this batch has finished all earlier batches: that is the
-        # record.
+        # A checkpoint at this batch is the record: the query has finished all earlier batches.
         name = f"{self.component}/{self.sink.ledger.name}"
         known = {name: attempts.TransactionAttempt(batch_id, 0)} if batch_id > self.begin_at else {}
         return contexts.TopologyContext(
@@ -138,10 +133,10 @@ class _Query:
         command = self.sink.ledger.kept(self.query_id, self.component).command(
             "clear", self.query_id
         )
-        clear = f"    `{command}`: forget the query; its batches are new then"
+        clear = f"    `{command}`: forget the query, so that its batches are new"
         hint = self.hint.format(batch_id=batch_id)
         begin_again = self.sink.begin_again.format(batch_id=batch_id, kept_in=kept_in)
-        begin = f"    begin_at=N, after that if the checkpoint is another one: take the {kept_in} as it is, and batch N as the next"
+        begin = f"    begin_at=N: take the {kept_in} as it is, and batch N as the next. With another checkpoint, type the command first"
         try:
             yield
         except errors.StaleAttemptError as error:
@@ -152,14 +147,14 @@ class _Query:
             ) from error
         except replays.DividedOtherwiseError as error:
             raise errors.StateMismatchError(
-                f"{mismatch}: it was begun with {error.before} partitions, and now has {error.now}\n"
-                f"  Nothing was written. Run it once more with partitions={error.before}; change that between two batches, or use foreach_batch."
+                f"{mismatch}: the batch was begun with {error.before} partitions, and now has {error.now}\n"
+                f"  Nothing was written. Finish the batch with partitions={error.before}. Then change the number, or use foreach_batch."
             ) from error
         except errors.StateMismatchError as error:
             fact = str(error).splitlines()[0]
             raise errors.StateMismatchError(
-                f"{mismatch}: {fact}\n  (a transaction is a batch, counted from 1; ZooKeeper stands for the checkpoint)\n"
-                f"  Nothing was written. {hint}Restore {kept_in} and checkpoint of the same moment, or choose:\n{clear}\n{begin}"
+                f"{mismatch}: {fact}\n  (a transaction is a batch, counted from 1, and ZooKeeper stands for the checkpoint)\n"
+                f"  Nothing was written. {hint}Restore {kept_in} and checkpoint from the same moment, or choose:\n{clear}\n{begin}"
             ) from error
         except replays.OtherRowsError as error:
             fact = str(error).splitlines()[0]
@@ -170,16 +165,16 @@ class _Query:
 
 
 class ForeachBatch(_Query):
-    """``writeStream.foreachBatch(sink.foreach_batch("query"))``: one transaction per micro-batch,
-    on the driver. See the sink."""
+    """Writes each micro-batch in one transaction, on the driver:
+    ``writeStream.foreachBatch(sink.foreach_batch("query"))``. See the sink."""
 
     component = "foreach_batch"
 
     def __call__(self, frame: Any, batch_id: int) -> None:
         """Write a micro-batch, unless it was written before.
 
-        :param frame: its DataFrame.
-        :raises errors.StateMismatchError: database and checkpoint do not belong together.
+        :param frame: the micro-batch's DataFrame.
+        :raises errors.StateMismatchError: database and checkpoint do not fit.
         """
         generation = UNKNOWN_GENERATION
         with contextlib.suppress(Exception):
@@ -195,21 +190,21 @@ class ForeachBatch(_Query):
 
 
 class ForeachWriter(_Query):
-    """``writeStream.foreach(sink.foreach_writer("query", partitions=8))``: one transaction per
-    partition and epoch. See the sink."""
+    """Writes each partition and epoch in one transaction:
+    ``writeStream.foreach(sink.foreach_writer("query", partitions=8))``. See the sink."""
 
     component = "foreach"
     hint = "If the stream has fewer partitions than partitions=N says, give their number, and with it begin_at={batch_id}.\n  "
     other_rows = (
-        "Where a task fails, Spark ends its partition as if the rows handed over so far were all of them. foreach_batch is given a whole batch"
-        " or nothing; use it instead."
+        "If a task fails, Spark ends the partition as if the rows handed over so far were all rows. Use foreach_batch instead: Spark gives it"
+        " a whole batch or nothing."
     )
 
     def __init__(self, sink: Writes, query_id: str, partitions: int, begin_at: int) -> None:
         super().__init__(sink, query_id, begin_at)
         if not isinstance(partitions, int) or partitions < 1:
             raise errors.UsageError(
-                f"the partitions of a query are 1 or more, not {partitions!r}\n  Give the number you repartition by."
+                f"a query has 1 or more partitions, not {partitions!r}\n  Give the number in your call to repartition."
             )
         self.partitions = partitions
 
@@ -217,14 +212,14 @@ class ForeachWriter(_Query):
         """Begin a partition."""
         if partition_id >= self.partitions:
             raise errors.UsageError(
-                f"query {self.query_id!r} has a partition {partition_id}, but was said to have {self.partitions}\n"
-                f"  Write stream.repartition({self.partitions}, 'key').writeStream.foreach(…), or use foreach_batch, which needs no such promise."
+                f"query {self.query_id!r} has a partition {partition_id}, but its writer has partitions={self.partitions}\n"
+                f"  Write stream.repartition({self.partitions}, 'key').writeStream.foreach(…), or use foreach_batch, which takes any partitions."
             )
         if _property_of_task(SORTS_PROPERTY) == "false":
             raise errors.UsageError(
-                f"query {self.query_id!r} may give partition {partition_id} other rows when the partition comes again\n"
-                f"  Its trigger is realTime=…, or {SORTS_PROPERTY} is false. Nothing was written.\n"
-                "  Take another trigger, such as processingTime='1 second'."
+                f"query {self.query_id!r} may give partition {partition_id} other rows in a replay\n"
+                f"  The trigger is realTime=…, or {SORTS_PROPERTY} is false. Nothing was written.\n"
+                "  Take a micro-batch trigger, such as processingTime='1 second'."
             )
         generation = _property_of_task(QUERY_PROPERTY) or UNKNOWN_GENERATION
         self._opened = self._context(epoch_id, partition_id, self.partitions, generation)
@@ -240,7 +235,7 @@ class ForeachWriter(_Query):
         self._rows.append(self._take((self._epoch, *row)))
 
     def close(self, error: Exception | None) -> None:
-        """End the partition: write it, unless it failed or was written before."""
+        """Write the partition, unless it failed or was written before."""
         with contextlib.closing(self._rows) as rows:
             if error is None:
                 self._write(self._opened, self._epoch, self._fields, rows)
@@ -250,12 +245,12 @@ class ForeachWriter(_Query):
 
 
 def _property_of_task(name: str) -> str | None:
-    # Not imported here: where a writer is called, Spark is there.
+    # No import: a process that calls a writer has loaded pyspark.
     tasks = getattr(sys.modules.get("pyspark"), "TaskContext", None)
     task = None if tasks is None else tasks.get()
     return None if task is None else task.getLocalProperty(name)
 
 
 def _batch_of(position: str) -> int:
-    """The batch of a fence's position."""
+    """The batch id in a fence's position."""
     return int(position.split(":")[0].split(" ")[0]) - 1

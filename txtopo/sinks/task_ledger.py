@@ -1,17 +1,15 @@
-"""The ledger of a sink whose tasks commit one by one: the last record of a task is its fence, and
-the rules are those of stores (``stores.fencing``).
+"""Ledger for a sink whose tasks commit one by one: a task's last record is the task's fence.
 
-A destination says how rows and a record are written in one step, and which records there are. Here
-is decided whether a task may write, and whether it has written already. What stores do not have is
-here: a fence for each task instead of one for the component, and tasks that come and go.
+A destination writes rows and a record in one step, and lists its records. This module decides
+whether a task may write, and whether the task has written already. The rules are those of stores
+(``stores.fencing``), with a fence per task instead of a fence per component, and with tasks that
+come and go.
 
-Runs on: executor; for a query of Structured Streaming also on the driver.
-
-Apart from ``stores.fencing``, which knows one fence for a component.
+Runs on: executor, and on the driver for a Structured Streaming query.
 
 Invariants:
-    - A task has a record of every transaction, also of one without rows.
-    - ``context.touched_stores`` changes only after the rows are there.
+    - A task has a record for every transaction, even without rows.
+    - ``context.touched_stores`` changes only after the rows are written.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from txtopo.topology import destination, kept, transaction
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """The last transaction of a task."""
+    """A task's last transaction."""
 
     topology_id: str
     component: str
@@ -41,14 +39,14 @@ class Record:
     txid: int
     attempt: int
     tasks: int
-    """How many tasks the component had in this transaction."""
+    """The component's task count in this transaction."""
     tasks_before: int
-    """How many it had in the transaction before; 0 if there was none."""
+    """The component's task count in the transaction before, 0 if there was none."""
     rows: int
 
     @property
     def fence(self) -> stamps.Fence:
-        """As the rules of stores take it."""
+        """The record as a store's fence."""
         return stamps.Fence(
             self.topology_id, self.component, self.generation, self.txid, self.attempt, count=None
         )
@@ -61,25 +59,25 @@ class Record:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Turn:
-    """A task's turn to write. No other process writes for the task between the reading of
-    ``record`` and the end of the turn, or its write fails."""
+    """A task's turn to write. If another process writes for the task between reading ``record`` and
+    the turn's end, one of the two writes fails."""
 
     record: Record | None
     """The task's last record."""
     others: Mapping[int, Record] | None
-    """The last records of the other tasks; None if they were judged in an earlier turn."""
+    """The other tasks' last records. None if an earlier turn has judged them."""
     write: Callable[[Record, Sequence[Any]], None]
-    """Writes the task's next record and its rows, both or none. Without rows the record alone: the
-    rows are there."""
+    """Writes the task's next record and its rows, both or none. If the rows were written before,
+    the record comes alone."""
     end: Callable[[int], None] = lambda task: None
-    """Ends what a removed task may have left open."""
+    """Ends a transaction that a removed task may have left open."""
 
 
 class TaskLedger(destination.Destination):
-    """Writes the rows of each task once, with a record beside them.
+    """Writes each task's rows once, with a record beside them.
 
-    :param name: the name in the state of the topology, as ``component/name``.
-    :param sink: where the rows go, for messages; the same text for every handle of the place.
+    :param name: the name in the topology's state, as ``component/name``.
+    :param sink: the rows' place, for messages. Every handle to the place has the same text.
     """
 
     def __init__(self, name: str, sink: str) -> None:
@@ -89,7 +87,7 @@ class TaskLedger(destination.Destination):
     def turn(
         self, context: contexts.TopologyContext, own: Record, rows: Sequence[Any]
     ) -> contextlib.AbstractContextManager[Turn]:
-        """The turn of the task that wants to write ``rows`` and the record ``own``."""
+        """Begin a task's turn to write ``rows`` and the record ``own``."""
 
     @property
     @abc.abstractmethod
@@ -97,9 +95,9 @@ class TaskLedger(destination.Destination):
         """The sink as a value, for errors."""
 
     def guarantee(self) -> destination.Guarantee:
-        """What was written cannot be taken back, as one task commits before another."""
+        """Cannot take rows back, because tasks commit one after another."""
         cure = (
-            "use a transactional spout; or a sink that takes back, such as SqlSink with opaque=True"
+            "use a transactional spout, or a sink that takes back, such as SqlSink with opaque=True"
         )
         return destination.Guarantee(
             f"{type(self).__name__} {self.sink}",
@@ -117,7 +115,7 @@ class TaskLedger(destination.Destination):
         attempt: transaction.TransactionAttempt,
         rows: Sequence[Any],
     ) -> Record:
-        """The record that a task would write with ``rows``."""
+        """Make the record that a task writes with ``rows``."""
         return Record(
             context.topology_id,
             context.component_id,
@@ -136,7 +134,7 @@ class TaskLedger(destination.Destination):
         attempt: transaction.TransactionAttempt,
         rows: Sequence[Any],
     ) -> bool:
-        """Write the rows of one task, all of them or none, once; False if they were there already.
+        """Write one task's rows, all or none, once. False if the rows were there already.
 
         :raises errors.StaleAttemptError: a newer attempt has written (R29).
         :raises errors.StateMismatchError: the records were emptied, restored from an older copy, or
@@ -145,8 +143,8 @@ class TaskLedger(destination.Destination):
         """
         if context.phase != "commit":
             raise errors.UsageError(
-                f"the sink {self.sink} of component {context.component_id!r} is to write in the {context.phase} phase\n"
-                "  A sink writes in finish_batch of a committer. Use set_bolt with the sink itself."
+                f"component {context.component_id!r} writes to the sink {self.sink} in the {context.phase} phase\n"
+                "  A sink writes in a committer's finish_batch. Use set_bolt with the sink itself."
             )
         known_name = self.place.known_name(context.component_id)
         begun.check_room(known_name, self.sink, context)
@@ -165,7 +163,7 @@ class TaskLedger(destination.Destination):
     def _apply(
         self, context: contexts.TopologyContext, own: Record, rows: Sequence[Any], turn: Turn
     ) -> bool:
-        """Whether the rows were there already."""
+        """Write in ``turn``. True if the rows were there already."""
         judge = Judge(self, context, own, turn.record, turn.others)
         is_written = judge.is_written()
         for task in judge.leftover[own.task :: own.tasks]:
@@ -178,19 +176,19 @@ class TaskLedger(destination.Destination):
         return is_written
 
     def shared(self, record: Record, own: Record) -> errors.SetupError:
-        """The error for records that are another component's."""
+        """Return the error for records of another component."""
         return errors.SetupError(
-            f"the records at {self.sink} are those of component {record.component!r} of topology {record.topology_id!r}, and component"
-            f" {own.component!r} of topology {own.topology_id!r} cannot share them\n  Give each sink a place of its own."
+            f"the records at {self.sink} belong to component {record.component!r} in topology {record.topology_id!r}, and component"
+            f" {own.component!r} in topology {own.topology_id!r} cannot share them\n  Give each sink its own place."
         )
 
 
 class Judge:
     """Decides whether a task may write.
 
-    :param own: the record that it would write.
-    :param record: its last one.
-    :param others: the last ones of all other tasks; None skips their check.
+    :param own: the record that the task wants to write.
+    :param record: the task's last record.
+    :param others: the last records of all other tasks. None skips their check.
     """
 
     def __init__(
@@ -210,9 +208,10 @@ class Judge:
             else visible.recorded(context.known_stores, ledger.name)
         )
         self.tasks_before = self._tasks_before()
-        """How many tasks the transaction before had; ``None`` if there was none."""
+        """The task count in the transaction before. ``None`` if there was none."""
         self.leftover = range(own.tasks, self.tasks_before or 0) if others is not None else range(0)
-        """The tasks of the transaction before that are no more; none if they were judged before."""
+        """Tasks in the transaction before that are removed now. Empty if an earlier turn has judged
+        them."""
 
     def is_written(self) -> bool:
         """Whether the task has written its rows.
@@ -233,7 +232,7 @@ class Judge:
         strangers = [
             task for task, record in self._others.items() if record.generation != own.generation
         ]
-        # Tasks that are no more cannot notice that their records are gone.
+        # A removed task cannot notice that its record is gone.
         for task in (*strangers, *self.leftover):
             self._is_written(task, self._others.get(task))
         for record in self._all:
@@ -264,7 +263,7 @@ class Judge:
             and task >= self.tasks_before
             and (fence is None or last is None or fence.txid < last.txid)
         ):
-            # A new task, or one that is back: it had no part in the transaction before.
+            # A new task, or a task that is back, had no part in the transaction before.
             if fence is None:
                 return False
             recorded = None
@@ -286,12 +285,12 @@ def _void(store: places.Place, fence: stamps.Fence) -> errors.StateMismatchError
     return errors.StateMismatchError(
         f"the sink {store.address} has records of component {fence.component!r} from attempt {fence.position}, which was replayed without the"
         " sink\n  These records do not count, and cannot be taken back. Nothing was written. Choose:\n"
-        f"    `{store.command('adopt', fence.topology_id)}`: go on after them; readers have seen them"
+        f"    `{store.command('adopt', fence.topology_id)}`: go on after these records, which readers have seen"
     )
 
 
 def fences_of(records: Iterable[Record]) -> list[kept.Fence]:
-    """The newest record of each component, as a fence."""
+    """Each component's newest record, as a fence."""
     newest: dict[str, Record] = {}
     for record in records:
         if record.component not in newest or newest[record.component].position < record.position:
@@ -300,21 +299,20 @@ def fences_of(records: Iterable[Record]) -> list[kept.Fence]:
 
 
 class SimpleLedger(TaskLedger):
-    """A ledger of three calls, for a sink of your own."""
+    """Ledger with three calls, for your own sink."""
 
     @abc.abstractmethod
     def records(self, topology_id: str) -> Iterable[Record]:
-        """The last record of each task of each component of the topology."""
+        """List the last record of each task, for all components in the topology."""
 
     @abc.abstractmethod
     def write(self, record: Record, rows: Sequence[Any]) -> None:
-        """Write ``rows`` and ``record``, both or none. Rows of the transaction that are there
-        already are not written again, and a record does not take the place of a newer one: a late
-        task of an older attempt may come here."""
+        """Write ``rows`` and ``record``, both or none. Do not write the transaction's rows a second
+        time, and do not replace a newer record: a late task of an older attempt may come here."""
 
     @abc.abstractmethod
     def remove(self, topology_id: str, component: str) -> None:
-        """Forget the records of a component; rows stay."""
+        """Remove a component's records. The rows stay."""
 
     @contextlib.contextmanager
     def turn(
@@ -336,7 +334,7 @@ class SimpleLedger(TaskLedger):
 
 
 class _KeptRecords:
-    """The records of a topology in a :class:`SimpleLedger`, as ``txtopo reset`` takes them."""
+    """A topology's records in a :class:`SimpleLedger`, for ``txtopo reset``."""
 
     def __init__(self, ledger: SimpleLedger, topology_id: str) -> None:
         self._ledger, self._topology_id = ledger, topology_id

@@ -1,4 +1,4 @@
-"""Rows of a sink: the values of a tuple that become a row, and a row as text.
+"""Makes rows from tuples, and texts from rows for messages.
 
 Shared by the sinks, which do not know each other. Standard library only.
 """
@@ -12,11 +12,11 @@ from typing import Any
 from txtopo import errors
 
 SHOWN_MAX = 300
-"""Characters of a row that an error shows."""
+"""The longest text for a row in an error, in characters."""
 
 
 def described(columns: Sequence[str], row: object) -> str:
-    """A row for a message: bounded, and never itself the failure."""
+    """Return a row's text for a message. The text is bounded, and no row raises an error."""
     try:
         pairs = (
             zip(columns, row, strict=False)
@@ -36,27 +36,25 @@ def described(columns: Sequence[str], row: object) -> str:
 def taker(
     fields: Iterable[str], wanted: Sequence[str], component: str, is_statement: bool = False
 ) -> Callable[[Any], tuple[Any, ...]]:
-    """A function that makes the values of ``wanted`` of a tuple with ``fields``, the first of which
-    is the attempt; survives pickling.
+    """Return a function that picks the fields ``wanted`` from a tuple's values. Pickles.
 
-    :raises errors.UsageError: a field is not there.
+    :param fields: the tuple's fields. The first is the attempt.
+    :raises errors.UsageError: a field is missing, or none is wanted.
     """
     names = list(fields)
     missing = [name for name in wanted if name not in names]
     if missing:
-        cure = (
-            "Name the columns like the fields, or say which is which: columns={'column': 'field'}."
-        )
+        cure = "Name the columns like the fields, or give both names: columns={'column': 'field'}."
         cure = "Name a field in the statement, as :name." if is_statement else cure
         raise errors.UsageError(
             f"the sink of {component!r} gets no field {missing[0]!r}; there are {', '.join(names[1:])}\n  {cure}"
         )
     if not wanted:
         raise errors.UsageError(
-            f"the sink of {component!r} gets tuples without a value\n  A row needs one at least, beside the attempt."
+            f"the sink of {component!r} gets tuples without a value\n  A row needs at least one value beside the attempt."
         )
     places = [names.index(name) for name in wanted]
-    # Of one place, itemgetter gives the bare value; of a slice, always a tuple.
+    # With one index, itemgetter returns the bare value. With a slice, it returns a tuple.
     if places == list(range(places[0], places[0] + len(places))):
         return operator.itemgetter(slice(places[0], places[0] + len(places)))
     return operator.itemgetter(*places)

@@ -60,7 +60,7 @@ class Book(BaseBasicBolt):
 
 
 class Ledger(Committer):
-    """Adds up all of them, in one task."""
+    """Adds up all changes, in one task."""
 
     def begin(self) -> None:
         self.deltas: Counter[str] = Counter()

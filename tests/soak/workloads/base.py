@@ -16,8 +16,8 @@ class Checker(abc.ABC):
     """Judges reads of a workload's stores, in turn. It knows the input, and nothing of the
     processing.
 
-    Returns violations, as sentences; an empty list if there is none. A checker remembers the last
-    reads, so that it sees content that goes backwards.
+    Returns violations, as sentences, or an empty list. A checker remembers the last reads, to
+    notice content that goes backwards.
     """
 
     @abc.abstractmethod
