@@ -1,8 +1,8 @@
-"""Running out of memory or disk, in words that name the settings to change.
+"""Explains errors about full memory or disks, with the settings to change.
 
-A Python worker says ``MemoryError`` and nothing else; Spark reports the end of a process, or of a
-Java heap. The reader of such a message wants to know the command to type. Apart because both sides
-need it: a task for its own end, the driver for the reports of Spark about a dead task.
+A Python worker says ``MemoryError`` and no more. Spark reports that a process has died, or that a
+Java heap is full. The reader wants to know which setting to change. A task explains its own errors,
+and the driver explains Spark's reports about a dead task.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def of_memory(error: MemoryError) -> str:
 
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""The numbers of an ``OSError`` that says that a disk, or a user's share of it, is full."""
+"""An ``OSError`` with such a number says that a disk, or a user's quota, is full."""
 
 _FREE_BYTES_MIN = 1024 * 1024
-"""A file system with less than this is taken for the full one."""
+"""A file system with less free space counts as full."""
 
 _STDOUT = 1
 
 
 def of(error: BaseException) -> str | None:
-    """The message for ``error`` of a task, if memory or disk ran out; ``None`` if nothing did."""
+    """The message for a task's ``error`` if memory or disk ran out, otherwise ``None``."""
     if isinstance(error, MemoryError):
         return of_memory(error)
     if isinstance(error, OSError) and error.errno in DISK_IS_FULL:
@@ -53,13 +53,13 @@ def of(error: BaseException) -> str | None:
 
 
 def of_disk(error: OSError) -> str:
-    """The message for an ``error`` with a number of ``DISK_IS_FULL``: which directory is meant, as
-    far as that can be found out."""
+    """The message for an ``error`` with a number in ``DISK_IS_FULL``. Names the full directory if
+    it can be found."""
     temporary = os.environ.get("TMPDIR", "/tmp")
     if error.filename is not None:
         place = f"in {_existing(Path(os.fsdecode(error.filename)))}"
     else:
-        # The error of a write to an open file names no file.
+        # After a write to an open file, the error names no file.
         full = [
             f"in {os.path.abspath(directory)}"
             for directory in dict.fromkeys((temporary, os.curdir))
@@ -74,7 +74,7 @@ def of_disk(error: OSError) -> str:
 
 
 def explained(error: BaseException) -> BaseException:
-    """``error``; or, for a full disk, an error that names the directory and the cure."""
+    """``error`` or, for a full disk, an error that names the directory and the cure."""
     if not isinstance(error, OSError) or error.errno not in DISK_IS_FULL:
         return error
     told = errors.TxtopoError(of_disk(error))
@@ -83,12 +83,12 @@ def explained(error: BaseException) -> BaseException:
 
 
 def _existing(path: Path) -> Path:
-    """The directory that ``path`` is in, or would be."""
+    """The nearest existing directory above ``path``."""
     return next((parent for parent in path.absolute().parents if parent.is_dir()), Path("/"))
 
 
 def _is_full(place: str | int) -> bool:
-    """Whether the file system of a directory, or of an open file, is."""
+    """Whether the file system of ``place``, a directory or an open file, is full."""
     with contextlib.suppress(OSError):
         usage = os.statvfs(place)
         return usage.f_blocks > 0 and (
@@ -98,7 +98,7 @@ def _is_full(place: str | int) -> bool:
     return False
 
 
-# In this order: The text OutOfMemoryError of Java contains the word MemoryError too.
+# The order matters: Java's OutOfMemoryError also contains the word MemoryError.
 _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("spark.driver.maxResultSize", "Total size of serialized results"),
@@ -166,8 +166,8 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def cure_of(text: str) -> str | None:
-    """The cure for a job that Spark lost with these words, if memory or disk ran out; ``None`` if
-    no word says so."""
+    """The cure for a job that Spark lost with the message ``text``, if its words say that memory or
+    disk ran out. Otherwise ``None``."""
     return next(
         (cure for words, cure in _SPARKS_WORDS if any(word in text for word in words)), None
     )

@@ -1,5 +1,5 @@
-"""A task of a spout in a job: its emitter emits a batch, commits it, or its recorded tuples are
-sent again."""
+"""A spout's task in a job: its emitter emits or commits a batch, or its recorded tuples are sent
+again."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from txtopo.topology import metadata as metadata_of
 
 
 class SpoutTask(Task):
-    """A spout's emitter: made, one emit, closed; that of a committer spout is held between the emit
-    and its commit (R22)."""
+    """Makes a spout's emitter, lets it emit once, and closes it. A committer spout's emitter is
+    held between emit and commit (R22)."""
 
     metadata: Mapping[int, Any] = {}
-    """Metadata by partition that this task learnt by emitting."""
+    """By partition, the metadata that this task learnt by emitting."""
     num_partitions: int | None = None
-    """How many partitions this task saw, where emitters are asked."""
+    """How many partitions this task's emitter gave, if emitters give the number."""
 
     def emit(self, pieces: wire.PieceWriter) -> None:
-        """Emit this task's part of the batch; the emitter, if it is to be held, goes into
-        ``pieces``."""
+        """Emit this task's part of the batch. An emitter that is held goes into ``pieces``."""
         assert self.job.batch is not None
         spout = self.call(
             "making a copy of the spout", self.worker.fresh, self.component.id, self.bindings
@@ -48,7 +47,7 @@ class SpoutTask(Task):
                 self.guard_close(emitter)
 
     def commit(self, held: IO[bytes]) -> None:
-        """Commit the batch of the held emitter, and close the emitter."""
+        """Commit the held emitter's batch, and close the emitter."""
         emitter = self.call("restoring the held emitter", hold.load, held, self.bindings)
         try:
             self.call("commit", emitter.commit, self.job.attempt)
@@ -57,7 +56,7 @@ class SpoutTask(Task):
             self.guard_close(emitter)
 
     def guard_close(self, emitter: Any) -> None:
-        """Close the emitter; a failure here must not hide one of the emit."""
+        """Close the emitter. A failure in ``close`` must not hide the emit's failure."""
         try:
             emitter.close()
         except BaseException as error:
@@ -77,7 +76,7 @@ class SpoutTask(Task):
 
 
 def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict[int, Any]:
-    """Have ``emitter`` emit; returns metadata by partition where the batch is new."""
+    """Let ``emitter`` emit. Returns metadata by partition if the batch is new."""
     attempt, collector = task.job.attempt, task.collector
     if batch.mode == "whole":
         task.call(
@@ -129,8 +128,8 @@ def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict
 
 
 def _given(task: SpoutTask, spout: Any, stored: Any) -> Any:
-    """Stored metadata as the emitter wants it; a model may refuse metadata that an older version of
-    the model has stored."""
+    """Converts stored metadata to the spout's type. The type may refuse metadata that an older
+    version has stored."""
     return task.call("reading the metadata", metadata_of.from_json, stored, spout.metadata_type)
 
 
@@ -156,7 +155,7 @@ def _emit_new(
 
 
 def _refuse_late_emits(tuples: int) -> None:
-    """Raise if a committer spout's emitter emitted in ``commit``: tuples of a spout are executed in
+    """Raise if a committer spout's emitter emitted in ``commit``: a spout's tuples are executed in
     the processing phase, which is over."""
     if tuples:
         raise EmissionMistakeError(

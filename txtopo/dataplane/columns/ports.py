@@ -1,7 +1,7 @@
-"""The ports of a task for columns: the ways of emitted RecordBatches to their receivers.
+"""A task's ports for columns: they connect emitted RecordBatches to receivers.
 
-Apart from the slot's own wiring because few tasks need it: it is made at a task's first
-``emit_batch``, and imports pyarrow. Columns go into the same lanes as rows, by the same groupings.
+Few tasks need column ports. A task makes them at its first ``emit_batch``, and only then is pyarrow
+imported. Columns go into the same lanes as rows, by the same groupings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from txtopo.topology.stream import StreamSpec
 
 
 class Slot(Protocol):
-    """The part of a slot's wiring that ports need."""
+    """A slot's wiring, as far as ports need it."""
 
     @property
     def plan(self) -> Plan: ...
@@ -39,7 +39,7 @@ class Slot(Protocol):
 
 
 class Task(Protocol):
-    """The part of a task that ports need."""
+    """A task, as far as ports need it."""
 
     @property
     def component(self) -> Component: ...
@@ -73,8 +73,9 @@ class ColumnPorts:
         self._direct_ports[stream].append((receiver, lanes))
 
     def sends(self, batch: Any, stream: str, task: int | None) -> Sequence[SendBatch]:
-        """Who receives ``batch``; :class:`txtopo.dataplane.collector.EmitMistakeError` if it may
-        not be emitted there."""
+        """Checks ``batch``, and returns its receivers' functions.
+        :class:`txtopo.dataplane.collector.EmitMistakeError` if ``batch`` may not be emitted on
+        ``stream``."""
         if (
             not isinstance(batch, pa.RecordBatch)
             or self._names.get(stream) != batch.schema.names
@@ -151,8 +152,7 @@ def ports(
     out_lanes: dict[tuple[str, int], outbox.OutLane],
     memories: Mapping[tuple[str, str], route.SenderMemory],
 ) -> ColumnPorts:
-    """The ports of ``task``: ``out_lanes`` and ``memories`` are shared with the rows of the
-    task."""
+    """Makes the ports of ``task``. Rows and columns share ``out_lanes`` and ``memories``."""
     component, index = task.component, task.index
     column_ports = ColumnPorts(component.id, component.outputs)
     for stream, spec in component.outputs.items():
@@ -183,7 +183,7 @@ def ports(
 
 
 def recording_ports(run: Slot, task: Task, lane: outbox.OutLane) -> ColumnPorts:
-    """The ports of a spout's task whose emission is only recorded, in ``lane``."""
+    """Makes ports that only record a spout task's emission, in ``lane``."""
     component = task.component
     column_ports = ColumnPorts(component.id, component.outputs)
     for stream, spec in component.outputs.items():
