@@ -271,7 +271,7 @@ class Collector(BasicOutputCollector):
             raise
         except Exception as error:
             raise EmitMistakeError(
-                f"component {self._component!r} emits a value that cannot be pickled ({type(error).__name__}: {error}); emit plain data"
+                f"component {self._component!r} emits a value that cannot be pickled ({type(error).__name__}: {error})\n  Emit plain data."
             ) from None
         self.on_heavy(len(data) * count)
         return copies
@@ -294,8 +294,8 @@ class Collector(BasicOutputCollector):
             for receiver, lanes in self._direct_ports[stream]:
                 if not isinstance(task_index, int) or not 0 <= task_index < len(lanes):
                     raise EmitMistakeError(
-                        f"component {self._component!r} emits directly on stream {stream!r} to task {task_index!r};"
-                        f" {receiver!r}, which listens, has tasks 0 … {len(lanes) - 1}"
+                        f"component {self._component!r} emits directly on stream {stream!r} to task {task_index!r},"
+                        f" but its receiver {receiver!r} has tasks 0 … {len(lanes) - 1}"
                     )
             self._count()
             self._send(row, [lanes[task_index] for _, lanes in self._direct_ports[stream]])
@@ -354,25 +354,25 @@ class Collector(BasicOutputCollector):
             return
         fields = ", ".join(self._outputs[stream].fields) if stream in self._outputs else "tx, …"
         raise EmitMistakeError(
-            f"component {self._component!r} emits {values!r} on stream {stream!r}; a tuple is a list of values: emit([attempt, ...]) for ({fields})"
+            f"component {self._component!r} emits {values!r} on stream {stream!r}\n  A tuple is a list of values: call emit([attempt, ...]) for ({fields})."
         ) from None
 
     def _mistake(self, row: Row, stream: str, directly: bool = False) -> str:
         where = f"component {self._component!r} emits {'directly ' if directly else ''}on stream {stream!r}"
         if stream not in self._outputs:
-            return f"{where}, which it does not declare; it declares {', '.join(map(repr, self._outputs)) or 'none: define declare_output_fields'}"
+            return f"{where}, which it does not declare\n  It declares {', '.join(map(repr, self._outputs)) or 'none: define declare_output_fields'}."
         if directly != self._outputs[stream].direct:
             cure = (
-                "declare it with direct=True, or use emit(values)"
+                "Declare it with direct=True, or use emit(values)."
                 if directly
-                else "use emit_direct(task_index, values)"
+                else "Use emit_direct(task_index, values)."
             )
-            return f"{where}, which is {'not ' if directly else ''}a direct stream; {cure}"
+            return f"{where}, which is {'not ' if directly else ''}a direct stream\n  {cure}"
         fields = ", ".join(self._outputs[stream].fields)
         if len(row) != self._arity[stream]:
             return f"{where} {len(row)} values for the {self._arity[stream]} fields ({fields})"
-        cure = f"emit([attempt, ...]) or emit([tup[0], ...]) for ({fields})"
-        return f"{where} with {row[0]!r} as first value; it must be the current attempt, {self._attempt!r}: {cure}"
+        cure = f"Call emit([attempt, ...]) or emit([tup[0], ...]) for ({fields})."
+        return f"{where} with {row[0]!r} as first value instead of the current attempt, {self._attempt!r}\n  {cure}"
 
 
 def _ignore(told: object) -> None:
@@ -384,4 +384,4 @@ def _nothing() -> None:
 
 
 def _no_columns() -> Any:
-    raise AssertionError("nobody has connected this collector")
+    raise AssertionError("this collector is not connected")

@@ -39,8 +39,8 @@ def stream_of(name: str) -> str:
 
 
 @functools.cache
-def _loaded(module: str) -> Any:
-    arrow.require_pyarrow("a topology in which somebody emits or takes columns")
+def _module(module: str) -> Any:
+    arrow.require_pyarrow("a topology with columns")
     return importlib.import_module(f"txtopo.dataplane.columns.{module}")
 
 
@@ -55,12 +55,12 @@ def is_arrow(value: Any) -> bool:
 
 def load_batches() -> Any:
     """:mod:`txtopo.dataplane.columns.batches`, and with it pyarrow."""
-    return _loaded("batches")
+    return _module("batches")
 
 
 def load_ports() -> Any:
     """:mod:`txtopo.dataplane.columns.ports`, and with it pyarrow."""
-    return _loaded("ports")
+    return _module("ports")
 
 
 def told_apart(runs: Runs) -> Runs:

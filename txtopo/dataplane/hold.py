@@ -74,7 +74,7 @@ def dump_held(instance: Any, run: str, pieces: wire.PieceWriter) -> None:
         culprit = f"its attribute {attribute!r}" if attribute else "it"
         raise CannotHoldError(
             f"the bolt is held until its commit, but {culprit} cannot be pickled ({type(error).__name__}: {error})\n"
-            "  Keep connections in context.resource(name, factory), which outlives the phases; or leave the attribute out with"
+            "  Keep connections in context.resource(name, factory), which outlives the phases. Or leave the attribute out with"
             " __getstate__ and make it again in __setstate__ or finish_batch."
         ) from None
 

@@ -51,7 +51,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Says what the spout's tasks emit.
+    """The batch that the spout's tasks emit.
 
     ``whole``: ``metadata`` for every task · ``planned`` and ``known``: ``partitions`` by number,
     ``None`` where a partition emits nothing · ``new``: emit the batch after the metadata in
@@ -68,8 +68,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A single Spark job of an attempt. The attempt runs under ``task_counts`` (R23). ``committed``
-    is the newest committed txid."""
+    """One of an attempt's Spark jobs. The attempt runs under ``task_counts`` (R23). ``committed`` is
+    the newest committed txid."""
 
     run: str
     part: Part

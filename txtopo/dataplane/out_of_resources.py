@@ -15,7 +15,7 @@ from pathlib import Path
 
 from txtopo import errors
 
-_SMALLER = "make the batches smaller (what the spout takes per transaction: take_per_partition, bytes_per_batch, or its own metadata)"
+_SMALLER = "make the batches smaller (by the spout's take_per_partition, bytes_per_batch, or own metadata)"
 _WORKER = "raise spark.executor.pyspark.memory, lower spill_bytes"
 
 RAN_OUT = (MemoryError, errors.LocalDiskError)
@@ -28,10 +28,10 @@ def of_memory(error: MemoryError) -> str:
     whose = (
         f"its bound is {bound} MiB, from spark.executor.pyspark.memory"
         if bound
-        else "the machine gives it no more"
+        else "the machine gives no more"
     )
     text = f"MemoryError: {error}" if str(error) else "MemoryError"
-    return f"{text}: the Python worker has no memory left; {whose}\n  Cure: {_SMALLER}; or {_WORKER}. Nothing of this transaction is committed."
+    return f"{text}: the Python worker has no memory left ({whose})\n  Cure: {_SMALLER}, or {_WORKER}. The transaction is not committed."
 
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -66,10 +66,10 @@ def of_disk(error: OSError) -> str:
             if _is_full(directory)
         ]
         place = " and ".join([*full, *(["for standard output"] if _is_full(_STDOUT) else [])])
-    find = f"Find it with `df -h` and `df -i` (temporary files are in {temporary}; the output may go to a file), make room there"
+    find = f"Find it with `df -h` and `df -i` (temporary files are in {temporary}, and the output may go to a file), make room there"
     return (
         f"there is no room left {place or 'on a disk'}: {error.strerror}\n"
-        f"  {'Make room there' if place else find}, and try again. Nothing that is committed is lost."
+        f"  {'Make room there' if place else find}, and try again. Committed transactions are safe."
     )
 
 
@@ -124,7 +124,7 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
         "A Java heap is full: raise spark.executor.memory (with a local master spark.driver.memory), lower blob_bytes_max, or use fewer cores per"
         " executor.",
     ),
-    (("MemoryError",), f"A Python worker has no memory left: {_SMALLER}; or {_WORKER}."),
+    (("MemoryError",), f"A Python worker has no memory left: {_SMALLER}, or {_WORKER}."),
     (
         (
             "OOMKilled",
@@ -132,12 +132,12 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
             "exceeding physical memory limits",
             "exceeding virtual memory limits",
         ),
-        f"An executor was killed for its memory: raise spark.executor.memoryOverhead or spark.executor.pyspark.memory; or {_SMALLER}.",
+        f"An executor was killed for its memory: raise spark.executor.memoryOverhead or spark.executor.pyspark.memory, or {_SMALLER}.",
     ),
     (
         ("code 137", "code: 137", "status: 137"),
-        "An executor was ended by SIGKILL (exit code 137), and Spark does not know by whom. If the system did so for its memory (dmesg on the"
-        f" executor's host says so): raise spark.executor.memoryOverhead; or {_SMALLER}.",
+        "An executor was ended by SIGKILL (exit code 137). Spark does not know the sender. If the system killed the executor for its memory (dmesg on the"
+        f" executor's host says so): raise spark.executor.memoryOverhead, or {_SMALLER}.",
     ),
     (
         ("exited with code 52", "exit code 52", "code 52 ("),
@@ -150,8 +150,8 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
             "PYTHON_WORKER_EXITED",
             "Python worker has exited",
         ),
-        f"A Python worker died. If the system killed it for its memory (dmesg says so): {_SMALLER}; or give executors more of it"
-        " (spark.executor.memoryOverhead), or bound the workers themselves (spark.executor.pyspark.memory).",
+        f"A Python worker died. If the system killed the worker for its memory (dmesg says so): {_SMALLER}, or give executors more memory"
+        " (spark.executor.memoryOverhead), or bound the workers (spark.executor.pyspark.memory).",
     ),
     (
         (

@@ -177,7 +177,7 @@ def _take(
         raise MixedEmissionsError(f"{job.name}: {seeds} records came from the driver, not 1")
     if set(senders) != set(range(sending_slots)):
         raise MixedEmissionsError(
-            f"{job.name}: level {level - 1} has {sending_slots} slots; chunks came from {sorted(senders)}"
+            f"{job.name}: level {level - 1} has {sending_slots} slots, but chunks came from {sorted(senders)}"
         )
     for slot in range(sending_slots):
         senders[slot].check_complete(f"{job.name}: slot {slot} of level {level - 1}")

@@ -223,7 +223,7 @@ def check_choice(grouping: CustomGrouping, task: Any, tasks: int, edge: Edge) ->
     if not hasattr(task, "__index__") or not 0 <= task < tasks:
         raise WrongTaskError(
             f"component {edge.sender!r} emits on stream {edge.stream!r} to {edge.receiver!r}: {type(grouping).__qualname__}.choose_tasks "
-            f"chose task {task!r}; {edge.receiver!r} has tasks 0 … {tasks - 1}\n  Choose among these, or give {edge.receiver!r} more tasks."
+            f"chose task {task!r}, but {edge.receiver!r} has tasks 0 … {tasks - 1}\n  Choose among these, or give {edge.receiver!r} more tasks."
         )
 
 

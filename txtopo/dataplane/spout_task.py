@@ -83,7 +83,7 @@ def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict
             "emit_batch",
             emitter.emit_batch,
             attempt,
-            _given(task, spout, batch.metadata),
+            _user_metadata(task, spout, batch.metadata),
             collector,
         )
         if task.job.committed > 0:
@@ -93,7 +93,7 @@ def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict
         partitions = (
             batch.num_partitions
             if batch.mode == "new"
-            else task.call("num_partitions", _asked, emitter)
+            else task.call("num_partitions", _num_partitions, emitter)
         )
         task.num_partitions = partitions
         hook = "emit_partition_batch_new" if batch.mode == "new" else "emit_partition_batch"
@@ -115,7 +115,7 @@ def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict
             partition % task.context.num_tasks == task.index
             and batch.partitions[partition] is not None
         ):
-            data = _given(task, spout, batch.partitions[partition])
+            data = _user_metadata(task, spout, batch.partitions[partition])
             task.call(
                 f"{hook}, partition {partition}",
                 getattr(emitter, hook),
@@ -127,17 +127,17 @@ def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict
     return {}
 
 
-def _given(task: SpoutTask, spout: Any, stored: Any) -> Any:
+def _user_metadata(task: SpoutTask, spout: Any, stored: Any) -> Any:
     """Converts stored metadata to the spout's type. The type may refuse metadata that an older
     version has stored."""
     return task.call("reading the metadata", metadata_of.from_json, stored, spout.metadata_type)
 
 
-def _asked(emitter: Any) -> int:
+def _num_partitions(emitter: Any) -> int:
     partitions = emitter.num_partitions()
     if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 0:
         raise EmissionMistakeError(
-            f"num_partitions returned {partitions!r}; it returns a number of partitions"
+            f"num_partitions returned {partitions!r}, but must return the number of partitions"
         )
     return partitions
 
@@ -147,7 +147,7 @@ def _emit_new(
 ) -> Any:
     hook = f"{hook}, partition {partition}"
     before = task.collector.emitted
-    last_metadata = _given(task, spout, last)
+    last_metadata = _user_metadata(task, spout, last)
     metadata = task.call(hook, emit, task.job.attempt, task.collector, partition, last_metadata)
     if metadata is None and task.collector.emitted > before:
         task.call(hook, _raise_tuples_without_metadata, partition, task.collector.emitted - before)
@@ -159,12 +159,12 @@ def _refuse_late_emits(tuples: int) -> None:
     the processing phase, which is over."""
     if tuples:
         raise EmissionMistakeError(
-            f"emitted {tuples} tuple{'s'[: tuples > 1]} in commit, when nobody listens any more\n  Emit in emit_batch."
+            f"emitted {tuples} tuple{'s'[: tuples > 1]} in commit, after the processing phase\n  Emit in emit_batch."
         )
 
 
 def _raise_tuples_without_metadata(partition: int, tuples: int) -> None:
     raise EmissionMistakeError(
-        f"partition {partition} emitted {tuples} tuples but returned None as metadata, from which they could not be emitted again\n"
-        "  Return metadata for every batch that has tuples; None means that there was nothing."
+        f"partition {partition} emitted {tuples} tuples but returned None as metadata, so the tuples could not be emitted again\n"
+        "  Return metadata for every batch with tuples. None means an empty batch."
     )

@@ -143,7 +143,7 @@ class Wiring:
                 task.collector.connect(stream, lane.sender(stream))
                 continue
             for number, (receiver, _) in enumerate(self.plan.graph.receivers(component.id, stream)):
-                # One receiver is enough to record the emit; the other receivers only check the task
+                # One receiver is enough to record the emit. The other receivers only check the task
                 # index.
                 senders = [
                     lane.sender(collector.direct_stream(stream, t)) if number == 0 else _ignore

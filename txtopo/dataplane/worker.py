@@ -36,24 +36,24 @@ class Resources:
         self._by_process: dict[int, dict[str, Any]] = {}
 
     @property
-    def _made(self) -> dict[str, Any]:
+    def _of_process(self) -> dict[str, Any]:
         return self._by_process.setdefault(os.getpid(), {})
 
     def get(self, name: str, factory: Callable[[], Any]) -> Any:
         """The resource ``name``. ``factory`` makes it if there is none yet."""
-        resources = self._made
+        resources = self._of_process
         if name not in resources:
             resources[name] = factory()
         return resources[name]
 
     def close(self) -> None:
         """Close and drop every resource."""
-        self.discard(set(self._made))
+        self.discard(set(self._of_process))
 
     def discard(self, names: set[str]) -> None:
         """Close and drop ``names``, which a failing task has used: they may have caused the
         failure."""
-        resources = self._made
+        resources = self._of_process
         for name in names & resources.keys():
             close = getattr(resources.pop(name), "close", None)
             if callable(close):

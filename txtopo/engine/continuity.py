@@ -1,13 +1,13 @@
-"""Continuity of a topology with its stored state: the same kind of spout, the components of a
-sealed transaction, the stores they had (R35).
+"""Checks that a topology can go on from its stored state: spout kind, a sealed transaction's
+components, and stores (R35).
 
-Apart from the engine because nothing here runs a transaction: it is asked once, before the first.
+Asked once, before a run's first transaction.
 
 Runs on: driver.
 
-Invariants: a refusal here has changed nothing. The stores that a component may begin are remembered
-before the component has results anywhere. Afterwards the list grows only when a person accepts an
-addition: a refusal does not make the next start succeed.
+Invariants: a refusal changes nothing. The state remembers which stores a component may begin before
+the component has results. Afterwards the list grows only when a person accepts an addition, so that
+a second start is refused like the first.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from txtopo.topology import graph as graphs
 _LOGGER = logging.getLogger(__name__)
 
 SHOWN_MAX = 5
-"""Names of stores in one line of the log."""
+"""A log line names so many stores at most."""
 
 ExpectedStores = Mapping[str, tuple[str, ...]]
-"""By component that has results: names of the stores it may begin beside those it has, or patterns
-with ``*``. Any other may begin any."""
+"""By component with results: names or patterns (with ``*``) of further stores that the component
+may begin. Components without results may begin any store."""
 
 
 def resume(graph: graphs.TopologyGraph, state: TopologyState) -> ExpectedStores:
-    """Refuse ``graph`` if it cannot go on from ``state``; else have the state remember it, and
-    return which stores it may begin.
+    """Refuse ``graph`` if it cannot go on from ``state``. Otherwise the state remembers ``graph``.
+    Returns which stores it may begin.
 
-    :raises errors.StateMismatchError: the topology cannot go on; names the difference, and the
-        command that accepts the difference if there is one.
+    :raises errors.StateMismatchError: the topology cannot go on. Names the difference, and the command that accepts the difference if there is one.
+
     """
     assert graph.spout.spout_kind is not None
     spout = Spout(id=graph.spout.id, kind=graph.spout.spout_kind)
@@ -111,7 +111,7 @@ def _tell(
 
 
 def _remains(topology_id: str, id: str, stores: Sequence[str]) -> str:
-    """The leftovers of a component in ``stores``, and the command that removes them."""
+    """Describes a component's results left in ``stores``, and the command that removes them."""
     if not stores:
         return ""
     names = ", ".join(map(repr, stores[:SHOWN_MAX])) + (

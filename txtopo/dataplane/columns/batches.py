@@ -175,18 +175,18 @@ def _compacted(column: pa.Array) -> pa.Array:
     return column
 
 
-def taken(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
+def select(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
     """Selects from ``batch`` the rows with the numbers ``rows``, in this order."""
     try:
         return batch.take(rows)
     except pa.ArrowNotImplementedError:
         numbers = rows.to_pylist()
         return pa.RecordBatch.from_arrays(
-            [_taken(column, rows, numbers) for column in batch.columns], schema=batch.schema
+            [_select(column, rows, numbers) for column in batch.columns], schema=batch.schema
         )
 
 
-def _taken(column: pa.Array, rows: pa.Array, numbers: list[int]) -> pa.Array:
+def _select(column: pa.Array, rows: pa.Array, numbers: list[int]) -> pa.Array:
     """Selects from one column. Arrow cannot take rows from string views and run-end-encoded
     columns, so such columns are taken row by row."""
     try:

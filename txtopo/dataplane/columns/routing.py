@@ -113,7 +113,7 @@ def _by_key(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any) 
             lanes[0](batch)
             return
         codes, keys = distinct_keys(batch, positions, attempt)
-        tasks = _looked_up(keys, remembered, task_of)
+        tasks = _find_all(keys, remembered, task_of)
         deal(batch, tasks if codes is None else pa.array(tasks, pa.int32()).take(codes), lanes)
 
     return send
@@ -131,7 +131,7 @@ def _by_two_tasks(
 
     def send(batch: pa.RecordBatch) -> None:
         codes, keys = distinct_keys(batch, positions, attempt)
-        pairs = _looked_up(keys, remembered, tasks_of)
+        pairs = _find_all(keys, remembered, tasks_of)
         sent = memory.sent
         tasks: list[int] = []
         for pair in pairs if codes is None else map(pairs.__getitem__, codes.to_pylist()):
@@ -164,7 +164,7 @@ def _by_choice(
                 lane(
                     batch
                     if rows == list(range(batch.num_rows))
-                    else batches.taken(batch, pa.array(rows, pa.int64()))
+                    else batches.select(batch, pa.array(rows, pa.int64()))
                 )
 
     return send
@@ -197,8 +197,8 @@ def _is_plain(type: pa.DataType) -> bool:
 def distinct_keys(
     batch: pa.RecordBatch, positions: Sequence[int], attempt: Any
 ) -> tuple[pa.Array | None, list[tuple[Any, ...]]]:
-    """The keys in ``batch``, each at least once, after each row's index into them. ``None`` for the
-    indices if key ``i`` belongs to row ``i``."""
+    """Each row's index into the keys, and the keys in ``batch``, each at least once. ``None``
+    instead of the indices if key ``i`` belongs to row ``i``."""
     constant = tuple(attempt for position in positions if position < 0)
     if len(constant) == len(positions):
         return pa.nulls(batch.num_rows, pa.int32()).fill_null(0), [constant]
@@ -225,9 +225,9 @@ def _keys_by_row(
 
 
 def _distinct(columns: Sequence[tuple[pa.Array, str]]) -> tuple[pa.Array, list[tuple[Any, ...]]]:
-    codes, keys = _encoded(*columns[0])
+    codes, keys = _codes_and_values(*columns[0])
     for column, name in columns[1:]:
-        more, values = _encoded(column, name)
+        more, values = _codes_and_values(column, name)
         pairs = pc.dictionary_encode(
             pc.add(pc.multiply(codes.cast(pa.int64()), len(values)), more.cast(pa.int64()))
         )
@@ -244,7 +244,7 @@ def _with_attempts(key: tuple[Any, ...], positions: Sequence[int], attempt: Any)
     return tuple(attempt if position < 0 else next(values) for position in positions)
 
 
-def _encoded(column: pa.Array, name: str) -> tuple[pa.Array, list[tuple[Any, ...]]]:
+def _codes_and_values(column: pa.Array, name: str) -> tuple[pa.Array, list[tuple[Any, ...]]]:
     """Each row's index into the distinct values, and the values."""
     if pa.types.is_dictionary(column.type) and len(column.dictionary) > len(column):
         column = column.dictionary_decode()
@@ -272,7 +272,7 @@ def _in_utc(column: pa.Array) -> pa.Array:
     )
 
 
-def _looked_up(
+def _find_all(
     keys: list[tuple[Any, ...]], remembered: dict[Any, Any], find: Callable[[tuple[Any, ...]], Any]
 ) -> list[Any]:
     """Calls ``find`` for each key that is not remembered. Keys from columns that are equal in
@@ -309,7 +309,7 @@ def deal(batch: pa.RecordBatch, tasks: pa.Array | list[int], lanes: Sequence[Sen
         lanes[counts[0][0]](batch)
         return
     # Arrow sorts one array stably, and counts where values are few.
-    by_task = batches.taken(batch, pc.array_sort_indices(of_row))
+    by_task = batches.select(batch, pc.array_sort_indices(of_row))
     begin = 0
     for task, count in counts:
         lanes[task](by_task.slice(begin, count))
