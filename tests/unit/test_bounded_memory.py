@@ -431,9 +431,7 @@ def test_a_worker_whose_memory_is_bounded_names_the_bound(monkeypatch: pytest.Mo
         MemoryError()
     )
     monkeypatch.delenv("PYSPARK_EXECUTOR_MEMORY_MB")
-    assert "the machine gives no more" in out_of_resources.of_memory(
-        MemoryError("array too big")
-    )
+    assert "the machine gives no more" in out_of_resources.of_memory(MemoryError("array too big"))
 
 
 @pytest.mark.rule(7)

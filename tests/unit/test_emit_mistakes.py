@@ -199,7 +199,8 @@ def test_a_bolt_that_declares_nothing_is_told_to() -> None:
     failure = run_once(declared.build_topology(), {0: rows("cat")}).failure
     assert failure is not None
     assert (
-        "which it does not declare\n  It declares none: define declare_output_fields." in failure.error
+        "which it does not declare\n  It declares none: define declare_output_fields."
+        in failure.error
     )
 
 

@@ -15,7 +15,9 @@ from pathlib import Path
 
 from txtopo import errors
 
-_SMALLER = "make the batches smaller (by the spout's take_per_partition, bytes_per_batch, or own metadata)"
+_SMALLER = (
+    "make the batches smaller (by the spout's take_per_partition, bytes_per_batch, or own metadata)"
+)
 _WORKER = "raise spark.executor.pyspark.memory, lower spill_bytes"
 
 RAN_OUT = (MemoryError, errors.LocalDiskError)

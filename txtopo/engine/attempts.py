@@ -19,7 +19,7 @@ from txtopo import errors
 from txtopo.coordinator.messages import FailureKind
 from txtopo.dataplane.job import COMMITTING, Batch, Job, Part, Run
 from txtopo.dataplane.outcome import Failure
-from txtopo.engine.batches import Batches, moved
+from txtopo.engine.batches import Batches, partitioned_metadata
 from txtopo.engine.continuity import ExpectedStores
 from txtopo.engine.jobs import JobLostError, JobResult, Jobs, Pinned, Source
 from txtopo.engine.surroundings import Surroundings
@@ -159,7 +159,7 @@ class AttemptRunner:
                 "failed",
                 f"the tasks of spout {self._run.graph.spout.id!r} saw different numbers of partitions: {sorted(counts)}",
             )
-        work.metadata = moved(counts.pop(), tally.metadata)
+        work.metadata = partitioned_metadata(counts.pop(), tally.metadata)
 
     def plan(self, work: Attempt) -> None:
         """Plan an opaque batch for this attempt."""

@@ -125,7 +125,7 @@ class Batches:
 
     def plan(self, txid: int) -> dict[str, Any]:
         """Plan an opaque batch for one attempt. :meth:`learnt` puts the plan to use."""
-        return moved(*self._hooks.plan(txid, lambda: self._positions_before(txid)))
+        return partitioned_metadata(*self._hooks.plan(txid, lambda: self._positions_before(txid)))
 
     def learnt(self, attempt: TransactionAttempt, metadata: Any) -> None:
         """Note the live attempt's ``metadata``. If a txid's metadata is made once, the first answer
@@ -151,7 +151,7 @@ class Batches:
         replays from the positions before ``txid``."""
         return None if self._is_opaque else self._stored(txid)
 
-    def moved(self, txid: int) -> dict[int, Any]:
+    def moves(self, txid: int) -> dict[int, Any]:
         """The partitions that ``txid`` moves, with their new positions."""
         return _by_number(self._stored(txid)["partitions"]) if self._is_partitioned else {}
 
@@ -221,7 +221,7 @@ class Batches:
         return self._hooks.of_user(None if record is None else record.metadata)
 
 
-def moved(num_partitions: int, metadata: Mapping[int, Any]) -> dict[str, Any]:
+def partitioned_metadata(num_partitions: int, metadata: Mapping[int, Any]) -> dict[str, Any]:
     """A partitioned batch's metadata, as stored: only the partitions that moved (R21)."""
     return {
         "num_partitions": num_partitions,

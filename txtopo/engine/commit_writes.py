@@ -70,7 +70,7 @@ class Commits:
         txid = work.attempt.txid
         self._surroundings.reach("seal.before", txid)
         try:
-            self._state.require_recordable(txid, self._batches.moved(txid))
+            self._state.require_recordable(txid, self._batches.moves(txid))
             self._state.seal(
                 work.attempt,
                 work.task_counts,
@@ -87,7 +87,7 @@ class Commits:
         txid = work.attempt.txid
         self._surroundings.reach("record.before", txid)
         next_seal = None if following is None else self._seal_for(following)
-        self._state.record(work.attempt, self._batches.moved(txid), work.stores, next_seal)
+        self._state.record(work.attempt, self._batches.moves(txid), work.stores, next_seal)
         self._surroundings.reach("record.after", txid)
         if next_seal is not None:
             self._surroundings.reach("seal.after", next_seal.attempt.txid)
@@ -105,7 +105,7 @@ class Commits:
             self._batches.opened_at(txid),
         )
         try:
-            self._state.require_recordable(txid, self._batches.moved(txid))
+            self._state.require_recordable(txid, self._batches.moves(txid))
         except errors.BatchTooLargeError as error:
             self._loop.post(refused(following, error))
             return None

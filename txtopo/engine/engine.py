@@ -182,7 +182,7 @@ class Engine:
             (attempt.txid, attempt.attempt_id, status.value)
             for attempt, status in coordinator.active.values()
         )
-        self._loop.tell(lambda each: each.moved(coordinator.current, active, coordinator.idle))
+        self._loop.tell(lambda each: each.in_flight(coordinator.current, active, coordinator.idle))
 
     def _execute(self, command: Command) -> None:
         match command:

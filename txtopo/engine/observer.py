@@ -33,7 +33,7 @@ class Observer:
         """The run begins. ``is_resumed``: an earlier run sealed the first transaction, which is
         replayed."""
 
-    def asked(self, number: int) -> None:
+    def question(self, number: int) -> None:
         """The spout is asked whether a new transaction may begin, for the ``number``-th time."""
 
     def answered(self, txid: int, progress: Progress) -> None:
@@ -45,7 +45,9 @@ class Observer:
     def idle(self, number: int) -> None:
         """No transaction is in flight, and at question ``number`` the spout had no new input."""
 
-    def moved(self, current: int, active: Sequence[tuple[int, int, str]], is_idle: bool) -> None:
+    def in_flight(
+        self, current: int, active: Sequence[tuple[int, int, str]], is_idle: bool
+    ) -> None:
         """Transactions in flight: (txid, attempt id, status), ascending; ``current`` commits next."""
 
     def attempt_ended(

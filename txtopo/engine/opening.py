@@ -41,7 +41,7 @@ class Opening:
     def ask(self, txid: int) -> None:
         """Ask the spout whether ``txid`` may begin. The answer goes to the coordinator."""
         self._count += 1
-        self._loop.tell(lambda each: each.asked(self._count))
+        self._loop.tell(lambda each: each.question(self._count))
         self._thread.submit(functools.partial(self._ask_spout, txid, self._count))
 
     def _ask_spout(self, txid: int, number: int) -> None:

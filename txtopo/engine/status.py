@@ -136,7 +136,7 @@ class StatusBoard(Observer):
             replays=int(is_resumed),
         )
 
-    def asked(self, number: int) -> None:
+    def question(self, number: int) -> None:
         self.update(asked=number)
 
     def answered(self, txid: int, progress: Progress) -> None:
@@ -160,7 +160,9 @@ class StatusBoard(Observer):
     def idle(self, number: int) -> None:
         self.update(idle_at=number)
 
-    def moved(self, current: int, active: Sequence[tuple[int, int, str]], is_idle: bool) -> None:
+    def in_flight(
+        self, current: int, active: Sequence[tuple[int, int, str]], is_idle: bool
+    ) -> None:
         waiting = sum(status == "processed" for _, _, status in active)
         self.update(current=current, active=tuple(active), waiting_to_commit=waiting, idle=is_idle)
 
