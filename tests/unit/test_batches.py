@@ -273,7 +273,7 @@ def test_a_fraction_that_is_no_number_is_not_shown_and_any_other_answer_is_refus
     assert batches.fraction_done is None
     with pytest.raises(
         MetadataError,
-        match="fraction_done: it returned 'half'; it returns a number from 0 to 1, or None",
+        match="fraction_done: it returned 'half', but must return a number from 0 to 1, or None",
     ):
         batches.open(2)
 
@@ -294,7 +294,7 @@ def test_lag_and_loss_are_asked_with_the_committed_positions_and_must_be_numbers
     batches._hooks._coordinator.lag = lambda committed: ["p0"]
     with pytest.raises(
         MetadataError,
-        match="lag: it returned \\['p0'\\]; it returns a dict from the name of a partition to a number",
+        match="lag: it returned \\['p0'\\], but must return a dict from partition name to number",
     ):
         batches.open(3)
 

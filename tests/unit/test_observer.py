@@ -71,6 +71,6 @@ def test_a_broken_observer_ends_neither_the_run_nor_what_the_others_hear(
         [
             record
             for record in caplog.records
-            if "Broken failed; the run goes on" in record.getMessage()
+            if "Broken failed, but the run goes on" in record.getMessage()
         ]
     ) == len(names)

@@ -35,9 +35,10 @@ may begin. Components without results may begin any store."""
 
 def resume(graph: graphs.TopologyGraph, state: TopologyState) -> ExpectedStores:
     """Refuse ``graph`` if it cannot go on from ``state``. Otherwise the state remembers ``graph``.
-    Returns which stores it may begin.
+    Returns the stores that each component may begin.
 
     :raises errors.StateMismatchError: the topology cannot go on. Names the difference, and the command that accepts the difference if there is one.
+
 
     """
     assert graph.spout.spout_kind is not None
@@ -119,8 +120,8 @@ def _remains(topology_id: str, id: str, stores: Sequence[str]) -> str:
     )
     table = shlex.quote(stores[0]) if len(stores) == 1 else "NAME"
     return (
-        f"; its results in {names} stay, also what a failed attempt left of it, if one did, which readers without as_of see\n"
-        "  If you need its results no more, remove them: "
+        f". Its results stay in {names}. Rows from a failed attempt may stay too, and readers without as_of see them\n"
+        "  To remove the results, type: "
         f"`txtopo store clear ADDRESS {table} --topology {shlex.quote(topology_id)} --component {shlex.quote(id)}`"
     )
 
@@ -143,10 +144,10 @@ def _require_sealed_components(
         )
         raise errors.StateMismatchError(
             f"topology {graph.id!r}: transaction {sealed.txid} was begun with other components: the topology now {differs}\n"
-            f"  Its effects may exist in part, and only the same components can complete them. Nothing was changed. Run the topology once more as\n"
-            f"  it was, until that transaction has committed; after that, components may come and go. If that is impossible:\n"
-            f"    `txtopo state accept {shlex.quote(graph.id)} --sealed`: complete it with the components that there are now; what a missing one\n"
-            "    has written of it stays in its stores, and is shown to readers without as_of"
+            f"  Its effects may exist in part, and only the same components can complete them. Nothing was changed. Run the topology once more with\n"
+            f"  its former components, until the transaction has committed. After that, components may come and go. If that is impossible:\n"
+            f"    `txtopo state accept {shlex.quote(graph.id)} --sealed`: complete the transaction with the present components. A missing component's\n"
+            "    rows for the transaction stay in its stores, and readers without as_of see them"
         )
 
 
@@ -154,20 +155,22 @@ def _other_spout(
     topology_id: str, before: Spout, now: Spout, sealed: TxidRecord | None
 ) -> errors.StateMismatchError:
     id = shlex.quote(topology_id)
-    reset = f"    `txtopo state reset {id}`: begin with the first batch; the stores must then be cleared or adopted"
-    fact = f"topology {topology_id!r} has come as far as it has with the spout {before}; it now has {now}"
+    reset = (
+        f"    `txtopo state reset {id}`: begin with the first batch. Then clear or adopt the stores"
+    )
+    fact = f"topology {topology_id!r} has positions from the spout {before}, but it now has {now}"
     if not can_keep_positions(before.kind, now.kind):
-        why = "The positions of the one mean nothing to the other, which would read its source from the beginning, so that everything counted twice."
+        why = "The new spout cannot use these positions: it would read its source from the beginning, and every tuple would count twice."
         return errors.StateMismatchError(
-            f"{fact}\n  {why}\n  Nothing was changed. Run it with the spout it had, or type\n{reset}"
+            f"{fact}\n  {why}\n  Nothing was changed. Run the topology with its former spout, or type\n{reset}"
         )
     first = (
         ""
         if sealed is None
-        else f" until transaction {sealed.txid}, which was begun, has committed"
+        else f" until transaction {sealed.txid}, which an earlier run began, has committed"
     )
     accept = f"txtopo state accept {id} --spout {shlex.quote(now.id)} --kind {now.kind}"
     return errors.StateMismatchError(
-        f"{fact}\n  Nothing was changed. Run it with the spout it had{first}; or choose{', after that' if first else ''}:\n"
-        f"    `{accept}`: go on from the positions it has reached, if the new spout means the same by them\n{reset}"
+        f"{fact}\n  Nothing was changed. Run the topology with its former spout{first}. Or choose{', after that' if first else ''}:\n"
+        f"    `{accept}`: go on from the positions, if they mean the same to the new spout\n{reset}"
     )

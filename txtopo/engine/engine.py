@@ -5,8 +5,8 @@ Runs on: driver, in its own thread. The engine decides only the pace. ``admissio
 processing jobs Spark gets at once.
 
 Invariants: only the loop's thread touches the coordinator, the attempts and the timers. Other
-threads post to its queue. Seals, commits and records run on one thread, in the order of their
-commands.
+threads post to the loop's queue. Seals, commits and records run on one thread, in the order of
+their commands.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Observer:
     def in_flight(
         self, current: int, active: Sequence[tuple[int, int, str]], is_idle: bool
     ) -> None:
-        """Transactions in flight: (txid, attempt id, status), ascending; ``current`` commits next."""
+        """Transactions in flight: (txid, attempt id, status), ascending. ``current`` commits next."""
 
     def attempt_ended(
         self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool
@@ -73,7 +73,7 @@ def tell(observers: Sequence[Observer], call: Callable[[Observer], None]) -> Non
         try:
             call(observer)
         except Exception:
-            LOGGER.exception("%s failed; the run goes on", type(observer).__name__)
+            LOGGER.exception("%s failed, but the run goes on", type(observer).__name__)
 
 
 __all__ = ["LOGGER", "Observer", "Progress", "tell"]

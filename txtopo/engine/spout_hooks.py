@@ -82,7 +82,7 @@ class SpoutHooks:
                 self._refuse(
                     txid,
                     "plan_batch",
-                    f"it returned {planned!r}; it returns a dict from partition, 0 … {n - 1}, to metadata or None",
+                    f"it returned {planned!r}, but must return a dict from partition, 0 … {n - 1}, to metadata or None",
                 )
         else:
             plan = self._coordinator.plan_partition_batch
@@ -99,7 +99,9 @@ class SpoutHooks:
         n = self._call(txid, "num_partitions", self._coordinator.num_partitions)
         if not isinstance(n, int) or n < 0:
             self._refuse(
-                txid, "num_partitions", f"it returned {n!r}; it returns a number of partitions"
+                txid,
+                "num_partitions",
+                f"it returned {n!r}, but must return the number of partitions",
             )
         return int(n)
 
@@ -115,7 +117,7 @@ class SpoutHooks:
             self._refuse(
                 txid,
                 "fraction_done",
-                f"it returned {fraction!r}; it returns a number from 0 to 1, or None",
+                f"it returned {fraction!r}, but must return a number from 0 to 1, or None",
             )
         return None if math.isnan(number) else min(max(number, 0.0), 1.0)
 
@@ -131,7 +133,7 @@ class SpoutHooks:
             self._refuse(
                 txid,
                 hook,
-                f"it returned {counts!r}; it returns a dict from the name of a partition to a number",
+                f"it returned {counts!r}, but must return a dict from partition name to number",
             )
         return {str(name): count for name, count in counts.items()}
 

@@ -1,10 +1,10 @@
 """Compiles a topology's plan: the components of each phase, and their levels.
 
-Committers, and components downstream of committers, are *held*: in the processing phase they
-execute the tuples that reach them, and in the commit phase they finish (R12). If a held component
-emits tuples while *executing*, they too are executed downstream in the processing phase. Few
-topologies do so. So the processing job leaves out components that only such tuples can reach. If
-there are such tuples, a *late* job in the same phase runs these components.
+Committers and all components downstream are *held*: in the processing phase they execute the tuples
+that reach them, and in the commit phase they finish (R12). If a held component emits tuples while
+*executing*, they too are executed downstream in the processing phase. Few topologies do so. So the
+processing job leaves out components that only such tuples can reach. If there are such tuples, a
+*late* job in the same phase runs these components.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Plan:
 
 
 def held_components(graph: TopologyGraph) -> frozenset[str]:
-    """The held components: committers, and components downstream of them. A committer spout is held
-    too, but not the components downstream of it: the spout emits only in the processing phase."""
+    """The held components: committers and all components downstream. A committer spout is held too,
+    but holds no component downstream, because the spout emits only in the processing phase."""
     sources = {
         id: [subscription.source for subscription in component.inputs]
         for id, component in graph.components.items()

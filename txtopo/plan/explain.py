@@ -39,12 +39,12 @@ class _Explanation:
             self.levels(plan.late, "late")
         add("")
         if not plan.held:
-            add("commit phase: nothing is held, so it only records that the transaction is done")
+            add("commit phase: nothing is held, so the phase only records the transaction as done")
             return "\n".join(self.lines) + "\n"
         held = ", ".join(id for id in plan.graph.components if id in plan.held)
         add(f"===== {held}: held here until every earlier transaction has committed =====")
         add("")
-        add("commit phase: one Spark job per transaction, one transaction after the other, by txid")
+        add("commit phase: one Spark job per transaction, in the order of txids, never two at once")
         self.levels(plan.commit, "commit")
         return "\n".join(self.lines) + "\n"
 
@@ -101,7 +101,7 @@ class _Explanation:
             )
         why = "committer" if component.committer else "downstream of a committer"
         return (
-            f"executes what is emitted in this phase, {ends} ({why})"
+            f"executes tuples emitted in this phase, {ends} ({why})"
             if self.fed_in_commit(component)
             else f"{ends} ({why})"
         )
