@@ -59,7 +59,7 @@ _LIGHT = _IMMUTABLE - {str, bytes}
 
 
 def weight(value: Any) -> int:
-    """Counts the characters and bytes in an immutable ``value``."""
+    """Count the characters and bytes in an immutable ``value``."""
     if type(value) is tuple:
         return sum(map(weight, value))
     return len(value) if isinstance(value, str | bytes) else 0
@@ -69,13 +69,13 @@ _DIRECT = "\0direct "
 
 
 def direct_stream(stream: str, task: int) -> str:
-    """Names a direct emit to ``task`` on ``stream`` in a recording. No user's stream contains the
+    """Name a direct emit to ``task`` on ``stream`` in a recording. No user's stream contains the
     separator."""
     return f"{stream}{_DIRECT}{task}"
 
 
 def with_own_copies(send: Send, run: str) -> Send:
-    """Wraps ``send`` for rows that several tasks in this process receive: ``send`` gets a copy if
+    """Wrap ``send`` for rows that several tasks in this process receive: ``send`` gets a copy if
     the row is mutable."""
 
     def send_own(row: Row) -> None:

@@ -64,7 +64,7 @@ def load_ports() -> Any:
 
 
 def told_apart(runs: Runs) -> Runs:
-    """Splits ``runs``, in which rows and RecordBatches are mixed, into row runs and column runs."""
+    """Split ``runs``, in which rows and RecordBatches are mixed, into row runs and column runs."""
     return [
         (stream if are_rows else _PREFIX + stream, list(items))
         for stream, mixed in runs
@@ -73,8 +73,8 @@ def told_apart(runs: Runs) -> Runs:
 
 
 def packed(runs: Runs, bound: int | None = None) -> Runs:
-    """Splits mixed ``runs``, and turns RecordBatches into Arrow IPC streams. Each stream has at
-    most ``bound`` bytes, unless a single row has more."""
+    """Split mixed ``runs``, and turn RecordBatches into Arrow IPC streams. Each stream has at most
+    ``bound`` bytes, unless a single row has more."""
     return [
         (name, load_batches().dumped(items, bound) if is_run(name) else items)
         for name, items in told_apart(runs)
@@ -84,7 +84,7 @@ def packed(runs: Runs, bound: int | None = None) -> Runs:
 def in_rows(
     runs: Iterable[tuple[str, Iterable[Any]]], attempt: Any
 ) -> list[tuple[str, Iterable[Any]]]:
-    """Turns column runs into rows, each with ``attempt`` as its first value. Row runs stay."""
+    """Turn column runs into rows, each with ``attempt`` as its first value. Row runs stay."""
     return [
         (
             stream_of(name),

@@ -125,7 +125,7 @@ class Guard:
 
 
 def _pickled(error: errors.TxtopoError) -> bytes | None:
-    """Pickles ``error``. ``None`` if a user's subclass cannot be pickled and restored."""
+    """Pickle ``error``. ``None`` if a user's subclass cannot be pickled and restored."""
     try:
         data = pickle.dumps(error)
         pickle.loads(data)

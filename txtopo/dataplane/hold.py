@@ -55,15 +55,15 @@ class CannotHoldError(Exception):
 
 
 def dump(instance: Any, run: str) -> bytes:
-    """Pickles ``instance``, also by its ``__getstate__``."""
+    """Pickle ``instance``, by ``__getstate__`` if there is one."""
     buffer = io.BytesIO()
     _HeldPickler(buffer, run).dump(instance)
     return buffer.getvalue()
 
 
 def dump_held(instance: Any, run: str, pieces: wire.PieceWriter) -> None:
-    """Pickles ``instance`` into ``pieces``, for the commit phase. :class:`CannotHoldError` names
-    the attribute at fault and the cures."""
+    """Pickle ``instance`` into ``pieces``, for the commit phase. :class:`CannotHoldError` names the
+    attribute at fault and the cures."""
     try:
         _HeldPickler(pieces, run).dump(instance)
         pieces.close()
@@ -80,7 +80,7 @@ def dump_held(instance: Any, run: str, pieces: wire.PieceWriter) -> None:
 
 
 def load(file: IO[bytes], bindings: dict[Reference, Any]) -> Any:
-    """Restores the instance in ``file``, and binds its references to ``bindings``."""
+    """Restore the instance in ``file``, and bind its references to ``bindings``."""
 
     def resolve(name: Reference) -> Any:
         return bindings[name]

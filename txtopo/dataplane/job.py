@@ -68,7 +68,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One of an attempt's Spark jobs. The attempt runs under ``task_counts`` (R23). ``committed`` is
+    """One Spark job in an attempt. The attempt runs under ``task_counts`` (R23). ``committed`` is
     the newest committed txid."""
 
     run: str

@@ -1,11 +1,12 @@
 """Runs a whole transaction in one task: the processing, late and commit parts, one after the other,
 each as a slot run.
 
-Once a small transaction's turn to commit has come, a Spark job costs more than all its work. So the
-transaction gets one job instead of two or three. On one slot nothing is shuffled, and a part's
-results never leave the process. A task is one computation, so two computations cannot be mixed
-(R33). Still, results are handed on as pinned results are, with every check: bolts are held and
-restored (R12), and the reading part checks which task attempt made the results.
+Once a small transaction's turn to commit has come, a Spark job costs more than all the
+transaction's work. So the transaction gets one job instead of two or three. On one slot nothing is
+shuffled, and a part's results never leave the process. A task is one computation, so two
+computations cannot be mixed (R33). Still, results are handed on as pinned results are, with every
+check: bolts are held and restored (R12), and the reading part checks which task attempt made the
+results.
 """
 
 from __future__ import annotations

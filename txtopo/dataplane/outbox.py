@@ -175,7 +175,7 @@ class Outbox:
         self._frames[slot], self._frame_bytes[slot] = [], 0
 
     def chunks(self, report: Report) -> Iterator[tuple[int, bytes]]:
-        """Yields every (receiving slot, chunk), or only the report if it has a failure. The outbox
+        """Yield every (receiving slot, chunk), or only the report if it has a failure. The outbox
         is empty afterwards."""
         is_of_use = report.failure is None
         if is_of_use:
@@ -194,7 +194,7 @@ class Outbox:
         self.close()
 
     def frames(self) -> Iterator[list[Frame]]:
-        """Yields all frames in groups of bounded size, for a last level. The outbox is empty
+        """Yield all frames in groups of bounded size, for a last level. The outbox is empty
         afterwards."""
         self.pack()
         for slot in range(self._receiving_slots):

@@ -158,7 +158,7 @@ def user_traceback(error: BaseException) -> str:
 
 
 def _with_source(text: str) -> str:
-    """Adds source lines that only this process has, from a file that the worker's machine lacks, or
+    """Add source lines that only this process has, from a file that the worker's machine lacks, or
     from a notebook's cell."""
 
     def shown(frame: re.Match[str]) -> str:

@@ -5,9 +5,10 @@ computations of a stage. ``receive`` puts the chunks in order. If a chunk is mis
 from another computation, the attempt fails (R33). Storm counts coordinated tuples for the same
 purpose.
 
-If an input breaks off, PySpark ends it without an error: the driver was killed, the task was
-cancelled, or the input could not be read to its end. So every input says how large it is: chunks
-bring a total, a pinned result ends with its report, and input from the driver is one record.
+An input may break off: the driver was killed, the task was cancelled, or the input could not be
+read to its end. Then PySpark gives the worker a shorter input, and no error. So every input tells
+its size: chunks bring a total, a pinned result ends with its report, and input from the driver is
+one record.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ def fixed_task(grouping: Grouping, sending_task: int, receiving_tasks: int) -> i
 
 
 class Edge(NamedTuple):
-    """An edge in the topology, from a component and its stream to a receiving component. For
-    errors."""
+    """An edge in the topology, for errors: from a component and its stream to a receiving
+    component."""
 
     sender: str
     stream: str
@@ -193,7 +193,7 @@ def _by_key(lanes: Sequence[Send], positions: Sequence[int]) -> Send:
 
 
 def _by_two_tasks(lanes: Sequence[Send], positions: Sequence[int], sent: list[int]) -> Send:
-    """Sends each row to the key's task that got fewer rows from this sender. If both got as many,
+    """Send each row to the key's task that got fewer rows from this sender. If both got as many,
     the first task."""
 
     def send(row: Row) -> None:

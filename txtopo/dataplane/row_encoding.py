@@ -24,12 +24,12 @@ _SURROGATES = "surrogatepass"
 
 
 def columns_of(rows: Sequence[Row]) -> list[Column]:
-    """Turns ``rows``, at least one and all with one length, into columns that pickle quickly."""
+    """Turn ``rows``, at least one and all with one length, into columns that pickle quickly."""
     return [_column(values) for values in zip(*rows, strict=True)]
 
 
 def rows_of(count: int, columns: Iterable[Column]) -> Iterator[Row]:
-    """Inverts :func:`columns_of`: ``count`` rows, each made on demand."""
+    """Invert :func:`columns_of`: ``count`` rows, each made on demand."""
     return zip(*(_values(count, column) for column in columns), strict=True)
 
 

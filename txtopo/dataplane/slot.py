@@ -133,7 +133,7 @@ class SlotRun:
             raise FailureInTaskError(self.report.failure.to_text(self.worker.run.secret)) from None
 
     def results(self) -> Iterator[tuple[int, bytes]]:
-        """Yields the last level's results: first the frames, unless they may not come back or the
+        """Yield the last level's results: first the frames, unless they may not come back or the
         slot has failed, then the report."""
         if self.report.failure is None:
             yield from self.pinned_results() if self.job.pinned else self.inline_results()
@@ -141,13 +141,13 @@ class SlotRun:
         yield self.slot, wire.pack_report(self.report)
 
     def pinned_results(self) -> Iterator[tuple[int, bytes]]:
-        """Yields frames that stay in Spark, group by group: all frames together may not fit in
+        """Yield frames that stay in Spark, group by group: all frames together may not fit in
         memory."""
         for frames in self.outbox.frames():
             yield self.slot, self.result(frames)
 
     def inline_results(self) -> Iterator[tuple[int, bytes]]:
-        """Yields frames that travel through the driver: all of them or, if they are too large,
+        """Yield frames that travel through the driver: all of them or, if they are too large,
         none."""
         groups: list[bytes] = []
         for frames in self.outbox.frames():
@@ -162,7 +162,7 @@ class SlotRun:
             yield self.slot, group
 
     def result(self, frames: list[Frame]) -> bytes:
-        """Packs a group of frames, and notes them in the report."""
+        """Pack a group of frames, and note them in the report."""
         group = wire.pack_frames(frames)
         self.report.result_bytes += len(group)
         self.report.late_rows = self.report.late_rows or any(
@@ -202,7 +202,7 @@ class SlotRun:
         self.wiring.connect(task)
 
     def advance(self, component: str, index: int) -> None:
-        """Execute a task's lanes that are next in order. Guarded, because a value may change on its
+        """Execute a task's lanes that are next in order. Guarded, because a value may change on the
         way to another machine."""
         self.guard.call(
             component,

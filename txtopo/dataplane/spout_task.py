@@ -128,7 +128,7 @@ def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict
 
 
 def _user_metadata(task: SpoutTask, spout: Any, stored: Any) -> Any:
-    """Converts stored metadata to the spout's type. The type may refuse metadata that an older
+    """Convert stored metadata to the spout's type. The type may refuse metadata that an older
     version has stored."""
     return task.call("reading the metadata", metadata_of.from_json, stored, spout.metadata_type)
 

@@ -93,7 +93,7 @@ class ReferencePickler(pickling.Pickler):
 
 
 def dump_values(value: Any, run: str) -> bytes:
-    """Pickles user values: by C pickle or, where that fails, with the topology's classes by
+    """Pickle user values: by C pickle or, where that fails, with the topology's classes by
     reference."""
     try:
         return pickle.dumps(value, PROTOCOL)
@@ -104,12 +104,12 @@ def dump_values(value: Any, run: str) -> bytes:
 
 
 def load_values(data: bytes) -> Any:
-    """Inverts :func:`dump_values`."""
+    """Invert :func:`dump_values`."""
     return pickle.loads(data)
 
 
 def pack_runs(runs: Runs, run: str) -> bytes:
-    """Pickles ``runs``."""
+    """Pickle ``runs``."""
     return dump_values(
         [
             (name, len(rows), rows if column_runs.is_run(name) else row_encoding.columns_of(rows))
@@ -120,7 +120,7 @@ def pack_runs(runs: Runs, run: str) -> bytes:
 
 
 def unpack_runs(data: bytes) -> list[tuple[str, Iterator[Row]]]:
-    """Inverts :func:`pack_runs`. Rows are made on demand."""
+    """Invert :func:`pack_runs`. Rows are made on demand."""
     return [
         (name, iter(packed) if column_runs.is_run(name) else row_encoding.rows_of(count, packed))
         for name, count, packed in load_values(data)
@@ -128,7 +128,7 @@ def unpack_runs(data: bytes) -> list[tuple[str, Iterator[Row]]]:
 
 
 def split_runs(runs: Runs) -> tuple[Runs, Runs]:
-    """Splits ``runs`` into two halves, in order."""
+    """Split ``runs`` into two halves, in order."""
     half = sum(len(rows) for _, rows in runs) // 2
     first: Runs = []
     second: Runs = []
@@ -142,7 +142,7 @@ def split_runs(runs: Runs) -> tuple[Runs, Runs]:
 
 
 def dump_runs(runs: Runs, run: str, bound: int, sender: str) -> list[bytes]:
-    """Pickles ``runs`` as one payload or, beyond ``bound`` bytes, as several in order.
+    """Pickle ``runs`` as one payload or, beyond ``bound`` bytes, as several in order.
 
     :raises errors.BatchTooLargeError: a single row exceeds ``bound``.
     """
@@ -213,18 +213,18 @@ class PieceReader(io.RawIOBase):
 
 
 def pack_chunk(header: ChunkHeader, frames: Sequence[Frame]) -> bytes:
-    """Packs one chunk."""
+    """Pack one chunk."""
     return CHUNK + pickle.dumps((header, [tuple(frame) for frame in frames]), PROTOCOL)
 
 
 def unpack_chunk(data: bytes) -> tuple[ChunkHeader, list[Frame]]:
-    """Inverts :func:`pack_chunk`."""
+    """Invert :func:`pack_chunk`."""
     header, frames = pickle.loads(memoryview(data)[1:])
     return header, [Frame(*frame) for frame in frames]
 
 
 def pack_report(report: Report) -> bytes:
-    """Packs a terminal slot's report."""
+    """Pack a terminal slot's report."""
     return REPORT + pickle.dumps(report, PROTOCOL)
 
 
@@ -235,11 +235,11 @@ def unpack_report(data: bytes) -> Report:
 
 
 def pack_frames(frames: Sequence[Frame], tag: bytes = FRAMES) -> bytes:
-    """Packs frames without a header: a terminal slot's results or, with ``SEED``, input from the
+    """Pack frames without a header: a terminal slot's results or, with ``SEED``, input from the
     driver for a first level."""
     return tag + pickle.dumps([tuple(frame) for frame in frames], PROTOCOL)
 
 
 def unpack_frames(data: bytes) -> list[Frame]:
-    """Inverts :func:`pack_frames`."""
+    """Invert :func:`pack_frames`."""
     return [Frame(*frame) for frame in pickle.loads(memoryview(data)[1:])]

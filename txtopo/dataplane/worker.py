@@ -102,7 +102,7 @@ class WorkerRun:
         return self._only_streams[component]
 
     def fresh(self, component: str, bindings: dict[hold.Reference, Any]) -> Any:
-        """Makes a fresh copy of ``component``'s template."""
+        """Make a fresh copy of ``component``'s template."""
         if component not in self._templates:
             self._templates[component] = hold.dump(
                 pickling.loads(self.run.graph.components[component].template), self.run.token

@@ -37,9 +37,8 @@ def resume(graph: graphs.TopologyGraph, state: TopologyState) -> ExpectedStores:
     """Refuse ``graph`` if it cannot go on from ``state``. Otherwise the state remembers ``graph``.
     Returns the stores that each component may begin.
 
-    :raises errors.StateMismatchError: the topology cannot go on. Names the difference, and the command that accepts the difference if there is one.
-
-
+    :raises errors.StateMismatchError: the topology cannot go on. Names the difference,
+        and the command that accepts the difference if there is one.
     """
     assert graph.spout.spout_kind is not None
     spout = Spout(id=graph.spout.id, kind=graph.spout.spout_kind)
@@ -112,7 +111,7 @@ def _tell(
 
 
 def _remains(topology_id: str, id: str, stores: Sequence[str]) -> str:
-    """Describes a component's results left in ``stores``, and the command that removes them."""
+    """Describe a component's results left in ``stores``, and the command that removes them."""
     if not stores:
         return ""
     names = ", ".join(map(repr, stores[:SHOWN_MAX])) + (

@@ -27,8 +27,8 @@ class JobLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pinned(abc.ABC):
-    """Results that stay on the executors as ``blocks``, without their lineage, so that a lost block
-    fails its reader."""
+    """Results on the executors as ``blocks``, without lineage, so that a lost block fails its
+    reader."""
 
     blocks: Any
     task_attempts: tuple[int, ...]

@@ -15,7 +15,7 @@ def _counted(n: int, noun: str) -> str:
 
 
 def _form(source: Component, receiver: Component) -> str:
-    """Describes the form in which tuples travel and arrive. Empty if they stay tuples."""
+    """Describe the form in which tuples travel and arrive. Empty if they stay tuples."""
     if source.emits_columns:
         return "in columns" if receiver.takes_columns else "in columns, which become tuples here"
     return "as tuples, which become columns here" if receiver.takes_columns else ""

@@ -101,7 +101,7 @@ def assign_levels(
     cores: int,
     silent: frozenset[str] = frozenset(),
 ) -> Levels:
-    """Assigns levels to ``components`` of ``graph``, greedily, in topological order. Only edges
+    """Assign levels to ``components`` of ``graph``, greedily, in topological order. Only edges
     among ``components`` count, and no edges from ``silent`` components.
 
     A component joins its furthest source's level if every edge within the level then stays local.

@@ -29,7 +29,7 @@ _ENVELOPE_BYTES = 256
 
 
 def dumped(batches: Iterable[pa.RecordBatch | bytes], bound: int | None) -> list[bytes]:
-    """Writes ``batches``, in order, as Arrow IPC streams. Each stream has at most ``bound`` bytes,
+    """Write ``batches``, in order, as Arrow IPC streams. Each stream has at most ``bound`` bytes,
     unless a single row has more."""
     room = None if bound is None else max(1, bound - _ENVELOPE_BYTES)
     merged_max = MERGED_BYTES if room is None else min(MERGED_BYTES, room)
@@ -87,7 +87,7 @@ def _append(batch: pa.RecordBatch, room: int | None, streams: list[bytes]) -> No
 
 
 def to_stream(batch: pa.RecordBatch) -> bytes:
-    """Writes ``batch`` as an Arrow IPC stream. A slice is written without the rest of its batch. A
+    """Write ``batch`` as an Arrow IPC stream. A slice is written without the rest of its batch. A
     large stream is compressed, because many processes copy the bytes on their way."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(
@@ -101,13 +101,13 @@ def to_stream(batch: pa.RecordBatch) -> bytes:
 
 
 def loaded(stream: bytes) -> list[pa.RecordBatch]:
-    """Reads the RecordBatches in an Arrow IPC stream. They share the stream's memory."""
+    """Read the RecordBatches in an Arrow IPC stream. They share the stream's memory."""
     with pa.ipc.open_stream(stream) as reader:
         return list(reader)
 
 
 def reduced(value: Any) -> tuple[Any, ...]:
-    """Reduces ``value``, which holds columns, for pickle: without the memory that a slice was cut
+    """Reduce ``value``, which holds columns, for pickle: without the memory that a slice was cut
     from."""
     if isinstance(value, pa.RecordBatch):
         return _restored_batch, (to_stream(value),)
@@ -144,7 +144,7 @@ def _restored_chunks(stream: bytes) -> pa.ChunkedArray:
 
 
 def merged(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-    """Merges RecordBatches with one schema, if Arrow can. Arrow cannot unite dictionaries that have
+    """Merge RecordBatches with one schema, if Arrow can. Arrow cannot unite dictionaries that have
     nulls or would need larger indices."""
     try:
         return [pa.concat_batches(batches)]
@@ -153,7 +153,7 @@ def merged(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
 
 
 def compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Drops dictionary entries and memory that the rows do not use. A slice has its batch's whole
+    """Drop dictionary entries and memory that the rows do not use. A slice has its batch's whole
     dictionaries, and all memory behind string views."""
     columns = [_compacted(column) for column in batch.columns]
     if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
@@ -176,7 +176,7 @@ def _compacted(column: pa.Array) -> pa.Array:
 
 
 def select(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
-    """Selects from ``batch`` the rows with the numbers ``rows``, in this order."""
+    """Select from ``batch`` the rows with the numbers ``rows``, in this order."""
     try:
         return batch.take(rows)
     except pa.ArrowNotImplementedError:
@@ -187,8 +187,8 @@ def select(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
 
 
 def _select(column: pa.Array, rows: pa.Array, numbers: list[int]) -> pa.Array:
-    """Selects from one column. Arrow cannot take rows from string views and run-end-encoded
-    columns, so such columns are taken row by row."""
+    """Select from one column. Arrow cannot take rows from string views and run-end-encoded columns,
+    so such columns are taken row by row."""
     try:
         return column.take(rows)
     except pa.ArrowNotImplementedError:
@@ -203,13 +203,13 @@ ROWS_AT_ONCE = 4096
 
 
 def slices(batch: pa.RecordBatch, rows: int = ROWS_AT_ONCE) -> Iterator[pa.RecordBatch]:
-    """Cuts ``batch`` into slices with at most ``rows`` rows."""
+    """Cut ``batch`` into slices with at most ``rows`` rows."""
     for begin in range(0, batch.num_rows, rows):
         yield batch.slice(begin, rows)
 
 
 def rows(batch: pa.RecordBatch, attempt: Any) -> list[Row]:
-    """Turns ``batch`` into rows, each with ``attempt`` as its first value."""
+    """Turn ``batch`` into rows, each with ``attempt`` as its first value."""
     columns = [
         values.values(column, name)
         for column, name in zip(batch.columns, batch.schema.names, strict=True)
@@ -233,7 +233,7 @@ def from_rows(
     where: str,
     is_declared: bool = True,
 ) -> pa.RecordBatch:
-    """Turns ``rows``, without their first value, into columns ``names``. Their types are from
+    """Turn ``rows``, without their first value, into columns ``names``. Their types are from
     ``schema`` or, without a schema, inferred by Arrow.
 
     ``is_declared``: the user declared ``schema``. Otherwise ``schema`` was inferred from earlier

@@ -73,7 +73,7 @@ class ColumnPorts:
         self._direct_ports[stream].append((receiver, lanes))
 
     def sends(self, batch: Any, stream: str, task: int | None) -> Sequence[SendBatch]:
-        """Checks ``batch``, and returns its receivers' functions.
+        """Check ``batch``, and return its receivers' functions.
         :class:`txtopo.dataplane.collector.EmitMistakeError` if ``batch`` may not be emitted on
         ``stream``."""
         if (
@@ -152,7 +152,7 @@ def ports(
     out_lanes: dict[tuple[str, int], outbox.OutLane],
     memories: Mapping[tuple[str, str], route.SenderMemory],
 ) -> ColumnPorts:
-    """Makes the ports of ``task``. Rows and columns share ``out_lanes`` and ``memories``."""
+    """Make the ports of ``task``. Rows and columns share ``out_lanes`` and ``memories``."""
     component, index = task.component, task.index
     column_ports = ColumnPorts(component.id, component.outputs)
     for stream, spec in component.outputs.items():
@@ -183,7 +183,7 @@ def ports(
 
 
 def recording_ports(run: Slot, task: Task, lane: outbox.OutLane) -> ColumnPorts:
-    """Makes ports that only record a spout task's emission, in ``lane``."""
+    """Make ports that only record a spout task's emission, in ``lane``."""
     component = task.component
     column_ports = ColumnPorts(component.id, component.outputs)
     for stream, spec in component.outputs.items():

@@ -76,13 +76,13 @@ class _ColumnWays:
 
 
 def _columns_at(positions: Sequence[int]) -> list[int]:
-    """Turns field positions into column numbers. The first field, the attempt, is no column: -1
-    here."""
+    """Turn field positions into column numbers. The first field, the attempt, is no column and
+    becomes -1."""
     return [position - 1 for position in positions]
 
 
 def _in_slices(lanes: Sequence[SendBatch], memory: route.SenderMemory) -> SendBatch:
-    """Sends the same number of neighbouring rows to every lane. Each remaining row goes to the lane
+    """Send the same number of neighbouring rows to every lane. Each remaining row goes to the lane
     whose turn has come."""
 
     def send(batch: pa.RecordBatch) -> None:
@@ -100,7 +100,7 @@ def _in_slices(lanes: Sequence[SendBatch], memory: route.SenderMemory) -> SendBa
 
 
 def _by_key(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any) -> SendBatch:
-    """Sends equal values to the same lane."""
+    """Send equal values to the same lane."""
     remembered: dict[Any, int] = {}
 
     def task_of(key: tuple[Any, ...]) -> int:
@@ -122,7 +122,7 @@ def _by_key(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any) 
 def _by_two_tasks(
     lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any, memory: route.SenderMemory
 ) -> SendBatch:
-    """Sends each row to the key's task that got fewer rows from this sender. If both got as many,
+    """Send each row to the key's task that got fewer rows from this sender. If both got as many,
     the first task."""
     remembered: dict[Any, tuple[int, int]] = {}
 
@@ -261,8 +261,8 @@ def _codes_and_values(column: pa.Array, name: str) -> tuple[pa.Array, list[tuple
 
 
 def _in_utc(column: pa.Array) -> pa.Array:
-    """Converts times to UTC, so that an instant is one key in every time zone. In local time,
-    Python takes two different hours for equal when a clock is set back."""
+    """Convert times to UTC, so that an instant is one key in every time zone. In local time, Python
+    takes two different hours for equal when a clock is set back."""
     is_encoded = pa.types.is_dictionary(column.type) or pa.types.is_run_end_encoded(column.type)
     type = column.type.value_type if is_encoded else column.type
     if not pa.types.is_timestamp(type) or type.tz is None:
@@ -275,8 +275,8 @@ def _in_utc(column: pa.Array) -> pa.Array:
 def _find_all(
     keys: list[tuple[Any, ...]], remembered: dict[Any, Any], find: Callable[[tuple[Any, ...]], Any]
 ) -> list[Any]:
-    """Calls ``find`` for each key that is not remembered. Keys from columns that are equal in
-    Python have equal encodings."""
+    """Call ``find`` for each key that is not remembered. Keys from columns that are equal in Python
+    have equal encodings."""
     results: list[Any] = []
     for key in keys:
         try:

@@ -79,8 +79,8 @@ class ArrowBoltTask(BoltTask):
             )
 
     def _columns(self, rows: list[Row], source: TupleSource) -> Any:
-        """Turns rows into a RecordBatch, by the declared schema or by the schema that Arrow
-        inferred for the stream's first rows."""
+        """Turn rows into a RecordBatch, by the declared schema or by the schema that Arrow inferred
+        for the stream's first rows."""
         key = (source.component, source.stream)
         arrow = column_runs.load_batches()
         declared = self.worker.run.graph.components[source.component].outputs[source.stream].schema

@@ -21,11 +21,12 @@ from txtopo.topology import exact_columns
 def array(
     column: Sequence[Any], name: str, wanted: pa.DataType | None, is_declared: bool, where: str
 ) -> pa.Array:
-    """Turns ``column`` into an array with type ``wanted`` or, without ``wanted``, with the type
-    that Arrow infers.
+    """Turn ``column`` into an array with type ``wanted`` or, without ``wanted``, with the type that
+    Arrow infers.
 
-    :class:`ColumnMistakeError`, beginning with ``where``, names the field ``name``, the first row whose value would change, and the cure. Unless the user declared ``wanted``, all values must have one Python type.
-
+    :class:`ColumnMistakeError`, beginning with ``where``, names the field ``name``, the first row
+    with a value that would change, and the cure. Unless the user declared ``wanted``, all values
+    must have one Python type.
     """
     try:
         return exact_columns.array(column, wanted, is_declared)
@@ -99,7 +100,7 @@ def _python_type(type: pa.DataType) -> pa.DataType:
 
 
 def values(column: pa.Array, name: str) -> list[Any]:
-    """Turns ``column`` into Python objects. :class:`ColumnMistakeError` names the column if Python
+    """Turn ``column`` into Python objects. :class:`ColumnMistakeError` names the column if Python
     has no object for a value."""
     wanted = python_type(column.type)
     try:
