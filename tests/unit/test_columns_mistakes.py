@@ -66,8 +66,8 @@ def run_emitting(
 MISTAKES: list[tuple[Callable[[Any, Any], None], str]] = [
     (
         lambda bolt, b: bolt.collector.emit_batch(b.rename_columns(["key", "values"])),
-        "component 'bad' emits columns on stream 'default' with the columns key, values instead of key, value\n  Emit the declared fields, in their order,"
-        " without the first (tx): the attempt is no column.",
+        "component 'bad' emits columns on stream 'default' with the columns key, values instead of key, value\n"
+        "  Emit the declared fields, in their order, without the first (tx): the attempt is no column.",
     ),
     (
         lambda bolt, b: bolt.collector.emit_batch(b.select(["value", "key"])),

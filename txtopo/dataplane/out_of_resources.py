@@ -138,8 +138,8 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("code 137", "code: 137", "status: 137"),
-        "An executor was ended by SIGKILL (exit code 137). Spark does not know the sender. If the system killed the executor for its memory (dmesg on the"
-        f" executor's host says so): raise spark.executor.memoryOverhead, or {_SMALLER}.",
+        "An executor was ended by SIGKILL (exit code 137). Spark does not know the sender. If the system killed the executor for its memory"
+        f" (dmesg on the executor's host says so): raise spark.executor.memoryOverhead, or {_SMALLER}.",
     ),
     (
         ("exited with code 52", "exit code 52", "code 52 ("),

@@ -145,8 +145,8 @@ def _require_sealed_components(
             f"topology {graph.id!r}: transaction {sealed.txid} was begun with other components: the topology now {differs}\n"
             f"  Its effects may exist in part, and only the same components can complete them. Nothing was changed. Run the topology once more with\n"
             f"  its former components, until the transaction has committed. After that, components may come and go. If that is impossible:\n"
-            f"    `txtopo state accept {shlex.quote(graph.id)} --sealed`: complete the transaction with the present components. A missing component's\n"
-            "    rows for the transaction stay in its stores, and readers without as_of see them"
+            f"    `txtopo state accept {shlex.quote(graph.id)} --sealed`: complete the transaction with the present components. A missing\n"
+            "    component's rows for the transaction stay in its stores, and readers without as_of see them"
         )
 
 

@@ -123,8 +123,8 @@ class ColumnPorts:
             columns = ", ".join(batch.schema.names) or "none"
             first = self._outputs[stream].fields[0]
             return (
-                f"{where} with the columns {columns} instead of {', '.join(names) or 'none'}\n  Emit the declared fields, in their order, without the first"
-                f" ({first}): the attempt is no column."
+                f"{where} with the columns {columns} instead of {', '.join(names) or 'none'}\n"
+                f"  Emit the declared fields, in their order, without the first ({first}): the attempt is no column."
             )
         expected = self._schemas[stream]
         unlike = next(
