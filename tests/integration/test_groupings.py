@@ -208,7 +208,7 @@ class WrongStream(Fork):
     [
         (WrongFirstValue, r"stream 'default' with 'not the attempt' as first value"),
         (WrongArity, r"stream 'odd' 3 values for the 2 fields \(tx, n\)"),
-        (WrongStream, r"stream 'even', which it does not declare; it declares 'default', 'odd'"),
+        (WrongStream, r"stream 'even', which it does not declare\n  It declares 'default', 'odd'"),
     ],
 )
 def test_a_wrong_emit_stops_the_topology_and_names_component_stream_and_expected_values(

@@ -186,7 +186,7 @@ def test_a_changed_topology_is_refused_with_the_command_that_accepts_it(
     assert SqliteStore(tmp_path / "kept.db", "renamed").get("total") == sum(range(10, 20))
     with pytest.raises(
         StateMismatchError,
-        match="'numbers' \\(a whole batch\\); it now has 'numbers' \\(partitions\\)",
+        match="'numbers' \\(a whole batch\\), but it now has 'numbers' \\(partitions\\)",
     ):
         cluster.submit_topology("changes", fast(), topology(20, "renamed", partitioned=True))
     assert run_to_idle(cluster, topology(25, "renamed")).status().current == 6

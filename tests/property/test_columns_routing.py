@@ -333,7 +333,7 @@ def test_keys_are_remembered_up_to_a_bound_and_long_ones_not_at_all(
         looked_up.append(key)
         return len(looked_up)
 
-    numbers = routing._looked_up(keys, remembered, look_up)
+    numbers = routing._find_all(keys, remembered, look_up)
     assert looked_up == [("a",), ("b",), ("x" * 100,), ("c",), ("d",), ("a",)]
     assert numbers == [1, 2, 1, 3, 4, 5, 6]
     assert len(remembered) <= 3

@@ -19,7 +19,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
 )
-from txtopo.engine.batches import Batches, moved
+from txtopo.engine.batches import Batches, partitioned_metadata
 from txtopo.state.memory import MemoryStateStore
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.topology.context import SOME_TIME
@@ -46,7 +46,7 @@ def batches_of(spout: Any, state: TopologyState) -> Batches:
 def commit(state: TopologyState, batches: Batches, txid: int) -> None:
     attempt = TransactionAttempt(txid, 0)
     state.seal(attempt, {"spout": 2}, batches.metadata(txid))
-    state.record(attempt, batches.moved(txid))
+    state.record(attempt, batches.moves(txid))
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def journal(tmp_path: Path) -> Journal:
 def test_partitions_without_progress_are_neither_stored_nor_moved(
     state: TopologyState, journal: Journal
 ) -> None:
-    assert moved(3, {0: [0, 2], 1: None, 2: None}) == {
+    assert partitioned_metadata(3, {0: [0, 2], 1: None, 2: None}) == {
         "num_partitions": 3,
         "partitions": {"0": [0, 2]},
     }
@@ -70,7 +70,7 @@ def test_partitions_without_progress_are_neither_stored_nor_moved(
     assert state.positions() == {0: [4, 6], 1: [0, 2]}, (
         "a partition that stood still lost its position"
     )
-    assert batches.moved(3) == {0: [4, 6]}
+    assert batches.moves(3) == {0: [4, 6]}
 
 
 class Uneven(Partitioned):
@@ -150,8 +150,8 @@ def test_the_first_metadata_stays_over_any_number_of_answers(
     batches = batches_of(Partitioned(journal, 1, 8, 2, planned=False), state)
     assert batches.emits_metadata
     assert batches.open(1)
-    batches.learnt(TransactionAttempt(1, 0), moved(1, {0: [0, 2]}))
-    batches.learnt(TransactionAttempt(1, 1), moved(1, {0: [0, 1]}))
+    batches.learnt(TransactionAttempt(1, 0), partitioned_metadata(1, {0: [0, 2]}))
+    batches.learnt(TransactionAttempt(1, 1), partitioned_metadata(1, {0: [0, 1]}))
     assert batches.batch(1).partitions == {0: [0, 2]}
     assert batches.new_batch(2).partitions == {0: [0, 2]}
 
@@ -273,7 +273,7 @@ def test_a_fraction_that_is_no_number_is_not_shown_and_any_other_answer_is_refus
     assert batches.fraction_done is None
     with pytest.raises(
         MetadataError,
-        match="fraction_done: it returned 'half'; it returns a number from 0 to 1, or None",
+        match="fraction_done: it returned 'half', but must return a number from 0 to 1, or None",
     ):
         batches.open(2)
 
@@ -294,7 +294,7 @@ def test_lag_and_loss_are_asked_with_the_committed_positions_and_must_be_numbers
     batches._hooks._coordinator.lag = lambda committed: ["p0"]
     with pytest.raises(
         MetadataError,
-        match="lag: it returned \\['p0'\\]; it returns a dict from the name of a partition to a number",
+        match="lag: it returned \\['p0'\\], but must return a dict from partition name to number",
     ):
         batches.open(3)
 

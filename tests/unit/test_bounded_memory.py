@@ -431,9 +431,7 @@ def test_a_worker_whose_memory_is_bounded_names_the_bound(monkeypatch: pytest.Mo
         MemoryError()
     )
     monkeypatch.delenv("PYSPARK_EXECUTOR_MEMORY_MB")
-    assert "the machine gives it no more" in out_of_resources.of_memory(
-        MemoryError("array too big")
-    )
+    assert "the machine gives no more" in out_of_resources.of_memory(MemoryError("array too big"))
 
 
 @pytest.mark.rule(7)
@@ -475,7 +473,7 @@ def test_an_executor_ended_by_kill_9_is_told_with_the_signal_and_memory_where_th
     None
 ):
     assert str(out_of_resources.cure_of(LOST)).startswith(
-        "An executor was ended by SIGKILL (exit code 137), and Spark does not know by whom. If "
+        "An executor was ended by SIGKILL (exit code 137). Spark does not know the sender. If "
     )
     for sign in ("OOMKilled", "Container killed by YARN for exceeding memory limits"):
         assert str(out_of_resources.cure_of(f"{LOST}\n{sign}")).startswith(

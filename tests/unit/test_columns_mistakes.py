@@ -66,40 +66,40 @@ def run_emitting(
 MISTAKES: list[tuple[Callable[[Any, Any], None], str]] = [
     (
         lambda bolt, b: bolt.collector.emit_batch(b.rename_columns(["key", "values"])),
-        "component 'bad' emits columns on stream 'default' with the columns key, values; expected key, value: the declared fields, in their order,"
-        " without the first (tx), which is the attempt and no column",
+        "component 'bad' emits columns on stream 'default' with the columns key, values instead of key, value\n"
+        "  Emit the declared fields, in their order, without the first (tx): the attempt is no column.",
     ),
     (
         lambda bolt, b: bolt.collector.emit_batch(b.select(["value", "key"])),
-        "with the columns value, key; expected key, value",
+        "with the columns value, key instead of key, value",
     ),
     (
         lambda bolt, b: bolt.collector.emit_batch(batch(["tx", "key", "value"], [["x", "a", 1]])),
-        "with the columns tx, key, value; expected key, value",
+        "with the columns tx, key, value instead of key, value",
     ),
     (
         lambda bolt, b: bolt.collector.emit_batch(b.select(["key"])),
-        "with the columns key; expected key, value",
+        "with the columns key instead of key, value",
     ),
     (
         lambda bolt, b: bolt.collector.emit_batch(b, "side"),
-        "emits columns on stream 'side', which it does not declare; it declares 'default'",
+        "emits columns on stream 'side', which it does not declare\n  It declares 'default'.",
     ),
     (
         lambda bolt, b: bolt.collector.emit_batch(pa.Table.from_batches([b])),
-        "a Table on stream 'default'; emit_batch takes a pyarrow.RecordBatch",
+        "a Table on stream 'default'\n  emit_batch takes a pyarrow.RecordBatch",
     ),
     (
         lambda bolt, b: bolt.collector.emit_batch([bolt.attempt, "a", 1]),
-        "a list on stream 'default'; emit_batch takes a pyarrow.RecordBatch",
+        "a list on stream 'default'\n  emit_batch takes a pyarrow.RecordBatch",
     ),
     (
         lambda bolt, b: bolt.collector.emit_batch(None),
-        "emits None on stream 'default'; emit_batch takes",
+        "emits None on stream 'default'\n  emit_batch takes",
     ),
     (
         lambda bolt, b: bolt.collector.emit_batch_direct(0, b),
-        "directly on stream 'default', which is not a direct stream; declare it with",
+        "directly on stream 'default', which is not a direct stream\n  Declare it with",
     ),
 ]
 
@@ -151,7 +151,7 @@ def test_columns_of_other_types_than_declared_are_refused() -> None:
     )
     assert kind is EmitError
     assert (
-        "whose column 'value' is int32; the declared schema expects int64: emit_batch(batch.cast(schema))"
+        "whose column 'value' is int32, but the declared schema has int64\n  Call emit_batch(batch.cast(schema))."
         in text
     )
 
@@ -180,7 +180,7 @@ def test_a_direct_emit_of_columns_reaches_its_task_and_no_other() -> None:
         if event.component == "next" and event.hook == "execute_batch"
     ] == [2]
     assert (
-        "emits directly on stream 'side' to task 3; 'next', which listens, has tasks 0 … 2"
+        "emits directly on stream 'side' to task 3, but its receiver 'next' has tasks 0 … 2"
         in failed(run(3))[1]
     )
 
@@ -196,7 +196,7 @@ def test_columns_for_a_direct_stream_are_refused_where_no_task_is_named() -> Non
     )
     topology.set_bolt("next", NotingArrowBolt()).direct_grouping("bad")
     assert (
-        "which is a direct stream; use emit_batch_direct(task_index, batch)"
+        "which is a direct stream\n  Use emit_batch_direct(task_index, batch)."
         in failed(run_once(topology.build_topology(), {0: ONE}))[1]
     )
 

@@ -361,7 +361,7 @@ def test_a_new_component_begins_with_the_next_transaction_and_a_line_says_so_onc
     place.keep(keeping(place.store("counts"), place.journal))
     (gone,) = caplog.messages
     assert "component 'more' is gone since transaction 10" in gone
-    assert "its results in 'more' stay, also what a failed attempt left of it" in gone
+    assert "Its results stay in 'more'. Rows from a failed attempt may stay too" in gone
     assert "`txtopo store clear ADDRESS more --topology words --component more`" in gone
     place.keep(keeping(place.store("counts"), place.journal))
     assert caplog.messages == [gone], "it is said once"
@@ -382,7 +382,7 @@ def test_the_line_about_a_removed_component_names_its_stores_if_there_were_any(
     place.keep(with_log)
     place.keep(keeping(place.store("counts"), place.journal, id="other"))
     of_keep, of_log = sorted(message for message in caplog.messages if "is gone" in message)
-    assert "its results in 'batch_1', 'batch_2', 'batch_3', 'declared' stay" in of_keep
+    assert "Its results stay in 'batch_1', 'batch_2', 'batch_3', 'declared'." in of_keep
     assert "`txtopo store clear ADDRESS NAME --topology words --component keep`" in of_keep
     assert of_log == "topology 'words': component 'log' is gone since transaction 4"
     left = place.store("batch_1")
@@ -430,7 +430,7 @@ def test_a_sealed_transaction_is_completed_by_the_components_of_its_seal(
     with pytest.raises(StateMismatchError, match=differs) as refused:
         place.keep(keeping(place.store(opaque=opaque), place.journal, id="tally"), 0)
     assert (refused.value.exit_code, place.contents()) == (6, before)
-    assert "once more as\n  it was" in str(refused.value)
+    assert "once more with\n  its former components" in str(refused.value)
     assert "`txtopo state accept words --sealed`" in str(refused.value)
     assert place.keep(keeping(place.store(opaque=opaque), place.journal), 0) == 4
     assert place.keep(keeping(place.store(opaque=opaque), place.journal, id="tally")) == 7

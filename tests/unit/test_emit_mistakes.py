@@ -79,7 +79,7 @@ def emit_error(on_execute: Callable[[Any, Tuple], None]) -> EmitError:
 def test_a_first_value_that_is_not_the_current_attempt_is_refused(first: Any) -> None:
     error = emit_error(lambda bolt, tup: bolt.collector.emit([first, "cat", 1]))
     assert (
-        f"component 'bad' emits on stream 'default' with {first!r} as first value; it must be the current attempt"
+        f"component 'bad' emits on stream 'default' with {first!r} as first value instead of the current attempt"
         in error.error
     )
     assert "emit([tup[0], ...]) for (tx, word, count)" in error.error
@@ -99,7 +99,7 @@ def test_a_wrong_number_of_values_is_refused_naming_the_fields(values: list[Any]
 def test_an_undeclared_stream_is_refused_naming_those_that_are() -> None:
     error = emit_error(lambda bolt, tup: bolt.collector.emit([FIRST, "cat", 1], stream="sdie"))
     assert (
-        "component 'bad' emits on stream 'sdie', which it does not declare; it declares 'default', 'side'"
+        "component 'bad' emits on stream 'sdie', which it does not declare\n  It declares 'default', 'side'."
         in error.error
     )
 
@@ -116,7 +116,7 @@ def test_values_that_are_no_list_are_refused_naming_the_fields(values: Any) -> N
 def test_a_value_that_cannot_be_pickled_is_refused_naming_the_cure() -> None:
     error = emit_error(lambda bolt, tup: bolt.collector.emit([FIRST, threading.Lock(), 1]))
     assert "component 'bad' emits a value that cannot be pickled (TypeError: " in error.error
-    assert "emit plain data" in error.error
+    assert "Emit plain data." in error.error
 
 
 def test_emitting_directly_on_a_stream_that_is_not_direct_names_the_call_that_works() -> None:
@@ -143,7 +143,7 @@ def test_emitting_directly_to_a_task_that_does_not_exist_names_those_that_do(tas
     failure = run_once(declared.build_topology(), {0: rows("cat")}).failure
     assert failure is not None
     assert isinstance(failure.to_error(), EmitError)
-    assert f"to task {task!r}; 'after', which listens, has tasks 0 … 1" in failure.error
+    assert f"to task {task!r}, but its receiver 'after' has tasks 0 … 1" in failure.error
 
 
 class Chooses:
@@ -178,7 +178,7 @@ def test_a_custom_grouping_that_chooses_a_task_that_does_not_exist_is_told_with_
     assert failure is not None
     assert isinstance(failure.to_error(), EmitError)
     assert (
-        f"component 'sender' emits on stream 'default' to 'receiver': Chooses.choose_tasks chose task {task!r}; 'receiver' has tasks 0 … 1\n"
+        f"component 'sender' emits on stream 'default' to 'receiver': Chooses.choose_tasks chose task {task!r}, but 'receiver' has tasks 0 … 1\n"
         "  Choose among these, or give 'receiver' more tasks." in failure.error
     )
 
@@ -190,7 +190,7 @@ def test_emitting_undirectedly_on_a_direct_stream_names_the_call_that_works() ->
     declared.set_bolt("after", NotingBolt(), 2).direct_grouping("bad")
     failure = run_once(declared.build_topology(), {0: rows("cat")}).failure
     assert failure is not None
-    assert "which is a direct stream; use emit_direct(task_index, values)" in failure.error
+    assert "which is a direct stream\n  Use emit_direct(task_index, values)." in failure.error
 
 
 def test_a_bolt_that_declares_nothing_is_told_to() -> None:
@@ -199,7 +199,8 @@ def test_a_bolt_that_declares_nothing_is_told_to() -> None:
     failure = run_once(declared.build_topology(), {0: rows("cat")}).failure
     assert failure is not None
     assert (
-        "which it does not declare; it declares none: define declare_output_fields" in failure.error
+        "which it does not declare\n  It declares none: define declare_output_fields."
+        in failure.error
     )
 
 

@@ -189,7 +189,7 @@ def test_none_with_tuples_is_an_error_that_names_component_and_partition() -> No
         "emit_partition_batch_new, partition 3",
     )
     assert "partition 3 emitted 2 tuples but returned None as metadata" in error.error
-    assert "Return metadata for every batch that has tuples" in error.error
+    assert "Return metadata for every batch with tuples" in error.error
 
 
 @pytest.mark.rule(21)

@@ -66,11 +66,11 @@ def test_a_broken_observer_ends_neither_the_run_nor_what_the_others_hear(
     assert [str(arguments[0]) for name, arguments in heard.calls if name == "attempt_ended"] == [
         "2:0"
     ]
-    assert {"asked", "answered", "moved", "idle", "draining"} <= set(names)
+    assert {"question", "answered", "in_flight", "idle", "draining"} <= set(names)
     assert len(
         [
             record
             for record in caplog.records
-            if "Broken failed; the run goes on" in record.getMessage()
+            if "Broken failed, but the run goes on" in record.getMessage()
         ]
     ) == len(names)

@@ -47,7 +47,7 @@ class Opened:
     def record(self, txid: int, attempt: int = 0) -> None:
         """Commit, and forget."""
         self.state.seal(A(txid, attempt), {"spout": 2}, self.batches.metadata(txid))
-        self.state.record(A(txid, attempt), self.batches.moved(txid))
+        self.state.record(A(txid, attempt), self.batches.moves(txid))
         self.batches.discard(A(txid, attempt))
 
 

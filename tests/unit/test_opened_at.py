@@ -31,7 +31,7 @@ from tests.unit.test_engine_defers import Jobs
 from txtopo import TopologyContext, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.dataplane.job import Batch, Job, Run
 from txtopo.dataplane.outcome import Failure, Tally
-from txtopo.engine.batches import Batches, moved
+from txtopo.engine.batches import Batches, partitioned_metadata
 from txtopo.engine.engine import Engine
 from txtopo.engine.jobs import JobResult
 from txtopo.engine.status import RunStatus, StatusBoard
@@ -66,7 +66,7 @@ class Life:
         """The engine's steps with an attempt before the seal."""
         attempt = TransactionAttempt(txid, attempt_id)
         if self.batches.is_opaque or self.batches.emits_metadata:
-            self.batches.learnt(attempt, moved(2, {0: [0, 4], 1: [0, 4]}))
+            self.batches.learnt(attempt, partitioned_metadata(2, {0: [0, 4], 1: [0, 4]}))
         return attempt
 
     def seal(self, attempt: TransactionAttempt) -> None:
@@ -78,7 +78,7 @@ class Life:
         )
 
     def record(self, attempt: TransactionAttempt) -> None:
-        self.state.record(attempt, self.batches.moved(attempt.txid))
+        self.state.record(attempt, self.batches.moves(attempt.txid))
         self.batches.discard(attempt)
 
 

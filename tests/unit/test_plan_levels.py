@@ -235,12 +235,12 @@ def test_the_explanation_names_shuffles_and_components_that_wait_for_the_commit(
         "",
         "===== sum, after: held here until every earlier transaction has committed =====",
         "",
-        "commit phase: one Spark job per transaction, one transaction after the other, by txid",
+        "commit phase: one Spark job per transaction, in the order of txids, never two at once",
         "  level 0, 1 slot",
         "    sum    NotingCommitter x 1: finishes (committer)",
         "    ~~~~~ shuffle ~~~~~",
         "  level 1, 2 slots",
-        "    after  NotingBolt x 2: executes what is emitted in this phase, finishes (downstream of a committer)",
+        "    after  NotingBolt x 2: executes tuples emitted in this phase, finishes (downstream of a committer)",
         "             <- sum, all: crosses the shuffle",
         "",
         "guarantees, for batches that a replay repeats exactly (transactional spout):",
@@ -253,7 +253,7 @@ def test_the_explanation_of_a_topology_without_committers_says_that_the_commit_o
 ):
     text = explain.explain(compiler.compile_plan(chain("shuffle"), 1))
     assert text.endswith(
-        "commit phase: nothing is held, so it only records that the transaction is done\n"
+        "commit phase: nothing is held, so the phase only records the transaction as done\n"
     )
     assert "planned for 1 core\n" in text
 

@@ -106,7 +106,9 @@ def test_a_duplicated_chunk_is_noticed(doubled: int) -> None:
 
 def test_silence_of_a_slot_that_had_nothing_to_say_is_noticed_too() -> None:
     assert lanes(received([*sent(0, b"a"), *sent(1, b"")])) == {("split", 0): [b"a"]}
-    with pytest.raises(MixedEmissionsError, match=r"level 0 has 2 slots; chunks came from \[0\]"):
+    with pytest.raises(
+        MixedEmissionsError, match=r"level 0 has 2 slots, but chunks came from \[0\]"
+    ):
         received(sent(0, b"a"))
 
 

@@ -111,7 +111,7 @@ def test_custom_groupings_choose_none_one_or_many_tasks_afresh_for_every_sender_
 def test_a_custom_grouping_that_names_a_task_that_is_not_there_is_refused() -> None:
     with pytest.raises(
         route.WrongTaskError,
-        match=r"EveryOther.choose_tasks chose task 3; 'receiver' has tasks 0 … 1",
+        match=r"EveryOther.choose_tasks chose task 3, but 'receiver' has tasks 0 … 1",
     ):
         send_all(Grouping("custom", custom=EveryOther()), "ab", tasks=2)
 
@@ -136,7 +136,7 @@ def test_emit_direct_reaches_the_task_named_of_every_direct_receiver(
     assert second.got == [[], [(ATTEMPT, ["x"])]]
     assert first.got[1][0][1] is not second.got[1][0][1], "two receivers share a list"
     with pytest.raises(
-        emit.EmitMistakeError, match=r"to task 2; 'second', which listens, has tasks 0 … 1"
+        emit.EmitMistakeError, match=r"to task 2, but its receiver 'second' has tasks 0 … 1"
     ):
         collector.emit_direct(2, [ATTEMPT, "x"], stream="named")
     assert collections.Counter(map(len, first.got)) == {0: 2, 1: 1}, (
@@ -148,11 +148,11 @@ def test_emit_direct_reaches_the_task_named_of_every_direct_receiver(
 def test_emitting_on_the_wrong_kind_of_stream_is_refused(collector: emit.Collector) -> None:
     with pytest.raises(
         emit.EmitMistakeError,
-        match=r"emits on stream 'named', which is a direct stream; use emit_direct\(task_index, values\)",
+        match=r"emits on stream 'named', which is a direct stream\n  Use emit_direct\(task_index, values\)",
     ):
         collector.emit([ATTEMPT, "x"], stream="named")
     with pytest.raises(
         emit.EmitMistakeError,
-        match=r"emits directly on stream 'default', which is not a direct stream; declare it with direct=True",
+        match=r"emits directly on stream 'default', which is not a direct stream\n  Declare it with direct=True",
     ):
         collector.emit_direct(0, [ATTEMPT, "x"])

@@ -1,2 +1,2 @@
-"""The inside of a task: emit, route, execute, hold, commit. Knows nothing of Spark; needs the
-standard library and cloudpickle only."""
+"""The data plane runs inside a task: emit, route, execute, hold, commit. It does not know Spark,
+and needs only the standard library and cloudpickle."""

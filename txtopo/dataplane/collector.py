@@ -45,21 +45,21 @@ def is_immutable(value: Any) -> bool:
 
 
 _MANY = 1024
-"""How many rows a task may emit before those that wait are counted: as many light ones are at most
-a fraction of ``Outbox.PACK_BYTES``."""
+"""After so many emitted rows, a task counts its waiting rows. So many light rows are a fraction of
+``Outbox.PACK_BYTES`` at most."""
 
 _HEAVY = 256
-"""Text and bytes in a row up to this length, in characters or bytes, are not counted: a number of
-rows bounds them well enough."""
+"""Up to this length, in characters or bytes, a row's text and bytes are not counted: the bound on
+the row count is enough."""
 
 _BATCH_WEIGHT = 1024
-"""The least weight of a RecordBatch, however few its rows: in bytes, roughly."""
+"""A RecordBatch weighs about so many bytes at least, however few its rows."""
 
 _LIGHT = _IMMUTABLE - {str, bytes}
 
 
 def weight(value: Any) -> int:
-    """The length of all text and bytes in an immutable ``value``."""
+    """Count the characters and bytes in an immutable ``value``."""
     if type(value) is tuple:
         return sum(map(weight, value))
     return len(value) if isinstance(value, str | bytes) else 0
@@ -69,14 +69,14 @@ _DIRECT = "\0direct "
 
 
 def direct_stream(stream: str, task: int) -> str:
-    """How a recording names a direct emit to ``task`` on ``stream``; no stream of a user's contains
-    this separator."""
+    """Name a direct emit to ``task`` on ``stream`` in a recording. No user's stream contains the
+    separator."""
     return f"{stream}{_DIRECT}{task}"
 
 
 def with_own_copies(send: Send, run: str) -> Send:
-    """``send`` with copies, where several tasks of this process receive the same row: of one that
-    is mutable, each gets a copy."""
+    """Wrap ``send`` for rows that several tasks in this process receive: ``send`` gets a copy if
+    the row is mutable."""
 
     def send_own(row: Row) -> None:
         send(row if is_immutable(row) else wire.load_values(wire.dump_values(row, run)))
@@ -85,12 +85,12 @@ def with_own_copies(send: Send, run: str) -> Send:
 
 
 class EmitMistakeError(Exception):
-    """An emit cannot be delivered; becomes :class:`txtopo.errors.EmitError` with component and
+    """An emit cannot be delivered. Becomes :class:`txtopo.errors.EmitError`, with component and
     task."""
 
 
 class _Port:
-    """The receivers of one stream: ``sends`` for each of them, and ``send`` for all together."""
+    """One stream's receivers: ``sends`` has a function for each, and ``send`` sends to all."""
 
     __slots__ = ("arity", "send", "sends")
 
@@ -107,9 +107,9 @@ class _Port:
 class Collector(BasicOutputCollector):
     """Checks a row, freezes it, and gives it to every send function of its stream (R14).
 
-    The error of a failed emit is told to ``on_failure`` before the error is raised: the bolt may
-    swallow the exception, but the tuple is lost, or has reached some of its receivers only, so the
-    attempt has failed (R7).
+    ``on_failure`` gets the error of a failed emit before the error is raised. The bolt may swallow
+    the exception, but the tuple is lost, or has reached only some receivers, so the attempt has
+    failed (R7).
     """
 
     def __init__(
@@ -129,18 +129,18 @@ class Collector(BasicOutputCollector):
             stream: [] for stream, spec in outputs.items() if spec.direct
         }
         self._pairs: Send | None = None
-        """Where rows of two values go on the default stream; ``None`` if its rows have more or
-        fewer."""
+        """Sends rows with two values on the default stream. ``None`` if the stream has more or
+        fewer fields."""
         self._counted, self._left = _MANY, _MANY
         self.on_failure: Callable[[BaseException], None] = _ignore
         self.on_heavy: Callable[[int], None] = _ignore
-        """Told the weight of a heavy row before it is sent, so that room can be made for it."""
+        """Gets a heavy row's weight before the row is sent, so that the slot can make room."""
         self.on_many: Callable[[], None] = _nothing
-        """Told after every ``_MANY`` rows, so that waiting rows can be counted: counting each of
-        them would cost more than sending it."""
+        """Called after every ``_MANY`` rows, so that waiting rows are counted. A count after each
+        row would cost more than the emit."""
         self.connect_columns: Callable[[], Any] = _no_columns
-        """Gives the ports for columns, a :class:`txtopo.dataplane.columns.ports.ColumnPorts`: made
-        when they are first needed."""
+        """Makes the ports for columns, a :class:`txtopo.dataplane.columns.ports.ColumnPorts`, when
+        the first RecordBatch is emitted."""
         self._column_ports: Any = None
 
     @property
@@ -149,7 +149,7 @@ class Collector(BasicOutputCollector):
         return self._counted - self._left
 
     def _count(self) -> None:
-        """A row more was emitted."""
+        """Note one emitted row."""
         self._left -= 1
         if not self._left:
             self._many()
@@ -170,8 +170,8 @@ class Collector(BasicOutputCollector):
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         try:
-            # Most rows are an attempt and one value. For these rows the work of ``_emit`` is
-            # written out here: it takes half the time.
+            # Most rows are an attempt and one value. For such rows ``_emit`` is written out here,
+            # which takes half the time.
             send = self._pairs
             if (
                 type(values) is list
@@ -198,7 +198,7 @@ class Collector(BasicOutputCollector):
 
     def emit_all(self, rows: Iterable[Sequence[Any]], stream: str = DEFAULT_STREAM) -> None:
         attempt, send = self._attempt, self._pairs
-        for row in rows:  # what the caller's own iterator raises is the caller's affair
+        for row in rows:  # errors in the caller's iterator are the caller's affair
             try:
                 if (
                     type(row) is tuple
@@ -271,7 +271,7 @@ class Collector(BasicOutputCollector):
             raise
         except Exception as error:
             raise EmitMistakeError(
-                f"component {self._component!r} emits a value that cannot be pickled ({type(error).__name__}: {error}); emit plain data"
+                f"component {self._component!r} emits a value that cannot be pickled ({type(error).__name__}: {error})\n  Emit plain data."
             ) from None
         self.on_heavy(len(data) * count)
         return copies
@@ -294,8 +294,8 @@ class Collector(BasicOutputCollector):
             for receiver, lanes in self._direct_ports[stream]:
                 if not isinstance(task_index, int) or not 0 <= task_index < len(lanes):
                     raise EmitMistakeError(
-                        f"component {self._component!r} emits directly on stream {stream!r} to task {task_index!r};"
-                        f" {receiver!r}, which listens, has tasks 0 … {len(lanes) - 1}"
+                        f"component {self._component!r} emits directly on stream {stream!r} to task {task_index!r},"
+                        f" but its receiver {receiver!r} has tasks 0 … {len(lanes) - 1}"
                     )
             self._count()
             self._send(row, [lanes[task_index] for _, lanes in self._direct_ports[stream]])
@@ -348,31 +348,32 @@ class Collector(BasicOutputCollector):
             self._send(row, sends)
 
     def _refuse(self, values: Any, stream: str) -> None:
-        """An error that names the fields, unless ``values`` are a sequence after all and something
-        else went wrong."""
+        """Raise an error that names the fields, unless ``values`` are a sequence and the error came
+        from elsewhere."""
         if isinstance(values, Iterable):
             return
         fields = ", ".join(self._outputs[stream].fields) if stream in self._outputs else "tx, …"
         raise EmitMistakeError(
-            f"component {self._component!r} emits {values!r} on stream {stream!r}; a tuple is a list of values: emit([attempt, ...]) for ({fields})"
+            f"component {self._component!r} emits {values!r} on stream {stream!r}\n"
+            f"  A tuple is a list of values: call emit([attempt, ...]) for ({fields})."
         ) from None
 
     def _mistake(self, row: Row, stream: str, directly: bool = False) -> str:
         where = f"component {self._component!r} emits {'directly ' if directly else ''}on stream {stream!r}"
         if stream not in self._outputs:
-            return f"{where}, which it does not declare; it declares {', '.join(map(repr, self._outputs)) or 'none: define declare_output_fields'}"
+            return f"{where}, which it does not declare\n  It declares {', '.join(map(repr, self._outputs)) or 'none: define declare_output_fields'}."
         if directly != self._outputs[stream].direct:
             cure = (
-                "declare it with direct=True, or use emit(values)"
+                "Declare it with direct=True, or use emit(values)."
                 if directly
-                else "use emit_direct(task_index, values)"
+                else "Use emit_direct(task_index, values)."
             )
-            return f"{where}, which is {'not ' if directly else ''}a direct stream; {cure}"
+            return f"{where}, which is {'not ' if directly else ''}a direct stream\n  {cure}"
         fields = ", ".join(self._outputs[stream].fields)
         if len(row) != self._arity[stream]:
             return f"{where} {len(row)} values for the {self._arity[stream]} fields ({fields})"
-        cure = f"emit([attempt, ...]) or emit([tup[0], ...]) for ({fields})"
-        return f"{where} with {row[0]!r} as first value; it must be the current attempt, {self._attempt!r}: {cure}"
+        cure = f"Call emit([attempt, ...]) or emit([tup[0], ...]) for ({fields})."
+        return f"{where} with {row[0]!r} as first value instead of the current attempt, {self._attempt!r}\n  {cure}"
 
 
 def _ignore(told: object) -> None:
@@ -384,4 +385,4 @@ def _nothing() -> None:
 
 
 def _no_columns() -> Any:
-    raise AssertionError("nobody has connected this collector")
+    raise AssertionError("this collector is not connected")

@@ -1,11 +1,10 @@
-"""Runs of columns: how RecordBatches are told from rows on their way, and where the code that knows
-Arrow is loaded.
+"""Column runs: tells RecordBatches from rows on their way, and loads the modules that need Arrow.
 
-RecordBatches take the same way as rows: they wait in the same lanes, in the same runs, in order of
-emission (R17). Before a run is executed or travels, its rows and its RecordBatches become runs of
-their own. A run of columns has a name that no stream of a user's can have. Its items are
-RecordBatches or, when they travel, Arrow IPC streams. Every worker imports this module; only
-workers that meet columns import :mod:`txtopo.dataplane.columns`, and pyarrow with it.
+RecordBatches travel as rows do: they wait in the same lanes, in the same runs, in the order of
+emits (R17). Before a run is executed or travels, its rows and its RecordBatches become separate
+runs. A column run has a name that no user's stream can have. Its items are RecordBatches or, when
+they travel, Arrow IPC streams. Every worker imports this module. Only workers that meet columns
+import :mod:`txtopo.dataplane.columns`, and with it pyarrow.
 """
 
 from __future__ import annotations
@@ -25,29 +24,29 @@ _PREFIX = "\0columns "
 
 
 class ColumnMistakeError(Exception):
-    """Rows cannot become columns, or columns rows; becomes :class:`txtopo.errors.EmitError` with
+    """Rows cannot become columns, or columns rows. Becomes :class:`txtopo.errors.EmitError`, with
     component and task."""
 
 
 def is_run(name: str) -> bool:
-    """Whether a run of this name is one of columns."""
+    """Whether ``name`` names a column run."""
     return name[0] == _MARK
 
 
 def stream_of(name: str) -> str:
-    """The stream of a run of columns."""
+    """The stream whose column run has this name."""
     return name[len(_PREFIX) :]
 
 
 @functools.cache
-def _loaded(module: str) -> Any:
-    arrow.require_pyarrow("a topology in which somebody emits or takes columns")
+def _module(module: str) -> Any:
+    arrow.require_pyarrow("a topology with columns")
     return importlib.import_module(f"txtopo.dataplane.columns.{module}")
 
 
 def is_arrow(value: Any) -> bool:
-    """Whether ``value`` holds columns of Arrow's: of these, a slice would be pickled together with
-    all that it was cut from."""
+    """Whether ``value`` is an Arrow object with columns. Pickling a slice as it is would also
+    pickle the memory that the slice was cut from."""
     pyarrow: Any = sys.modules.get("pyarrow")
     return pyarrow is not None and isinstance(
         value, (pyarrow.RecordBatch, pyarrow.Table, pyarrow.Array, pyarrow.ChunkedArray)
@@ -56,16 +55,16 @@ def is_arrow(value: Any) -> bool:
 
 def load_batches() -> Any:
     """:mod:`txtopo.dataplane.columns.batches`, and with it pyarrow."""
-    return _loaded("batches")
+    return _module("batches")
 
 
 def load_ports() -> Any:
     """:mod:`txtopo.dataplane.columns.ports`, and with it pyarrow."""
-    return _loaded("ports")
+    return _module("ports")
 
 
 def told_apart(runs: Runs) -> Runs:
-    """``runs`` with rows and RecordBatches mixed, as runs of rows and runs of columns."""
+    """Split ``runs``, in which rows and RecordBatches are mixed, into row runs and column runs."""
     return [
         (stream if are_rows else _PREFIX + stream, list(items))
         for stream, mixed in runs
@@ -74,8 +73,8 @@ def told_apart(runs: Runs) -> Runs:
 
 
 def packed(runs: Runs, bound: int | None = None) -> Runs:
-    """Mixed ``runs`` told apart, where runs of columns hold bytes: streams of at most ``bound``
-    bytes, unless a single row has more."""
+    """Split mixed ``runs``, and turn RecordBatches into Arrow IPC streams. Each stream has at most
+    ``bound`` bytes, unless a single row has more."""
     return [
         (name, load_batches().dumped(items, bound) if is_run(name) else items)
         for name, items in told_apart(runs)
@@ -85,7 +84,7 @@ def packed(runs: Runs, bound: int | None = None) -> Runs:
 def in_rows(
     runs: Iterable[tuple[str, Iterable[Any]]], attempt: Any
 ) -> list[tuple[str, Iterable[Any]]]:
-    """``runs`` with rows in the place of columns; ``attempt`` is the first value of each."""
+    """Turn column runs into rows, each with ``attempt`` as its first value. Row runs stay."""
     return [
         (
             stream_of(name),
@@ -98,7 +97,7 @@ def in_rows(
 
 
 def unpacked(items: Iterable[Any]) -> Iterator[Any]:
-    """The RecordBatches of a run of columns."""
+    """The RecordBatches in a column run."""
     for item in items:
         if isinstance(item, bytes):
             yield from load_batches().loaded(item)

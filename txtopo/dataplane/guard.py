@@ -1,7 +1,7 @@
-"""The guard of a slot: runs user code, and remembers the first failure of a hook for good.
+"""A slot's guard: runs user code, and remembers the first failure for good.
 
 Every call into user code goes through :meth:`Guard.call`. An exception becomes a recorded failure,
-which no ``try``/``except`` of an upstream bolt can undo (R7).
+which no ``try``/``except`` in an upstream bolt can undo (R7).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txtopo.topology.context import Phase
 
 
 class EmissionMistakeError(Exception):
-    """An emitter broke its contract; becomes :class:`txtopo.errors.MetadataError` with component
+    """An emitter broke its contract. Becomes :class:`txtopo.errors.MetadataError`, with component
     and task."""
 
 
@@ -35,15 +35,15 @@ _MISTAKES: dict[type[BaseException], type[errors.UserCodeError]] = {
     conflicts.StoreConflict: errors.StoreConflictError,
     aggregator.ValueRefusedError: errors.UserCodeError,
 }
-"""By an exception of txtopo's: the class that reaches the driver."""
+"""Maps txtopo's own exceptions to the class that reaches the driver."""
 
 
 class Guard:
-    """Runs user code for one slot; remembers the first failure for good.
+    """Runs user code for one slot, and remembers the first failure for good.
 
-    Invariants: once ``has_failed``, no further hook returns normally. A failed emit, or store, is
-    noted at once, and recorded when the hook it happened in ends, because only then is its
-    traceback complete.
+    Invariants: once ``has_failed``, no further hook returns normally. A failed emit or store is
+    noted at once. The failure is recorded when its hook ends, because only then is the traceback
+    complete.
     """
 
     def __init__(self, job: Job, phase: Phase) -> None:
@@ -57,8 +57,8 @@ class Guard:
     def call(
         self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any
     ) -> Any:
-        """``function(*args)``; :class:`AbortedError` if the function fails, or if a call inside it
-        has failed."""
+        """Call ``function(*args)``. :class:`AbortedError` if the function fails, or if a call
+        inside the function has failed."""
         try:
             result = function(*args)
         except AbortedError:
@@ -71,7 +71,7 @@ class Guard:
         return result
 
     def note(self, component: str, task: int, error: BaseException) -> None:
-        """An emit or a store failed with ``error``, which its bolt may yet swallow."""
+        """Note that an emit or a store failed with ``error``, which the bolt may yet swallow."""
         self._stop()
         if self._noted is None:
             self._noted = (component, task, error)
@@ -83,16 +83,16 @@ class Guard:
                 stop()
 
     def abort(self, hook: str) -> NoReturn:
-        """Unwind ``hook`` after a failure: the failure is noted, and user code may have swallowed
-        the exception, or called a stopped function."""
+        """Unwind ``hook`` after a noted failure: user code may have swallowed the exception, or
+        called a stopped function."""
         if self.failure is None and self._noted is not None:
             component, task, error = self._noted
             self.record(component, task, hook, error)
         raise AbortedError
 
     def record(self, component: str, task: int, hook: str, error: BaseException) -> None:
-        """Remember ``error`` as the failure of this slot, unless there is one already, or it came
-        in the place of a noted FailedException."""
+        """Remember ``error`` as the slot's failure, unless a failure is already recorded. A noted
+        FailedException takes the place of a later ``error``."""
         self._stop()
         if self.failure is not None:
             return
@@ -125,7 +125,7 @@ class Guard:
 
 
 def _pickled(error: errors.TxtopoError) -> bytes | None:
-    """``error`` as bytes, or ``None`` if a user's subclass of ours does not survive that."""
+    """Pickle ``error``. ``None`` if a user's subclass cannot be pickled and restored."""
     try:
         data = pickle.dumps(error)
         pickle.loads(data)

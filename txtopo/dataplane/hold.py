@@ -1,9 +1,9 @@
-"""A bolt instance as bytes, and back: held between the phases (R12), or a fresh copy of its
-template (R10). The objects of its task are references.
+"""Turns a bolt instance into bytes, and back: for a bolt held between the phases (R12), and for a
+fresh copy of its template (R10).
 
-A held bolt has usually kept its collector, context, conf and attempt in attributes. These are not
-pickled but named, and bound to the commit phase's own when the bolt is restored. ``wire`` cuts the
-bytes of a held bolt into pieces. A template is unpickled once per worker, and copied.
+Bolts usually keep collector, context, conf and attempt in attributes. Collector, context and conf
+are pickled as references, which restoring binds to the commit phase's objects. ``wire`` cuts a held
+bolt's bytes into pieces. A template is unpickled once per worker, and copied.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Reference = Literal["collector", "context", "conf"]
 
 
 def held_reference(name: Reference) -> Any:
-    """Stands in a pickle for something of the task; :class:`_HeldUnpickler` resolves it, nothing
-    else can."""
+    """Stands in a pickle for a task's object. Only :class:`_HeldUnpickler` can resolve the
+    reference."""
     raise pickle.UnpicklingError(f"a reference to the task's {name} outside a held bolt")
 
 
@@ -50,19 +50,19 @@ class _HeldUnpickler(pickle.Unpickler):
 
 
 class CannotHoldError(Exception):
-    """A member of a held bolt cannot be pickled; becomes :class:`txtopo.errors.HeldStateError` with
-    component and task."""
+    """A held bolt's attribute cannot be pickled. Becomes :class:`txtopo.errors.HeldStateError`,
+    with component and task."""
 
 
 def dump(instance: Any, run: str) -> bytes:
-    """``instance`` as bytes; honours ``__getstate__``."""
+    """Pickle ``instance``, by ``__getstate__`` if there is one."""
     buffer = io.BytesIO()
     _HeldPickler(buffer, run).dump(instance)
     return buffer.getvalue()
 
 
 def dump_held(instance: Any, run: str, pieces: wire.PieceWriter) -> None:
-    """``instance`` into ``pieces``, for the commit phase; :class:`CannotHoldError` naming the
+    """Pickle ``instance`` into ``pieces``, for the commit phase. :class:`CannotHoldError` names the
     attribute at fault and the cures."""
     try:
         _HeldPickler(pieces, run).dump(instance)
@@ -74,13 +74,13 @@ def dump_held(instance: Any, run: str, pieces: wire.PieceWriter) -> None:
         culprit = f"its attribute {attribute!r}" if attribute else "it"
         raise CannotHoldError(
             f"the bolt is held until its commit, but {culprit} cannot be pickled ({type(error).__name__}: {error})\n"
-            "  Keep connections in context.resource(name, factory), which outlives the phases; or leave the attribute out with"
+            "  Keep connections in context.resource(name, factory), which outlives the phases. Or leave the attribute out with"
             " __getstate__ and make it again in __setstate__ or finish_batch."
         ) from None
 
 
 def load(file: IO[bytes], bindings: dict[Reference, Any]) -> Any:
-    """The instance in ``file``, its references bound to ``bindings``."""
+    """Restore the instance in ``file``, and bind its references to ``bindings``."""
 
     def resolve(name: Reference) -> Any:
         return bindings[name]

@@ -1,11 +1,11 @@
-"""The inbox of one task: its lanes in order, executed as early as the order allows.
+"""A task's inbox: its lanes in order, executed as early as the order allows.
 
-A task sees its tuples by source component, source task and emission (R17), whether they come
-through a shuffle or from a fused neighbour. Lanes that came through the shuffle are complete. A
-lane of a fused neighbour is *live*: while it is the first open one, an emit is a direct call into
-the bolt; until then its rows wait.
+A task takes its tuples in the order of source component, source task and emit (R17), whether they
+come through a shuffle or from a fused neighbour. Lanes from the shuffle are complete. A fused
+neighbour's lane is *live*: while the lane is the first open lane, an emit calls the bolt directly.
+Until then the lane's rows wait.
 
-Invariants: every lane before ``_head`` is executed completely, none after it at all.
+Invariants: every lane before ``_head`` is executed completely, and no lane after ``_head`` at all.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _WAITING_ROWS_MAX = 4096
 
 
 class Lane:
-    """Rows of one sending task. ``is_first``: every earlier lane is executed, so a neighbour's emit
-    may be executed at once."""
+    """Rows from one sending task. ``is_first``: every earlier lane is executed, so a neighbour's
+    emit may be executed at once."""
 
     __slots__ = ("closed", "handles", "has_columns", "is_first", "waiting", "waiting_rows")
 
@@ -38,21 +38,21 @@ class Lane:
 
 
 class Bolt(Protocol):
-    """What an inbox delivers to."""
+    """The bolt task behind an inbox."""
 
     def execute_all(self, rows: Iterable[Row], source: TupleSource) -> None:
         """Execute rows that arrived."""
 
     def execute_columns(self, batch: Any, source: TupleSource) -> None:
-        """Execute the rows of a RecordBatch."""
+        """Execute the rows in a RecordBatch."""
 
     def sender(self, source: TupleSource, lane: Lane, wait: Send) -> Send:
-        """The function that executes the rows of a fused neighbour while ``lane`` is the first, and
-        has them ``wait`` otherwise."""
+        """A function that executes a fused neighbour's rows while ``lane`` is the first. Otherwise
+        the rows ``wait``."""
 
 
 class Inbox:
-    """``order`` ranks source components; ``source`` names a lane's tuples per stream; ``bolt``
+    """``order`` ranks source components. ``source`` names a lane's tuples per stream. ``bolt``
     takes the rows."""
 
     def __init__(
@@ -73,14 +73,14 @@ class Inbox:
         self._go_to(0)
 
     def sender(self, key: LaneKey, stream: str) -> Send:
-        """The function by which a fused neighbour delivers rows of ``stream``."""
+        """A function that takes a fused neighbour's rows on ``stream``."""
         lane = self._lanes[key]
         return self._bolt.sender(
             self._source(key, stream), lane, functools.partial(self._wait, lane, stream)
         )
 
     def batch_sender(self, key: LaneKey, stream: str) -> Callable[[Any], None]:
-        """The function by which a fused neighbour delivers RecordBatches of ``stream``."""
+        """A function that takes a fused neighbour's RecordBatches on ``stream``."""
         lane, source, execute = (
             self._lanes[key],
             self._source(key, stream),
@@ -105,7 +105,7 @@ class Inbox:
             self._pack(lane)
 
     def pack(self) -> None:
-        """Turn the rows that wait into bytes, which may spill: they are heavy."""
+        """Turn heavy waiting rows into bytes, which may spill."""
         for lane in self._lanes.values():
             if lane.waiting:
                 self._pack(lane)
@@ -116,13 +116,13 @@ class Inbox:
         lane.waiting, lane.waiting_rows = [], 0
 
     def close(self, key: LaneKey) -> None:
-        """The neighbour behind ``key`` will deliver no more."""
+        """Note that the neighbour behind ``key`` delivers no more rows."""
         if key in self._lanes:
             self._lanes[key].closed = True
             self.advance()
 
     def advance(self) -> None:
-        """Execute all that is in order; the first lane that is still open becomes direct."""
+        """Execute every row that is in order. The first open lane becomes direct."""
         while self._head < len(self._keys):
             key = self._keys[self._head]
             lane = self._lanes[key]
@@ -132,7 +132,7 @@ class Inbox:
             self._go_to(self._head + 1)
 
     def _go_to(self, head: int) -> None:
-        """Make the lane at ``head`` the first one."""
+        """Make the lane at ``head`` the first."""
         if self._head < len(self._keys):
             self._lanes[self._keys[self._head]].is_first = False
         self._head = head
@@ -157,5 +157,5 @@ class Inbox:
 
     @property
     def complete(self) -> bool:
-        """Everything has been executed."""
+        """Whether every lane has been executed."""
         return self._head == len(self._keys)

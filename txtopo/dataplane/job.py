@@ -1,4 +1,4 @@
-"""The instructions of a task: its run (sent once per worker) and its job (sent with every job)."""
+"""A task's instructions: its run (sent once per worker) and its job (sent with every job)."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from txtopo.topology.graph import TopologyGraph
 from txtopo.topology.transaction import TransactionAttempt
 
 Part = Literal["emission", "processing", "late", "commit", "straight"]
-"""Which of an attempt's jobs: ``straight`` is processing and commit in one task, for a small
-transaction whose turn to commit has come."""
+"""An attempt's jobs. ``straight`` is processing and commit in one task, for a small transaction
+whose turn to commit has come."""
 COMMITTING: frozenset[Part] = frozenset({"commit", "straight"})
-"""Jobs with effects outside of Spark."""
+"""Jobs with effects outside Spark."""
 
 BatchMode = Literal["whole", "planned", "known", "new", "opaque", "recorded"]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of the data plane, in bytes unless said otherwise; see ``txtopo.config`` for the
-    purpose of each."""
+    """Bounds on the data plane, in bytes unless said otherwise. ``txtopo.config`` says what each is
+    for."""
 
     blob_bytes_max: int = 32 * 1024 * 1024
     spill_bytes: int = 128 * 1024 * 1024
     inline_bytes_max: int = 512 * 1024
     stores_max: int | None = None
-    """As :attr:`txtopo.TopologyContext.stores_max`; a number of names."""
+    """As :attr:`txtopo.TopologyContext.stores_max`: a number of names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The data that all jobs of a run share; broadcast once."""
+    """The data that all jobs in a run share. Broadcast once."""
 
     token: str
     graph: TopologyGraph
@@ -45,19 +45,19 @@ class Run:
     local_master: bool = True
     limits: Limits = Limits()
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
-    """Signs failures that come back inside a text of Spark's. Unlike ``token``, which names job
-    groups, no message shows it."""
+    """Signs failures that come back inside Spark's texts. No message shows the secret. Messages do
+    show ``token``, which names job groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What the spout's tasks emit.
+    """The batch that the spout's tasks emit.
 
     ``whole``: ``metadata`` for every task · ``planned`` and ``known``: ``partitions`` by number,
-    ``None`` where nothing is to be emitted · ``new``: emit the batch after the metadata in
-    ``partitions`` and report its metadata, for partitions 0 … ``num_partitions - 1`` ·
-    ``recorded``: what the emission job recorded · ``opaque``: as ``new``, but the emitters say how
-    many partitions there are.
+    ``None`` where a partition emits nothing · ``new``: emit the batch after the metadata in
+    ``partitions``, for partitions 0 … ``num_partitions - 1``, and report its metadata ·
+    ``recorded``: the rows that the emission job recorded · ``opaque``: as ``new``, but the emitters
+    give the partition count.
     """
 
     mode: BatchMode
@@ -68,8 +68,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A single Spark job of an attempt. ``task_counts`` are those the attempt runs under (R23);
-    ``committed`` is the newest committed txid."""
+    """One Spark job in an attempt. The attempt runs under ``task_counts`` (R23). ``committed`` is
+    the newest committed txid."""
 
     run: str
     part: Part
@@ -80,15 +80,15 @@ class Job:
     committed: int = 0
     batch: Batch | None = None
     cores: int | None = None
-    """How many Python tasks the attempt is planned for; ``None``: those of the run."""
+    """How many Python tasks the attempt is planned for. ``None``: as many as the run."""
     pinned: bool = False
-    """Results stay on the executors; otherwise they come back to the driver, up to
+    """Results stay on the executors. Otherwise results come back to the driver, up to
     ``inline_bytes_max``."""
     expected: tuple[int, ...] | None = None
     """For a job that reads pinned results: the task attempt id that made each partition (R33)."""
     forwarding_slots: int = 0
-    """How many slots hold the pinned results, where level 0 has other slots than these and they are
-    sent on first."""
+    """How many slots hold the pinned results, if level 0 has a different slot count. Then the
+    results are first sent on to level 0's slots. Otherwise 0."""
     first_attempt: int = 0
     """As :attr:`txtopo.TopologyContext.first_attempt`."""
     opened_at: datetime.datetime = SOME_TIME
@@ -98,5 +98,5 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Identity of the job, checked in every task before user code runs."""
+        """The job's identity, which every task checks before user code runs."""
         return f"{self.attempt}:{self.part}"

@@ -1,11 +1,12 @@
-"""A whole transaction in one task: processing, late and commit part one after the other, each by a
-slot run of its own.
+"""Runs a whole transaction in one task: the processing, late and commit parts, one after the other,
+each as a slot run.
 
-For a small transaction whose turn to commit has come, a Spark job costs more than all the work in
-it; so the transaction gets one job instead of two or three. On one slot nothing is shuffled, and
-results of a part never leave the process: a task is one computation, so no two computations can be
-mixed (R33). All the same it is handed over as pinned results are, with every check: bolts are held
-and restored (R12), and the reading part checks which task attempt made the results.
+Once a small transaction's turn to commit has come, a Spark job costs more than all the
+transaction's work. So the transaction gets one job instead of two or three. On one slot nothing is
+shuffled, and a part's results never leave the process. A task is one computation, so two
+computations cannot be mixed (R33). Still, results are handed on as pinned results are, with every
+check: bolts are held and restored (R12), and the reading part checks which task attempt made the
+results.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ SlotFactory = Callable[[WorkerRun, Job, int, int, int], SlotRun]
 
 
 class StraightRun:
-    """As :class:`~txtopo.dataplane.slot.SlotRun`, for a ``straight`` job; ``parts`` are the slot
-    runs it has made so far."""
+    """As :class:`~txtopo.dataplane.slot.SlotRun`, for a ``straight`` job. ``parts`` are the slot
+    runs so far."""
 
     def __init__(
         self, worker: WorkerRun, job: Job, task_attempt: int, slot_run: SlotFactory = SlotRun
@@ -38,7 +39,7 @@ class StraightRun:
         self._plan = worker.plan(job.task_counts, job.cores)
 
     def run(self, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Do it all; yield the report, which is that of all parts together."""
+        """Run all parts. Yields one report for all parts together."""
         with contextlib.closing(SpillBuffer(self.worker.run.limits.spill_bytes)) as buffer:
             handles = self._part("processing", incoming, buffer)
             if handles is not None and self.parts[-1].report.late_rows:
@@ -50,7 +51,7 @@ class StraightRun:
     def _part(
         self, part: Part, incoming: Iterator[bytes], buffer: SpillBuffer
     ) -> list[Handle] | None:
-        """The results of the part, or ``None`` if the part failed."""
+        """The part's results, or ``None`` if the part failed."""
         expected = (self.task_attempt,) if self.parts else None
         job = dataclasses.replace(
             self.job,
@@ -76,7 +77,7 @@ def computation(
     task_attempt: int,
     slot_run: SlotFactory = SlotRun,
 ) -> SlotRun | StraightRun:
-    """What computes ``slot`` of ``level`` of ``job``."""
+    """The run that computes ``slot`` on ``level`` of ``job``."""
     if job.part == "straight":
         return StraightRun(worker, job, task_attempt, slot_run)
     return slot_run(worker, job, level, slot, task_attempt)

@@ -1,8 +1,8 @@
-"""Running out of memory or disk, in words that name the settings to change.
+"""Explains errors about full memory or disks, with the settings to change.
 
-A Python worker says ``MemoryError`` and nothing else; Spark reports the end of a process, or of a
-Java heap. The reader of such a message wants to know the command to type. Apart because both sides
-need it: a task for its own end, the driver for the reports of Spark about a dead task.
+A Python worker says ``MemoryError`` and no more. Spark reports that a process has died, or that a
+Java heap is full. The reader wants to know which setting to change. A task explains its own errors,
+and the driver explains Spark's reports about a dead task.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from pathlib import Path
 
 from txtopo import errors
 
-_SMALLER = "make the batches smaller (what the spout takes per transaction: take_per_partition, bytes_per_batch, or its own metadata)"
+_SMALLER = (
+    "make the batches smaller (by the spout's take_per_partition, bytes_per_batch, or own metadata)"
+)
 _WORKER = "raise spark.executor.pyspark.memory, lower spill_bytes"
 
 RAN_OUT = (MemoryError, errors.LocalDiskError)
@@ -28,23 +30,23 @@ def of_memory(error: MemoryError) -> str:
     whose = (
         f"its bound is {bound} MiB, from spark.executor.pyspark.memory"
         if bound
-        else "the machine gives it no more"
+        else "the machine gives no more"
     )
     text = f"MemoryError: {error}" if str(error) else "MemoryError"
-    return f"{text}: the Python worker has no memory left; {whose}\n  Cure: {_SMALLER}; or {_WORKER}. Nothing of this transaction is committed."
+    return f"{text}: the Python worker has no memory left ({whose})\n  Cure: {_SMALLER}, or {_WORKER}. The transaction is not committed."
 
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""The numbers of an ``OSError`` that says that a disk, or a user's share of it, is full."""
+"""An ``OSError`` with such a number says that a disk, or a user's quota, is full."""
 
 _FREE_BYTES_MIN = 1024 * 1024
-"""A file system with less than this is taken for the full one."""
+"""A file system with less free space counts as full."""
 
 _STDOUT = 1
 
 
 def of(error: BaseException) -> str | None:
-    """The message for ``error`` of a task, if memory or disk ran out; ``None`` if nothing did."""
+    """The message for a task's ``error`` if memory or disk ran out, otherwise ``None``."""
     if isinstance(error, MemoryError):
         return of_memory(error)
     if isinstance(error, OSError) and error.errno in DISK_IS_FULL:
@@ -53,28 +55,28 @@ def of(error: BaseException) -> str | None:
 
 
 def of_disk(error: OSError) -> str:
-    """The message for an ``error`` with a number of ``DISK_IS_FULL``: which directory is meant, as
-    far as that can be found out."""
+    """The message for an ``error`` with a number in ``DISK_IS_FULL``. Names the full directory if
+    it can be found."""
     temporary = os.environ.get("TMPDIR", "/tmp")
     if error.filename is not None:
         place = f"in {_existing(Path(os.fsdecode(error.filename)))}"
     else:
-        # The error of a write to an open file names no file.
+        # After a write to an open file, the error names no file.
         full = [
             f"in {os.path.abspath(directory)}"
             for directory in dict.fromkeys((temporary, os.curdir))
             if _is_full(directory)
         ]
         place = " and ".join([*full, *(["for standard output"] if _is_full(_STDOUT) else [])])
-    find = f"Find it with `df -h` and `df -i` (temporary files are in {temporary}; the output may go to a file), make room there"
+    find = f"Find it with `df -h` and `df -i` (temporary files are in {temporary}, and the output may go to a file), make room there"
     return (
         f"there is no room left {place or 'on a disk'}: {error.strerror}\n"
-        f"  {'Make room there' if place else find}, and try again. Nothing that is committed is lost."
+        f"  {'Make room there' if place else find}, and try again. Committed transactions are safe."
     )
 
 
 def explained(error: BaseException) -> BaseException:
-    """``error``; or, for a full disk, an error that names the directory and the cure."""
+    """``error`` or, for a full disk, an error that names the directory and the cure."""
     if not isinstance(error, OSError) or error.errno not in DISK_IS_FULL:
         return error
     told = errors.TxtopoError(of_disk(error))
@@ -83,12 +85,12 @@ def explained(error: BaseException) -> BaseException:
 
 
 def _existing(path: Path) -> Path:
-    """The directory that ``path`` is in, or would be."""
+    """The nearest existing directory above ``path``."""
     return next((parent for parent in path.absolute().parents if parent.is_dir()), Path("/"))
 
 
 def _is_full(place: str | int) -> bool:
-    """Whether the file system of a directory, or of an open file, is."""
+    """Whether the file system of ``place``, a directory or an open file, is full."""
     with contextlib.suppress(OSError):
         usage = os.statvfs(place)
         return usage.f_blocks > 0 and (
@@ -98,7 +100,7 @@ def _is_full(place: str | int) -> bool:
     return False
 
 
-# In this order: The text OutOfMemoryError of Java contains the word MemoryError too.
+# The order matters: Java's OutOfMemoryError also contains the word MemoryError.
 _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("spark.driver.maxResultSize", "Total size of serialized results"),
@@ -124,7 +126,7 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
         "A Java heap is full: raise spark.executor.memory (with a local master spark.driver.memory), lower blob_bytes_max, or use fewer cores per"
         " executor.",
     ),
-    (("MemoryError",), f"A Python worker has no memory left: {_SMALLER}; or {_WORKER}."),
+    (("MemoryError",), f"A Python worker has no memory left: {_SMALLER}, or {_WORKER}."),
     (
         (
             "OOMKilled",
@@ -132,12 +134,12 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
             "exceeding physical memory limits",
             "exceeding virtual memory limits",
         ),
-        f"An executor was killed for its memory: raise spark.executor.memoryOverhead or spark.executor.pyspark.memory; or {_SMALLER}.",
+        f"An executor was killed for its memory: raise spark.executor.memoryOverhead or spark.executor.pyspark.memory, or {_SMALLER}.",
     ),
     (
         ("code 137", "code: 137", "status: 137"),
-        "An executor was ended by SIGKILL (exit code 137), and Spark does not know by whom. If the system did so for its memory (dmesg on the"
-        f" executor's host says so): raise spark.executor.memoryOverhead; or {_SMALLER}.",
+        "An executor was ended by SIGKILL (exit code 137). Spark does not know the sender. If the system killed the executor for its memory"
+        f" (dmesg on the executor's host says so): raise spark.executor.memoryOverhead, or {_SMALLER}.",
     ),
     (
         ("exited with code 52", "exit code 52", "code 52 ("),
@@ -150,8 +152,8 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
             "PYTHON_WORKER_EXITED",
             "Python worker has exited",
         ),
-        f"A Python worker died. If the system killed it for its memory (dmesg says so): {_SMALLER}; or give executors more of it"
-        " (spark.executor.memoryOverhead), or bound the workers themselves (spark.executor.pyspark.memory).",
+        f"A Python worker died. If the system killed the worker for its memory (dmesg says so): {_SMALLER}, or give executors more memory"
+        " (spark.executor.memoryOverhead), or bound the workers (spark.executor.pyspark.memory).",
     ),
     (
         (
@@ -166,8 +168,8 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def cure_of(text: str) -> str | None:
-    """The cure for a job that Spark lost with these words, if memory or disk ran out; ``None`` if
-    no word says so."""
+    """The cure for a job that Spark lost with the message ``text``, if its words say that memory or
+    disk ran out. Otherwise ``None``."""
     return next(
         (cure for words, cure in _SPARKS_WORDS if any(word in text for word in words)), None
     )

@@ -1,7 +1,6 @@
-"""The outbox of a slot: emitted rows wait for the shuffle, and leave as chunks.
+"""A slot's outbox: emitted rows wait for the shuffle, and leave as chunks.
 
-Apart from ``collector``, because an outbox knows neither user code nor the rules of emits: rows
-arrive here checked, frozen and routed.
+Rows arrive here checked, frozen and routed.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from txtopo.dataplane.wire import ChunkHeader, Frame
 
 
 class OutLane:
-    """Rows, and RecordBatches among them, from one sending task to one receiving task, in order of
-    emission, until the outbox packs them.
+    """Rows and RecordBatches from one sending task to one receiving task, in the order of emits,
+    until the outbox packs them.
 
     Invariants: ``rows`` stays the same list, so that its ``append`` can be handed out. ``_begins``
-    says which stream the rows from an index on are of.
+    has pairs of an index in ``rows`` and the stream that the rows from there on belong to.
     """
 
     __slots__ = (
@@ -51,12 +50,12 @@ class OutLane:
         self._has_columns = False
 
     def batch_sender(self, stream: str) -> Callable[[Any], None]:
-        """A function that appends RecordBatches of ``stream``."""
+        """A function that appends RecordBatches on ``stream``."""
         self._has_columns = True
         return self.sender(stream)
 
     def sender(self, stream: str) -> Send:
-        """A function that appends rows of ``stream``."""
+        """A function that appends rows on ``stream``."""
         if self._only is not None:
             assert stream == self._only
             return self.rows.append
@@ -69,7 +68,7 @@ class OutLane:
         return send
 
     def take(self, bound: int) -> Runs:
-        """The rows, which wait no longer; columns among them as streams of at most ``bound`` bytes."""
+        """Take all rows out. Columns among them become streams with at most ``bound`` bytes."""
         begins = [(0, self._only)] if self._only is not None else self._begins
         ends = [*(begin for begin, _ in begins[1:]), len(self.rows)]
         runs = [
@@ -82,13 +81,13 @@ class OutLane:
 
 
 class Outbox:
-    """The rows and held bolts that a slot sends, as chunks per receiving slot.
+    """The rows and held bolts that a slot sends, in chunks per receiving slot.
 
-    Invariants: about ``rows_max`` rows wait unpacked at most, a number that follows the size of the
-    rows so that they are about ``PACK_BYTES``; lanes are counted after every ``_MANY`` rows of a
-    task, and a sender of heavy rows packs earlier. A chunk is closed when it has as much; chunks
-    spill beyond ``spill_bytes``. Every receiving slot gets at least one chunk, the last one with
-    the report, also when there is nothing to say: silence would look like loss.
+    Invariants: about ``rows_max`` rows wait unpacked at most. ``rows_max`` follows the row size, so
+    that the waiting rows are about ``PACK_BYTES``. Waiting rows are counted after every ``_MANY``
+    rows from a task, and a sender with heavy rows packs earlier. A chunk is closed at
+    ``PACK_BYTES``. Chunks spill beyond ``spill_bytes``. Every receiving slot gets at least one
+    chunk, even an empty one, because silence would look like loss. The last chunk has the report.
     """
 
     PACK_BYTES = 4 * 1024 * 1024
@@ -120,15 +119,15 @@ class Outbox:
     def lane(
         self, receiver: str, task: int, source: str, source_task: int, only: str | None = None
     ) -> OutLane:
-        """A new lane; its rows go to the slot of ``task``. A lane of ``only`` one stream need not
-        keep account of streams, and is faster."""
+        """Add a lane, whose rows go to the slot with ``task``. A lane for ``only`` one stream keeps
+        no account of streams, and is faster."""
         lane = OutLane(receiver, task, source, source_task, only)
         self._lanes.append(lane)
         self._waiting.append(lane.rows)
         return lane
 
     def add(self, frame: Frame) -> None:
-        """Send ``frame`` to the slot of its task."""
+        """Send ``frame`` to its task's slot."""
         slot = frame.task % self._receiving_slots
         if (
             self._frames[slot]
@@ -146,7 +145,7 @@ class Outbox:
             self.pack()
 
     def pack(self) -> None:
-        """Turn the waiting rows into frames, and frames into chunks where there is enough for one."""
+        """Turn the waiting rows into frames, and full groups of frames into chunks."""
         size = 0
         waiting = sum(map(len, self._waiting))
         for lane in self._lanes:
@@ -165,8 +164,8 @@ class Outbox:
                     )
         if waiting:
             fitting = int(self.PACK_BYTES / max(1.0, size / waiting))
-            # More than these would no longer be in the processor's caches when they are packed; but
-            # a pack should be worth its while for each lane.
+            # More rows would have left the processor's caches when they are packed. But each lane
+            # should have enough rows to be worth a pack.
             most = max(self._ROWS_MAX, self._ROWS_PER_LANE * len(self._lanes))
             self.rows_max = min(most, max(self._ROWS_MIN, fitting))
 
@@ -176,8 +175,8 @@ class Outbox:
         self._frames[slot], self._frame_bytes[slot] = [], 0
 
     def chunks(self, report: Report) -> Iterator[tuple[int, bytes]]:
-        """Everything, as (receiving slot, chunk), or the report alone if it tells of a failure; the
-        outbox is empty afterwards."""
+        """Yield every (receiving slot, chunk), or only the report if it has a failure. The outbox
+        is empty afterwards."""
         is_of_use = report.failure is None
         if is_of_use:
             self.pack()
@@ -195,7 +194,7 @@ class Outbox:
         self.close()
 
     def frames(self) -> Iterator[list[Frame]]:
-        """Everything, as frames in groups of bounded size, for a last level; the outbox is empty
+        """Yield all frames in groups of bounded size, for a last level. The outbox is empty
         afterwards."""
         self.pack()
         for slot in range(self._receiving_slots):
@@ -206,5 +205,5 @@ class Outbox:
         self.close()
 
     def close(self) -> None:
-        """Give the disk space back; nothing can be read any more."""
+        """Give the disk space back. No chunk can be read any more."""
         self._buffer.close()

@@ -1,6 +1,6 @@
-"""The outcome of tasks, as data: their counts and times (``Tally``), and the failure of user code.
+"""Task outcomes, as data: counts and times (``Tally``), and user code's failure.
 
-An exception of a worker would reach the driver only as text.
+A worker's exception would reach the driver only as text.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ FailureKind = Literal["failed", "stale", "error"]
 _TEXT_MAX = 20_000
 _FRAMES_MAX = 2_000
 _INTERNAL = (f"{Path(__file__).parents[1]}{os.sep}", contextlib.__file__)
-"""The beginnings of the paths of frames that are not the user's."""
+"""Frames with a path that begins so are not the user's."""
 _EMBEDDED = re.compile(r"<txtopo-failure:([0-9a-f]{64}):([A-Za-z0-9+/=]+):>")
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A user hook that raised. ``cause`` is the pickled exception if it is one of ours."""
+    """A user hook that raised an error. ``cause`` is the pickled exception if txtopo raised it, or
+    the pickled class for the driver's error."""
 
     kind: FailureKind
     component: str
@@ -45,7 +46,7 @@ class Failure:
     cause: bytes | None = None
 
     def to_error(self) -> errors.TxtopoError:
-        """The error that ends a run because of this failure."""
+        """The error with which this failure ends a run."""
         where = (
             self.component,
             self.task,
@@ -74,17 +75,17 @@ class Failure:
         return f"{self.error}\n{self._place}"
 
     def to_text(self, secret: bytes) -> str:
-        """A line from which :func:`from_text` reads this failure, wherever the line is embedded;
-        signed with the run's ``secret``."""
+        """A line from which :func:`from_text` reads this failure, wherever the line is embedded.
+        Signed with the run's ``secret``."""
         data = base64.b64encode(pickle.dumps(self)).decode()
         return f"<txtopo-failure:{_signature(data, secret)}:{data}:>"
 
 
 def from_text(text: str, secret: bytes) -> Failure | None:
-    """The failure embedded in ``text``, if there is one that was signed with ``secret``.
+    """The failure embedded in ``text``, if a failure there is signed with ``secret``.
 
-    A text of Spark's may quote anything, also a line of the input: a text without a signature of
-    this run is never unpickled.
+    Spark's text may quote anything, even a line of input. So text without this run's signature is
+    never unpickled.
     """
     for match in _EMBEDDED.finditer(text):
         if hmac.compare_digest(match[1], _signature(match[2], secret)):
@@ -98,17 +99,17 @@ def _signature(data: str, secret: bytes) -> str:
 
 
 class AbortedError(BaseException):
-    """Unwinds user code once a failure is recorded. Not an ``Exception``, so that ``except
-    Exception`` does not catch it (R7)."""
+    """Unwinds user code once a failure is recorded. No ``Exception``, so that ``except Exception``
+    does not catch the error (R7)."""
 
 
 class FailureInTaskError(Exception):
-    """Ends a Spark task early with a failure in its text, when waiting for the task's siblings
-    would make it late (R7)."""
+    """Ends a Spark task early, with the failure in its text. Waiting for the task's siblings would
+    delay the failure (R7)."""
 
 
 def describe(error: BaseException) -> str:
-    """``Type: message``; survives an exception whose own ``__str__`` raises."""
+    """``Type: message``, even if the exception's ``__str__`` raises."""
     try:
         text = str(error)
     except Exception:
@@ -124,12 +125,11 @@ def describe(error: BaseException) -> str:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback of ``error`` without the frames of the data plane around the user's, above and
-    below.
+    """The error's traceback, without the data plane's frames above and below the user's.
 
-    An error that txtopo itself raises is the user's mistake, and its message is told apart from
-    this: the last frame is then the user's line. Without a frame of the user's there is no
-    traceback.
+    An error that txtopo itself raises is the user's mistake. The error's message is shown
+    elsewhere, and the traceback ends with the user's line. Without a frame in user code, the
+    traceback is empty.
     """
     shown = traceback.TracebackException.from_exception(error, limit=-_FRAMES_MAX)
     if type(error).__module__.startswith("txtopo.") and len(_chain(shown)) == 1:
@@ -158,8 +158,8 @@ def user_traceback(error: BaseException) -> str:
 
 
 def _with_source(text: str) -> str:
-    """``text`` with the source lines that only this process has: of a file that the worker's
-    machine lacks, or of a cell in a notebook."""
+    """Add source lines that only this process has, from a file that the worker's machine lacks, or
+    from a notebook's cell."""
 
     def shown(frame: re.Match[str]) -> str:
         line = linecache.getline(frame[1], int(frame[2])).strip()
@@ -186,22 +186,22 @@ def _chain(shown: traceback.TracebackException | None) -> list[traceback.Traceba
 
 @dataclass(slots=True)
 class Tally:
-    """What tasks counted and learnt."""
+    """Counts, times and metadata from tasks."""
 
     executed: dict[str, int] = field(default_factory=dict)
     emitted: dict[str, int] = field(default_factory=dict)
     metadata: dict[int, Any] = field(default_factory=dict)
     """Metadata by partition, learnt in an emission job."""
     partition_counts: set[int] = field(default_factory=set)
-    """How many partitions the tasks of an opaque spout saw; more than one number means that the
-    tasks disagree."""
+    """How many partitions an opaque spout's tasks saw. If there are two numbers, the tasks
+    disagree."""
     stores: dict[str, int] = field(default_factory=dict)
-    """By ``component/store`` name, how many transactions of that store were committed (R34)."""
+    """By ``component/store`` name, how many transactions the store committed (R34)."""
     busy_s: dict[str, float] = field(default_factory=dict)
-    """How long tasks were at work, all together, by phase."""
+    """By phase, how long tasks were at work, all together."""
 
     def add(self, other: Tally) -> None:
-        """Add the counts and the metadata of other tasks."""
+        """Add the counts and metadata from other tasks."""
         for own, theirs in (
             (self.executed, other.executed),
             (self.emitted, other.emitted),
@@ -217,9 +217,9 @@ class Tally:
 
 @dataclass(slots=True)
 class Report:
-    """The report of a slot to the next level and, from the last level, to the driver. ``before`` is
-    the tally of all levels before this one, the same in every slot's report; ``own`` is that of
-    this slot."""
+    """A slot's report to the next level or, from the last level, to the driver. ``own`` is the
+    slot's tally. ``before`` is the tally of all earlier levels, which is the same in every slot's
+    report."""
 
     job: str
     slot: int
@@ -227,11 +227,12 @@ class Report:
     own: Tally = field(default_factory=Tally)
     before: Tally = field(default_factory=Tally)
     lineage: dict[tuple[int, int], int] = field(default_factory=dict)
-    """The task attempt id of every task whose data is in this slot's: the fence of R33."""
+    """By (level, slot), the task attempt id of each computation that this slot's data came from:
+    R33's fence."""
     failure: Failure | None = None
     result_bytes: int = 0
-    """Size of the results: held bolts, or a recorded emission."""
+    """The results' size: held bolts, or a recorded emission."""
     late_rows: bool = False
-    """Held bolts emitted while executing: there are rows for the late job."""
+    """Held bolts emitted while executing, so there are rows for the late job."""
     outgrown: bool = False
     """The results were larger than may come back to the driver, and were dropped."""

@@ -1,14 +1,14 @@
-"""The input of a task: merged, complete, and of one computation.
+"""A slot's input: merged, complete, and from one computation.
 
-Spark delivers the chunks of a shuffle in any order and, after a loss, may mix the chunks of two
-different computations of a stage. Here they are put in order, and anything missing, doubled or from
-another computation fails the attempt (R33): this is Storm's count of coordinated tuples, doing
-double duty.
+Spark delivers a shuffle's chunks in any order and, after a loss, may mix chunks from two
+computations of a stage. ``receive`` puts the chunks in order. If a chunk is missing, doubled or
+from another computation, the attempt fails (R33). Storm counts coordinated tuples for the same
+purpose.
 
-PySpark takes an input that breaks off for one that has ended: where the driver was killed, the task
-was cancelled, or the input could not be read to its end, a worker sees a shorter input, and no
-error. So every input says how much it is: chunks bring a total, a pinned result ends with its
-report, and input from the driver is one record.
+An input may break off: the driver was killed, the task was cancelled, or the input could not be
+read to its end. Then PySpark gives the worker a shorter input, and no error. So every input tells
+its size: chunks bring a total, a pinned result ends with its report, and input from the driver is
+one record.
 """
 
 from __future__ import annotations
@@ -31,30 +31,28 @@ LaneKey = tuple[str, int]
 
 
 Stored = tuple[Frame, Handle]
-"""A frame without its payload, and where that is."""
+"""A frame without its payload, and the payload's handle."""
 
 
 class MixedEmissionsError(Exception):
-    """The data of this attempt is incomplete or of several computations; the attempt cannot be
-    used."""
+    """The attempt's data is incomplete or from several computations. The attempt cannot be used."""
 
 
 @dataclass(slots=True)
 class Received:
-    """The input of one slot of one level. Payloads are handles into ``buffer``."""
+    """One slot's input on one level. Payloads are handles into ``buffer``."""
 
     buffer: SpillBuffer
     lanes: dict[tuple[str, int], dict[LaneKey, list[Handle]]] = field(default_factory=dict)
     held: dict[tuple[str, int], list[Handle]] = field(default_factory=dict)
     before: Tally = field(default_factory=Tally)
-    """The counts and the metadata of all earlier levels."""
+    """The counts and metadata from all earlier levels."""
     failure: Failure | None = None
-    """The failure of an earlier level."""
+    """An earlier level's failure."""
     lineage: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def store(self, frames: list[Frame]) -> list[Stored]:
-        """Keep the payloads, in memory or on disk, before it is known where in the order they
-        belong."""
+        """Keep the payloads, in memory or on disk, until their place in the order is known."""
         return [
             (frame._replace(payload=b""), self.buffer.append(frame.payload)) for frame in frames
         ]
@@ -71,7 +69,7 @@ class Received:
             self.held.setdefault(address, []).append(handle)
 
     def held_file(self, component: str, task: int) -> IO[bytes] | None:
-        """The held instance of a task, or ``None`` if it has none."""
+        """A task's held instance, or ``None``."""
         handles = self.held.get((component, task))
         return (
             None
@@ -80,7 +78,7 @@ class Received:
         )
 
     def frames_not_for(self, receivers: frozenset[str]) -> Iterator[Frame]:
-        """Frames for components of other levels, to be sent onward; each lane stays in order."""
+        """Frames for components on other levels, to be sent onward. Each lane stays in order."""
         for (receiver, task), lanes in self.lanes.items():
             if receiver not in receivers:
                 for (source, source_task), handles in lanes.items():
@@ -103,7 +101,7 @@ class _Sender:
     next_number: int = 0
 
     def take(self, header: ChunkHeader, frames: list[Stored]) -> list[Stored]:
-        """Note a chunk; return the frames that are now in order."""
+        """Note a chunk. Returns the frames that are now in order."""
         self.headers.append(header)
         self.early[header.number] = frames
         ready: list[Stored] = []
@@ -131,8 +129,8 @@ def receive(
     incoming: Iterator[bytes],
     spill_bytes: int,
 ) -> Received:
-    """Drain ``incoming`` and check it. ``sending_slots`` is 0 for a first level, which takes seeds
-    or pinned results instead of chunks."""
+    """Drain and check ``incoming``. ``sending_slots`` is 0 for a first level, which takes seeds or
+    pinned results instead of chunks."""
     received = Received(SpillBuffer(spill_bytes))
     try:
         _take(received, job, level, sending_slots, expected_task_attempt, incoming)
@@ -180,7 +178,7 @@ def _take(
         raise MixedEmissionsError(f"{job.name}: {seeds} records came from the driver, not 1")
     if set(senders) != set(range(sending_slots)):
         raise MixedEmissionsError(
-            f"{job.name}: level {level - 1} has {sending_slots} slots; chunks came from {sorted(senders)}"
+            f"{job.name}: level {level - 1} has {sending_slots} slots, but chunks came from {sorted(senders)}"
         )
     for slot in range(sending_slots):
         senders[slot].check_complete(f"{job.name}: slot {slot} of level {level - 1}")
@@ -188,7 +186,7 @@ def _take(
 
 
 def _merge(received: Received, headers: list[ChunkHeader]) -> None:
-    """Unite the lineages of the senders; two that disagree are two computations."""
+    """Unite the senders' lineages. If two disagree, a slot was computed twice."""
     reports = [(header, header.report) for header in headers if header.report is not None]
     for header, report in reports:
         merge_lineage(received.lineage, report.lineage)
@@ -200,8 +198,8 @@ def _merge(received: Received, headers: list[ChunkHeader]) -> None:
 
 
 def merge_lineage(into: dict[tuple[int, int], int], lineage: Mapping[tuple[int, int], int]) -> None:
-    """Unite two lineages; :class:`MixedEmissionsError` if two lineages name different computations
-    of one slot."""
+    """Unite two lineages. :class:`MixedEmissionsError` if they name different computations of one
+    slot."""
     for place, task_attempt in lineage.items():
         if into.setdefault(place, task_attempt) != task_attempt:
             raise MixedEmissionsError(

@@ -1,8 +1,8 @@
-"""Routing: for each stream of a task, the functions that take a row to the tasks it is meant for.
+"""Routing: for each stream, functions that send a row to the receiving tasks.
 
-Every choice follows from the row, the sending task and the txid alone, so that a task computed
-again sends the same rows the same way (R17). A count that a sender keeps (shuffle) starts at a
-place given by txid and task, so that small batches do not all land on task 0.
+Every choice depends only on the row, the sending task and the txid, so that a task computed again
+sends the same rows to the same tasks (R17). Under shuffle, a sender's first turn depends on txid
+and task, so that small batches do not all land on task 0.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Send = Callable[[Row], None]
 
 _KEYS_REMEMBERED_MAX = 100_000
 _KEY_LENGTH_MAX = 64
-"""Longer keys are not remembered: so many of them would be the memory of a batch."""
+"""Longer keys are not remembered: so many long keys would need a batch's memory."""
 
 
 def fixed_task(grouping: Grouping, sending_task: int, receiving_tasks: int) -> int | None:
-    """The one task that receives everything from this sender, or ``None`` where the row decides."""
+    """The task that receives every row from this sender, or ``None`` where the row decides."""
     if grouping.traits.stays_local:
         return levels.local_task(sending_task, receiving_tasks)
     return (
@@ -38,8 +38,8 @@ def fixed_task(grouping: Grouping, sending_task: int, receiving_tasks: int) -> i
 
 
 class Edge(NamedTuple):
-    """An edge of the topology, from a component and its stream to a receiving component; for
-    errors."""
+    """An edge in the topology, for errors: from a component and its stream to a receiving
+    component."""
 
     sender: str
     stream: str
@@ -47,7 +47,7 @@ class Edge(NamedTuple):
 
 
 class SenderMemory:
-    """The memory of one sender for one receiver between emits: rows and columns share it."""
+    """A sender's memory between emits, for one receiver. Rows and columns share the memory."""
 
     def __init__(
         self, grouping: Grouping, sending_task: int, txid: int, tasks: int, edge: Edge | None = None
@@ -69,7 +69,7 @@ def make_send(
     lanes: Sequence[Send],
     memory: SenderMemory | None = None,
 ) -> Send:
-    """A function that sends a row to the right ones of ``lanes`` (one per receiving task)."""
+    """A function that sends a row to the right ``lanes`` (one per receiving task)."""
     memory = memory or SenderMemory(grouping, sending_task, txid, len(lanes))
     return send_by(grouping, fields, sending_task, lanes, _RowWays(lanes, sending_task, memory))
 
@@ -79,7 +79,7 @@ S_co = TypeVar("S_co", covariant=True)
 
 
 class Ways(Protocol[S_co]):
-    """The functions that send by the groupings for which one fixed lane is not enough."""
+    """Makes send functions for the groupings that need more than one fixed lane."""
 
     def shuffle(self) -> S_co:
         """To the lanes in turn."""
@@ -88,10 +88,10 @@ class Ways(Protocol[S_co]):
         """To every lane."""
 
     def fields(self, positions: Sequence[int]) -> S_co:
-        """To the lane of the key, whose values are at ``positions``; 0 is the attempt."""
+        """To the key's lane. The key's values are at ``positions``, where 0 is the attempt."""
 
     def partial_key(self, positions: Sequence[int]) -> S_co:
-        """To one of the two lanes of the key."""
+        """To one of the key's two lanes."""
 
     def custom(self) -> S_co:
         """To the lanes that the custom grouping chooses."""
@@ -100,8 +100,8 @@ class Ways(Protocol[S_co]):
 def send_by(
     grouping: Grouping, fields: Fields, sending_task: int, lanes: Sequence[S], ways: Ways[S]
 ) -> S:
-    """The lane of ``lanes`` that receives everything, or the way of ``grouping``; for rows and for
-    columns."""
+    """The lane that receives every row or, if there is none, the function that ``ways`` makes for
+    ``grouping``. For rows and for columns."""
     only = fixed_task(grouping, sending_task, len(lanes))
     if only is not None and not grouping.traits.by_key:
         return lanes[only]
@@ -193,8 +193,8 @@ def _by_key(lanes: Sequence[Send], positions: Sequence[int]) -> Send:
 
 
 def _by_two_tasks(lanes: Sequence[Send], positions: Sequence[int], sent: list[int]) -> Send:
-    """Each key goes to one of its two tasks: the one this sender has sent fewer rows to so far, the
-    first if they are equal."""
+    """Send each row to the key's task that got fewer rows from this sender. If both got as many,
+    the first task."""
 
     def send(row: Row) -> None:
         first, second = groupings.two_tasks_for_key(
@@ -219,13 +219,13 @@ def _by_choice(
 
 
 def check_choice(grouping: CustomGrouping, task: Any, tasks: int, edge: Edge) -> None:
-    """:class:`WrongTaskError` if ``grouping`` chose a task of the receiver that does not exist."""
+    """:class:`WrongTaskError` if ``grouping`` chose a task that the receiver does not have."""
     if not hasattr(task, "__index__") or not 0 <= task < tasks:
         raise WrongTaskError(
             f"component {edge.sender!r} emits on stream {edge.stream!r} to {edge.receiver!r}: {type(grouping).__qualname__}.choose_tasks "
-            f"chose task {task!r}; {edge.receiver!r} has tasks 0 … {tasks - 1}\n  Choose among these, or give {edge.receiver!r} more tasks."
+            f"chose task {task!r}, but {edge.receiver!r} has tasks 0 … {tasks - 1}\n  Choose among these, or give {edge.receiver!r} more tasks."
         )
 
 
 class WrongTaskError(Exception):
-    """A tuple was sent to a task that does not exist; becomes :class:`txtopo.errors.EmitError`."""
+    """A tuple was sent to a task that does not exist. Becomes :class:`txtopo.errors.EmitError`."""

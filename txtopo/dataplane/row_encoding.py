@@ -1,10 +1,8 @@
-"""Rows as bytes, column by column.
+"""Encodes rows column by column, so that they are pickled faster.
 
-Pickle takes rows one by one, and each value of each row. Most columns are of one kind: the attempt
-is the same in all rows, and texts can be joined and cut again by one call for all of them, which
-takes less than half the time. Apart from ``wire`` because it knows values only: no frame, no lane,
-no stream. Restored rows have the same values of the same types; mutable values that rows share are
-shared again.
+Pickle takes rows one by one, value by value. Most columns are uniform: every row has the same
+attempt, and one call joins or splits all texts, which takes less than half the time. Restored rows
+have the same values with the same types. Mutable values that rows share are shared again.
 """
 
 from __future__ import annotations
@@ -16,22 +14,22 @@ from typing import Any, Literal
 
 Row = tuple[Any, ...]
 Runs = list[tuple[str, list[Row]]]
-"""``(stream, rows)`` in order of emission."""
+"""``(stream, rows)``, in the order of emits."""
 Column = tuple[Literal["same", "text", "values"], Any]
-"""The one object that is in every row · all texts as one, in UTF-8 · the values themselves."""
+"""The object in every row · all texts joined, in UTF-8 · the values themselves."""
 
 _SEPARATOR = "\0"
 _SURROGATES = "surrogatepass"
-"""A text may have lone surrogates, which UTF-8 proper refuses."""
+"""Texts may have lone surrogates, which strict UTF-8 refuses."""
 
 
 def columns_of(rows: Sequence[Row]) -> list[Column]:
-    """``rows``, at least one and all of one length, as columns that are quickly pickled."""
+    """Turn ``rows``, at least one and all with one length, into columns that pickle quickly."""
     return [_column(values) for values in zip(*rows, strict=True)]
 
 
 def rows_of(count: int, columns: Iterable[Column]) -> Iterator[Row]:
-    """The inverse of :func:`columns_of`: ``count`` rows, each made when it is asked for."""
+    """Invert :func:`columns_of`: ``count`` rows, each made on demand."""
     return zip(*(_values(count, column) for column in columns), strict=True)
 
 

@@ -1,9 +1,9 @@
-"""A slot of a level of a job: receive, execute, send.
+"""Runs one slot in a job's level: receive, execute, send.
 
-The order of things in a slot: every task begins; inboxes execute what is complete; then component
-by component, task by task: a spout emits, a bolt takes the remaining tuples and finishes, or is
-held. A component's turn comes after its sources', so each bolt finishes when it has received every
-tuple meant for it, and not before (R11).
+In a slot, first every task begins. Then inboxes execute complete lanes. Then each component takes
+its turn, task by task: a spout emits, and a bolt takes the remaining tuples and finishes, or is
+held. A component's turn comes after its sources' turns, so a bolt finishes only after it has
+received all its tuples (R11).
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from txtopo.topology.graph import Component
 
 
 class SlotRun:
-    """``task_attempt`` is the identity Spark gives to this computation of the slot, unique among
-    all (R33)."""
+    """``task_attempt`` is Spark's unique id for this computation of the slot (R33)."""
 
     def __init__(
         self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int
@@ -54,7 +53,7 @@ class SlotRun:
     # -- the three steps --------------------------------------------------------------------------
 
     def run(self, incoming: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Take what was sent here; yield (receiving slot, bytes), or for the last level (own slot,
+        """Take the slot's input. Yields (receiving slot, bytes) or, on the last level, (own slot,
         report and frames)."""
         limits, began = self.worker.run.limits, self.worker.clock()
         sending = (
@@ -93,7 +92,8 @@ class SlotRun:
         return self.results() if self.is_last else self.outbox.chunks(self.report)
 
     def execute(self, received: Received) -> None:
-        """Run the tasks; a failure ends up in the report, and no emitted row leaves the slot."""
+        """Run the tasks. After a failure, the report has the failure, and no emitted row leaves the
+        slot."""
         try:
             for frame in received.frames_not_for(frozenset(self.here.components)):
                 self.outbox.add(frame)
@@ -121,7 +121,7 @@ class SlotRun:
             )
 
     def fail(self, doing: str = "", error: BaseException | None = None) -> None:
-        """Put the failure into the report: the failure that the guard has recorded, or ``error``,
+        """Put the failure into the report: the guard's recorded failure, or ``error``, which was
         raised around user code."""
         if error is not None:
             self.guard.record(self.components[0].id, self.slot, doing, error)
@@ -133,21 +133,22 @@ class SlotRun:
             raise FailureInTaskError(self.report.failure.to_text(self.worker.run.secret)) from None
 
     def results(self) -> Iterator[tuple[int, bytes]]:
-        """The last level's results: the frames, unless they may not come back or would be of no
-        use; then the report, with the outcome."""
+        """Yield the last level's results: first the frames, unless they may not come back or the
+        slot has failed, then the report."""
         if self.report.failure is None:
             yield from self.pinned_results() if self.job.pinned else self.inline_results()
         self.outbox.close()
         yield self.slot, wire.pack_report(self.report)
 
     def pinned_results(self) -> Iterator[tuple[int, bytes]]:
-        """Frames that stay in Spark, group by group: all of them together may be more than fits in
+        """Yield frames that stay in Spark, group by group: all frames together may not fit in
         memory."""
         for frames in self.outbox.frames():
             yield self.slot, self.result(frames)
 
     def inline_results(self) -> Iterator[tuple[int, bytes]]:
-        """Frames that travel through the driver: all or, if they are too many for that, none."""
+        """Yield frames that travel through the driver: all of them or, if they are too large,
+        none."""
         groups: list[bytes] = []
         for frames in self.outbox.frames():
             groups.append(self.result(frames))
@@ -161,7 +162,7 @@ class SlotRun:
             yield self.slot, group
 
     def result(self, frames: list[Frame]) -> bytes:
-        """A group of frames as bytes, noted in the report."""
+        """Pack a group of frames, and note them in the report."""
         group = wire.pack_frames(frames)
         self.report.result_bytes += len(group)
         self.report.late_rows = self.report.late_rows or any(
@@ -172,12 +173,12 @@ class SlotRun:
     # -- tasks ------------------------------------------------------------------------------------
 
     def all_tasks(self) -> list[BoltTask | SpoutTask]:
-        """Every begun task of this slot."""
+        """Every begun task on this slot."""
         return [*self.spouts.values(), *self.bolts.values()]
 
     def begin_tasks(self, received: Received) -> None:
-        """Make every task, downstream tasks first, so that an emit has a receiver also in
-        ``prepare``."""
+        """Make every task, downstream tasks first, so that even emits in ``prepare`` have a
+        receiver."""
         self.wiring = Wiring(self.worker, self.job, self.level, self.slot, self.outbox)
         for component in reversed(self.components):
             for index in self.wiring.tasks_here(component):
@@ -201,8 +202,8 @@ class SlotRun:
         self.wiring.connect(task)
 
     def advance(self, component: str, index: int) -> None:
-        """Execute the lanes of a task that are next in order. Guarded, because a value may change
-        on its way to another machine."""
+        """Execute a task's lanes that are next in order. Guarded, because a value may change on the
+        way to another machine."""
         self.guard.call(
             component,
             index,
@@ -211,7 +212,7 @@ class SlotRun:
         )
 
     def complete(self, component: Component, index: int, received: Received) -> None:
-        """One task's turn: everything before it is done."""
+        """Take one task's turn, after every earlier turn."""
         if component.kind == "spout":
             self.complete_spout(self.spouts[index], received)
         else:
@@ -240,15 +241,14 @@ class SlotRun:
                     )
 
     def held_pieces(self, component: str, task: int) -> wire.PieceWriter:
-        """The writer that sends a held instance to the commit phase, in pieces that fit the
-        wire."""
+        """A writer that sends a held instance to the commit phase, in pieces with bounded size."""
         bound = min(self.worker.run.limits.blob_bytes_max, outbox.Outbox.PACK_BYTES)
         return wire.PieceWriter(
             bound, lambda piece: self.outbox.add(Frame("held", component, task, "", -1, piece))
         )
 
     def complete_spout(self, spout: SpoutTask, received: Received) -> None:
-        """Have a spout emit, send its recorded tuples, or commit its batch."""
+        """Let a spout emit, send its recorded tuples, or commit its batch."""
         key = (spout.component.id, spout.index)
         if self.phase == "commit":
             held = received.held_file(*key)
@@ -275,7 +275,7 @@ def forward(
     receiving_slots: int,
     incoming: Iterator[bytes],
 ) -> Iterator[tuple[int, bytes]]:
-    """Send pinned results on to the slots of ``job``'s first level: level -1 of that job."""
+    """Send pinned results on to the first level's slots, as the job's level -1."""
     assert job.expected is not None
     limits = worker.run.limits
     received = receive.receive(job, -1, 0, job.expected[slot], incoming, limits.spill_bytes)

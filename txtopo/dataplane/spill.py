@@ -1,5 +1,5 @@
-"""A buffer of byte strings that goes to local disk beyond a bound, so that a batch larger than
-memory is slow instead of fatal."""
+"""A buffer for byte strings, on local disk beyond a bound: a batch larger than memory is slow
+instead of fatal."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import IO
 from txtopo import errors
 
 Handle = bytes | tuple[int, int]
-"""The bytes themselves while in memory, else (offset, length) in the file."""
+"""The bytes while they are in memory, otherwise (offset, length) in the file."""
 
 
 def directory() -> str:
-    """Where spilled bytes go: the first of Spark's local directories, which are there for this;
-    without Spark, the one for temporary files."""
+    """The directory for spilled bytes: Spark's first local directory. Without Spark, the directory
+    for temporary files."""
     # Spark tells its Python workers these directories. The usual /tmp may be small, or be memory.
     return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
 
 
 class SpillBuffer:
-    """Append byte strings, read them back by handle in any order.
+    """Appends byte strings, and reads them back by handle, in any order.
 
-    Invariants: at most ``bound`` bytes are in memory; the file has no name, so it vanishes with the
-    process, however that ends.
+    Invariants: at most ``bound`` bytes are in memory. The file has no name, so the file vanishes
+    with the process, however the process ends.
     """
 
     def __init__(self, bound: int) -> None:
@@ -41,8 +41,8 @@ class SpillBuffer:
         return self._end
 
     def append(self, data: bytes) -> Handle:
-        """Keep ``data``; returns what :meth:`read` wants. :class:`txtopo.errors.LocalDiskError` if
-        the disk does not take it."""
+        """Keep ``data``. Returns a handle for :meth:`read`. :class:`txtopo.errors.LocalDiskError`
+        if the disk does not take the data."""
         if self._in_memory + len(data) <= self._bound:
             self._in_memory += len(data)
             return data

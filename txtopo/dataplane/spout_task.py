@@ -1,5 +1,5 @@
-"""A task of a spout in a job: its emitter emits a batch, commits it, or its recorded tuples are
-sent again."""
+"""A spout's task in a job: its emitter emits or commits a batch, or its recorded tuples are sent
+again."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from txtopo.topology import metadata as metadata_of
 
 
 class SpoutTask(Task):
-    """A spout's emitter: made, one emit, closed; that of a committer spout is held between the emit
-    and its commit (R22)."""
+    """Makes a spout's emitter, lets it emit once, and closes it. A committer spout's emitter is
+    held between emit and commit (R22)."""
 
     metadata: Mapping[int, Any] = {}
-    """Metadata by partition that this task learnt by emitting."""
+    """By partition, the metadata that this task learnt by emitting."""
     num_partitions: int | None = None
-    """How many partitions this task saw, where emitters are asked."""
+    """How many partitions this task's emitter gave, if emitters give the number."""
 
     def emit(self, pieces: wire.PieceWriter) -> None:
-        """Emit this task's part of the batch; the emitter, if it is to be held, goes into
-        ``pieces``."""
+        """Emit this task's part of the batch. An emitter that is held goes into ``pieces``."""
         assert self.job.batch is not None
         spout = self.call(
             "making a copy of the spout", self.worker.fresh, self.component.id, self.bindings
@@ -48,7 +47,7 @@ class SpoutTask(Task):
                 self.guard_close(emitter)
 
     def commit(self, held: IO[bytes]) -> None:
-        """Commit the batch of the held emitter, and close the emitter."""
+        """Commit the held emitter's batch, and close the emitter."""
         emitter = self.call("restoring the held emitter", hold.load, held, self.bindings)
         try:
             self.call("commit", emitter.commit, self.job.attempt)
@@ -57,7 +56,7 @@ class SpoutTask(Task):
             self.guard_close(emitter)
 
     def guard_close(self, emitter: Any) -> None:
-        """Close the emitter; a failure here must not hide one of the emit."""
+        """Close the emitter. A failure in ``close`` must not hide the emit's failure."""
         try:
             emitter.close()
         except BaseException as error:
@@ -77,14 +76,14 @@ class SpoutTask(Task):
 
 
 def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict[int, Any]:
-    """Have ``emitter`` emit; returns metadata by partition where the batch is new."""
+    """Let ``emitter`` emit. Returns metadata by partition if the batch is new."""
     attempt, collector = task.job.attempt, task.collector
     if batch.mode == "whole":
         task.call(
             "emit_batch",
             emitter.emit_batch,
             attempt,
-            _given(task, spout, batch.metadata),
+            _user_metadata(task, spout, batch.metadata),
             collector,
         )
         if task.job.committed > 0:
@@ -94,7 +93,7 @@ def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict
         partitions = (
             batch.num_partitions
             if batch.mode == "new"
-            else task.call("num_partitions", _asked, emitter)
+            else task.call("num_partitions", _num_partitions, emitter)
         )
         task.num_partitions = partitions
         hook = "emit_partition_batch_new" if batch.mode == "new" else "emit_partition_batch"
@@ -116,7 +115,7 @@ def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict
             partition % task.context.num_tasks == task.index
             and batch.partitions[partition] is not None
         ):
-            data = _given(task, spout, batch.partitions[partition])
+            data = _user_metadata(task, spout, batch.partitions[partition])
             task.call(
                 f"{hook}, partition {partition}",
                 getattr(emitter, hook),
@@ -128,17 +127,17 @@ def _emit_batch(task: SpoutTask, spout: Any, emitter: Any, batch: Batch) -> dict
     return {}
 
 
-def _given(task: SpoutTask, spout: Any, stored: Any) -> Any:
-    """Stored metadata as the emitter wants it; a model may refuse metadata that an older version of
-    the model has stored."""
+def _user_metadata(task: SpoutTask, spout: Any, stored: Any) -> Any:
+    """Convert stored metadata to the spout's type. The type may refuse metadata that an older
+    version has stored."""
     return task.call("reading the metadata", metadata_of.from_json, stored, spout.metadata_type)
 
 
-def _asked(emitter: Any) -> int:
+def _num_partitions(emitter: Any) -> int:
     partitions = emitter.num_partitions()
     if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 0:
         raise EmissionMistakeError(
-            f"num_partitions returned {partitions!r}; it returns a number of partitions"
+            f"num_partitions returned {partitions!r}, but must return the number of partitions"
         )
     return partitions
 
@@ -148,7 +147,7 @@ def _emit_new(
 ) -> Any:
     hook = f"{hook}, partition {partition}"
     before = task.collector.emitted
-    last_metadata = _given(task, spout, last)
+    last_metadata = _user_metadata(task, spout, last)
     metadata = task.call(hook, emit, task.job.attempt, task.collector, partition, last_metadata)
     if metadata is None and task.collector.emitted > before:
         task.call(hook, _raise_tuples_without_metadata, partition, task.collector.emitted - before)
@@ -156,16 +155,16 @@ def _emit_new(
 
 
 def _refuse_late_emits(tuples: int) -> None:
-    """Raise if a committer spout's emitter emitted in ``commit``: tuples of a spout are executed in
+    """Raise if a committer spout's emitter emitted in ``commit``: a spout's tuples are executed in
     the processing phase, which is over."""
     if tuples:
         raise EmissionMistakeError(
-            f"emitted {tuples} tuple{'s'[: tuples > 1]} in commit, when nobody listens any more\n  Emit in emit_batch."
+            f"emitted {tuples} tuple{'s'[: tuples > 1]} in commit, after the processing phase\n  Emit in emit_batch."
         )
 
 
 def _raise_tuples_without_metadata(partition: int, tuples: int) -> None:
     raise EmissionMistakeError(
-        f"partition {partition} emitted {tuples} tuples but returned None as metadata, from which they could not be emitted again\n"
-        "  Return metadata for every batch that has tuples; None means that there was nothing."
+        f"partition {partition} emitted {tuples} tuples but returned None as metadata, so the tuples could not be emitted again\n"
+        "  Return metadata for every batch with tuples. None means an empty batch."
     )

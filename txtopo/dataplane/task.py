@@ -1,7 +1,4 @@
-"""A task of a component in a job: a bolt instance between its inbox and its collector.
-
-Apart from ``spout_task``, whose tasks have no inbox.
-"""
+"""A component's task in a job: a bolt instance between its inbox and its collector."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from txtopo.topology.stream import Fields, Tuple, TupleSource
 
 
 class Task:
-    """The shared part of spout and bolt tasks: identity, context, collector."""
+    """The part that spout and bolt tasks share: identity, context, collector."""
 
     def __init__(
         self,
@@ -77,7 +74,7 @@ class Task:
 
     @property
     def bindings(self) -> dict[hold.Reference, Any]:
-        """The objects that references in a held instance are bound to."""
+        """The objects for the references in a held instance."""
         return {"collector": self.collector, "context": self.context, "conf": self.conf}
 
 
@@ -103,7 +100,7 @@ class BoltTask(Task):
         return hook
 
     def execute_columns(self, batch: Any, source: TupleSource) -> None:
-        """Give the rows of a RecordBatch to the bolt, tuple by tuple."""
+        """Give a RecordBatch's rows to the bolt, tuple by tuple."""
         arrow = column_runs.load_batches()
         for part in arrow.slices(batch):
             self.execute_all(
@@ -111,7 +108,7 @@ class BoltTask(Task):
             )
 
     def stop(self) -> None:
-        """Execute nothing more: something in this slot has failed, though a bolt upstream may go on
+        """Execute no more tuples: this slot has failed, though an upstream bolt may go on
         emitting."""
         self._execute = _abort
 
@@ -139,11 +136,10 @@ class BoltTask(Task):
             raise AbortedError from None
 
     def sender(self, source: TupleSource, lane: Lane, wait: Send) -> Send:
-        """A function that gives one row of a neighbour to the bolt at once, while ``lane`` is the
-        first.
+        """A function that gives a neighbour's row to the bolt at once, while ``lane`` is the first.
 
-        One function for all of it, from the emit to the bolt: each call in between would cost as
-        much as a bolt that counts.
+        One function does all the work between emit and bolt: one more call would cost as much as a
+        bolt that counts.
         """
         guard, is_basic, collector = self.guard, self.component.kind == "basic", self.collector
         tup = Tuple((), source)
@@ -176,14 +172,14 @@ class BoltTask(Task):
         return send
 
     def finish(self) -> None:
-        """The batch is over for this task."""
+        """Finish the batch for this task."""
         if self.component.kind == "basic":
             self.call("cleanup", self.instance.cleanup)
         else:
             self.call("finish_batch", self.instance.finish_batch)
 
     def hold(self, pieces: wire.PieceWriter) -> None:
-        """The instance into ``pieces``, for the commit phase."""
+        """Pickle the instance into ``pieces``, for the commit phase."""
         self.call(
             "holding the bolt between the phases",
             hold.dump_held,
@@ -194,13 +190,13 @@ class BoltTask(Task):
 
 
 def _references() -> tuple[int, int]:
-    """The counts of ``getrefcount`` for an object that only a variable of this module refers to: a
-    local one, and one of the function around.
+    """``getrefcount`` for an object that only one variable refers to: a local variable, and an
+    enclosing function's variable.
 
-    A bolt that is done with its tuple, as nearly all are, gets the same object with the next row,
-    because making one takes as long as all the rest of the way to the bolt. How many references a
-    variable and an argument are is for each version of Python to say, so it is measured, by the
-    expressions that are used.
+    Most bolts drop their tuple, and such a bolt gets the same object with the next row: making a
+    new tuple takes as long as the rest of the way to the bolt. Each version of Python counts a
+    variable and an argument in its own way. So the counts are measured here, by the same
+    expressions.
     """
     tup = Tuple((), TupleSource("", 0, "", Fields()))
     local = getrefcount(tup)

@@ -1,14 +1,12 @@
-"""The bytes that travel between tasks, and from phase to phase: rows, frames, chunks, and pieces of
-held bolts.
+"""The bytes that travel between tasks and phases: rows, frames, chunks, and pieces of held bolts.
 
-*Rows* are the value tuples of one lane (one sending task to one receiving task), as runs of
-``(stream, [values, …])`` so that the order of emission across streams is kept (R17). A *frame* is
-addressed rows or a piece of a held bolt. A *chunk* is a header with the frames for one slot; its
-receiver can tell from the headers whether all chunks have arrived and stem from one computation
-(R33).
+*Rows* are a lane's value tuples (from one sending task to one receiving task). They travel as runs
+``(stream, [values, …])``, which keep the order of emits across streams (R17). A *frame* is
+addressed rows, or a piece of a held bolt. A *chunk* is a header with the frames for one slot. From
+the headers, the receiver sees whether all chunks have arrived and stem from one computation (R33).
 
-Classes defined in ``__main__`` cannot be imported by a worker. These classes came with the
-topology, so they are named by their place in its table.
+A worker cannot import classes from ``__main__``. Such classes came with the topology, so pickles
+name them by their index in the topology's table.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkHeader:
-    """``number`` counts from 0; ``total`` is 0 but in the last chunk, which also brings the
+    """``number`` counts from 0. ``total`` is 0 except in the last chunk, which also has the
     sender's report."""
 
     job: str
@@ -57,30 +55,30 @@ class ChunkHeader:
 
 
 CHUNK, SEED, REPORT, FRAMES = b"C", b"S", b"R", b"F"
-"""First byte of what travels: a chunk of a shuffle · frames from the driver · a terminal slot's
-report · a terminal slot's frames."""
+"""The first byte: a shuffle's chunk · frames from the driver · a terminal slot's report · a
+terminal slot's frames."""
 
 
 _classes: dict[str, tuple[type, ...]] = {}
 
 
 def register_classes(run: str, classes: tuple[type, ...]) -> None:
-    """Make the table of ``run``'s classes known to this process."""
+    """Make ``run``'s table of classes known to this process."""
     _classes[run] = classes
 
 
 def forget_classes(run: str) -> None:
-    """Drop the table of ``run``."""
+    """Drop ``run``'s table."""
     _classes.pop(run, None)
 
 
 def topology_class(run: str, index: int) -> type:
-    """The class at ``index`` of ``run``'s table."""
+    """The class at ``index`` in ``run``'s table."""
     return _classes[run][index]
 
 
 class ReferencePickler(pickling.Pickler):
-    """Pickles anything cloudpickle can, naming the topology's own classes instead of carrying their
+    """Pickles as cloudpickle does, but names the topology's own classes instead of carrying their
     code."""
 
     def __init__(self, file: io.BytesIO | PieceWriter, run: str) -> None:
@@ -95,8 +93,8 @@ class ReferencePickler(pickling.Pickler):
 
 
 def dump_values(value: Any, run: str) -> bytes:
-    """User values as bytes: by C pickle, or with the topology's classes by reference where that
-    cannot."""
+    """Pickle user values: by C pickle or, where that fails, with the topology's classes by
+    reference."""
     try:
         return pickle.dumps(value, PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -106,12 +104,12 @@ def dump_values(value: Any, run: str) -> bytes:
 
 
 def load_values(data: bytes) -> Any:
-    """The inverse of :func:`dump_values`."""
+    """Invert :func:`dump_values`."""
     return pickle.loads(data)
 
 
 def pack_runs(runs: Runs, run: str) -> bytes:
-    """``runs`` as bytes."""
+    """Pickle ``runs``."""
     return dump_values(
         [
             (name, len(rows), rows if column_runs.is_run(name) else row_encoding.columns_of(rows))
@@ -122,7 +120,7 @@ def pack_runs(runs: Runs, run: str) -> bytes:
 
 
 def unpack_runs(data: bytes) -> list[tuple[str, Iterator[Row]]]:
-    """The inverse of :func:`pack_runs`; rows are made when they are asked for."""
+    """Invert :func:`pack_runs`. Rows are made on demand."""
     return [
         (name, iter(packed) if column_runs.is_run(name) else row_encoding.rows_of(count, packed))
         for name, count, packed in load_values(data)
@@ -130,7 +128,7 @@ def unpack_runs(data: bytes) -> list[tuple[str, Iterator[Row]]]:
 
 
 def split_runs(runs: Runs) -> tuple[Runs, Runs]:
-    """Two halves of ``runs``, in order."""
+    """Split ``runs`` into two halves, in order."""
     half = sum(len(rows) for _, rows in runs) // 2
     first: Runs = []
     second: Runs = []
@@ -144,8 +142,10 @@ def split_runs(runs: Runs) -> tuple[Runs, Runs]:
 
 
 def dump_runs(runs: Runs, run: str, bound: int, sender: str) -> list[bytes]:
-    """``runs`` as one payload, or several in order if one would exceed ``bound`` bytes; a single
-    row beyond it is an error."""
+    """Pickle ``runs`` as one payload or, beyond ``bound`` bytes, as several in order.
+
+    :raises errors.BatchTooLargeError: a single row exceeds ``bound``.
+    """
     payload = pack_runs(runs, run)
     if len(payload) <= bound:
         return [payload]
@@ -159,8 +159,8 @@ def dump_runs(runs: Runs, run: str, bound: int, sender: str) -> list[bytes]:
 
 
 class PieceWriter:
-    """A file to pickle into, of which ``take`` gets pieces of at most ``bound`` bytes, so that
-    there is never the whole of it; one piece, possibly empty, at least."""
+    """A file to pickle into. ``take`` gets pieces with at most ``bound`` bytes, so that the whole
+    pickle is never in memory. There is at least one piece, possibly empty."""
 
     def __init__(self, bound: int, take: Callable[[bytes], None]) -> None:
         self._bound, self._take = bound, take
@@ -168,7 +168,7 @@ class PieceWriter:
         self._has_taken = False
 
     def write(self, data: bytes) -> int:
-        """Part of a pickle."""
+        """Take a part of the pickle."""
         left = memoryview(data)
         while left:
             part = left[: self._bound - len(self._waiting)]
@@ -179,7 +179,7 @@ class PieceWriter:
         return len(data)
 
     def close(self) -> None:
-        """The pickle is complete."""
+        """Hand on the pickle's last piece."""
         if self._waiting or not self._has_taken:
             self._hand_on()
 
@@ -190,7 +190,7 @@ class PieceWriter:
 
 
 class PieceReader(io.RawIOBase):
-    """The file that a :class:`PieceWriter` was given, from its pieces."""
+    """Reads a :class:`PieceWriter`'s pieces as one file."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         super().__init__()
@@ -213,18 +213,18 @@ class PieceReader(io.RawIOBase):
 
 
 def pack_chunk(header: ChunkHeader, frames: Sequence[Frame]) -> bytes:
-    """One chunk."""
+    """Pack one chunk."""
     return CHUNK + pickle.dumps((header, [tuple(frame) for frame in frames]), PROTOCOL)
 
 
 def unpack_chunk(data: bytes) -> tuple[ChunkHeader, list[Frame]]:
-    """The inverse of :func:`pack_chunk`."""
+    """Invert :func:`pack_chunk`."""
     header, frames = pickle.loads(memoryview(data)[1:])
     return header, [Frame(*frame) for frame in frames]
 
 
 def pack_report(report: Report) -> bytes:
-    """A terminal slot's report."""
+    """Pack a terminal slot's report."""
     return REPORT + pickle.dumps(report, PROTOCOL)
 
 
@@ -235,11 +235,11 @@ def unpack_report(data: bytes) -> Report:
 
 
 def pack_frames(frames: Sequence[Frame], tag: bytes = FRAMES) -> bytes:
-    """Frames without a header: results of a terminal slot, or (``SEED``) input from the driver for
-    a first level."""
+    """Pack frames without a header: a terminal slot's results or, with ``SEED``, input from the
+    driver for a first level."""
     return tag + pickle.dumps([tuple(frame) for frame in frames], PROTOCOL)
 
 
 def unpack_frames(data: bytes) -> list[Frame]:
-    """The inverse of :func:`pack_frames`."""
+    """Invert :func:`pack_frames`."""
     return [Frame(*frame) for frame in pickle.loads(memoryview(data)[1:])]

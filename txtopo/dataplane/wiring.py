@@ -1,7 +1,7 @@
-"""The wiring of a slot: the ways of emitted tuples, in this process and out of it.
+"""A slot's wiring: where emitted tuples go, within this process and out of it.
 
-A stream of a task leads to inboxes of tasks on the same slot or, through lanes of the outbox, to
-other slots. A grouping chooses among these ways for each tuple.
+A stream leads to inboxes on the same slot or, through the outbox's lanes, to other slots. For each
+tuple, the grouping chooses among them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txtopo.topology.stream import TupleSource
 
 
 class Wiring:
-    """Connects the tasks of ``slot`` on ``level``."""
+    """Connects the tasks on ``slot`` of ``level``."""
 
     def __init__(
         self, worker: WorkerRun, job: Job, level: int, slot: int, sending: outbox.Outbox
@@ -34,11 +34,11 @@ class Wiring:
         self._heavy_bytes = 0
 
     def tasks_here(self, component: Component) -> range:
-        """The task indices of ``component`` on this slot."""
+        """The indices of the component's tasks on this slot."""
         return range(self._slot, component.parallelism, self._slots)
 
     def add_inbox(self, bolt: BoltTask, received: Received) -> None:
-        """Give ``bolt`` an inbox: for the tuples that have arrived, and those of tasks here."""
+        """Give ``bolt`` an inbox, for arrived tuples and for tuples from this slot's tasks."""
         component, key = bolt.component, (bolt.component.id, bolt.index)
         live = {
             (s.source, task)
@@ -57,8 +57,8 @@ class Wiring:
         )
 
     def make_room(self, weight: int) -> None:
-        """Before heavy rows are sent: turn waiting rows into bytes, which may spill, whenever they
-        weigh enough."""
+        """Before heavy rows are sent: if the rows since the last time weigh enough, turn all
+        waiting rows into bytes, which may spill."""
         self._heavy_bytes += weight
         if self._heavy_bytes > outbox.Outbox.PACK_BYTES:
             self._heavy_bytes = weight
@@ -67,11 +67,11 @@ class Wiring:
                 inbox.pack()
 
     def is_fused(self, subscription: Subscription, receiver: Component) -> bool:
-        """Whether tuples of ``subscription`` go to ``receiver`` without leaving this process."""
+        """Whether ``subscription``'s tuples reach ``receiver`` without leaving this process."""
         return (subscription.source, subscription.stream, receiver.id) in self.levels.fused
 
     def _source(self, key: LaneKey, stream: str) -> TupleSource:
-        """Where tuples of a lane come from; one object per stream, shared by all of them."""
+        """The source of a lane's tuples. All tuples on one stream share the object."""
         if (key, stream) not in self._sources:
             spec = self.plan.graph.components[key[0]].outputs[stream]
             self._sources[key, stream] = TupleSource(key[0], key[1], stream, spec.fields)
@@ -127,8 +127,8 @@ class Wiring:
                     )
 
     def _connect_recorder(self, task: BoltTask | SpoutTask) -> None:
-        """Connect every stream of a spout's task to one lane, which records the emitted rows for
-        the processing job."""
+        """Connect every stream to one lane, which records a spout task's rows for the processing
+        job."""
         component = task.component
         streams = list(component.outputs)
         only = (
@@ -143,7 +143,7 @@ class Wiring:
                 task.collector.connect(stream, lane.sender(stream))
                 continue
             for number, (receiver, _) in enumerate(self.plan.graph.receivers(component.id, stream)):
-                # One receiver is enough to record the emit; the other receivers only check the task
+                # One receiver is enough to record the emit. The other receivers only check the task
                 # index.
                 senders = [
                     lane.sender(collector.direct_stream(stream, t)) if number == 0 else _ignore

@@ -1,8 +1,8 @@
-"""The memory of a worker process between tasks: the runs it has seen, their plans and templates,
-and the users' resources (R12).
+"""A worker process's memory between tasks: its runs, their plans and templates, and the users'
+resources (R12).
 
-Invariants: a kept object never influences a result of a task; it only saves time. At most
-``_RUNS_MAX`` runs are kept.
+Invariants: a kept object only saves time, and never changes a task's result. At most ``_RUNS_MAX``
+runs are kept.
 """
 
 from __future__ import annotations
@@ -26,33 +26,34 @@ _RUNS_MAX = 8
 
 
 class Resources:
-    """Connections and clients of users, by name; one set per process and run.
+    """Users' connections and clients, by name. One set per process and run.
 
-    Invariants: a resource made before a fork is neither used nor closed nor dropped after it, since
-    dropping may close it: its sockets belong to the parent too.
+    Invariants: after a fork, a process does not use, close or drop the resources made before. Their
+    sockets belong to the parent too, and dropping a resource may close its sockets.
     """
 
     def __init__(self) -> None:
         self._by_process: dict[int, dict[str, Any]] = {}
 
     @property
-    def _made(self) -> dict[str, Any]:
+    def _of_process(self) -> dict[str, Any]:
         return self._by_process.setdefault(os.getpid(), {})
 
     def get(self, name: str, factory: Callable[[], Any]) -> Any:
-        """The resource ``name``, made if need be."""
-        resources = self._made
+        """The resource ``name``. ``factory`` makes it if there is none yet."""
+        resources = self._of_process
         if name not in resources:
             resources[name] = factory()
         return resources[name]
 
     def close(self) -> None:
-        """Close and drop everything."""
-        self.discard(set(self._made))
+        """Close and drop every resource."""
+        self.discard(set(self._of_process))
 
     def discard(self, names: set[str]) -> None:
-        """Close and drop ``names``, which a failing task had asked for: they may be what broke."""
-        resources = self._made
+        """Close and drop ``names``, which a failing task has used: they may have caused the
+        failure."""
+        resources = self._of_process
         for name in names & resources.keys():
             close = getattr(resources.pop(name), "close", None)
             if callable(close):
@@ -65,7 +66,7 @@ def _no_clock() -> float:
 
 
 class WorkerRun:
-    """A run, as this process knows it."""
+    """A run, with this process's plans, templates and resources."""
 
     def __init__(self, run: Run, clock: Callable[[], float] = _no_clock) -> None:
         """``clock`` measures, in seconds, how long tasks are at work."""
@@ -81,11 +82,12 @@ class WorkerRun:
         }
 
     def plan(self, task_counts: Mapping[str, int], cores: int | None = None) -> Plan:
-        """The plan under ``task_counts`` for ``cores``, or for as many as the run has."""
+        """The plan under ``task_counts`` for ``cores``, or for the run's cores."""
         return self._plans.under(task_counts, cores or self.run.cores)
 
     def only_streams(self, component: str) -> dict[str, str]:
-        """By receiver, the one stream of ``component`` it listens to, where there is just one."""
+        """By receiver, the stream that the receiver takes from ``component``, for receivers with
+        only one such stream."""
         if component not in self._only_streams:
             graph = self.run.graph
             listened = [
@@ -100,7 +102,7 @@ class WorkerRun:
         return self._only_streams[component]
 
     def fresh(self, component: str, bindings: dict[hold.Reference, Any]) -> Any:
-        """A fresh copy of ``component``'s template."""
+        """Make a fresh copy of ``component``'s template."""
         if component not in self._templates:
             self._templates[component] = hold.dump(
                 pickling.loads(self.run.graph.components[component].template), self.run.token
@@ -113,9 +115,9 @@ _YOUNG_MAX = 50_000
 
 @contextlib.contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Look for garbage in cycles less often. Millions of rows come and go in a task, and some
-    thousands wait; none of them is in a cycle, and by default Python would look at the waiting ones
-    again after every 700 that came."""
+    """Let Python look for garbage in cycles less often. Millions of rows come and go in a task,
+    some thousands wait, and no row is in a cycle. By default, Python would look at the waiting rows
+    again after every 700 new objects."""
     before = gc.get_threshold()
     gc.set_threshold(max(before[0], _YOUNG_MAX), *before[1:])
     try:
@@ -131,7 +133,7 @@ _warm = False
 def worker_run(
     token: str, load: Callable[[], bytes], clock: Callable[[], float] = _no_clock
 ) -> WorkerRun:
-    """The run ``token``; ``load`` gets the run's pickle, if this process does not know the run
+    """The run ``token``. ``load`` gets the run's pickle if this process does not know the run
     yet."""
     global _warm
     if token in _runs:
@@ -144,7 +146,8 @@ def worker_run(
         run.resources.close()
         wire.forget_classes(forgotten)
     if not _warm:
-        # PySpark collects garbage after every task; modules imported by now are not examined again.
+        # PySpark collects garbage after every task. After this freeze, modules imported by now are
+        # not examined again.
         gc.collect()
         gc.freeze()
         _warm = True

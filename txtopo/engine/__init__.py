@@ -1,2 +1,2 @@
-"""The engine: the loop that turns the commands of the coordinator into jobs and writes. Knows
-neither Spark nor ZooKeeper."""
+"""The engine: a loop turns the coordinator's commands into jobs and writes. It knows neither Spark
+nor ZooKeeper."""

@@ -1,9 +1,9 @@
-"""Admission: which processing jobs Spark gets, and when.
+"""Admits processing jobs to Spark.
 
-Runs on: driver. Spark gets as many processing jobs as have cores, and one ahead. No job goes ahead
-of a commit, which would wait behind it.
+Runs on: driver. Spark gets as many processing jobs as the cores can run side by side, and one more
+ahead. While a commit job is in Spark, no job goes ahead, because the commit would wait behind it.
 
-Invariants: touched by the loop's thread only; jobs of older transactions go first.
+Invariants: only the loop's thread calls. Older transactions' jobs go first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from txtopo.topology.transaction import TransactionAttempt
 
 
 class Admission:
-    """``threads`` do the jobs on ``cores``; ``widest`` is the number of slots of the plan's widest
+    """``threads`` run the jobs on ``cores``. ``widest`` is the slot count on the plan's widest
     level."""
 
     def __init__(self, threads: Threads, pace: Pace, cores: int, widest: int) -> None:
@@ -24,7 +24,7 @@ class Admission:
         self._committing = 0
 
     def add(self, attempt: TransactionAttempt, job: Action) -> None:
-        """Start the processing job of ``attempt`` now or, as soon as there is room, later."""
+        """Start the processing job of ``attempt`` now or, if there is no room, later."""
         self._waiting[attempt] = job
         self.admit()
 
@@ -36,13 +36,13 @@ class Admission:
             self._threads.submit(self._waiting.pop(min(self._waiting)))
 
     def processing_ended(self) -> None:
-        """A processing job has ended; :meth:`admit` follows."""
+        """Note that a processing job has ended. :meth:`admit` follows."""
         self._processing -= 1
 
     def commit_begins(self) -> None:
-        """A commit job goes to Spark."""
+        """Note that a commit job goes to Spark."""
         self._committing += 1
 
     def commit_ended(self) -> None:
-        """A commit job has ended; :meth:`admit` follows."""
+        """Note that a commit job has ended. :meth:`admit` follows."""
         self._committing -= 1

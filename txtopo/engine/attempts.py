@@ -1,7 +1,6 @@
-"""The work of one attempt in Spark: its emission, processing and commit jobs.
+"""Runs one attempt's jobs in Spark: emission, processing and commit.
 
-Runs on: driver, on the engine's threads. Knows nothing of when: the coordinator decides that, the
-engine calls.
+Runs on: driver, on the engine's threads. The coordinator decides when, and the engine calls.
 
 Invariants: an attempt's results are released exactly once, by :meth:`Attempt.release`. A batch that
 outgrew the way through the driver is pinned from then on, until it has been small again for a
@@ -19,7 +18,7 @@ from txtopo import errors
 from txtopo.coordinator.messages import FailureKind
 from txtopo.dataplane.job import COMMITTING, Batch, Job, Part, Run
 from txtopo.dataplane.outcome import Failure
-from txtopo.engine.batches import Batches, moved
+from txtopo.engine.batches import Batches, partitioned_metadata
 from txtopo.engine.continuity import ExpectedStores
 from txtopo.engine.jobs import JobLostError, JobResult, Jobs, Pinned, Source
 from txtopo.engine.surroundings import Surroundings
@@ -81,7 +80,7 @@ class Attempt:
         return result
 
     def release(self) -> None:
-        """Give back what is pinned; nothing will be kept any more."""
+        """Give back pinned results. Later results are given back at once."""
         with self.lock:
             self.discarded = True
             pinned, self.pinned = self.pinned, []
@@ -91,7 +90,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class _Pinning:
-    """Whether results of one kind of job are pinned."""
+    """Whether one kind of job pins its results."""
 
     on: bool = False
     small_in_a_row: int = 0
@@ -107,8 +106,8 @@ class _Pinning:
 
 
 class AttemptRunner:
-    """Runs the jobs of attempts. ``submitted`` is told when a job of an attempt goes to Spark,
-    which is when its time-out begins (R8)."""
+    """Runs the jobs of attempts. ``submitted`` gets the attempt when a job goes to Spark: then the
+    time-out begins (R8)."""
 
     def __init__(
         self,
@@ -133,8 +132,8 @@ class AttemptRunner:
         self._plans = compiler.Plans(run.graph)
         self._zombies: list[str] = []
         self.resumed_txid: int | None = None
-        """The transaction that was sealed when this run began: an attempt of an earlier run may
-        have effects, as of no other."""
+        """The transaction that was sealed when this run began. Only for this transaction may an
+        earlier run's attempt have effects."""
 
     def begin(
         self, attempt: TransactionAttempt, task_counts: Mapping[str, int], cores: int
@@ -159,7 +158,7 @@ class AttemptRunner:
                 "failed",
                 f"the tasks of spout {self._run.graph.spout.id!r} saw different numbers of partitions: {sorted(counts)}",
             )
-        work.metadata = moved(counts.pop(), tally.metadata)
+        work.metadata = partitioned_metadata(counts.pop(), tally.metadata)
 
     def plan(self, work: Attempt) -> None:
         """Plan an opaque batch for this attempt."""
@@ -176,14 +175,14 @@ class AttemptRunner:
         if result.late_rows:
             result = self._job(work, "late", None, result.source, known_stores, committed)
         work.result = result
-        # The result of the emission is taken by now, and this reference would hold it as long.
+        # The emission's result is taken by now, and this reference would keep the result alive.
         work.emission = None
 
     def apply(
         self, work: Attempt, known_stores: KnownStores, committed: int, zombie_wait_s: float
     ) -> None:
-        """The commit job; if the attempt has not been processed, that too. First waits until no
-        task of an earlier, broken one runs (R33)."""
+        """Run the commit job and, for an unprocessed attempt, processing too. First waits until no
+        task from an earlier, broken commit job runs (R33)."""
         if work.result is not None and not work.plan.commit:
             return
         self._await_zombies(zombie_wait_s)
@@ -275,7 +274,7 @@ class AttemptRunner:
         if failure.kind == "stale":
             text = (
                 f"{failure.error}\n  in component {failure.component!r}, attempt {failure.attempt}, the newest: the store is ahead of ZooKeeper"
-                "\n  ZooKeeper was probably restored from an older copy. Compare `txtopo state show` with the store; nothing was overwritten."
+                "\n  ZooKeeper was probably restored from an older copy. Compare `txtopo state show` with the store. Nothing was overwritten."
             )
             return AttemptFailedError("fatal", text, errors.StateMismatchError(text))
         error = failure.to_error()

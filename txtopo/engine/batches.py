@@ -1,15 +1,15 @@
-"""Content of each transaction: its metadata, and the start of the next batch.
+"""Decides each batch's metadata, and where the next batch starts.
 
-Apart from ``spout_hooks``, which asks the user's spout coordinator. Metadata is kept in
-``state.txids`` only; the state decides when the metadata becomes durable.
+The answers come from the user's spout coordinator through ``spout_hooks``. Metadata is kept in
+``state.txids`` only. The state decides when the metadata becomes durable.
 
 Runs on: driver.
 
-Invariants: metadata of a txid is made once, from that of the txid before; an opaque spout's is made
-for every attempt, from the metadata that the preceding txid uses now (R4). The record of a
-partitioned batch names the partitions that moved; the position of a partition comes from the newest
-txid in which the partition moved (R21). A txid is opened once: the clock is read at the opening,
-and as soon as a record of the txid is stored, the stored time counts (R36).
+Invariants: a txid's metadata is made once, from the preceding txid's metadata. With an opaque
+spout, metadata is made for every attempt, from the metadata that the preceding txid uses now (R4).
+A partitioned batch's record names the partitions that moved. A partition's position comes from the
+newest txid in which the partition moved (R21). A txid is opened once, and the clock is read then.
+As soon as a record is stored, its time counts (R36).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from txtopo.topology.transaction import TransactionAttempt
 
 
 class Batches:
-    """Tells, in one run, the next batch, the metadata of the batch and the moved partitions."""
+    """Knows, in one run, each batch's metadata and moved partitions."""
 
     def __init__(
         self,
@@ -51,18 +51,17 @@ class Batches:
         self._hooks = SpoutHooks(graph)
         self._hooks.begin(conf, context, state.current)
         self.fraction_done: float | None = None
-        """How much of the source was committed when a transaction was last opened, from 0 to 1;
-        ``None`` where the spout does not say."""
+        """The committed fraction of the source when a transaction was last opened, from 0 to 1.
+        ``None`` if the spout does not say."""
         self.lag: dict[str, int] = {}
-        """By partition of the source, how much was not committed yet; empty where the spout does
-        not say."""
+        """By source partition, how much was not committed yet. Empty if the spout does not say."""
         self.lost: dict[str, int | None] = {}
-        """By partition of the source, how much was lost before it was read; ``None``: an unknown
-        part. Empty where the spout does not say."""
+        """By source partition, how much was lost before it was read. ``None``: an unknown amount.
+        Empty if the spout does not say."""
 
     @property
     def is_opaque(self) -> bool:
-        """Whether every attempt has metadata of its own."""
+        """Whether every attempt has its own metadata."""
         return self._is_opaque
 
     @property
@@ -71,12 +70,12 @@ class Batches:
         return self._is_partitioned and not self._hooks.plans
 
     def known_txids(self) -> list[int]:
-        """Txids from ``current`` on whose metadata or seal survived the last run."""
+        """Txids from ``current`` on, if their metadata or seal survived the last run."""
         return [txid for txid in self._state.txids.txids() if txid >= self._state.current]
 
     def open(self, txid: int) -> bool:
-        """Whether the new ``txid`` may begin; the metadata is made, unless the emission makes
-        metadata. ``FailedException`` passes through."""
+        """Open ``txid`` if the spout is ready, and return whether it is. Makes the metadata if it
+        is made once, and without an emission job. ``FailedException`` passes through."""
         hooks, committed = self._hooks, self._committed
         self.fraction_done = hooks.fraction_done(txid, committed)
         is_ready = hooks.is_ready(txid)
@@ -92,8 +91,8 @@ class Batches:
         return True
 
     def opened_at(self, txid: int) -> datetime.datetime:
-        """When ``txid`` was opened: in this run, as was noted when that happened; else as its
-        record says, which an earlier run has left."""
+        """When ``txid`` was opened: the time that this run has noted, otherwise the time in an
+        earlier run's record."""
         noted = self._opened_at.get(txid)
         if noted is not None:
             return noted
@@ -102,8 +101,8 @@ class Batches:
         return self._opened_at.setdefault(txid, stored or self._time_of_opening(txid))
 
     def batch(self, txid: int, own: Any = None) -> Batch:
-        """The emission of ``txid``, whose metadata is known; ``own`` is the attempt's metadata,
-        where every attempt has its own."""
+        """The batch for ``txid``, whose metadata is known. ``own`` is the attempt's metadata, if
+        every attempt has its own."""
         stored = self._stored(txid) if own is None else own
         if not self._is_partitioned:
             return Batch("whole", stored)
@@ -115,7 +114,7 @@ class Batches:
         )
 
     def new_batch(self, txid: int) -> Batch:
-        """The start of an emission job, for a ``txid`` whose metadata comes from emitting."""
+        """Where an emission job starts, for a ``txid`` whose metadata comes from emitting."""
         last = self._positions_before(txid)
         if self._is_opaque:
             return Batch("opaque", partitions=last)
@@ -125,12 +124,12 @@ class Batches:
         )
 
     def plan(self, txid: int) -> dict[str, Any]:
-        """A plan for one attempt of an opaque batch; :meth:`learnt` puts it to use."""
-        return moved(*self._hooks.plan(txid, lambda: self._positions_before(txid)))
+        """Plan an opaque batch for one attempt. :meth:`learnt` puts the plan to use."""
+        return partitioned_metadata(*self._hooks.plan(txid, lambda: self._positions_before(txid)))
 
     def learnt(self, attempt: TransactionAttempt, metadata: Any) -> None:
-        """The live ``attempt`` consists of ``metadata``; for a txid with metadata made once, the
-        first answer is kept."""
+        """Note the live attempt's ``metadata``. If a txid's metadata is made once, the first answer
+        is kept."""
         if self._is_opaque:
             self._in_use[attempt.txid] = (attempt, metadata)
         else:
@@ -139,21 +138,21 @@ class Batches:
             )
 
     def discard(self, attempt: TransactionAttempt) -> None:
-        """``attempt`` is over: discarded, or recorded."""
+        """Forget ``attempt``, which was discarded or recorded."""
         if attempt.txid in self._in_use and self._in_use[attempt.txid][0] == attempt:
             del self._in_use[attempt.txid]
-        # A list first: another thread opens transactions meanwhile.
+        # Copy the keys first: another thread opens transactions meanwhile.
         current = self._state.current
         for txid in [txid for txid in list(self._opened_at) if txid < current]:
             del self._opened_at[txid]
 
     def metadata(self, txid: int) -> Any:
-        """The content of the seal of ``txid``: everything that a replay needs. An opaque txid is
-        replayed from the positions before it."""
+        """The metadata for ``txid``'s seal, which a replay needs. None for an opaque spout, which
+        replays from the positions before ``txid``."""
         return None if self._is_opaque else self._stored(txid)
 
-    def moved(self, txid: int) -> dict[int, Any]:
-        """The partitions ``txid`` moves, with their new positions."""
+    def moves(self, txid: int) -> dict[int, Any]:
+        """The partitions that ``txid`` moves, with their new positions."""
         return _by_number(self._stored(txid)["partitions"]) if self._is_partitioned else {}
 
     def close(self) -> None:
@@ -173,8 +172,8 @@ class Batches:
         return TxidRecord(txid=txid, metadata=metadata, opened_at=self.opened_at(txid).isoformat())
 
     def _committed(self) -> Any:
-        """The metadata of the newest committed transaction; of a partitioned spout, by
-        partition."""
+        """The newest committed transaction's metadata. By partition, if the spout is
+        partitioned."""
         if self._is_partitioned:
             return self._hooks.by_partition(self._state.committed_positions()[1])
         record = self._state.txids.find(self._state.current - 1)
@@ -191,10 +190,10 @@ class Batches:
         return record.metadata
 
     def _positions_before(self, txid: int) -> dict[int, Any]:
-        """Metadata by partition when ``txid`` begins: committed positions, overlaid by the moves of
+        """Metadata by partition when ``txid`` begins: committed positions, then the moves by
         earlier open transactions."""
-        # The order matters: a transaction that other threads record and forget meanwhile is missing
-        # among the open ones, and is then in the positions.
+        # Order matters: if other threads record and forget a transaction meanwhile, it is missing
+        # from the open transactions, but is in the positions.
         open_txids = list(self._in_use) if self._is_opaque else self._state.txids.txids()
         in_use = {
             earlier: self._metadata_in_use(earlier)
@@ -222,8 +221,8 @@ class Batches:
         return self._hooks.of_user(None if record is None else record.metadata)
 
 
-def moved(num_partitions: int, metadata: Mapping[int, Any]) -> dict[str, Any]:
-    """A partitioned batch's metadata, as it is stored: only the partitions that moved (R21)."""
+def partitioned_metadata(num_partitions: int, metadata: Mapping[int, Any]) -> dict[str, Any]:
+    """A partitioned batch's metadata, as stored: only the partitions that moved (R21)."""
     return {
         "num_partitions": num_partitions,
         "partitions": {str(p): m for p, m in sorted(metadata.items()) if m is not None},

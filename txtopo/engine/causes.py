@@ -1,7 +1,5 @@
-"""Causes of failed attempts, until their transactions commit; and the message of a run that stops
-because of a cause.
-
-Apart from the engine because this module decides nothing.
+"""Remembers why attempts failed, until their transactions commit, and makes the error that ends a
+run.
 
 Runs on: driver, the engine's loop.
 """
@@ -14,7 +12,7 @@ from txtopo.topology.transaction import TransactionAttempt
 
 
 class Causes:
-    """The failure of each attempt of the transactions that are not committed."""
+    """Failures by attempt, for transactions that are not committed."""
 
     def __init__(self) -> None:
         self._failures: dict[TransactionAttempt, AttemptFailedError] = {}
@@ -26,7 +24,7 @@ class Causes:
         self._failures[attempt] = failure
 
     def forget(self, txid: int) -> None:
-        """``txid``, and all before it, have committed."""
+        """Forget failures up to ``txid``, which has committed."""
         self._failures = {
             attempt: failure for attempt, failure in self._failures.items() if attempt.txid > txid
         }
@@ -34,8 +32,8 @@ class Causes:
     def error(
         self, cause: TransactionAttempt | None, reason: str, count: int
     ) -> BaseException | None:
-        """The error that ends a run which the coordinator stops because of ``cause``; None for a
-        regular end. Arguments as in ``messages.Stop``."""
+        """The error for a run that the coordinator stops because of ``cause``. None for a regular
+        end. Arguments as in ``messages.Stop``."""
         if reason == "unopenable":
             return self.unopenable
         if cause is None:

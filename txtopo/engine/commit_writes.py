@@ -1,10 +1,10 @@
-"""Commits attempts: the seal before their effects, the effects, the record after them.
+"""Commits attempts: first the seal, then the effects, then the record.
 
-Runs on: driver, on the commit thread, in the order of the calls. An error of a seal or a record
-ends that thread's work and kills the run: the state is lost or another coordinator's, no further
-write is allowed, and there is nothing to drain.
+Runs on: driver, on the commit thread, in the order of the calls. If a seal or a record fails, the
+commit thread stops and the run is killed. Then the state is lost or belongs to another coordinator,
+so no more writes are allowed, and nothing is drained.
 
-Invariants: no seal is written for a transaction that could not be recorded.
+Invariants: a transaction that could not be recorded gets no seal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from txtopo.state.topology import Seal, TopologyState
 
 
 class Commits:
-    """The commits of one run. The loop calls ``applied`` when effects are there or have failed."""
+    """One run's commits. The loop calls ``applied`` when effects are written or have failed."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class Commits:
         self._surroundings = loop.surroundings
 
     def seal(self, work: Attempt) -> None:
-        """Write the seal of ``work``, unless it is discarded meanwhile."""
+        """Write the seal of ``work``, unless ``work`` is discarded meanwhile."""
         self._thread.submit(functools.partial(self._seal, work))
 
     def apply(self, work: Attempt) -> None:
-        """Let the committers of ``work`` write."""
+        """Let ``work``'s committers write."""
         self._thread.submit(functools.partial(self._apply, work))
 
     def record(self, work: Attempt, following: Attempt | None) -> None:
-        """Record ``work`` and, in the same write, the seal of ``following``."""
+        """Record ``work`` and, in the same write, seal ``following``."""
         self._thread.submit(functools.partial(self._record, work, following))
 
     def _seal(self, work: Attempt) -> None:
@@ -66,11 +66,11 @@ class Commits:
         self._surroundings.post(functools.partial(self._applied, event))
 
     def _write_seal(self, work: Attempt) -> Event:
-        """ "Effects may exist" becomes durable, unless the attempt could never be recorded."""
+        """Make durable that effects may exist, unless the attempt could never be recorded."""
         txid = work.attempt.txid
         self._surroundings.reach("seal.before", txid)
         try:
-            self._state.require_recordable(txid, self._batches.moved(txid))
+            self._state.require_recordable(txid, self._batches.moves(txid))
             self._state.seal(
                 work.attempt,
                 work.task_counts,
@@ -83,19 +83,19 @@ class Commits:
         return messages.Sealed(work.attempt)
 
     def _record(self, work: Attempt, following: Attempt | None) -> None:
-        """The commit becomes durable, and with it the seal of ``following``."""
+        """Make the commit durable, and with it the seal of ``following``."""
         txid = work.attempt.txid
         self._surroundings.reach("record.before", txid)
         next_seal = None if following is None else self._seal_for(following)
-        self._state.record(work.attempt, self._batches.moved(txid), work.stores, next_seal)
+        self._state.record(work.attempt, self._batches.moves(txid), work.stores, next_seal)
         self._surroundings.reach("record.after", txid)
         if next_seal is not None:
             self._surroundings.reach("seal.after", next_seal.attempt.txid)
         self._loop.post(messages.Recorded(work.attempt))
 
     def _seal_for(self, following: Attempt) -> Seal | None:
-        """The seal of the next transaction, for the same write; if it could never be recorded, it
-        fails before effects of it can exist."""
+        """The next transaction's seal, for the same write. A transaction that could never be
+        recorded fails here, before it can have effects."""
         txid = following.attempt.txid
         self._surroundings.reach("seal.before", txid)
         seal = Seal(
@@ -105,7 +105,7 @@ class Commits:
             self._batches.opened_at(txid),
         )
         try:
-            self._state.require_recordable(txid, self._batches.moved(txid))
+            self._state.require_recordable(txid, self._batches.moves(txid))
         except errors.BatchTooLargeError as error:
             self._loop.post(refused(following, error))
             return None

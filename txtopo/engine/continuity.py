@@ -1,13 +1,13 @@
-"""Continuity of a topology with its stored state: the same kind of spout, the components of a
-sealed transaction, the stores they had (R35).
+"""Checks that a topology can go on from its stored state: spout kind, a sealed transaction's
+components, and stores (R35).
 
-Apart from the engine because nothing here runs a transaction: it is asked once, before the first.
+Asked once, before a run's first transaction.
 
 Runs on: driver.
 
-Invariants: a refusal here has changed nothing. The stores that a component may begin are remembered
-before the component has results anywhere. Afterwards the list grows only when a person accepts an
-addition: a refusal does not make the next start succeed.
+Invariants: a refusal changes nothing. The state remembers which stores a component may begin before
+the component has results. Afterwards the list grows only when a person accepts an addition, so that
+a second start is refused like the first.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from txtopo.topology import graph as graphs
 _LOGGER = logging.getLogger(__name__)
 
 SHOWN_MAX = 5
-"""Names of stores in one line of the log."""
+"""A log line names so many stores at most."""
 
 ExpectedStores = Mapping[str, tuple[str, ...]]
-"""By component that has results: names of the stores it may begin beside those it has, or patterns
-with ``*``. Any other may begin any."""
+"""By component with results: names or patterns (with ``*``) of further stores that the component
+may begin. Components without results may begin any store."""
 
 
 def resume(graph: graphs.TopologyGraph, state: TopologyState) -> ExpectedStores:
-    """Refuse ``graph`` if it cannot go on from ``state``; else have the state remember it, and
-    return which stores it may begin.
+    """Refuse ``graph`` if it cannot go on from ``state``. Otherwise the state remembers ``graph``.
+    Returns the stores that each component may begin.
 
-    :raises errors.StateMismatchError: the topology cannot go on; names the difference, and the
-        command that accepts the difference if there is one.
+    :raises errors.StateMismatchError: the topology cannot go on. Names the difference,
+        and the command that accepts the difference if there is one.
     """
     assert graph.spout.spout_kind is not None
     spout = Spout(id=graph.spout.id, kind=graph.spout.spout_kind)
@@ -111,7 +111,7 @@ def _tell(
 
 
 def _remains(topology_id: str, id: str, stores: Sequence[str]) -> str:
-    """The leftovers of a component in ``stores``, and the command that removes them."""
+    """Describe a component's results left in ``stores``, and the command that removes them."""
     if not stores:
         return ""
     names = ", ".join(map(repr, stores[:SHOWN_MAX])) + (
@@ -119,8 +119,8 @@ def _remains(topology_id: str, id: str, stores: Sequence[str]) -> str:
     )
     table = shlex.quote(stores[0]) if len(stores) == 1 else "NAME"
     return (
-        f"; its results in {names} stay, also what a failed attempt left of it, if one did, which readers without as_of see\n"
-        "  If you need its results no more, remove them: "
+        f". Its results stay in {names}. Rows from a failed attempt may stay too, and readers without as_of see them\n"
+        "  To remove the results, type: "
         f"`txtopo store clear ADDRESS {table} --topology {shlex.quote(topology_id)} --component {shlex.quote(id)}`"
     )
 
@@ -143,10 +143,10 @@ def _require_sealed_components(
         )
         raise errors.StateMismatchError(
             f"topology {graph.id!r}: transaction {sealed.txid} was begun with other components: the topology now {differs}\n"
-            f"  Its effects may exist in part, and only the same components can complete them. Nothing was changed. Run the topology once more as\n"
-            f"  it was, until that transaction has committed; after that, components may come and go. If that is impossible:\n"
-            f"    `txtopo state accept {shlex.quote(graph.id)} --sealed`: complete it with the components that there are now; what a missing one\n"
-            "    has written of it stays in its stores, and is shown to readers without as_of"
+            f"  Its effects may exist in part, and only the same components can complete them. Nothing was changed. Run the topology once more with\n"
+            f"  its former components, until the transaction has committed. After that, components may come and go. If that is impossible:\n"
+            f"    `txtopo state accept {shlex.quote(graph.id)} --sealed`: complete the transaction with the present components. A missing\n"
+            "    component's rows for the transaction stay in its stores, and readers without as_of see them"
         )
 
 
@@ -154,20 +154,22 @@ def _other_spout(
     topology_id: str, before: Spout, now: Spout, sealed: TxidRecord | None
 ) -> errors.StateMismatchError:
     id = shlex.quote(topology_id)
-    reset = f"    `txtopo state reset {id}`: begin with the first batch; the stores must then be cleared or adopted"
-    fact = f"topology {topology_id!r} has come as far as it has with the spout {before}; it now has {now}"
+    reset = (
+        f"    `txtopo state reset {id}`: begin with the first batch. Then clear or adopt the stores"
+    )
+    fact = f"topology {topology_id!r} has positions from the spout {before}, but it now has {now}"
     if not can_keep_positions(before.kind, now.kind):
-        why = "The positions of the one mean nothing to the other, which would read its source from the beginning, so that everything counted twice."
+        why = "The new spout cannot use these positions: it would read its source from the beginning, and every tuple would count twice."
         return errors.StateMismatchError(
-            f"{fact}\n  {why}\n  Nothing was changed. Run it with the spout it had, or type\n{reset}"
+            f"{fact}\n  {why}\n  Nothing was changed. Run the topology with its former spout, or type\n{reset}"
         )
     first = (
         ""
         if sealed is None
-        else f" until transaction {sealed.txid}, which was begun, has committed"
+        else f" until transaction {sealed.txid}, which an earlier run began, has committed"
     )
     accept = f"txtopo state accept {id} --spout {shlex.quote(now.id)} --kind {now.kind}"
     return errors.StateMismatchError(
-        f"{fact}\n  Nothing was changed. Run it with the spout it had{first}; or choose{', after that' if first else ''}:\n"
-        f"    `{accept}`: go on from the positions it has reached, if the new spout means the same by them\n{reset}"
+        f"{fact}\n  Nothing was changed. Run the topology with its former spout{first}. Or choose{', after that' if first else ''}:\n"
+        f"    `{accept}`: go on from the positions, if they mean the same to the new spout\n{reset}"
     )

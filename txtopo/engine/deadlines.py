@@ -1,5 +1,5 @@
-"""Watches the jobs of attempts: a job that takes too long fails its attempt (R8), and a job that
-takes longer than a small transaction could ends the savings of small transactions.
+"""Watches jobs: a job past its time-out fails its attempt (R8), and a job too long for a small
+transaction ends the savings of small transactions.
 
 Runs on: driver, the engine's loop.
 """
@@ -18,11 +18,11 @@ from txtopo.engine.pace import Pace
 from txtopo.topology.transaction import TransactionAttempt
 
 LATE_S = 0.25
-"""A longer job is no job of a small transaction, whatever times the tasks report."""
+"""A longer job belongs to no small transaction, even if its tasks report short times."""
 
 
 class Deadlines:
-    """The deadlines of one run's ``attempts``."""
+    """Deadlines for one run's ``attempts``."""
 
     def __init__(
         self,
@@ -57,13 +57,13 @@ class Deadlines:
             )
 
     def _late(self, attempt: TransactionAttempt, status: Status) -> None:
-        """A job takes longer than that of a small transaction could: deferred jobs begin now."""
+        """Begin deferred jobs, because a job takes too long for a small transaction."""
         if self._coordinator.active.get(attempt.txid) == (attempt, status):
             self._pace.late()
             self.set_pace()
 
     def set_pace(self) -> None:
-        """Tell the coordinator if processing is deferred from now on, or no longer."""
+        """Tell the coordinator when processing begins or ceases to be deferred."""
         if self._pace.defers != self._defers:
             self._defers = self._pace.defers
             self._loop.handle(messages.Defer(self._defers))

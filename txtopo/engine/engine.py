@@ -1,12 +1,12 @@
-"""The engine: a loop that turns the coordinator's commands into Spark jobs, ZooKeeper writes and
+"""Runs the engine's loop: turns the coordinator's commands into Spark jobs, ZooKeeper writes and
 waits, and outcomes and time-outs into events.
 
-Runs on: driver, in a thread of its own. The engine decides only the pace; ``admission`` decides how
-many processing jobs Spark gets at once.
+Runs on: driver, in its own thread. The engine decides only the pace. ``admission`` decides how many
+processing jobs Spark gets at once.
 
-Invariants: only the loop's thread touches the coordinator, the attempts and the timers; other
-threads post to its queue. Commits, seals and records happen on one thread, in the order of their
-commands.
+Invariants: only the loop's thread touches the coordinator, the attempts and the timers. Other
+threads post to the loop's queue. Seals, commits and records run on one thread, in the order of
+their commands.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from txtopo.topology.transaction import TransactionAttempt
 
 _RENEW_INTERVAL_S = 1.0
 _COLLECT_GARBAGE_EVERY_S = 10.0
-"""Objects of the JVM live as long as their proxies here, and Python by itself collects its whole
-heap seldom."""
+"""JVM objects live as long as their Python proxies, and Python on its own seldom collects its whole
+heap."""
 _THREADS_END_S = 5.0
 
 
@@ -60,8 +60,8 @@ class Engine:
         revive: Callable[[], None],
         surroundings: Surroundings,
     ) -> None:
-        """``revive`` is called about once a second, on a thread of its own: the call may restart a
-        server of the run."""
+        """``revive`` is called about once a second, on its own thread, and may restart the run's
+        server."""
         self._run, self._conf, self._state, self._revive, self._surroundings = (
             run,
             conf,
@@ -109,10 +109,11 @@ class Engine:
         self._causes = Causes()
         self._collected_at = self._surroundings.now()
         self.ended = False
-        """Nothing is left to do."""
+        """The run is over."""
         self.error: BaseException | None = None
-        """The error that ended the run, if there was one."""
-        # An error that leaves their work ends the run: the loop waits for the event of the work.
+        """The error that ended the run, if any."""
+        # An error that leaves a thread's work ends the run, because the loop would wait for the
+        # work's event.
         threads = functools.partial(self._surroundings.threads, failed=self.kill)
         self._renew_thread = threads("renew", 1)
         self._renew = functools.partial(self._renew_thread.submit, self._renew_now)
@@ -140,15 +141,15 @@ class Engine:
 
     def kill(self, error: BaseException | None = None) -> None:
         """End now."""
-        # First: a thread that is made to give up waiting must not be the first to name the reason
-        # why the run ends.
+        # Post first: abandoning makes waiting threads fail, and their errors must not become the
+        # reason why the run ends.
         self._surroundings.post(functools.partial(self._end, error))
         self._state.abandon()
 
     # -- the loop ---------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Block until the run ends; raises the error that ended the run, if any."""
+        """Block until the run ends. Raises the error that ended the run, if any."""
         try:
             self.begin()
             while not self.ended:
@@ -161,7 +162,7 @@ class Engine:
             raise self.error
 
     def begin(self) -> None:
-        """The first commands; afterwards the loop takes events from its surroundings until
+        """Execute the first commands. Afterwards the loop takes actions from its surroundings until
         :attr:`ended`, and then calls :meth:`close`."""
         state, is_resumed = self._state, self._runner.resumed_txid is not None
         self._loop.tell(
@@ -181,7 +182,7 @@ class Engine:
             (attempt.txid, attempt.attempt_id, status.value)
             for attempt, status in coordinator.active.values()
         )
-        self._loop.tell(lambda each: each.moved(coordinator.current, active, coordinator.idle))
+        self._loop.tell(lambda each: each.in_flight(coordinator.current, active, coordinator.idle))
 
     def _execute(self, command: Command) -> None:
         match command:
@@ -196,7 +197,7 @@ class Engine:
             case messages.Process(attempt):
                 work = self._work_of(attempt)
                 if work.emission is None:
-                    # Its batch may have been planned when transactions were small, and wait since.
+                    # The batch may have been planned while transactions were small.
                     self._runner.use_cores(work, self._cores_for(attempt))
                 self._process_later(self._steps.process, work)
             case messages.Seal(attempt):
@@ -255,7 +256,7 @@ class Engine:
         self._surroundings.post(functools.partial(self._emitted, event))
 
     def _emitted(self, event: Event) -> None:
-        """Only the live attempt learns metadata: a late answer must not decide the batch."""
+        """Keep metadata only for the live attempt: a late answer must not decide the batch."""
         if isinstance(event, messages.Emitted) and self._coordinator.active.get(
             event.attempt.txid
         ) == (event.attempt, Status.EMITTING):
@@ -314,8 +315,8 @@ class Engine:
         self.ended = True
 
     def _renew_now(self) -> None:
-        """On a thread of its own: a ZooKeeper that does not answer must not keep the loop from its
-        work. After an error the run ends: it no longer looks after its lease."""
+        """On its own thread, because ZooKeeper may not answer, and the loop must go on. An error
+        ends the run, because the lease is no longer renewed."""
         self._revive()
         self._state.renew()
         self._surroundings.post(
@@ -323,8 +324,8 @@ class Engine:
         )
 
     def close(self) -> None:
-        """Cancel jobs that still run in Spark and may end a little later, and end the threads. An
-        error of one step keeps no other from being done, and is told if no other error is."""
+        """Cancel the jobs that still run in Spark, and end the threads. Jobs may end a little
+        later. An error in one step does not skip the other steps. The run's first error is kept."""
         steps: list[Callable[[], object]] = [
             functools.partial(self._runner.cancel, work) for work in self._attempts.values()
         ]

@@ -1,5 +1,5 @@
-"""The port to the runner of jobs: Spark in a run, the simulator in a test; and the result of a job
-of the plan.
+"""The port that runs jobs, by Spark in a run and by the simulator in tests, and the results of
+jobs.
 
 Runs on: driver.
 """
@@ -21,14 +21,14 @@ from txtopo.plan.levels import Levels
 
 
 class JobLostError(Exception):
-    """The job did not run to its end: a worker or executor died, a block was lost, or it was
+    """The job did not run to its end: a worker or executor died, a block was lost, or the job was
     cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned(abc.ABC):
-    """Results that stay on the executors as ``blocks``, cut off from their lineage, so that a lost
-    block fails its reader."""
+    """Results on the executors as ``blocks``, without lineage, so that a lost block fails its
+    reader."""
 
     blocks: Any
     task_attempts: tuple[int, ...]
@@ -43,7 +43,7 @@ Source = Sequence[Frame] | Pinned
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a job came to. ``frames`` are its results, or ``pinned`` where they stayed in Spark."""
+    """A job's outcome. Its results are ``frames``, or ``pinned`` if they stayed in Spark."""
 
     tally: Tally
     failure: Failure | None = None
@@ -60,25 +60,25 @@ class JobResult:
 
 
 class Jobs(Protocol):
-    """The runner of the jobs of one run."""
+    """Runs one run's jobs."""
 
     def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
-        """Run ``job`` on what ``source`` holds. :class:`JobLostError` if it came to no end; a
-        failure of user code is in the result."""
+        """Run ``job`` on the results in ``source``. :class:`JobLostError` if the job did not run to
+        its end. User code's failure is in the result."""
 
     def group(self, job: Job) -> str:
-        """The group ``job`` is cancelled by."""
+        """The group by which ``job`` is cancelled."""
 
     def cancel(self, group: str) -> None:
-        """Cancel the jobs of ``group``, also those not yet submitted. Returns before their tasks
+        """Cancel the jobs in ``group``, also jobs not yet submitted. Returns before their tasks
         have stopped."""
 
     def is_running(self, group: str) -> bool:
-        """Whether a task of ``group`` still runs, as far as can be known."""
+        """Whether a task in ``group`` still runs, as far as Spark tells."""
 
 
 def reading(job: Job, levels: Levels, source: Source) -> Job:
-    """``job``, told what it will read."""
+    """``job`` with the facts about its input in ``source``."""
     if not isinstance(source, Pinned):
         return job
     slots = len(source.task_attempts)
@@ -95,9 +95,9 @@ def result_of(
     slots: int,
     pinned: Callable[[tuple[int, ...]], Pinned] | None = None,
 ) -> JobResult:
-    """Put the records of the last level together, and check that all records are of one computation
-    (R33). ``pinned`` makes a stand-in for results that stayed on the executors, from the task
-    attempts that made them."""
+    """Unite the last level's records, and check that all come from one computation (R33). If
+    results stayed on the executors, ``pinned`` makes their stand-in from the task attempts that
+    made them."""
     reports: list[Report] = []
     frames: list[Frame] = []
     for record in records:

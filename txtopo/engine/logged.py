@@ -1,4 +1,4 @@
-"""The logger ``txtopo``: messages of a run to its program, beside its status.
+"""Writes a run's log lines to the logger ``txtopo``.
 
 Runs on: driver. Levels: ``docs/configuration.md`` has the table.
 """
@@ -18,7 +18,7 @@ def first_line(text: str) -> str:
 
 
 class LogLines(Observer):
-    """A line for each event of the run of ``topology_id``."""
+    """Logs a line for each event in a run of ``topology_id``."""
 
     def __init__(self, topology_id: str) -> None:
         self._id, self._committed = topology_id, 0
@@ -39,7 +39,7 @@ class LogLines(Observer):
         self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool
     ) -> None:
         if failure is not None:
-            # Without user code: a worker died, or it took too long.
+            # User code did not fail: a worker died, or a job took too long.
             level = logging.WARNING if failure.kind in ("crash", "timeout") else logging.INFO
             LOGGER.log(
                 level,
@@ -59,7 +59,7 @@ class LogLines(Observer):
         )
 
     def away(self, error: BaseException) -> None:
-        """Its ZooKeeper cannot be started now."""
+        """Log that the topology's ZooKeeper cannot be started now."""
         LOGGER.warning("topology %r waits for its ZooKeeper: %s", self._id, first_line(str(error)))
 
     def ended(self, error: BaseException | None) -> None:

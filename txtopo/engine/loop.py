@@ -19,8 +19,8 @@ from txtopo.engine.surroundings import Surroundings
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``handle`` gives an event to the coordinator, ``drain`` ends the run after the commits in
-    flight, ``stop`` does so with an error: all on the loop's thread."""
+    """``handle`` gives an event to the coordinator. ``drain`` ends the run after the commits in
+    flight, and ``stop`` does so with an error. All three run on the loop's thread."""
 
     conf: config.Config
     surroundings: Surroundings
@@ -31,7 +31,7 @@ class Loop:
     stop: Callable[[BaseException], None]
 
     def post(self, event: Event) -> None:
-        """From any thread: have the loop handle ``event``."""
+        """From any thread: let the loop handle ``event``."""
         self.surroundings.post(functools.partial(self.handle, event))
 
     def tell(self, fact: Callable[[Observer], None]) -> None:
@@ -39,8 +39,8 @@ class Loop:
         observer.tell(self.observers, fact)
 
     def backoff_s(self, failures: int) -> float:
-        """0 for the first try; then doubling from ``backoff_min_s`` to ``backoff_max_s``, between
-        half of the bound and all of it."""
+        """How long to wait, in seconds. 0 for the first try. Then a random time between half the
+        bound and the bound, which doubles from ``backoff_min_s`` to ``backoff_max_s``."""
         if failures == 0:
             return 0.0
         bound = min(self.conf.backoff_max_s, self.conf.backoff_min_s * 2.0 ** min(failures - 1, 30))

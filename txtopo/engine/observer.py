@@ -1,6 +1,4 @@
-"""The port through which a run tells how it goes: to its status, to log lines.
-
-Apart from the engine so that one more listener touches none of its code.
+"""The port through which a run tells its events to observers: its status, its log lines.
 
 Runs on: driver.
 """
@@ -15,13 +13,12 @@ from txtopo.engine.attempts import AttemptFailedError
 from txtopo.topology.transaction import TransactionAttempt
 
 LOGGER = logging.getLogger("txtopo")
-"""Without a handler of the program's, Python writes warnings and errors to standard error, and
-nothing else."""
+"""If the program sets no handler, Python writes only warnings and errors, to standard error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the source has been read, where the spout says so; see ``status.RunStatus``."""
+    """How far the source has been read, if the spout says so. See ``status.RunStatus``."""
 
     fraction_done: float | None = None
     lag: Mapping[str, int] = field(default_factory=dict)
@@ -29,14 +26,14 @@ class Progress:
 
 
 class Observer:
-    """Listens to a run. The loop of the run makes each call, one after the other; a method that is
-    not overridden does nothing."""
+    """Listens to a run. The run's loop makes the calls, one after the other. A method that is not
+    overridden does nothing."""
 
     def began(self, generation: str, epoch: int, current: int, is_resumed: bool) -> None:
-        """The run works from now on. ``is_resumed``: its first transaction was sealed by an earlier
-        run, and is replayed."""
+        """The run begins. ``is_resumed``: an earlier run sealed the first transaction, which is
+        replayed."""
 
-    def asked(self, number: int) -> None:
+    def question(self, number: int) -> None:
         """The spout is asked whether a new transaction may begin, for the ``number``-th time."""
 
     def answered(self, txid: int, progress: Progress) -> None:
@@ -46,34 +43,37 @@ class Observer:
         """The spout could not answer about ``txid``, and is asked again."""
 
     def idle(self, number: int) -> None:
-        """Nothing is in flight, and the spout had nothing at its ``number``-th question."""
+        """No transaction is in flight, and at question ``number`` the spout had no new input."""
 
-    def moved(self, current: int, active: Sequence[tuple[int, int, str]], is_idle: bool) -> None:
-        """Transactions in flight: (txid, attempt id, status), ascending; ``current`` commits next."""
+    def in_flight(
+        self, current: int, active: Sequence[tuple[int, int, str]], is_idle: bool
+    ) -> None:
+        """Transactions in flight: (txid, attempt id, status), ascending. ``current`` commits next."""
 
     def attempt_ended(
         self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool
     ) -> None:
-        """An attempt ended without a commit; without a ``failure`` because one before it did."""
+        """An attempt ended without a commit. Without a ``failure``, the attempt was discarded."""
 
     def committed(self, attempt: TransactionAttempt, tuples: int, latency_s: float) -> None:
-        """An attempt is committed: the spout's tuples in it, and the time since it was opened."""
+        """An attempt is committed. ``tuples`` counts the spout's tuples, ``latency_s`` is the time
+        since the opening."""
 
     def draining(self) -> None:
-        """No new transaction begins; commits in flight are finished."""
+        """No new transaction begins. Commits in flight are finished."""
 
     def ended(self, error: BaseException | None) -> None:
-        """The run has ended, with this error if there was one."""
+        """The run has ended, with ``error`` if there was one."""
 
 
 def tell(observers: Sequence[Observer], call: Callable[[Observer], None]) -> None:
-    """Call each of ``observers``. An error of one is logged: the run goes on, and the others hear
-    the same."""
+    """Call each of ``observers``. An observer's error is logged: the run goes on, and the next
+    observers are called too."""
     for observer in observers:
         try:
             call(observer)
         except Exception:
-            LOGGER.exception("%s failed; the run goes on", type(observer).__name__)
+            LOGGER.exception("%s failed, but the run goes on", type(observer).__name__)
 
 
 __all__ = ["LOGGER", "Observer", "Progress", "tell"]

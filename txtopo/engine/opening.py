@@ -18,7 +18,7 @@ from txtopo.engine.surroundings import Threads
 
 
 class Opening:
-    """The questions of one run. ``thread`` is the spout's."""
+    """One run's questions to the spout. ``thread`` is the spout's."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class Opening:
         self._failures = 0
 
     def ask(self, txid: int) -> None:
-        """Ask the spout whether ``txid`` may begin. The coordinator gets the answer."""
+        """Ask the spout whether ``txid`` may begin. The answer goes to the coordinator."""
         self._count += 1
-        self._loop.tell(lambda each: each.asked(self._count))
+        self._loop.tell(lambda each: each.question(self._count))
         self._thread.submit(functools.partial(self._ask_spout, txid, self._count))
 
     def _ask_spout(self, txid: int, number: int) -> None:

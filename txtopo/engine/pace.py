@@ -1,15 +1,13 @@
-"""Small transactions: how much of Spark the next transaction gets, judged by the transactions
-before.
+"""Small transactions: decides how many tasks and jobs the next transaction gets, from the
+transactions before.
 
-A Spark job and a Python task cost the same however little they do. While transactions are small,
-one task for all of a transaction is faster than several side by side, and processing in the job of
-the commit is faster than a job for processing alone. Neither changes a result: where a task runs
-decides nothing (R17), and a transaction that has failed once is processed by itself.
+A Spark job and a Python task have a fixed cost. While transactions are small, one task for the
+whole transaction is faster than several side by side, and processing in the commit job is faster
+than a separate processing job. Neither changes a result: no result depends on where a task runs
+(R17), and a transaction that has failed once gets a separate processing job.
 
-Apart from the engine because only here elapsed time decides the next step.
-
-Invariants: a single transaction that is not small ends the savings; they come back after several
-small transactions in a row.
+Invariants: one large transaction ends the savings. They come back after several small transactions
+in a row.
 """
 
 from __future__ import annotations
@@ -18,12 +16,13 @@ from collections.abc import Mapping
 
 _SMALL_IN_A_ROW = 3
 _STILL_SMALL = 2.0
-"""Up to so many times the bound, one slow transaction among small ones is taken for an accident."""
+"""One slow transaction among small transactions, up to so many times the bound, counts as an
+accident."""
 
 
 class Pace:
-    """``small_s`` is how long the tasks of a small transaction are at work, in seconds, all
-    together; with 0 none is small."""
+    """``small_s``: a small transaction's tasks work so many seconds at most, all together. With 0,
+    no transaction is small."""
 
     def __init__(self, small_s: float, overlaps: bool) -> None:
         """``overlaps``: several transactions may be in flight, so that processing can be hidden
@@ -33,7 +32,7 @@ class Pace:
         self._processing_s = 0.0
 
     def committed(self, busy_s: Mapping[str, float]) -> None:
-        """Take note of a transaction: seconds of work by phase."""
+        """Note a transaction's seconds of work, by phase."""
         total = sum(busy_s.values())
         if total <= self._small_s:
             self._small_in_a_row += 1
@@ -47,13 +46,11 @@ class Pace:
 
     @property
     def is_small(self) -> bool:
-        """Whether the next transaction counts as small: a small transaction gets one task at a
-        time.
-        """
+        """Whether the next transaction counts as small, and gets one task at a time."""
         return self._small_s > 0 and self._small_in_a_row >= _SMALL_IN_A_ROW
 
     @property
     def defers(self) -> bool:
-        """Whether processing is left until the commit: where it cannot be hidden, or is too short
-        for that to pay."""
+        """Whether processing waits for the commit job: if it cannot overlap with the commit before,
+        or is too short for the overlap to pay."""
         return self.is_small and (not self._overlaps or self._processing_s <= self._small_s / 2)

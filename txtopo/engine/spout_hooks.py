@@ -1,8 +1,6 @@
-"""The hooks of the user's spout coordinator, with a check of each answer.
+"""Calls the hooks of the user's spout coordinator, and checks each answer.
 
-Apart from ``batches``, which knows when a hook is called, and what the answers become.
-
-Runs on: driver. The only module that calls the user's spout coordinator.
+Runs on: driver. No other module calls the user's spout coordinator.
 """
 
 from __future__ import annotations
@@ -20,12 +18,12 @@ from txtopo.topology.context import CoordinatorContext
 from txtopo.topology.graph import TopologyGraph
 
 Positions = Mapping[int, Any]
-"""Metadata by partition, as it is stored."""
+"""Metadata by partition, as stored."""
 
 
 class SpoutHooks:
-    """The coordinator of the spout. Metadata comes and goes as it is stored; the coordinator
-    gets it as the spout's ``metadata_type``."""
+    """The spout's coordinator. Callers pass and get metadata as stored. The coordinator gets
+    metadata as the spout's ``metadata_type``."""
 
     def __init__(self, graph: TopologyGraph) -> None:
         self._id, self._config, self._is_partitioned = (
@@ -37,7 +35,7 @@ class SpoutHooks:
         self._metadata_type = self._spout.metadata_type
         self._coordinator: Any = None
         self.plans = False
-        """Whether the coordinator decides about the batches of all partitions."""
+        """Whether the coordinator plans every partition's batch."""
 
     def begin(self, conf: Mapping[str, Any], context: CoordinatorContext, txid: int) -> None:
         """Get the coordinator, which may ask for the last metadata."""
@@ -60,7 +58,7 @@ class SpoutHooks:
         return bool(self._call(txid, "is_ready", self._coordinator.is_ready))
 
     def initialize(self, txid: int, previous: Any) -> Any:
-        """The metadata of a batch that is decided as a whole."""
+        """The metadata for a batch that is not partitioned."""
         hook = "initialize_transaction"
         return self._to_json(
             txid,
@@ -71,7 +69,7 @@ class SpoutHooks:
         )
 
     def plan(self, txid: int, positions: Callable[[], Positions]) -> tuple[int, dict[int, Any]]:
-        """The number of partitions, and the metadata of those that move from ``positions``."""
+        """The partition count, and metadata for the partitions that move from ``positions``."""
         n = self.num_partitions(txid)
         last = self.by_partition(
             {partition: metadata for partition, metadata in positions().items() if partition < n}
@@ -84,7 +82,7 @@ class SpoutHooks:
                 self._refuse(
                     txid,
                     "plan_batch",
-                    f"it returned {planned!r}; it returns a dict from partition, 0 … {n - 1}, to metadata or None",
+                    f"it returned {planned!r}, but must return a dict from partition, 0 … {n - 1}, to metadata or None",
                 )
         else:
             plan = self._coordinator.plan_partition_batch
@@ -97,17 +95,19 @@ class SpoutHooks:
         }
 
     def num_partitions(self, txid: int) -> int:
-        """How many there are for ``txid``."""
+        """The partition count for ``txid``."""
         n = self._call(txid, "num_partitions", self._coordinator.num_partitions)
         if not isinstance(n, int) or n < 0:
             self._refuse(
-                txid, "num_partitions", f"it returned {n!r}; it returns a number of partitions"
+                txid,
+                "num_partitions",
+                f"it returned {n!r}, but must return the number of partitions",
             )
         return int(n)
 
     def fraction_done(self, txid: int, committed: Callable[[], Any]) -> float | None:
-        """How much of the source is committed, from 0 to 1; None where the spout does not say.
-        ``committed`` gives the metadata that is."""
+        """The committed fraction of the source, from 0 to 1. None if the spout does not say.
+        ``committed`` gives the committed metadata."""
         if not hasattr(self._coordinator, "fraction_done"):
             return None
         fraction = self._call(txid, "fraction_done", self._coordinator.fraction_done, committed())
@@ -117,13 +117,13 @@ class SpoutHooks:
             self._refuse(
                 txid,
                 "fraction_done",
-                f"it returned {fraction!r}; it returns a number from 0 to 1, or None",
+                f"it returned {fraction!r}, but must return a number from 0 to 1, or None",
             )
         return None if math.isnan(number) else min(max(number, 0.0), 1.0)
 
     def counts(self, txid: int, hook: str, committed: Callable[[], Any]) -> dict[str, Any]:
-        """The answer of the optional ``lag`` or ``lost``, by partition; empty where the spout does
-        not say."""
+        """The answer from the optional hook ``lag`` or ``lost``, by partition. Empty if the spout
+        does not say."""
         if not callable(getattr(self._coordinator, hook, None)):
             return {}
         counts = self._call(txid, hook, getattr(self._coordinator, hook), committed())
@@ -133,7 +133,7 @@ class SpoutHooks:
             self._refuse(
                 txid,
                 hook,
-                f"it returned {counts!r}; it returns a dict from the name of a partition to a number",
+                f"it returned {counts!r}, but must return a dict from partition name to number",
             )
         return {str(name): count for name, count in counts.items()}
 

@@ -1,4 +1,4 @@
-"""The status of a run, and the counts that the engine keeps for it."""
+"""A run's status, and the counts behind it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RunState = Literal["standby", "starting", "running", "draining", "stopped", "fai
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """A snapshot of a run. Times are in seconds."""
+    """A run's snapshot. Times are in seconds."""
 
     topology_id: str
     name: str
@@ -29,58 +29,58 @@ class RunStatus:
     current: int = 1
     """The next txid to commit."""
     active: tuple[tuple[int, int, str], ...] = ()
-    """(txid, attempt id, status) of every transaction in flight, ascending."""
+    """(txid, attempt id, status) for every transaction in flight, ascending."""
     waiting_to_commit: int = 0
-    """How many of them are processed and wait for their turn; that time counts towards no time-out
-    (R8)."""
+    """How many transactions are processed and wait for their turn. The wait counts towards no
+    time-out (R8)."""
     idle: bool = False
-    """Nothing is in flight, and the spout had nothing when it was last asked."""
+    """No transaction is in flight, and the spout had no new input when last asked."""
     asked: int = 0
     """How often the spout was asked whether a new transaction may begin."""
     idle_at: int = 0
-    """Which of these questions last saw the run idle; everything in the source before that question
-    is committed."""
+    """The number of the last question that found the run idle. All input before that question is
+    committed."""
     committed: int = 0
     """Transactions committed by this run."""
     replays: int = 0
-    """Attempts that were replayed: attempts of this run that failed or were discarded, and the
-    attempt of an earlier run that had sealed its transaction."""
+    """Replayed attempts: this run's attempts that failed or were discarded, and an earlier run's
+    attempt that had sealed its transaction."""
     pinned_replays: int = 0
-    """The part of these replays whose batch only outgrew the way through the driver."""
+    """Replays only because the results were too large for the driver."""
     tuples: int = 0
-    """Tuples the spout emitted in committed transactions of this run."""
+    """Tuples that the spout emitted in this run's committed transactions."""
     tuples_per_s: float = 0.0
-    """The same per second, over the last ten seconds, or since the commit before the last one if
-    that is longer ago."""
+    """Such tuples per second, over the last ten seconds. If the commit before the last is longer
+    ago, since that commit."""
     fraction_done: float | None = None
-    """How much of the source is committed, from 0 to 1; ``None`` where the spout does not say."""
+    """The committed fraction of the source, from 0 to 1. ``None`` if the spout does not say."""
     lag: Mapping[str, int] = field(default_factory=dict)
-    """By partition of the source, such as ``orders/3``, how much of it was not committed when the
-    spout was last asked; empty where the spout does not say."""
+    """By source partition, such as ``orders/3``, how much was not committed when the spout was last
+    asked. Empty if the spout does not say."""
     lost: Mapping[str, int | None] = field(default_factory=dict)
-    """By partition of the source that lost any, how much was gone before it was read, since the
-    state began; ``None`` if that is not known. Only a spout that may go on over a loss has any."""
+    """By source partition with losses, how much was lost before it was read, since the state began.
+    ``None`` if the amount is not known. Only a spout that may go on over a loss has entries."""
     last_commit_latency_s: float | None = None
     """From opening to commit, for the newest committed transaction."""
     last_error: str | None = None
-    """The error of the newest failed attempt, or of the end of the run. It stays when the run goes
-    on: see ``standing_error``."""
+    """The newest failed attempt's error, or the error that ended the run. The error stays when the
+    run goes on: see ``standing_error``."""
     last_error_txid: int | None = None
-    """The transaction that ``last_error`` is about; ``None`` if it is about the whole run."""
+    """The transaction that ``last_error`` is about. ``None``: the whole run."""
     last_error_at: datetime.datetime | None = None
-    """When it was; UTC."""
+    """When ``last_error`` happened, in UTC."""
     is_error_over: bool = False
-    """The run has got past ``last_error``: that transaction is committed, or was opened after all.
-    """
+    """The run has got past ``last_error``: the transaction is committed, or was opened after
+    all."""
 
     @property
     def standing_error(self) -> str | None:
-        """``last_error``, until the run has got past it."""
+        """``last_error``, until the run has got past the error."""
         return None if self.is_error_over else self.last_error
 
 
 class StatusBoard(Observer):
-    """The live status: read and waited for by anyone."""
+    """The live status, which any thread may read or wait for."""
 
     _RATE_WINDOW_S = 10.0
 
@@ -88,10 +88,10 @@ class StatusBoard(Observer):
         self._status, self._clock = status, clock or time.monotonic
         self._changed = threading.Condition()
         self._recent: deque[tuple[float, int]] = deque([(self._clock(), 0)])
-        """Commits: when, and how many tuples. The first is where the window begins; its own tuples
-        came before."""
+        """Commits: the time, and the tuple count. The window begins at the first commit, whose own
+        tuples came before."""
         self._recent_tuples = 0
-        """The tuples of all commits in the window: a frequent reader need not add them up."""
+        """All tuples in the window, so that frequent readers need not add up the commits."""
         self._unanswered: int | None = None
         """The transaction that the spout could not answer about."""
 
@@ -109,9 +109,9 @@ class StatusBoard(Observer):
             self._changed.notify_all()
 
     def failed(self, error: str, txid: int | None, **changes: Any) -> None:
-        """Transaction ``txid`` could not be opened, or an attempt of it has failed; ``None``: the
-        run has, or its ZooKeeper cannot be brought back now, which the run waits for. Change
-        fields, too."""
+        """Note an error, and change fields. Transaction ``txid`` could not be opened, or its
+        attempt has failed. ``None``: the run has failed, or waits for its ZooKeeper, which cannot
+        be started now."""
         now = datetime.datetime.now(datetime.UTC)
         self.update(
             last_error=error,
@@ -124,7 +124,7 @@ class StatusBoard(Observer):
     # -- from the run -----------------------------------------------------------------------------
 
     def began(self, generation: str, epoch: int, current: int, is_resumed: bool) -> None:
-        # From now on its tuples are counted.
+        # The run's tuples are counted from now on.
         with self._changed:
             self._recent = deque([(self._clock(), 0)])
             self._recent_tuples = 0
@@ -136,7 +136,7 @@ class StatusBoard(Observer):
             replays=int(is_resumed),
         )
 
-    def asked(self, number: int) -> None:
+    def question(self, number: int) -> None:
         self.update(asked=number)
 
     def answered(self, txid: int, progress: Progress) -> None:
@@ -160,7 +160,9 @@ class StatusBoard(Observer):
     def idle(self, number: int) -> None:
         self.update(idle_at=number)
 
-    def moved(self, current: int, active: Sequence[tuple[int, int, str]], is_idle: bool) -> None:
+    def in_flight(
+        self, current: int, active: Sequence[tuple[int, int, str]], is_idle: bool
+    ) -> None:
         waiting = sum(status == "processed" for _, _, status in active)
         self.update(current=current, active=tuple(active), waiting_to_commit=waiting, idle=is_idle)
 
@@ -211,13 +213,13 @@ class StatusBoard(Observer):
             return replace(self._status, tuples_per_s=self._recent_tuples / max(now - begin, 0.1))
 
     def _forget_old(self, now: float) -> None:
-        # The newest commit always counts: where each takes longer than the window, the rate is that
-        # of the last.
+        # The newest commit always counts: if each commit takes longer than the window, the rate is
+        # the last commit's.
         while len(self._recent) > 2 and now - self._recent[1][0] > self._RATE_WINDOW_S:
             self._recent.popleft()
             self._recent_tuples -= self._recent[0][1]
 
     def wait(self, timeout_s: float) -> None:
-        """Until something changes, or ``timeout_s`` have passed."""
+        """Wait until a field changes, or ``timeout_s`` have passed."""
         with self._changed:
             self._changed.wait(timeout_s)

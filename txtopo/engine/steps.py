@@ -1,7 +1,7 @@
-"""Does the steps of an attempt that run user code. Each step ends in an event for the coordinator,
-also when it fails.
+"""Runs an attempt's steps in user code. Each step ends in an event for the coordinator, even if the
+step fails.
 
-Runs on: driver, on the threads of the spout, of processing and of commits.
+Runs on: driver, on the threads for the spout, for processing and for commits.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from txtopo.state.topology import TopologyState
 
 
 class Steps:
-    """The steps of one run's attempts."""
+    """The steps of attempts in one run."""
 
     def __init__(self, loop: Loop, runner: AttemptRunner, state: TopologyState) -> None:
         self._loop, self._runner, self._state = loop, runner, state
 
     def plan(self, work: Attempt) -> Event:
-        """Plan the batch: an opaque batch is planned for every attempt."""
+        """Plan the batch, for an opaque spout in every attempt."""
         self._runner.plan(work)
         return messages.Emitted(work.attempt)
 
@@ -51,8 +51,8 @@ class Steps:
         return messages.Applied(work.attempt)
 
     def event_of(self, step: Callable[[Attempt], Event], work: Attempt) -> Event:
-        """The event of ``step``; a failure of the attempt if the step raises. An unexpected error
-        also ends the run."""
+        """Run ``step``, and return its event. If the step raises, the attempt has failed. An
+        unexpected error also ends the run."""
         if work.discarded:
             return messages.Failed(work.attempt, "failed")
         try:
@@ -73,19 +73,19 @@ class Steps:
             return messages.Failed(work.attempt, "failed")
 
     def explained(self, failure: AttemptFailedError) -> AttemptFailedError:
-        """``failure``, or a lease error if a store refused our attempt because another coordinator
-        has taken the topology meanwhile (R26)."""
+        """``failure``, or a lease error if a store refused the attempt because another coordinator
+        has taken the topology (R26)."""
         if isinstance(failure.error, errors.StateMismatchError):
             try:
                 self._state.require_held()
             except errors.FencedError as error:
                 return AttemptFailedError(failure.kind, str(error), error)
             except errors.TxtopoError:
-                pass  # ZooKeeper cannot tell now; then the error of the store stands.
+                pass  # ZooKeeper cannot tell now, so the store's error stands.
         return failure
 
 
 def refused(work: Attempt, error: errors.TxtopoError) -> Event:
-    """``work`` ends the run with ``error``."""
+    """The event by which ``work`` ends the run with ``error``."""
     work.failure = AttemptFailedError("fatal", str(error), error)
     return messages.Failed(work.attempt, "fatal")

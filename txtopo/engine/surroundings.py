@@ -1,12 +1,10 @@
-"""The surroundings of an engine: time, threads, and the queue of its loop. The simulator brings its
-own.
+"""An engine's surroundings: time, threads, and the loop's queue. The simulator has its own.
 
-Runs on: driver. Apart from ``engine`` so that all the engine decides is decided by the same code in
-a simulation, where time is virtual, nothing runs by itself, and the process may die at every named
-fault point.
+Runs on: driver. A simulation runs the same engine, but with virtual time and without real threads,
+and the process may die at every named fault point.
 
-Invariants: actions are given out one at a time, those that are due first, then those posted, in the
-order they were posted.
+Invariants: the loop gets one action at a time. Due actions come first, then posted actions, in the
+order of posting.
 """
 
 from __future__ import annotations
@@ -21,44 +19,44 @@ Action = Callable[[], None]
 
 
 class Threads(Protocol):
-    """A group of threads that run the calls given to them, in order of arrival. A call that raises
-    ends no thread."""
+    """Threads that run submitted calls, in order of arrival. An error in a call ends no thread."""
 
     def submit(self, work: Action) -> None:
         """Do ``work`` as soon as a thread is free."""
 
     def close(self, timeout_s: float) -> bool:
-        """Let the threads end after their queued calls; whether they did within ``timeout_s``."""
+        """Let the threads end after their queued calls. Returns whether they ended within
+        ``timeout_s``."""
 
 
 class Surroundings(Protocol):
-    """Everything that the engine needs from outside."""
+    """Time, threads and queue, as the engine needs them."""
 
     def now(self) -> float:
-        """The time, in seconds from some point."""
+        """The time in seconds, from a fixed point."""
 
     def time_of_opening(self, txid: int) -> datetime.datetime:
-        """The present time, aware, in UTC: read when ``txid`` is opened, and kept with the txid
-        (R36).
-        """
+        """The present time, aware, in UTC. Read when ``txid`` is opened, and kept with the txid
+        (R36)."""
 
     def sleep(self, duration_s: float) -> None:
-        """Wait, in a thread that was got from :meth:`threads`."""
+        """Wait, in a thread from :meth:`threads`."""
 
     def post(self, action: Action) -> None:
-        """From any thread: have the loop do ``action``."""
+        """From any thread: let the loop do ``action``."""
 
     def after(self, delay_s: float, action: Action) -> None:
-        """From the loop: have it do ``action`` when ``delay_s`` have passed."""
+        """From the loop: let the loop do ``action`` after ``delay_s``."""
 
     def next(self) -> Action:
-        """For the loop: what to do next; waits for it."""
+        """For the loop: wait for the next action."""
 
     def threads(self, name: str, count: int, failed: Callable[[BaseException], None]) -> Threads:
-        """New threads, ``count`` of them. ``failed`` gets each error of their calls, on the thread."""
+        """Make ``count`` threads. ``failed`` gets each error from their calls, on the same
+        thread."""
 
     def collect_garbage(self) -> None:
-        """From the loop, after a commit, every few seconds: free what is in cycles."""
+        """From the loop, after a commit, every few seconds: collect garbage in cycles."""
 
     def reach(self, point: FaultPoint, txid: int) -> None:
-        """Say that ``point`` is reached for ``txid``; may not return."""
+        """Note that ``txid`` has reached ``point``. May not return."""

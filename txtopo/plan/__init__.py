@@ -1,2 +1,2 @@
-"""From graph to plan: the components in each level of each phase. Pure: no Spark, no clock, no
+"""Compiles graphs to plans: the components in each level and phase. Pure: no Spark, no clock, no
 I/O."""

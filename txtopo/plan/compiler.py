@@ -1,11 +1,10 @@
-"""The plan of a topology: the components of the processing phase, the components held for the
-commit, and their levels.
+"""Compiles a topology's plan: the components of each phase, and their levels.
 
-A component is *held* if it is a committer or downstream of one: it executes in the processing phase
-the tuples that reach it there, and finishes in the commit phase (R12). Tuples that a held component
-emits while *executing* are executed downstream in the processing phase too; few topologies do that,
-so the components that only such tuples can reach are left out of the processing job and run, when
-there are any, in a *late* job of the same phase.
+Committers and all components downstream are *held*: in the processing phase they execute the tuples
+that reach them, and in the commit phase they finish (R12). If a held component emits tuples while
+*executing*, they too are executed downstream in the processing phase. Few topologies do so. So the
+processing job leaves out components that only such tuples can reach. If there are such tuples, a
+*late* job in the same phase runs these components.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from txtopo.topology.graph import TopologyGraph
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The Spark jobs of an attempt.
+    """An attempt's Spark jobs.
 
     ``processing`` always runs. ``late`` runs after it if a held component emitted while executing.
-    ``commit`` runs when the transaction's turn has come; the job has no levels if no component is
-    held. ``emission`` holds the spout alone, for spouts that learn their metadata by emitting.
+    ``commit`` runs when the transaction's turn has come. It has no levels if no component is held.
+    ``emission`` holds the spout alone, for spouts that learn their metadata by emitting.
     """
 
     graph: TopologyGraph
@@ -38,7 +37,7 @@ class Plan:
 
     @property
     def straight(self) -> Levels:
-        """Processing, late and commit job as one task, where there is one slot for everything."""
+        """Processing, late and commit job as one task, on one slot."""
         return Levels((Level(tuple(self.graph.components), 1),))
 
     def levels_of(self, part: str) -> Levels:
@@ -48,9 +47,8 @@ class Plan:
 
 
 def held_components(graph: TopologyGraph) -> frozenset[str]:
-    """The committers, and all components downstream of one; also a spout that takes part in the
-    commit, but not the components downstream of the spout: all it emits, it emits in the processing
-    phase."""
+    """The held components: committers and all components downstream. A committer spout is held too,
+    but holds no component downstream, because the spout emits only in the processing phase."""
     sources = {
         id: [subscription.source for subscription in component.inputs]
         for id, component in graph.components.items()
@@ -60,7 +58,7 @@ def held_components(graph: TopologyGraph) -> frozenset[str]:
 
 
 def _late_components(graph: TopologyGraph, held: frozenset[str]) -> frozenset[str]:
-    """Held components with held sources only, whose receivers are all such components too."""
+    """Held components with only held sources and only late receivers."""
     late: set[str] = set()
     for id in reversed(list(graph.components)):
         component = graph.components[id]
@@ -96,7 +94,7 @@ def compile_plan(graph: TopologyGraph, cores: int) -> Plan:
 
 
 class Plans:
-    """The plans of one graph by task counts and cores, each compiled once."""
+    """One graph's plans, by task counts and cores. Each is compiled once."""
 
     def __init__(self, graph: TopologyGraph) -> None:
         self._graph = graph

@@ -1,5 +1,5 @@
-"""The plan in words and as a picture, for people: the places where data crosses a shuffle, and the
-components that wait for the commit."""
+"""Shows a plan in words and as a picture: which tuples cross a shuffle, and which components wait
+for the commit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _counted(n: int, noun: str) -> str:
 
 
 def _form(source: Component, receiver: Component) -> str:
-    """The form of tuples on their way, and the form they become; empty where they stay tuples."""
+    """Describe the form in which tuples travel and arrive. Empty if they stay tuples."""
     if source.emits_columns:
         return "in columns" if receiver.takes_columns else "in columns, which become tuples here"
     return "as tuples, which become columns here" if receiver.takes_columns else ""
@@ -39,12 +39,12 @@ class _Explanation:
             self.levels(plan.late, "late")
         add("")
         if not plan.held:
-            add("commit phase: nothing is held, so it only records that the transaction is done")
+            add("commit phase: nothing is held, so the phase only records the transaction as done")
             return "\n".join(self.lines) + "\n"
         held = ", ".join(id for id in plan.graph.components if id in plan.held)
         add(f"===== {held}: held here until every earlier transaction has committed =====")
         add("")
-        add("commit phase: one Spark job per transaction, one transaction after the other, by txid")
+        add("commit phase: one Spark job per transaction, in the order of txids, never two at once")
         self.levels(plan.commit, "commit")
         return "\n".join(self.lines) + "\n"
 
@@ -101,7 +101,7 @@ class _Explanation:
             )
         why = "committer" if component.committer else "downstream of a committer"
         return (
-            f"executes what is emitted in this phase, {ends} ({why})"
+            f"executes tuples emitted in this phase, {ends} ({why})"
             if self.fed_in_commit(component)
             else f"{ends} ({why})"
         )
@@ -111,7 +111,7 @@ class _Explanation:
 
 
 def explain(plan: Plan) -> str:
-    """The plan as text, ending in a newline; then what it promises."""
+    """The plan as text, then the topology's guarantees."""
     promises = guarantees.lines(plan.graph)
     return _Explanation(plan).text() + ("\n" + "\n".join(promises) + "\n" if promises else "")
 
@@ -127,7 +127,7 @@ def _label(text: str) -> str:
 
 
 def mermaid(plan: Plan) -> str:
-    """The plan as a Mermaid flow chart: boxes are levels, thick arrows cross a shuffle, hexagons
+    """The plan as a Mermaid flow chart. Boxes are levels, thick arrows cross a shuffle, hexagons
     are held until the commit."""
     lines = ["flowchart LR"]
     for i, level in enumerate([*plan.processing.levels, *plan.late.levels]):

@@ -1,9 +1,8 @@
-"""The promises of a topology for each store and sink it writes to, in words: by its spout, by the
-kind of values, by grouping.
+"""Describes a topology's guarantees for each store and sink, by spout, kind of values, and
+grouping.
 
-Apart from ``explain``, which draws the plan: this is about effects, and goes by the topology alone.
-Broken promises were refused when the topology was built (``topology.soundness``), or are refused
-when its master is known; so no line warns.
+A topology that cannot keep its guarantees is refused when it is built (``topology.soundness``), or
+when its master is known. So no line warns.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from txtopo.topology.graph import Component, TopologyGraph
 
 
 def lines(graph: TopologyGraph) -> list[str]:
-    """One line per component and destination, headed by the kind of spout; no lines if nothing is
-    held."""
+    """One line per component and destination, and per reason for a local master, below a line about
+    the spout. No lines if there are none."""
     held = compiler.held_components(graph)
     width = max(len(id) for id in graph.components)
     promises = [
@@ -53,7 +52,7 @@ def _of(graph: TopologyGraph, component: Component) -> list[str]:
 
 
 def writes_elsewhere(component: Component) -> bool:
-    """Whether ``component`` commits, and no store or sink is known in it."""
+    """Whether ``component`` commits without a known store or sink."""
     return component.committer and not component.writes.destinations
 
 
@@ -67,7 +66,7 @@ def _promise(graph: TopologyGraph, component: Component, written: Guarantee) -> 
 
 
 def _one_writer(component: Component) -> str:
-    """Why no two tasks write the same key."""
+    """The reason why no two tasks write the same key."""
     if component.parallelism == 1:
         return "for there is one task"
     if component.writes.has_own_keys:

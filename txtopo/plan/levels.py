@@ -1,14 +1,14 @@
 """Levels: the components that share a Spark stage.
 
-A component's level is one more than that of its furthest source, unless every tuple it takes from
-there can stay in the process that emitted it: then it is *fused* into the same level, and an emit
-is a function call. Where there is one slot, every grouping fuses.
+A component's level is one above its furthest source's level. If every tuple from there can stay in
+the process that emitted the tuple, the component is *fused* into the source's level, and an emit is
+a function call. On one slot, every grouping fuses.
 
-Tasks are packed onto *slots*, because a Python task of Spark costs the same however little it does:
-task ``t`` of every component runs on slot ``t mod slots`` of its level.
+Tasks are packed onto *slots*, because each Python task in Spark has a fixed cost. Task ``t`` of
+every component runs on slot ``t mod slots`` of its level.
 
-Routing never depends on the number of slots (see :func:`local_task`), so that a plan for two cores
-and one for eight send every tuple to the same task.
+Routing never depends on the slot count (see :func:`local_task`), so that plans for two and for
+eight cores send every tuple to the same task.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FusedEdge = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The components of one Spark stage, in topological order, and how many slots (Spark
-    partitions) it has."""
+    """One Spark stage: its components, in topological order, and its slot count (Spark
+    partitions)."""
 
     components: tuple[str, ...]
     slots: int
@@ -33,14 +33,13 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The levels of one job, in order; ``fused`` are the edges whose tuples never leave their
-    process."""
+    """One job's levels, in order. On ``fused`` edges, tuples never leave their process."""
 
     levels: tuple[Level, ...] = ()
     fused: frozenset[FusedEdge] = frozenset()
 
     def level_of(self, component: str) -> int | None:
-        """The level ``component`` runs in, or ``None`` if it has no part in this job."""
+        """The level that ``component`` runs in, or ``None`` if the job does not run it."""
         return next(
             (i for i, level in enumerate(self.levels) if component in level.components), None
         )
@@ -50,7 +49,7 @@ class Levels:
 
 
 def local_task(sending_task: int, receiving_tasks: int) -> int:
-    """The receiver of everything task ``sending_task`` emits under none and local_or_shuffle
+    """The task that receives every tuple from ``sending_task`` under none and local_or_shuffle
     grouping."""
     return sending_task % receiving_tasks
 
@@ -90,8 +89,8 @@ def _fused_edges(
 def _can_hold(
     graph: TopologyGraph, members: Collection[str], cores: int, silent: frozenset[str]
 ) -> bool:
-    """Whether ``members`` may share one level: with the slots they would have, every edge among
-    them stays local."""
+    """Whether ``members`` may share one level: every edge among them stays local on the slots that
+    they would have."""
     slots = _slots([graph.components[id] for id in members], cores)
     return all(_stays_local(*edge, slots) for edge in _fused_edges(graph, members, silent).values())
 
@@ -102,11 +101,11 @@ def assign_levels(
     cores: int,
     silent: frozenset[str] = frozenset(),
 ) -> Levels:
-    """Level ``components`` of ``graph``, given that only tuples among them move, and none from
-    ``silent`` ones; greedy, in topological order.
+    """Assign levels to ``components`` of ``graph``, greedily, in topological order. Only edges
+    among ``components`` count, and no edges from ``silent`` components.
 
-    A component joins the level of its furthest source if all of that level can then still stay
-    local, otherwise the next one.
+    A component joins its furthest source's level if every edge within the level then stays local.
+    Otherwise the component goes to the first later level where this holds.
     """
     levels: list[list[str]] = []
     level_of: dict[str, int] = {}
@@ -144,5 +143,5 @@ def assign_levels(
 
 
 def order_of(graph: TopologyGraph) -> Mapping[str, int]:
-    """The rank of every component in topological order: the first key tuples are sorted by (R17)."""
+    """Each component's rank in topological order, by which tuples are sorted first (R17)."""
     return {id: rank for rank, id in enumerate(graph.components)}

@@ -1,7 +1,6 @@
-"""RecordBatches as bytes, from rows, and as rows.
+"""Turns RecordBatches into bytes and into rows, and back.
 
-Apart from ``values``, which converts single columns. Imported where columns are met and nowhere
-else: importing it imports pyarrow.
+Only workers that meet columns import this module, because it imports pyarrow.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(
     compression="lz4" if pa.Codec.is_available("lz4") else None, use_threads=False
 )
 _ENVELOPE_BYTES = 256
-"""The bytes that a run and its frame add to a stream."""
+"""A run and its frame add about so many bytes to a stream."""
 
 
 # -- bytes ---------------------------------------------------------------------------------------
 
 
 def dumped(batches: Iterable[pa.RecordBatch | bytes], bound: int | None) -> list[bytes]:
-    """``batches``, in order, as Arrow IPC streams of at most ``bound`` bytes each, unless a single
-    row has more."""
+    """Write ``batches``, in order, as Arrow IPC streams. Each stream has at most ``bound`` bytes,
+    unless a single row has more."""
     room = None if bound is None else max(1, bound - _ENVELOPE_BYTES)
     merged_max = MERGED_BYTES if room is None else min(MERGED_BYTES, room)
     streams: list[bytes] = []
@@ -61,7 +60,7 @@ def _flush(waiting: list[pa.RecordBatch], room: int | None, streams: list[bytes]
 
 
 def _split(batch: pa.RecordBatch, room: int | None, streams: list[bytes]) -> None:
-    """Append ``batch`` as one stream, or as several if one would not fit into ``room``."""
+    """Append ``batch`` as one stream, or as several if one would exceed ``room``."""
     if room is not None and batch.nbytes > room:
         batch = compacted(batch)
     pieces = 1 if room is None else min(batch.num_rows, 1 + batch.nbytes // room)
@@ -88,8 +87,8 @@ def _append(batch: pa.RecordBatch, room: int | None, streams: list[bytes]) -> No
 
 
 def to_stream(batch: pa.RecordBatch) -> bytes:
-    """``batch`` as an Arrow IPC stream: of a slice, the slice alone. A large one is compressed:
-    many processes copy the bytes on their way."""
+    """Write ``batch`` as an Arrow IPC stream. A slice is written without the rest of its batch. A
+    large stream is compressed, because many processes copy the bytes on their way."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(
         sink,
@@ -102,13 +101,13 @@ def to_stream(batch: pa.RecordBatch) -> bytes:
 
 
 def loaded(stream: bytes) -> list[pa.RecordBatch]:
-    """The RecordBatches in an Arrow IPC stream, which share its memory."""
+    """Read the RecordBatches in an Arrow IPC stream. They share the stream's memory."""
     with pa.ipc.open_stream(stream) as reader:
         return list(reader)
 
 
 def reduced(value: Any) -> tuple[Any, ...]:
-    """How ``value``, which holds columns, is pickled: without the memory that a slice was cut
+    """Reduce ``value``, which holds columns, for pickle: without the memory that a slice was cut
     from."""
     if isinstance(value, pa.RecordBatch):
         return _restored_batch, (to_stream(value),)
@@ -145,8 +144,8 @@ def _restored_chunks(stream: bytes) -> pa.ChunkedArray:
 
 
 def merged(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-    """RecordBatches of one schema as one, if Arrow can: it cannot unite dictionaries with nulls in
-    them, or that would need larger indices."""
+    """Merge RecordBatches with one schema, if Arrow can. Arrow cannot unite dictionaries that have
+    nulls or would need larger indices."""
     try:
         return [pa.concat_batches(batches)]
     except pa.ArrowException:
@@ -154,8 +153,8 @@ def merged(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
 
 
 def compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """``batch`` without dictionary entries and memory that its rows do not use: a slice brings the
-    whole of a dictionary, or of the memory behind string views, along."""
+    """Drop dictionary entries and memory that the rows do not use. A slice has its batch's whole
+    dictionaries, and all memory behind string views."""
     columns = [_compacted(column) for column in batch.columns]
     if all(new is old for new, old in zip(columns, batch.columns, strict=True)):
         return batch
@@ -176,20 +175,20 @@ def _compacted(column: pa.Array) -> pa.Array:
     return column
 
 
-def taken(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
-    """The rows of ``batch`` with the numbers ``rows``, in this order."""
+def select(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
+    """Select from ``batch`` the rows with the numbers ``rows``, in this order."""
     try:
         return batch.take(rows)
     except pa.ArrowNotImplementedError:
         numbers = rows.to_pylist()
         return pa.RecordBatch.from_arrays(
-            [_taken(column, rows, numbers) for column in batch.columns], schema=batch.schema
+            [_select(column, rows, numbers) for column in batch.columns], schema=batch.schema
         )
 
 
-def _taken(column: pa.Array, rows: pa.Array, numbers: list[int]) -> pa.Array:
-    """Of views of text and of run-end-encoded columns, which Arrow cannot take rows from, row by
-    row."""
+def _select(column: pa.Array, rows: pa.Array, numbers: list[int]) -> pa.Array:
+    """Select from one column. Arrow cannot take rows from string views and run-end-encoded columns,
+    so such columns are taken row by row."""
     try:
         return column.take(rows)
     except pa.ArrowNotImplementedError:
@@ -200,17 +199,17 @@ def _taken(column: pa.Array, rows: pa.Array, numbers: list[int]) -> pa.Array:
 
 
 ROWS_AT_ONCE = 4096
-"""How many rows are Python objects at once, when columns are taken apart."""
+"""So many rows at most are Python objects at once, when columns become rows."""
 
 
 def slices(batch: pa.RecordBatch, rows: int = ROWS_AT_ONCE) -> Iterator[pa.RecordBatch]:
-    """``batch`` in slices of at most ``rows`` rows."""
+    """Cut ``batch`` into slices with at most ``rows`` rows."""
     for begin in range(0, batch.num_rows, rows):
         yield batch.slice(begin, rows)
 
 
 def rows(batch: pa.RecordBatch, attempt: Any) -> list[Row]:
-    """The rows of ``batch``, each with ``attempt`` as its first value."""
+    """Turn ``batch`` into rows, each with ``attempt`` as its first value."""
     columns = [
         values.values(column, name)
         for column, name in zip(batch.columns, batch.schema.names, strict=True)
@@ -234,12 +233,12 @@ def from_rows(
     where: str,
     is_declared: bool = True,
 ) -> pa.RecordBatch:
-    """``rows`` without their first value as columns ``names``, of ``schema`` or, without one, of
-    the types Arrow finds.
+    """Turn ``rows``, without their first value, into columns ``names``. Their types are from
+    ``schema`` or, without a schema, inferred by Arrow.
 
-    ``is_declared``: whether the user declared ``schema``; otherwise earlier rows of the stream had
-    it. :class:`ColumnMistakeError`, beginning with ``where``, if a column would change a value
-    (R38).
+    ``is_declared``: the user declared ``schema``. Otherwise ``schema`` was inferred from earlier
+    rows on the stream. :class:`ColumnMistakeError`, beginning with ``where``, if a column would
+    change a value (R38).
     """
     if not names:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))

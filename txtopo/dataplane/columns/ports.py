@@ -1,7 +1,7 @@
-"""The ports of a task for columns: the ways of emitted RecordBatches to their receivers.
+"""A task's ports for columns: they connect emitted RecordBatches to receivers.
 
-Apart from the slot's own wiring because few tasks need it: it is made at a task's first
-``emit_batch``, and imports pyarrow. Columns go into the same lanes as rows, by the same groupings.
+Few tasks need column ports. A task makes them at its first ``emit_batch``, and only then is pyarrow
+imported. Columns go into the same lanes as rows, by the same groupings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from txtopo.topology.stream import StreamSpec
 
 
 class Slot(Protocol):
-    """The part of a slot's wiring that ports need."""
+    """A slot's wiring, as far as ports need it."""
 
     @property
     def plan(self) -> Plan: ...
@@ -39,7 +39,7 @@ class Slot(Protocol):
 
 
 class Task(Protocol):
-    """The part of a task that ports need."""
+    """A task, as far as ports need it."""
 
     @property
     def component(self) -> Component: ...
@@ -73,8 +73,9 @@ class ColumnPorts:
         self._direct_ports[stream].append((receiver, lanes))
 
     def sends(self, batch: Any, stream: str, task: int | None) -> Sequence[SendBatch]:
-        """Who receives ``batch``; :class:`txtopo.dataplane.collector.EmitMistakeError` if it may
-        not be emitted there."""
+        """Check ``batch``, and return its receivers' functions.
+        :class:`txtopo.dataplane.collector.EmitMistakeError` if ``batch`` may not be emitted on
+        ``stream``."""
         if (
             not isinstance(batch, pa.RecordBatch)
             or self._names.get(stream) != batch.schema.names
@@ -87,8 +88,8 @@ class ColumnPorts:
         for receiver, lanes in self._direct_ports[stream]:
             if not isinstance(task, int) or not 0 <= task < len(lanes):
                 raise collector.EmitMistakeError(
-                    f"component {self._component!r} emits directly on stream {stream!r} to task {task!r};"
-                    f" {receiver!r}, which listens, has tasks 0 … {len(lanes) - 1}"
+                    f"component {self._component!r} emits directly on stream {stream!r} to task {task!r},"
+                    f" but its receiver {receiver!r} has tasks 0 … {len(lanes) - 1}"
                 )
         return [lanes[task] for _, lanes in self._direct_ports[stream]]
 
@@ -102,36 +103,36 @@ class ColumnPorts:
         )
         where = f"component {self._component!r} emits {emitted} {'' if task is None else 'directly '}on stream {stream!r}"
         if stream not in self._outputs:
-            return f"{where}, which it does not declare; it declares {', '.join(map(repr, self._outputs)) or 'none: define declare_output_fields'}"
+            return f"{where}, which it does not declare\n  It declares {', '.join(map(repr, self._outputs)) or 'none: define declare_output_fields'}."
         if not isinstance(batch, pa.RecordBatch):
             cure = (
                 "for batch in table.to_batches(): collector.emit_batch(batch)"
                 if isinstance(batch, pa.Table)
                 else "emit(values) is for tuples"
             )
-            return f"{where}; emit_batch takes a pyarrow.RecordBatch: {cure}"
+            return f"{where}\n  emit_batch takes a pyarrow.RecordBatch: {cure}"
         if self._outputs[stream].direct != (task is not None):
             cure = (
-                "use emit_batch_direct(task_index, batch)"
+                "Use emit_batch_direct(task_index, batch)."
                 if task is None
-                else "declare it with direct=True, or use emit_batch(batch)"
+                else "Declare it with direct=True, or use emit_batch(batch)."
             )
-            return f"{where}, which is {'' if task is None else 'not '}a direct stream; {cure}"
+            return f"{where}, which is {'' if task is None else 'not '}a direct stream\n  {cure}"
         names = self._names[stream]
         if names != batch.schema.names:
             columns = ", ".join(batch.schema.names) or "none"
             first = self._outputs[stream].fields[0]
             return (
-                f"{where} with the columns {columns}; expected {', '.join(names) or 'none'}: the declared fields, in their order, without the first"
-                f" ({first}), which is the attempt and no column"
+                f"{where} with the columns {columns} instead of {', '.join(names) or 'none'}\n"
+                f"  Emit the declared fields, in their order, without the first ({first}): the attempt is no column."
             )
         expected = self._schemas[stream]
         unlike = next(
             i for i in range(len(names)) if not batch.schema.field(i).equals(expected.field(i))
         )
         return (
-            f"{where} whose column {names[unlike]!r} is {batch.schema.field(unlike).type}; the declared schema expects {expected.field(unlike).type}"
-            f"{_nullability(batch.schema.field(unlike), expected.field(unlike))}: emit_batch(batch.cast(schema))"
+            f"{where} whose column {names[unlike]!r} is {batch.schema.field(unlike).type}, but the declared schema has {expected.field(unlike).type}"
+            f"{_nullability(batch.schema.field(unlike), expected.field(unlike))}\n  Call emit_batch(batch.cast(schema))."
         )
 
 
@@ -151,8 +152,7 @@ def ports(
     out_lanes: dict[tuple[str, int], outbox.OutLane],
     memories: Mapping[tuple[str, str], route.SenderMemory],
 ) -> ColumnPorts:
-    """The ports of ``task``: ``out_lanes`` and ``memories`` are shared with the rows of the
-    task."""
+    """Make the ports of ``task``. Rows and columns share ``out_lanes`` and ``memories``."""
     component, index = task.component, task.index
     column_ports = ColumnPorts(component.id, component.outputs)
     for stream, spec in component.outputs.items():
@@ -183,7 +183,7 @@ def ports(
 
 
 def recording_ports(run: Slot, task: Task, lane: outbox.OutLane) -> ColumnPorts:
-    """The ports of a spout's task whose emission is only recorded, in ``lane``."""
+    """Make ports that only record a spout task's emission, in ``lane``."""
     component = task.component
     column_ports = ColumnPorts(component.id, component.outputs)
     for stream, spec in component.outputs.items():
@@ -191,7 +191,7 @@ def recording_ports(run: Slot, task: Task, lane: outbox.OutLane) -> ColumnPorts:
             column_ports.connect(stream, lane.batch_sender(stream))
             continue
         for number, (receiver, _) in enumerate(run.plan.graph.receivers(component.id, stream)):
-            # One receiver is enough to record the emit; the other receivers only check the task
+            # One receiver is enough to record the emit. The other receivers only check the task
             # index.
             lanes = [
                 lane.batch_sender(collector.direct_stream(stream, t)) if number == 0 else _ignore

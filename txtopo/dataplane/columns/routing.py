@@ -1,10 +1,10 @@
-"""Routing of columns: for each stream of a task, the function that takes a RecordBatch apart and
-its parts to the tasks they are meant for.
+"""Routes columns: for each stream, a function splits a RecordBatch and sends the parts to the
+receiving tasks.
 
-A row goes where it would go as a tuple, with one exception: shuffle hands out slices instead of
-single rows, in equal counts all the same. A sender keeps its turns and its counts between emits
-once, for rows and columns together. Keys are encoded as those of tuples are, once per distinct key:
-see ``txtopo.topology.grouping``. Importing this imports pyarrow.
+A row goes to the same tasks as it would as a tuple, with one exception: shuffle hands out slices
+instead of single rows, still in equal counts. A sender's turns and counts between emits are the
+same for rows and columns. Each distinct key is encoded once, as in tuples
+(``txtopo.topology.grouping``). This module imports pyarrow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SendBatch = Callable[[pa.RecordBatch], None]
 
 _KEYS_REMEMBERED_MAX = 100_000
 _KEY_LENGTH_MAX = 64
-"""Longer keys are not remembered: so many of them would be the memory of a batch."""
+"""Longer keys are not remembered: so many long keys would need a batch's memory."""
 
 
 def make_send(
@@ -37,8 +37,8 @@ def make_send(
     lanes: Sequence[SendBatch],
     memory: route.SenderMemory,
 ) -> SendBatch:
-    """A function that sends the rows of a RecordBatch to the right ones of ``lanes`` (one per
-    receiving task)."""
+    """A function that sends a RecordBatch's rows to the right ``lanes`` (one per receiving
+    task)."""
     return route.send_by(
         grouping, fields, sending_task, lanes, _ColumnWays(lanes, sending_task, attempt, memory)
     )
@@ -76,13 +76,14 @@ class _ColumnWays:
 
 
 def _columns_at(positions: Sequence[int]) -> list[int]:
-    """The columns of a RecordBatch are the fields without the first, the attempt, which is -1 here."""
+    """Turn field positions into column numbers. The first field, the attempt, is no column and
+    becomes -1."""
     return [position - 1 for position in positions]
 
 
 def _in_slices(lanes: Sequence[SendBatch], memory: route.SenderMemory) -> SendBatch:
-    """The same number of neighbouring rows to every lane; each row of the remainder goes to the
-    lane whose turn has come."""
+    """Send the same number of neighbouring rows to every lane. Each remaining row goes to the lane
+    whose turn has come."""
 
     def send(batch: pa.RecordBatch) -> None:
         share, left = divmod(batch.num_rows, len(lanes))
@@ -99,7 +100,7 @@ def _in_slices(lanes: Sequence[SendBatch], memory: route.SenderMemory) -> SendBa
 
 
 def _by_key(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any) -> SendBatch:
-    """Equal values to the same lane."""
+    """Send equal values to the same lane."""
     remembered: dict[Any, int] = {}
 
     def task_of(key: tuple[Any, ...]) -> int:
@@ -112,7 +113,7 @@ def _by_key(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any) 
             lanes[0](batch)
             return
         codes, keys = distinct_keys(batch, positions, attempt)
-        tasks = _looked_up(keys, remembered, task_of)
+        tasks = _find_all(keys, remembered, task_of)
         deal(batch, tasks if codes is None else pa.array(tasks, pa.int32()).take(codes), lanes)
 
     return send
@@ -121,8 +122,8 @@ def _by_key(lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any) 
 def _by_two_tasks(
     lanes: Sequence[SendBatch], positions: Sequence[int], attempt: Any, memory: route.SenderMemory
 ) -> SendBatch:
-    """Each key goes to one of its two tasks: the one this sender has sent fewer rows to so far, the
-    first if they are equal."""
+    """Send each row to the key's task that got fewer rows from this sender. If both got as many,
+    the first task."""
     remembered: dict[Any, tuple[int, int]] = {}
 
     def tasks_of(key: tuple[Any, ...]) -> tuple[int, int]:
@@ -130,7 +131,7 @@ def _by_two_tasks(
 
     def send(batch: pa.RecordBatch) -> None:
         codes, keys = distinct_keys(batch, positions, attempt)
-        pairs = _looked_up(keys, remembered, tasks_of)
+        pairs = _find_all(keys, remembered, tasks_of)
         sent = memory.sent
         tasks: list[int] = []
         for pair in pairs if codes is None else map(pairs.__getitem__, codes.to_pylist()):
@@ -163,7 +164,7 @@ def _by_choice(
                 lane(
                     batch
                     if rows == list(range(batch.num_rows))
-                    else batches.taken(batch, pa.array(rows, pa.int64()))
+                    else batches.select(batch, pa.array(rows, pa.int64()))
                 )
 
     return send
@@ -173,7 +174,7 @@ def _by_choice(
 
 
 def _is_plain(type: pa.DataType) -> bool:
-    """Whether every value of ``type`` can be a key, and Arrow can tell distinct ones."""
+    """Whether every value with ``type`` can be a key, and Arrow can find the distinct values."""
     if pa.types.is_dictionary(type):
         return _is_plain(type.value_type)
     of_kind = (
@@ -196,8 +197,8 @@ def _is_plain(type: pa.DataType) -> bool:
 def distinct_keys(
     batch: pa.RecordBatch, positions: Sequence[int], attempt: Any
 ) -> tuple[pa.Array | None, list[tuple[Any, ...]]]:
-    """The keys of ``batch``, each at least once, and for every row the index of its key; ``None``
-    for the index if it is the row's number."""
+    """Each row's index into the keys, and the keys in ``batch``, each at least once. ``None``
+    instead of the indices if key ``i`` belongs to row ``i``."""
     constant = tuple(attempt for position in positions if position < 0)
     if len(constant) == len(positions):
         return pa.nulls(batch.num_rows, pa.int32()).fill_null(0), [constant]
@@ -211,7 +212,7 @@ def distinct_keys(
     try:
         codes, keys = _distinct(columns)
     except pa.ArrowNotImplementedError:
-        # decimal32 and decimal64: Arrow has the type, but no table of its distinct values.
+        # decimal32 and decimal64: Arrow has the types, but cannot find their distinct values.
         return None, _keys_by_row(columns, positions, attempt)
     return codes, [_with_attempts(key, positions, attempt) for key in keys] if constant else keys
 
@@ -224,9 +225,9 @@ def _keys_by_row(
 
 
 def _distinct(columns: Sequence[tuple[pa.Array, str]]) -> tuple[pa.Array, list[tuple[Any, ...]]]:
-    codes, keys = _encoded(*columns[0])
+    codes, keys = _codes_and_values(*columns[0])
     for column, name in columns[1:]:
-        more, values = _encoded(column, name)
+        more, values = _codes_and_values(column, name)
         pairs = pc.dictionary_encode(
             pc.add(pc.multiply(codes.cast(pa.int64()), len(values)), more.cast(pa.int64()))
         )
@@ -243,8 +244,8 @@ def _with_attempts(key: tuple[Any, ...], positions: Sequence[int], attempt: Any)
     return tuple(attempt if position < 0 else next(values) for position in positions)
 
 
-def _encoded(column: pa.Array, name: str) -> tuple[pa.Array, list[tuple[Any, ...]]]:
-    """For every row the index of its value, and the values."""
+def _codes_and_values(column: pa.Array, name: str) -> tuple[pa.Array, list[tuple[Any, ...]]]:
+    """Each row's index into the distinct values, and the values."""
     if pa.types.is_dictionary(column.type) and len(column.dictionary) > len(column):
         column = column.dictionary_decode()
     if not pa.types.is_dictionary(column.type):
@@ -260,8 +261,8 @@ def _encoded(column: pa.Array, name: str) -> tuple[pa.Array, list[tuple[Any, ...
 
 
 def _in_utc(column: pa.Array) -> pa.Array:
-    """``column``, where an instant is one key in every time zone: Python takes the two hours that a
-    clock shows twice for equal."""
+    """Convert times to UTC, so that an instant is one key in every time zone. In local time, Python
+    takes two different hours for equal when a clock is set back."""
     is_encoded = pa.types.is_dictionary(column.type) or pa.types.is_run_end_encoded(column.type)
     type = column.type.value_type if is_encoded else column.type
     if not pa.types.is_timestamp(type) or type.tz is None:
@@ -271,11 +272,11 @@ def _in_utc(column: pa.Array) -> pa.Array:
     )
 
 
-def _looked_up(
+def _find_all(
     keys: list[tuple[Any, ...]], remembered: dict[Any, Any], find: Callable[[tuple[Any, ...]], Any]
 ) -> list[Any]:
-    """``find`` of every key. Keys that are equal in Python have equal encodings, as long as they
-    come out of columns."""
+    """Call ``find`` for each key that is not remembered. Keys from columns that are equal in Python
+    have equal encodings."""
     results: list[Any] = []
     for key in keys:
         try:
@@ -299,7 +300,7 @@ def _looked_up(
 
 
 def deal(batch: pa.RecordBatch, tasks: pa.Array | list[int], lanes: Sequence[SendBatch]) -> None:
-    """Give each row to the lane of its task, in the order they have in ``batch``."""
+    """Give each row to its task's lane, in the order of ``batch``."""
     of_row = tasks if isinstance(tasks, pa.Array) else pa.array(tasks, pa.int32())
     counts = sorted(
         (entry["values"], entry["counts"]) for entry in of_row.value_counts().to_pylist()
@@ -307,8 +308,8 @@ def deal(batch: pa.RecordBatch, tasks: pa.Array | list[int], lanes: Sequence[Sen
     if len(counts) == 1:
         lanes[counts[0][0]](batch)
         return
-    # Arrow's sort of one array is stable, and it counts where values are few.
-    by_task = batches.taken(batch, pc.array_sort_indices(of_row))
+    # Arrow sorts one array stably, and counts where values are few.
+    by_task = batches.select(batch, pc.array_sort_indices(of_row))
     begin = 0
     for task, count in counts:
         lanes[task](by_task.slice(begin, count))

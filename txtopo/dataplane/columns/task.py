@@ -1,9 +1,8 @@
-"""One task of a bolt for columns: tuples that are meant for it are collected into RecordBatches
-first.
+"""A task for a bolt that takes columns: arriving tuples are first collected into RecordBatches.
 
 Invariants: collected rows are executed before any later row, and before the task finishes or is
-held (R11, R12); a RecordBatch has rows of one source task and one stream, at most ``ROWS_MAX`` of
-them, or ``WEIGHT_MAX`` of text and bytes where they were tuples.
+held (R11, R12). A RecordBatch has rows from one source task and one stream. A RecordBatch made from
+tuples has at most ``ROWS_MAX`` rows, and is executed once it has ``WEIGHT_MAX`` of text and bytes.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from txtopo.dataplane.task import BoltTask
 from txtopo.topology.stream import TupleSource
 
 ROWS_MAX = 16_384
-"""How many tuples are collected into one RecordBatch at most."""
+"""So many tuples at most are collected into one RecordBatch."""
 WEIGHT_MAX = 4 * 1024 * 1024
-"""The length of all text and bytes, in characters or bytes, from which on collected tuples are
-executed, however few they are."""
+"""Collected tuples with so much text and bytes, in characters or bytes, are executed, however few
+they are."""
 
 
 class ArrowBoltTask(BoltTask):
-    """A bolt instance that is given RecordBatches."""
+    """A bolt instance that takes RecordBatches."""
 
     def begin(self, held: Any) -> None:
         self._rows: list[Row] = []
@@ -45,7 +44,7 @@ class ArrowBoltTask(BoltTask):
             self._collect(row, source)
 
     def sender(self, source: TupleSource, lane: Lane, wait: Send) -> Send:
-        """A function that collects one row of a neighbour, while ``lane`` is the first."""
+        """A function that collects a neighbour's row, while ``lane`` is the first."""
 
         def send(row: Row) -> None:
             if lane.is_first:
@@ -70,7 +69,7 @@ class ArrowBoltTask(BoltTask):
         self._give(batch, source)
 
     def flush(self) -> None:
-        """Give the tuples that were collected to the bolt."""
+        """Give the collected tuples to the bolt."""
         if self._rows:
             rows, source = self._rows, self._rows_source
             assert source is not None
@@ -80,8 +79,8 @@ class ArrowBoltTask(BoltTask):
             )
 
     def _columns(self, rows: list[Row], source: TupleSource) -> Any:
-        """The rows as a RecordBatch: of the declared schema, or of the schema that Arrow inferred
-        for the first rows of this stream."""
+        """Turn rows into a RecordBatch, by the declared schema or by the schema that Arrow inferred
+        for the stream's first rows."""
         key = (source.component, source.stream)
         arrow = column_runs.load_batches()
         declared = self.worker.run.graph.components[source.component].outputs[source.stream].schema
@@ -111,11 +110,11 @@ class ArrowBoltTask(BoltTask):
             guard.abort("execute_batch")
 
     def finish(self) -> None:
-        """The batch is over for this task."""
+        """Finish the batch for this task."""
         self.flush()
         super().finish()
 
     def hold(self, pieces: wire.PieceWriter) -> None:
-        """The instance into ``pieces``, for the commit phase."""
+        """Pickle the instance into ``pieces``, for the commit phase."""
         self.flush()
         super().hold(pieces)

@@ -1,8 +1,7 @@
-"""One column of a stream: Python values as an Arrow array, unchanged or not at all, and an Arrow
-array as Python values.
+"""Turns one column from Python values into an Arrow array, unchanged or not at all, and back.
 
-Apart from ``exact_columns``, which knows neither rows nor fields nor declared schemas. Importing
-this imports pyarrow.
+This module adds fields, rows and declared schemas to ``exact_columns``, for errors. It imports
+pyarrow.
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ from txtopo.topology import exact_columns
 def array(
     column: Sequence[Any], name: str, wanted: pa.DataType | None, is_declared: bool, where: str
 ) -> pa.Array:
-    """``column`` as an array of type ``wanted``, or without one of the type that Arrow finds.
+    """Turn ``column`` into an array with type ``wanted`` or, without ``wanted``, with the type that
+    Arrow infers.
 
-    :class:`ColumnMistakeError`, beginning with ``where``, that names the field ``name``, the first
-    row whose value would become another one, and the cure. Unless the user declared ``wanted``, all
-    values are of one Python type.
+    :class:`ColumnMistakeError`, beginning with ``where``, names the field ``name``, the first row
+    with a value that would change, and the cure. Unless the user declared ``wanted``, all values
+    must have one Python type.
     """
     try:
         return exact_columns.array(column, wanted, is_declared)
@@ -47,13 +47,13 @@ def array(
 
 
 def python_type(type: pa.DataType) -> pa.DataType:
-    """The type as which ``type`` is read to become Python objects: nanoseconds as microseconds, the
-    precision of Python's datetime.
+    """The type to which a column is cast before it becomes Python objects: nanoseconds become
+    microseconds, as in Python's datetime.
 
-    Arrow itself would give objects of pandas where that happens to be installed, and the same tuple
-    would not be the same everywhere.
+    Without the cast, Arrow would give pandas objects wherever pandas happens to be installed, and
+    the same tuple would differ between machines.
     """
-    # A type of a user's own has no hash.
+    # A user's own type has no hash.
     return type if isinstance(type, pa.ExtensionType) else _python_type(type)
 
 
@@ -100,8 +100,8 @@ def _python_type(type: pa.DataType) -> pa.DataType:
 
 
 def values(column: pa.Array, name: str) -> list[Any]:
-    """``column`` as Python objects; :class:`ColumnMistakeError` naming it, if Python has none for
-    some value."""
+    """Turn ``column`` into Python objects. :class:`ColumnMistakeError` names the column if Python
+    has no object for a value."""
     wanted = python_type(column.type)
     try:
         exact_columns.check_times(column)
@@ -110,7 +110,7 @@ def values(column: pa.Array, name: str) -> list[Any]:
         if wanted != column.type and (
             pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type)
         ):
-            # Arrow cannot cast a list view to another, and a cast to a list loses elements (seen
+            # Arrow cannot cast one list view to another, and a cast to a list loses elements (seen
             # with pyarrow 26.0.1).
             elements = iter(values(column.flatten(), name))
             lengths = pc.list_value_length(column).to_pylist()

@@ -183,7 +183,7 @@ class LocalRun:
             seen = tally.partition_counts or {batch.num_partitions}
             if len(seen) > 1:
                 raise PartitionCountError(tuple(sorted(seen)))
-            self.batches.learnt(attempt, batches.moved(seen.pop(), tally.metadata))
+            self.batches.learnt(attempt, batches.partitioned_metadata(seen.pop(), tally.metadata))
         return done
 
     def process(self, attempt: TransactionAttempt, process: processes.Process) -> Work:
@@ -229,7 +229,7 @@ class LocalRun:
 
     def record(self, work: Work) -> None:
         """Make the commit of the attempt durable."""
-        self.state.record(work.attempt, self.batches.moved(work.attempt.txid), work.stores)
+        self.state.record(work.attempt, self.batches.moves(work.attempt.txid), work.stores)
         self.batches.discard(work.attempt)
 
     def _batch(self, attempt: TransactionAttempt) -> Batch:
