@@ -347,8 +347,8 @@ def test_emitters_and_bolts_of_both_kinds_see_it_in_both_phases(straight: bool) 
         if straight:
             running.jobs.run(running.job("straight", FIRST, batch, cores=1, opened_at=NOON))
         else:
-            _, frames = running.jobs.run(running.job("processing", FIRST, batch, opened_at=NOON))
-            running.jobs.run(running.job("commit", FIRST, opened_at=NOON), frames)
+            result = running.jobs.run(running.job("processing", FIRST, batch, opened_at=NOON))
+            running.jobs.run(running.job("commit", FIRST, opened_at=NOON), result.frames)
         events = list(journals[graph.id])
     told = {
         (event.component, event.phase): event.details[0]

@@ -31,19 +31,23 @@ class Threads(Protocol):
         """Let the threads end after their queued calls; whether they did within ``timeout_s``."""
 
 
-class Surroundings(Protocol):
-    """Everything that the engine needs from outside."""
+class Clock(Protocol):
+    """Time that passes."""
 
     def now(self) -> float:
         """The time, in seconds from some point."""
+
+    def sleep(self, duration_s: float) -> None:
+        """Wait, in a thread that was got from :meth:`Surroundings.threads`."""
+
+
+class Surroundings(Clock, Protocol):
+    """Everything that the engine needs from outside."""
 
     def time_of_opening(self, txid: int) -> datetime.datetime:
         """The present time, aware, in UTC: read when ``txid`` is opened, and kept with the txid
         (R36).
         """
-
-    def sleep(self, duration_s: float) -> None:
-        """Wait, in a thread that was got from :meth:`threads`."""
 
     def post(self, action: Action) -> None:
         """From any thread: have the loop do ``action``."""
