@@ -377,9 +377,9 @@ def test_a_context_that_a_test_makes_has_a_fixed_one() -> None:
 @pytest.mark.parametrize("txid", [1, 7])
 def test_the_simulator_has_one_time_for_each_transaction_after_any_history(txid: int) -> None:
     """Results of a schedule are compared with those of another schedule, with other delays."""
-    from txtopo.testing.simulator.driver import Driver
+    from txtopo.testing.simulator.driver import SimulatedLoop
 
-    assert Driver.time_of_opening(txid) == SOME_TIME + txid * BETWEEN_OPENINGS
+    assert SimulatedLoop.time_of_opening(txid) == SOME_TIME + txid * BETWEEN_OPENINGS
 
 
 @pytest.mark.parametrize(
