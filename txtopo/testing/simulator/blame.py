@@ -99,7 +99,7 @@ def _suspects(
             if differing and _same(places, recorded.taken, expected.taken):
                 yield Blame(component, "output", txid, differing)
                 continue
-            dealt = list(_dealt(graph, places, recorded, expected))
+            dealt = list(_routing(graph, places, recorded, expected))
             if differing or (also_routes and dealt):
                 has_all = _all(places, recorded.taken) == _all(places, expected.taken)
                 upstream = [
@@ -130,7 +130,7 @@ def _all(places: Sequence[Place], rows: Mapping[Place, list[str]]) -> list[str]:
     return sorted(itertools.chain(*(rows.get(place, ()) for place in places)))
 
 
-def _dealt(
+def _routing(
     graph: TopologyGraph, places: Sequence[Place], recorded: Recording, expected: Recording
 ) -> Iterator[Blame]:
     """Each source whose tuples come to other tasks. The tuples are equal: another component would
