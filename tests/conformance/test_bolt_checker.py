@@ -223,6 +223,34 @@ def test_a_basic_bolt_downstream_of_a_committer_is_checked_too() -> None:
     broken(make, 10, "component 'wrong' emits other tuples", batches=(), fields=())
 
 
+class AnswersWhileExecuting(bolts.Right):
+    """Emits its attempt before the commit phase."""
+
+    def execute(self, tup: Any) -> None:
+        super().execute(tup)
+        self.collector.emit([self.attempt, "attempt", self.attempt.attempt_id])
+
+
+class Swallows(BaseBasicBolt):
+    """Emits nothing."""
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        pass
+
+
+@pytest.mark.rule(14, 28)
+def test_tuples_that_a_committer_emits_while_executing_are_compared_too() -> None:
+    def make(directory: Path) -> Any:
+        builder = TransactionalTopologyBuilder(
+            "counts", "spout", MemoryTransactionalSpout({0: [("cat", 1), ("dog", 2)]}, FIELDS, 2)
+        )
+        builder.set_bolt("wrong", AnswersWhileExecuting(directory)).global_grouping("spout")
+        builder.set_bolt("end", Swallows()).global_grouping("wrong")
+        return builder.build_topology()
+
+    broken(make, 28, "component 'wrong' emits other tuples", batches=(), fields=())
+
+
 # -- what cannot be checked ----------------------------------------------------------------------
 
 

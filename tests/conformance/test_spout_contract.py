@@ -37,6 +37,12 @@ ROWS: dict[int, list[tuple[str]]] = {
 """Partition 2 is empty."""
 
 
+def test_batches_beyond_the_inline_bound_are_checked_as_others_are() -> None:
+    rows = [(letter * 600_000,) for letter in "abc"]
+    report = check_spout(lambda: MemoryTransactionalSpout({0: rows}, ["word"], 2), expected=rows)
+    assert (report.is_exhausted, report.tuples) == (True, 3)
+
+
 @pytest.mark.in_gate("MemoryTransactionalSpout-always ready")
 @RULES
 @pytest.mark.parametrize("always_ready", [False, True], ids=["ready with data", "always ready"])

@@ -1011,8 +1011,8 @@ MUTATIONS = (
     Mutation(
         "the committer that shows it is blamed",
         "txtopo/testing/simulator/blame.py",
-        "                if _same(places, recorded.taken, expected.taken):\n",
-        "                if False:\n",
+        "            if differing and _same(places, recorded.taken, expected.taken):\n",
+        "            if False:\n",
         ("tests/unit/test_simulator_blame.py", "-k", "read_ahead or only or chance or read-ahead"),
     ),
     Mutation(

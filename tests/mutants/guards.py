@@ -1110,7 +1110,7 @@ GUARDS = (
             Mutation(
                 "a zombie is waited for without end",
                 "txtopo/engine/attempts.py",
-                "        while self._zombies and self._surroundings.now() < deadline:\n",
+                "        while self._zombies and self._clock.now() < deadline:\n",
                 "        while self._zombies:\n",
                 ZOMBIES,
             ),

@@ -144,15 +144,15 @@ SIMULATED = (
     Mutation(
         "routes are not compared between processes",
         "txtopo/testing/simulator/recomputation.py",
-        "            yield from _dealt_otherwise(topology, first, second, txid, component)\n",
-        "",
+        "also_routes=True",
+        "also_routes=False",
         RECOMPUTES,
     ),
     Mutation(
         "the task that shows another order is blamed",
-        "txtopo/testing/simulator/recomputation.py",
-        'if blamed is not None and blamed.fault == "order" else ()',
-        "if False else ()",
+        "txtopo/testing/simulator/blame.py",
+        "[*upstream, *dealt][:1]",
+        "dealt[:1]",
         ("tests/unit/test_simulator_blame.py", "-k", "order_of_a_set"),
     ),
     Mutation(

@@ -40,6 +40,7 @@ from txtopo.dataplane.job import Batch, Job, Limits, Part, Run
 from txtopo.dataplane.outcome import Failure, Report
 from txtopo.dataplane.wire import Frame
 from txtopo.dataplane.worker import WorkerRun
+from txtopo.engine.jobs import JobResult
 from txtopo.testing.in_process import InProcessJobs
 from txtopo.topology.graph import TopologyGraph
 
@@ -332,6 +333,14 @@ class InProcessTopology:
             self.worker.run.token, part, attempt, self.graph.task_counts, batch=batch, **more
         )
 
+    def run_job(self, job: Job, seeds: Sequence[Frame] = ()) -> tuple[list[Report], JobResult]:
+        """The reports of the slots of the last level, unless a failure has ended the job before,
+        and the result."""
+        self.jobs.records = []
+        result = self.jobs.run(job, seeds)
+        records = [record for record in self.jobs.records if record[:1] == wire.REPORT]
+        return [wire.unpack_report(record) for record in records], result
+
     def run(self, batch: Batch, attempt: TransactionAttempt = FIRST, straight: bool = False) -> Ran:
         """All jobs of one attempt, or all of it ``straight`` in one; an emission job first where
         the batch is new."""
@@ -353,13 +362,10 @@ class InProcessTopology:
                 continue
             if part == "commit" and not self.plan.commit:
                 continue
-            ran.reports[part], seeds = self.jobs.run(
-                self.job(part, attempt, of_part, cores=1 if straight else None), seeds
-            )
-            ran.frames[part] = seeds
-            ran.failure = next(
-                (report.failure for report in ran.reports[part] if report.failure is not None), None
-            )
+            job = self.job(part, attempt, of_part, cores=1 if straight else None)
+            ran.reports[part], result = self.run_job(job, seeds)
+            ran.frames[part] = seeds = list(result.frames)
+            ran.failure = result.failure
             if ran.failure is not None:
                 ran.failed_in = part
                 break

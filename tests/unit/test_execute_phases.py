@@ -387,18 +387,18 @@ def test_results_beyond_the_inline_bound_are_dropped_and_reported_as_outgrown() 
     with InProcessTopology(
         held_graph(), limits=Limits(inline_bytes_max=100, spill_bytes=0)
     ) as topology:
-        reports, frames = topology.jobs.run(
+        reports, _ = topology.run_job(
             topology.job("processing", batch=planned({0: rows(*range(6))}))
         )
         assert [(report.outgrown, report.failure) for report in reports] == [(True, None)] * 2
-        assert frames == []
-        pinned, frames = topology.jobs.run(
+        assert {record[:1] for record in topology.jobs.records} == {wire.REPORT}
+        pinned, result = topology.run_job(
             topology.job("processing", batch=planned({0: rows(*range(6))}), pinned=True)
         )
         assert [report.outgrown for report in pinned] == [False, False], (
             "pinned results may be as large as they like"
         )
-        assert len(frames) == 4
+        assert len(result.frames) == 4
 
 
 def slots(

@@ -548,14 +548,10 @@ def emission(spout: Any, batch: Batch, parallelism: int) -> tuple[list[Any], lis
     declared = builder(spout, parallelism)
     declared.set_bolt("end", NotingBolt()).global_grouping("spout")
     with InProcessTopology(declared.build_topology()) as topology:
-        reports, frames = topology.jobs.run(topology.job("emission", batch=batch))
-        if reports[0].failure is None:
-            topology.jobs.run(topology.job("processing", batch=Batch("recorded")), frames)
-        return (
-            reports,
-            topology_events(topology),
-            next((report.failure for report in reports if report.failure is not None), None),
-        )
+        reports, result = topology.run_job(topology.job("emission", batch=batch))
+        if result.failure is None:
+            topology.jobs.run(topology.job("processing", batch=Batch("recorded")), result.frames)
+        return reports, topology_events(topology), result.failure
 
 
 @pytest.mark.rule(4, 19)

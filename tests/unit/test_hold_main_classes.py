@@ -75,13 +75,13 @@ assert worker.worker_run("token", lambda: b"is not loaded again") is known
 jobs = InProcessJobs(known, random.Random(1))
 counts = known.run.graph.task_counts
 attempt = TransactionAttempt(1, 0)
-reports, frames = jobs.run(Job("token", "processing", attempt, counts, batch=Batch("planned", partitions={0: list(range(500)), 1: [1000]})))
-assert [report.failure for report in reports] == [None, None], reports
-for frame in frames:
+result = jobs.run(Job("token", "processing", attempt, counts, batch=Batch("planned", partitions={0: list(range(500)), 1: [1000]})))
+assert result.failure is None, result
+for frame in result.frames:
     assert b"prepare" not in frame.payload and b"co_code" not in frame.payload, "code travels with the held bolt"
     assert len(frame.payload) < 20_000, len(frame.payload)
-reports, _ = jobs.run(Job("token", "commit", attempt, counts), frames)
-assert all(report.failure is None for report in reports), reports
+result = jobs.run(Job("token", "commit", attempt, counts), result.frames)
+assert result.failure is None, result
 print(sum(int(path.read_text()) for path in pathlib.Path(sys.argv[1]).glob("sum-*")))
 """
 

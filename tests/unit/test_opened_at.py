@@ -349,8 +349,8 @@ def test_emitters_and_bolts_of_both_kinds_see_the_opening_time_in_both_phases(
         if straight:
             running.jobs.run(running.job("straight", FIRST, batch, cores=1, opened_at=NOON))
         else:
-            _, frames = running.jobs.run(running.job("processing", FIRST, batch, opened_at=NOON))
-            running.jobs.run(running.job("commit", FIRST, opened_at=NOON), frames)
+            result = running.jobs.run(running.job("processing", FIRST, batch, opened_at=NOON))
+            running.jobs.run(running.job("commit", FIRST, opened_at=NOON), result.frames)
         events = list(journals[graph.id])
     told = {
         (event.component, event.phase): event.details[0]
@@ -379,9 +379,9 @@ def test_a_context_made_by_a_test_has_a_fixed_opening_time() -> None:
 @pytest.mark.parametrize("txid", [1, 7])
 def test_the_simulator_has_one_time_for_each_transaction_after_any_history(txid: int) -> None:
     """Results of a schedule are compared with those of another schedule, with other delays."""
-    from txtopo.testing.simulator.driver import Driver
+    from txtopo.testing.simulator.driver import SimulatedLoop
 
-    assert Driver.time_of_opening(txid) == SOME_TIME + txid * BETWEEN_OPENINGS
+    assert SimulatedLoop.time_of_opening(txid) == SOME_TIME + txid * BETWEEN_OPENINGS
 
 
 @pytest.mark.parametrize(

@@ -112,14 +112,40 @@ def test_a_cure_for_a_spout_speaks_of_metadata_and_never_of_a_bolt() -> None:
         assert any(word in mistake.cure for word in ("metadata", "Acknowledge in commit"))
 
 
-def test_an_order_elsewhere_is_not_the_reason_why_tuples_come_to_other_tasks() -> None:
-    """A component whose tuples the receiver does not get emits in another order; the grouping in
-    front of the receiver deals otherwise."""
+def forked() -> TransactionalTopologyBuilder:
+    """spout → a, spout → b → c."""
     builder = TransactionalTopologyBuilder(
         "blamed", "spout", MemoryTransactionalSpout({0: [("x",)]}, Fields("word"), 1)
     )
     for id, source in (("a", "spout"), ("b", "spout"), ("c", "b")):
         builder.set_bolt(id, Split(), 2).none_grouping(source)
+    return builder
+
+
+@pytest.mark.parametrize(("tuples", "fault"), [("21", "order"), ("212", "routing")])
+def test_of_two_components_that_emit_in_another_order_the_one_upstream_is_blamed_if_no_tuple_is_new(
+    tuples: str, fault: str
+) -> None:
+    emitted = {(1, id, 0): ["default: 1", "default: 2"] for id in "ab"}
+    changed = {place: rows[::-1] for place, rows in emitted.items()}
+    blamed = blame.first_to_differ(
+        forked().build_topology(),
+        blame.Recording(
+            {(1, "c", 0): [f"b/default: {n}" for n in tuples]},
+            {**changed, (1, "c", 0): ["default: 2"]},
+        ),
+        blame.Recording(
+            {(1, "c", 0): ["b/default: 1", "b/default: 2"]},
+            {**emitted, (1, "c", 0): ["default: 1"]},
+        ),
+    )
+    assert blamed is not None
+    assert (blamed.component, blamed.fault) == ("b", fault)
+
+
+def test_an_order_elsewhere_is_not_the_reason_why_tuples_come_to_other_tasks() -> None:
+    """A component whose tuples the receiver does not get emits in another order; the grouping in
+    front of the receiver deals otherwise."""
     taken = {
         (1, "a", 0): ["spout: x"],
         (1, "b", 0): ["spout: x"],
@@ -135,9 +161,10 @@ def test_an_order_elsewhere_is_not_the_reason_why_tuples_come_to_other_tasks() -
         (1, "c", 0): emitted[1, "c", 1],
         (1, "c", 1): emitted[1, "c", 0],
     }
-    graph = builder.build_topology()
     blamed = blame.first_to_differ(
-        graph, blame.Recording(dealt, changed, {}), blame.Recording(taken, emitted, {})
+        forked().build_topology(),
+        blame.Recording(dealt, changed, {}),
+        blame.Recording(taken, emitted, {}),
     )
     assert blamed is not None
     assert (blamed.component, blamed.fault) == ("b", "routing")

@@ -17,7 +17,6 @@ from txtopo.dataplane.job import Batch, Job, Part, Run
 from txtopo.dataplane.outcome import Failure, Tally
 from txtopo.engine.attempts import Attempt, AttemptFailedError, AttemptRunner
 from txtopo.engine.jobs import JobLostError, JobResult
-from txtopo.engine.surroundings import Surroundings
 from txtopo.stores import SqliteStore
 from txtopo.topology.context import SOME_TIME
 
@@ -93,7 +92,7 @@ class Scene:
             cast(Any, Batches()),
             "stop",
             lambda attempt: None,
-            cast(Surroundings, self.time),
+            self.time,
         )
 
     def begin(self, attempt: TransactionAttempt, part: Part = "commit") -> Attempt:

@@ -21,7 +21,7 @@ from txtopo.dataplane.outcome import Failure
 from txtopo.engine.batches import Batches, partitioned_metadata
 from txtopo.engine.continuity import ExpectedStores
 from txtopo.engine.jobs import JobLostError, JobResult, Jobs, Pinned, Source
-from txtopo.engine.surroundings import Surroundings
+from txtopo.engine.surroundings import Clock
 from txtopo.plan import compiler
 from txtopo.plan.compiler import Plan
 from txtopo.topology.transaction import TransactionAttempt, first_attempt_id
@@ -116,7 +116,7 @@ class AttemptRunner:
         batches: Batches,
         on_error: Literal["stop", "replay"],
         submitted: Callable[[TransactionAttempt], None],
-        surroundings: Surroundings,
+        clock: Clock,
         expected_stores: ExpectedStores | None = None,
     ) -> None:
         self._expected_stores = expected_stores or {}
@@ -127,7 +127,7 @@ class AttemptRunner:
             on_error,
             submitted,
         )
-        self._surroundings = surroundings
+        self._clock = clock
         self._pinning = {"emission": _Pinning(), "processing": _Pinning()}
         self._plans = compiler.Plans(run.graph)
         self._zombies: list[str] = []
@@ -140,7 +140,7 @@ class AttemptRunner:
     ) -> Attempt:
         """A new attempt, with nothing done, that will use so many ``cores`` at once."""
         return Attempt(
-            attempt, task_counts, self._plans.under(task_counts, cores), self._surroundings.now()
+            attempt, task_counts, self._plans.under(task_counts, cores), self._clock.now()
         )
 
     def use_cores(self, work: Attempt, cores: int) -> None:
@@ -150,7 +150,7 @@ class AttemptRunner:
     def emit(self, work: Attempt) -> None:
         """The emission job: learn the batch's metadata."""
         batch = self._batches.new_batch(work.attempt.txid)
-        work.emission = self._job(work, "emission", batch)
+        work.emission = self.run_job(work, "emission", batch)
         tally = work.emission.tally
         counts = tally.partition_counts or {batch.num_partitions}
         if len(counts) > 1:
@@ -170,10 +170,10 @@ class AttemptRunner:
             batch, source = Batch("recorded"), work.emission.source
         else:
             batch, source = self._batches.batch(work.attempt.txid, work.metadata), ()
-        result = self._job(work, "processing", batch, source, known_stores, committed)
+        result = self.run_job(work, "processing", batch, source, known_stores, committed)
         work.tuples = result.tally.emitted.get(self._run.graph.spout.id, 0)
         if result.late_rows:
-            result = self._job(work, "late", None, result.source, known_stores, committed)
+            result = self.run_job(work, "late", None, result.source, known_stores, committed)
         work.result = result
         # The emission's result is taken by now, and this reference would keep the result alive.
         work.emission = None
@@ -187,10 +187,10 @@ class AttemptRunner:
             return
         self._await_zombies(zombie_wait_s)
         if work.result is not None:
-            result = self._job(work, "commit", None, work.result.source, known_stores, committed)
+            result = self.run_job(work, "commit", None, work.result.source, known_stores, committed)
         else:
             self.use_cores(work, 1)
-            result = self._job(
+            result = self.run_job(
                 work,
                 "straight",
                 self._batches.batch(work.attempt.txid, work.metadata),
@@ -211,7 +211,7 @@ class AttemptRunner:
                 self._zombies.append(group)
         work.release()
 
-    def _job(
+    def run_job(
         self,
         work: Attempt,
         part: Part,
@@ -220,6 +220,7 @@ class AttemptRunner:
         known_stores: KnownStores | None = None,
         committed: int = 0,
     ) -> JobResult:
+        """Run one job of ``work`` on what ``source`` holds."""
         pinning = self._pinning["emission" if part == "emission" else "processing"]
         pinned = part not in COMMITTING and pinning.on
         first = 0 if work.attempt.txid == self.resumed_txid else first_attempt_id(work.attempt)
@@ -287,10 +288,10 @@ class AttemptRunner:
         return AttemptFailedError("fatal", str(failure), error)
 
     def _await_zombies(self, bound_s: float) -> None:
-        deadline = self._surroundings.now() + bound_s
-        while self._zombies and self._surroundings.now() < deadline:
+        deadline = self._clock.now() + bound_s
+        while self._zombies and self._clock.now() < deadline:
             if self._jobs.is_running(self._zombies[0]):
-                self._surroundings.sleep(_ZOMBIE_POLL_S)
+                self._clock.sleep(_ZOMBIE_POLL_S)
             else:
                 self._zombies.pop(0)
         self._zombies.clear()

@@ -29,18 +29,22 @@ class Threads(Protocol):
         ``timeout_s``."""
 
 
-class Surroundings(Protocol):
-    """Time, threads and queue, as the engine needs them."""
+class Clock(Protocol):
+    """Time that passes."""
 
     def now(self) -> float:
         """The time in seconds, from a fixed point."""
 
+    def sleep(self, duration_s: float) -> None:
+        """Wait, in a thread from :meth:`Surroundings.threads`."""
+
+
+class Surroundings(Clock, Protocol):
+    """Time, threads and queue, as the engine needs them."""
+
     def time_of_opening(self, txid: int) -> datetime.datetime:
         """The present time, aware, in UTC. Read when ``txid`` is opened, and kept with the txid
         (R36)."""
-
-    def sleep(self, duration_s: float) -> None:
-        """Wait, in a thread from :meth:`threads`."""
 
     def post(self, action: Action) -> None:
         """From any thread: let the loop do ``action``."""

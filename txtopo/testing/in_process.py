@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from txtopo.dataplane import one_task, outcome, wire
 from txtopo.dataplane import slot as execute
 from txtopo.dataplane.job import Job
-from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.wire import Frame
 from txtopo.dataplane.worker import WorkerRun
+from txtopo.engine import jobs
+from txtopo.engine.jobs import JobResult
 
 Outputs = list[tuple[int, bytes]]
 """What a slot sends: (receiving slot, bytes)."""
@@ -136,9 +137,11 @@ class InProcessJobs:
         self.worker = worker
         self._rng, self._slot_run = rng, slot_run
         self._task_attempts = itertools.count()
+        self.records: list[bytes] = []
+        """Of the job that was last to end without a failure in a text."""
 
-    def run(self, job: Job, seeds: Sequence[Frame] = ()) -> tuple[list[Report], list[Frame]]:
-        """The reports of the last level's slots, and the frames that came out of it."""
+    def run(self, job: Job, seeds: Sequence[Frame] = ()) -> JobResult:
+        """The result of ``job``, whose results all come back."""
         running = InProcessJob(
             self.worker, job, seeds, task_attempts=self._task_attempts, slot_run=self._slot_run
         )
@@ -149,19 +152,11 @@ class InProcessJobs:
             try:
                 running.deliver(slot, running.compute(slot).outputs)
             except outcome.FailureInTaskError as error:
-                return [
-                    Report(
-                        job.name,
-                        slot,
-                        -1,
-                        failure=outcome.from_text(str(error), self.worker.run.secret),
-                    )
-                ], []
-        reports: list[Report] = []
-        frames: list[Frame] = []
-        for data in running.records:
-            if data[:1] == wire.REPORT:
-                reports.append(wire.unpack_report(data))
-            else:
-                frames.extend(wire.unpack_frames(data))
-        return reports, frames
+                return result_of_failure(self.worker, error)
+        self.records = running.records
+        return jobs.result_of(job, self.records, running.levels[-1].slots)
+
+
+def result_of_failure(worker: WorkerRun, error: outcome.FailureInTaskError) -> JobResult:
+    """The result of a job that a failure of user code has ended early."""
+    return JobResult(outcome.Tally(), outcome.from_text(str(error), worker.run.secret))

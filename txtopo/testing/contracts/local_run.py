@@ -2,9 +2,9 @@
 step.
 
 Apart from the engine because a checker does unlikely things on purpose: it replays a committed
-attempt, commits a replaced attempt, or runs the spout alone. The parts of a real run do the work;
-the run chooses their order. ``engine.attempts`` turns failures into texts for a log, where a
-checker needs the failed hook, so the steps of an attempt are here once more.
+attempt, commits a replaced attempt, or runs the spout alone. The parts of a real run do the work,
+``engine.attempts`` too; the run chooses their order. A failed hook passes through as it is, because
+a checker needs the hook, where the engine makes a text for a log.
 
 Invariants: the attempts of a txid are numbered as in a real run, and never twice.
 ``engine.batches`` decides the contents of a batch.
@@ -13,15 +13,17 @@ Invariants: the attempts of a txid are numbered as in a real run, and never twic
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from txtopo import config
 from txtopo.dataplane import column_runs, outcome, wire
-from txtopo.dataplane.job import Batch, Job, Part, Run
-from txtopo.dataplane.wire import Frame
+from txtopo.dataplane.job import Batch, Job, Limits, Run
 from txtopo.engine import batches
+from txtopo.engine.attempts import Attempt, AttemptRunner
+from txtopo.engine.jobs import JobResult, Pinned, Source
 from txtopo.plan import compiler
 from txtopo.state import memory
 from txtopo.state.topology import Holder, TopologyState
@@ -35,6 +37,7 @@ CORES = 2
 """Slots per level, if nothing else is said: several, so that tasks share processes as in Spark."""
 
 _HOLDER = Holder("localhost", 0, "1970-01-01T00:00:00+00:00", "contract")
+_UNBOUNDED = Limits(inline_bytes_max=sys.maxsize)
 _tokens = itertools.count(1)
 _ids = itertools.count(1)
 
@@ -50,25 +53,12 @@ class HookFailedError(Exception):
         self.failure = failure
 
 
-class PartitionCountError(Exception):
-    """The tasks of one attempt of an opaque spout saw different numbers of partitions."""
-
-    def __init__(self, counts: tuple[int, ...]) -> None:
-        super().__init__(counts)
-        self.counts = counts
-
-
 @dataclass(slots=True)
-class Work:
-    """One attempt so far. ``frames`` are the results of its last job: held instances, recorded
-    rows. ``metadata`` is in the stored form."""
+class Work(Attempt):
+    """One attempt so far, with the results that checkers compare."""
 
-    attempt: TransactionAttempt
-    task_counts: Mapping[str, int]
-    frames: Sequence[Frame]
-    batch: Batch
-    metadata: Any = None
-    stores: Mapping[str, int] = field(default_factory=dict)
+    batch: Batch = field(init=False, repr=False)
+    """The batch that was emitted; only where the spout was run alone."""
     rows: dict[int, list[EmittedRow]] = field(default_factory=dict)
     """The rows that each task of the spout emitted, in order; only where the spout was run
     alone."""
@@ -81,6 +71,42 @@ class Work:
     def emitted(self) -> list[EmittedRow]:
         """What all tasks together emitted."""
         return [row for task in sorted(self.rows) for row in self.rows[task]]
+
+
+class _Jobs:
+    """Runs the jobs of ``engine.attempts`` in a process. No time passes, and a job ends before the
+    call of ``run``, so that no job is cancelled or waited for."""
+
+    def use(self, process: processes.Process, strike: int | None = None) -> None:
+        """Have ``process`` compute the next jobs."""
+        self._process, self._strike = process, strike
+        self.emitted: list[probe.Emitted] = []
+        self.points: list[probe.Point] = []
+
+    def run(
+        self, job: Job, plan: compiler.Plan, source: Source = (), description: str = ""
+    ) -> JobResult:
+        assert not isinstance(source, Pinned)
+        done = self._process.run(job, source, self._strike)
+        if done.result.failure is not None:
+            raise HookFailedError(done.result.failure)
+        self.emitted, self.points = self.emitted + done.emitted, done.points
+        return done.result
+
+    def group(self, job: Job) -> str:
+        return job.name
+
+    def cancel(self, group: str) -> None:
+        pass
+
+    def is_running(self, group: str) -> bool:
+        return False
+
+    def now(self) -> float:
+        return 0.0
+
+    def sleep(self, duration_s: float) -> None:
+        pass
 
 
 class LocalRun:
@@ -112,7 +138,13 @@ class LocalRun:
         self._tries: dict[int, int] = {}
         sealed = self.state.sealed()
         self._sealed = (0, {}) if sealed is None else (sealed.txid, dict(sealed.tasks or {}))
-        self.run = Run(f"contract-{next(_tokens)}", graph, cores, settings, self.state.generation)
+        token, generation = f"contract-{next(_tokens)}", self.state.generation
+        self.run = Run(token, graph, cores, settings, generation, limits=_UNBOUNDED)
+        self._plans, self._jobs = compiler.Plans(graph), _Jobs()
+        self._runner = AttemptRunner(
+            self.run, self._jobs, self.batches, "stop", lambda attempt: None, self._jobs
+        )
+        self._runner.resumed_txid = self._sealed[0]
         try:
             self.processes = make_processes(self.run)
         except BaseException:
@@ -149,17 +181,13 @@ class LocalRun:
     ) -> Work:
         """Run the spout alone, and keep its rows. Metadata learnt by emitting becomes the attempt's
         metadata, now in use."""
-        batch = self._batch(attempt)
-        done = self._emission(attempt, counts, process, batch)
-        work = Work(
-            attempt, counts, [frame for frame in done.frames if frame.kind == "held"], batch
+        work = self._begin(attempt, counts, process)
+        work.batch = self.batches.batch(attempt.txid)
+        work.result = work.emission or self._runner.run_job(
+            work, "emission", work.batch, (), *self._committed
         )
-        if batch.mode in ("new", "opaque"):
-            work.metadata = dict(self.batches.batch(attempt.txid).partitions)
-        else:
-            work.metadata = batch.metadata if batch.mode == "whole" else dict(batch.partitions)
         work.rows = {task: [] for task in range(counts[self.graph.spout.id])}
-        for frame in done.frames:
+        for frame in work.result.frames:
             if frame.kind == "rows":
                 runs = column_runs.in_rows(wire.unpack_runs(frame.payload), attempt)
                 work.rows[frame.task].extend(
@@ -167,55 +195,19 @@ class LocalRun:
                 )
         return work
 
-    def _emission(
-        self,
-        attempt: TransactionAttempt,
-        counts: Mapping[str, int],
-        process: processes.Process,
-        batch: Batch,
-    ) -> processes.Done:
-        """The emission job; metadata that the job learns is put to use."""
-        done = self._job("emission", attempt, counts, process, batch)
-        if batch.mode in ("new", "opaque"):
-            tally = outcome.Tally()
-            for report in done.reports:
-                tally.add(report.own)
-            seen = tally.partition_counts or {batch.num_partitions}
-            if len(seen) > 1:
-                raise PartitionCountError(tuple(sorted(seen)))
-            self.batches.learnt(attempt, batches.partitioned_metadata(seen.pop(), tally.metadata))
-        return done
-
     def process(self, attempt: TransactionAttempt, process: processes.Process) -> Work:
         """The processing phase of the whole topology."""
-        counts, batch, seeds = self.task_counts(attempt.txid), self._batch(attempt), list[Frame]()
-        if batch.mode in ("new", "opaque"):
-            emission = self._emission(attempt, counts, process, batch)
-            batch, seeds = Batch("recorded"), emission.frames
-        done = self._job("processing", attempt, counts, process, batch, seeds)
-        emitted = list(done.emitted)
-        if any(report.late_rows for report in done.reports):
-            done = self._job("late", attempt, counts, process, None, done.frames)
-            emitted += done.emitted
-        return Work(attempt, counts, done.frames, batch, probed=emitted)
+        work = self._begin(attempt, self.task_counts(attempt.txid), process)
+        self._runner.process(work, *self._committed)
+        work.probed = self._jobs.emitted
+        return work
 
     def apply(self, work: Work, process: processes.Process, strike: int | None = None) -> None:
         """The commit phase; may be run again, as a task that is late would. A probed bolt fails at
         its ``strike``-th point."""
-        if not compiler.compile_plan(
-            self.graph.with_task_counts(work.task_counts), self.run.cores
-        ).commit:
-            return
-        done = self._job(
-            "commit", work.attempt, work.task_counts, process, None, work.frames, strike
-        )
-        tally = outcome.Tally()
-        # The same in every report, of all levels before the last.
-        tally.add(done.reports[0].before)
-        for report in done.reports:
-            tally.add(report.own)
-        work.stores = dict(tally.stores)
-        work.probed, work.points = work.probed + done.emitted, done.points
+        self._jobs.use(process, strike)
+        self._runner.apply(work, *self._committed, zombie_wait_s=0)
+        work.probed, work.points = work.probed + self._jobs.emitted, self._jobs.points
 
     def seal(self, work: Work) -> None:
         """Make durable that effects of the attempt may exist."""
@@ -232,42 +224,24 @@ class LocalRun:
         self.state.record(work.attempt, self.batches.moves(work.attempt.txid), work.stores)
         self.batches.discard(work.attempt)
 
-    def _batch(self, attempt: TransactionAttempt) -> Batch:
-        txid = attempt.txid
-        if self.batches.is_opaque and not self.batches.emits_metadata:
-            self.batches.learnt(attempt, self.batches.plan(txid))
-        elif self.batches.emits_metadata and (
-            self.batches.is_opaque or not self.state.txids.has_cache(txid)
-        ):
-            return self.batches.new_batch(txid)
-        return self.batches.batch(txid)
+    @property
+    def _committed(self) -> tuple[Mapping[str, TransactionAttempt], int]:
+        """The known stores, and the newest committed txid."""
+        return self.state.known_stores, self.state.current - 1
 
-    def _job(
-        self,
-        part: Part,
-        attempt: TransactionAttempt,
-        counts: Mapping[str, int],
-        process: processes.Process,
-        batch: Batch | None,
-        seeds: Sequence[Frame] = (),
-        strike: int | None = None,
-    ) -> processes.Done:
-        known, opened_at = self.state.known_stores, self.batches.opened_at(attempt.txid)
-        job = Job(
-            self.run.token,
-            part,
-            attempt,
-            counts,
-            known,
-            self.state.current - 1,
-            batch,
-            pinned=True,
-            opened_at=opened_at,
-        )
-        done = process.run(job, seeds, strike)
-        failure = next(
-            (report.failure for report in done.reports if report.failure is not None), None
-        )
-        if failure is not None:
-            raise HookFailedError(failure)
-        return done
+    def _begin(
+        self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process
+    ) -> Work:
+        """A new attempt, whose metadata is known; ``process`` emits the batch if that is needed."""
+        self._jobs.use(process)
+        work = Work(attempt, counts, self._plans.under(counts, self.run.cores), 0.0)
+        if self.batches.emits_metadata and (
+            self.batches.is_opaque or not self.state.txids.has_cache(attempt.txid)
+        ):
+            self._runner.emit(work)
+        elif self.batches.is_opaque:
+            self._runner.plan(work)
+        else:
+            return work
+        self.batches.learnt(attempt, work.metadata)
+        return work

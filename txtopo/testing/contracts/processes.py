@@ -19,8 +19,8 @@ from typing import IO, Any, Protocol
 from txtopo import errors
 from txtopo.dataplane import one_task, slot, wire, worker
 from txtopo.dataplane.job import Job, Run
-from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.wire import Frame
+from txtopo.engine.jobs import JobResult
 from txtopo.testing import in_process
 from txtopo.testing.contracts import probe
 from txtopo.topology import pickling
@@ -32,8 +32,7 @@ _END_S = 30.0
 class Done:
     """The results of a job, with the emits and points of its probed bolts."""
 
-    reports: list[Report]
-    frames: list[Frame]
+    result: JobResult
     emitted: list[probe.Emitted] = field(default_factory=list)
     points: list[probe.Point] = field(default_factory=list)
 
@@ -78,8 +77,8 @@ class LocalProcess:
     def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
         observer = probe.Observer(strike)
         with probe.observed_by(observer):
-            reports, frames = self._jobs.run(job, seeds)
-        return Done(reports, frames, observer.emitted, observer.points)
+            result = self._jobs.run(job, seeds)
+        return Done(result, observer.emitted, observer.points)
 
     def close(self) -> None:
         self._worker.resources.close()

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 from txtopo import errors
 from txtopo.dataplane import outcome
 from txtopo.dataplane.job import Run
+from txtopo.engine.attempts import AttemptFailedError
 from txtopo.state import memory
 from txtopo.testing.contracts import equality, local_run, processes, violation
 from txtopo.testing.contracts.local_run import EmittedRow, LocalRun, Work
@@ -241,7 +242,7 @@ class Story:
         work = self._emit(txid, tasks)
         if self.traits.is_opaque:
             return work
-        text = json.dumps(work.metadata, sort_keys=True)
+        text = json.dumps([work.batch.metadata, dict(work.batch.partitions)], sort_keys=True)
         if txid not in self.first or self.first[txid][0] != text:
             self.first[txid] = (text, work)
         self._check_same(txid, work)
@@ -263,10 +264,10 @@ class Story:
             except local_run.HookFailedError as error:
                 self._failed(error.failure)
                 continue
-            except local_run.PartitionCountError as error:
+            except AttemptFailedError as error:
                 self._broken(
                     19,
-                    f"num_partitions answered {list(error.counts)} to the tasks of attempt {attempt}",
+                    f"num_partitions of attempt {attempt}: {error.text}",
                     "Let every task see the same number: take it from one place, or plan the batch in the coordinator.",
                 )
             self._check_metadata(work)
@@ -313,12 +314,10 @@ class Story:
     def _check_metadata(self, work: Work) -> None:
         """The spout gets back the metadata that it made."""
         if not self.traits.is_partitioned:
-            stored = [work.metadata]
+            stored = [work.batch.metadata]
         else:
-            stored = [metadata for metadata in work.metadata.values() if metadata is not None]
-            self.told.partitions = max(
-                self.told.partitions, work.batch.num_partitions, 1 + max(work.metadata, default=-1)
-            )
+            stored = list(work.batch.partitions.values())
+            self.told.partitions = max(self.told.partitions, work.batch.num_partitions)
         for metadata in stored:
             again = metadata_of.to_json(
                 metadata_of.from_json(json.loads(json.dumps(metadata)), self.metadata_type),

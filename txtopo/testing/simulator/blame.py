@@ -74,44 +74,42 @@ def recording(
     return Recording(dict(taken), dict(emitted), dict(stored))
 
 
-def first_to_differ(graph: TopologyGraph, recorded: Recording, expected: Recording) -> Blame | None:
-    """The component to blame; ``None`` if every component made equal results of equal input."""
-    return next(_suspects(graph, recorded, expected), None)
+def first_to_differ(
+    graph: TopologyGraph, recorded: Recording, expected: Recording, also_routes: bool = False
+) -> Blame | None:
+    """The component to blame; ``None`` if every component made equal results of equal input. With
+    ``also_routes`` tuples at different tasks count even if all results are equal."""
+    return next(_suspects(graph, recorded, expected, also_routes), None)
 
 
-def _suspects(graph: TopologyGraph, recorded: Recording, expected: Recording) -> Iterator[Blame]:
+def _suspects(
+    graph: TopologyGraph, recorded: Recording, expected: Recording, also_routes: bool
+) -> Iterator[Blame]:
     everywhere = {*recorded.taken, *recorded.emitted, *expected.taken, *expected.emitted}
     for txid in sorted(
         {place[0] for place in (*recorded.taken, *recorded.emitted)}
         & {place[0] for place in (*expected.taken, *expected.emitted)}
     ):
-        disordered: Blame | None = None
+        disordered: list[Blame] = []
         for component in graph.components:
             places = sorted(place for place in everywhere if place[:2] == (txid, component))
-            if differing := tuple(_outputs(places, recorded, expected)) or tuple(
+            differing = tuple(_outputs(places, recorded, expected)) or tuple(
                 _stored(txid, component, recorded, expected)
+            )
+            if differing and _same(places, recorded.taken, expected.taken):
+                yield Blame(component, "output", txid, differing)
+                continue
+            dealt = list(_routing(graph, places, recorded, expected))
+            if differing or (also_routes and dealt):
+                has_all = _all(places, recorded.taken) == _all(places, expected.taken)
+                upstream = [
+                    each for each in disordered if has_all and _follows(graph, component, each)
+                ]
+                yield from [*upstream, *dealt][:1]
+            elif _same(places, recorded.taken, expected.taken) and (
+                differing := tuple(_outputs(places, recorded, expected, in_order=True))
             ):
-                if _same(places, recorded.taken, expected.taken):
-                    yield Blame(component, "output", txid, differing)
-                elif (
-                    disordered
-                    and _follows(graph, component, disordered)
-                    and _all(places, recorded.taken) == _all(places, expected.taken)
-                ):
-                    yield disordered
-                elif sender := _sender(graph, places, recorded, expected):
-                    yield Blame(sender, "routing", txid, differing)
-            elif (
-                disordered is None
-                and not _same(places, recorded.emitted, expected.emitted)
-                and _same(places, recorded.taken, expected.taken)
-            ):
-                disordered = Blame(
-                    component,
-                    "order",
-                    txid,
-                    tuple(_outputs(places, recorded, expected, in_order=True)),
-                )
+                disordered.append(Blame(component, "order", txid, differing))
 
 
 def _follows(graph: TopologyGraph, component: str, blamed: Blame) -> bool:
@@ -132,23 +130,24 @@ def _all(places: Sequence[Place], rows: Mapping[Place, list[str]]) -> list[str]:
     return sorted(itertools.chain(*(rows.get(place, ()) for place in places)))
 
 
-def _sender(
+def _routing(
     graph: TopologyGraph, places: Sequence[Place], recorded: Recording, expected: Recording
-) -> str | None:
-    """The source whose tuples are equal, but come to other tasks."""
+) -> Iterator[Blame]:
+    """Each source whose tuples come to other tasks. The tuples are equal: another component would
+    have been blamed before."""
     for subscription in graph.components[places[0][1]].inputs if places else ():
-        both = (recorded.taken, expected.taken)
-        prefix = f"{subscription.source}/{subscription.stream}: "
-        ours, theirs = (
-            [
-                sorted(row for row in taken.get(place, []) if row.startswith(prefix))
-                for place in places
-            ]
-            for taken in both
-        )
-        if ours != theirs and sorted(itertools.chain(*ours)) == sorted(itertools.chain(*theirs)):
-            return subscription.source
-    return None
+        source, prefix = subscription.source, f"{subscription.source}/{subscription.stream}: "
+        differing = []
+        for place in places:
+            ours, theirs = (
+                [row.removeprefix(prefix) for row in taken.get(place, ()) if row.startswith(prefix)]
+                for taken in (recorded.taken, expected.taken)
+            )
+            if sorted(ours) != sorted(theirs):
+                where = f"what task {place[2]} of {place[1]!r} gets of the same tuples of {source!r} in transaction {place[0]}"
+                differing.append(Difference(where, listed(ours), listed(theirs), place[1]))
+        if differing:
+            yield Blame(source, "routing", places[0][0], tuple(differing))
 
 
 def _outputs(

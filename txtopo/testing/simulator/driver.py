@@ -163,9 +163,147 @@ class SimulatedThreads:
             self._failed(error)
 
 
+class SimulatedLoop:
+    """The surroundings of the engine of ``driver``: time, threads, and a loop that is turned by
+    hand."""
+
+    def __init__(self, world: World, driver: Driver) -> None:
+        self._world, self._driver = world, driver
+        self.ready: deque[tuple[turns.Carrier, object]] = deque()
+        """Threads that may go on, each with its answer."""
+        self._queue: deque[Action] = deque()
+        self._timers: list[tuple[float, int, Action]] = []
+        self._ids = itertools.count()
+        self._steps = itertools.count(1)
+        self._aside: list[tuple[int, turns.Carrier]] = []
+        """Threads that have stepped aside, and how many transactions were recorded then."""
+        self._threads: list[SimulatedThreads] = []
+        self._stepping_threads: list[SimulatedThreads] = []
+
+    def now(self) -> float:
+        return self._world.now
+
+    @staticmethod
+    def time_of_opening(txid: int) -> datetime.datetime:
+        # Not virtual time: results are compared with those of a schedule in which other things
+        # happened before.
+        return SOME_TIME + txid * BETWEEN_OPENINGS
+
+    def sleep(self, duration_s: float) -> None:
+        carrier = turns.current()
+        self.after(duration_s, lambda: self.ready.append((carrier, None)))
+        turns.park()
+
+    def post(self, action: Action) -> None:
+        self._queue.append(action)
+
+    def after(self, delay_s: float, action: Action) -> None:
+        heapq.heappush(self._timers, (self._world.now + delay_s, next(self._ids), action))
+
+    def next(self) -> Action:
+        raise AssertionError("the schedule turns this loop by hand")
+
+    def threads(self, name: str, count: int, failed: Callable[[BaseException], None]) -> Threads:
+        threads = SimulatedThreads(self._driver, count, failed)
+        self._threads.append(threads)
+        if name in ("spout", "process"):
+            self._stepping_threads.append(threads)
+        return threads
+
+    def step_aside(self, when: str) -> None:
+        """Where a batch is made: wait until a transaction is recorded, if the schedule wants that.
+        At this point the thread reads state shared with other threads."""
+        if self._world.is_asking_again or not turns.is_carried():
+            return
+        if not any(turns.current() in threads.carriers for threads in self._stepping_threads):
+            return
+        where = f"a thread of driver {self._driver.number} that makes a batch, step {next(self._steps)}, when {when}"
+        if self._world.decisions.strike("opening", where, (WAITS,)) is not None:
+            self._world.note(f"{where}: {WAITS}")
+            self._aside.append((self._world.commits, turns.current()))
+            turns.park()
+            self._driver.require_alive()
+
+    def go_on(self) -> bool:
+        """Let threads that have stepped aside go on, because no other step is possible; returns
+        whether a thread had stepped aside."""
+        had_any = bool(self._aside)
+        self.ready.extend((carrier, None) for _, carrier in self._aside)
+        self._aside.clear()
+        return had_any
+
+    def stepping(self, reads: Callable[..., Any]) -> Callable[..., Any]:
+        """``reads`` what other threads change; a thread that makes a batch may step aside before it
+        is used."""
+
+        def read(*args: Any) -> Any:
+            value = reads(*args)
+            self.step_aside(f"{reads.__name__} was read")
+            return value
+
+        return read
+
+    def collect_garbage(self) -> None:
+        # Virtual seconds pass by the thousand, and a collection each time took longer than the
+        # transactions. Python collects when there is much.
+        pass
+
+    def reach(self, point: FaultPoint, txid: int) -> None:
+        self._driver.require_alive()
+        # The loop itself cannot wait anywhere; a suspension in it would be one a moment later.
+        ways = DRIVER_FAULTS if turns.is_carried() else (DIES,)
+        how = self._world.decisions.strike(
+            "driver", f"{point} of txid {txid} in driver {self._driver.number}", ways
+        )
+        if how is not None:
+            self._driver.struck(how)
+
+    def end(self) -> None:
+        """Unwind and give back every thread, and forget posted actions."""
+        for threads in self._threads:
+            for carrier in threads.carriers:
+                while carrier.is_busy:
+                    carrier.resume(DriverDied())
+                self._driver.subject.carriers.give_back(carrier)
+            threads.carriers.clear()
+            threads.close(0)
+        for waiting in (self.ready, self._queue, self._timers):
+            waiting.clear()
+
+    # -- what the driver can do next --------------------------------------------------------------
+
+    def actions(self) -> list[Action]:
+        """The possible next steps of this process, the usual one first."""
+        steps: list[Action] = []
+        if self._aside and self._aside[0][0] < self._world.commits:
+            self.go_on()
+        if self._queue or (self._timers and self._timers[0][0] <= self._world.now):
+            steps.append(self._turn_loop)
+        if self.ready:
+            steps.append(self.resume)
+        steps.extend(threads.start for threads in self._threads if threads.can_start)
+        return steps
+
+    def _turn_loop(self) -> None:
+        if self._timers and self._timers[0][0] <= self._world.now:
+            heapq.heappop(self._timers)[2]()
+        else:
+            self._queue.popleft()()
+
+    def resume(self) -> None:
+        """Let the thread that waits longest go on."""
+        carrier, answer = self.ready.popleft()
+        carrier.resume(answer)
+
+    @property
+    def due(self) -> float | None:
+        """When the next timer goes off."""
+        return self._timers[0][0] if self._timers else None
+
+
 class Driver:
-    """Driver ``number`` (1, 2, …) of a schedule; the surroundings of its engine are its own
-    methods. ``has_committed`` gets each transaction that this driver commits, with the metadata."""
+    """Driver ``number`` (1, 2, …) of a schedule. ``has_committed`` gets each transaction that this
+    driver commits, with the metadata."""
 
     def __init__(
         self,
@@ -187,18 +325,10 @@ class Driver:
         self.is_closed = False
         self.sleeps_until: int | None = None
         """Suspended until so many transactions are committed, by others."""
-        self.ready: deque[tuple[turns.Carrier, object]] = deque()
-        """Threads that may go on, each with its answer."""
+        self.loop = SimulatedLoop(world, self)
+        self.ready = self.loop.ready
         self.emitted: dict[TransactionAttempt, list[Emission]] = {}
         self.executed: dict[TransactionAttempt, list[Any]] = {}
-        self._queue: deque[Action] = deque()
-        self._timers: list[tuple[float, int, Action]] = []
-        self._ids = itertools.count()
-        self._steps = itertools.count(1)
-        self._aside: list[tuple[int, turns.Carrier]] = []
-        """Threads that have stepped aside, and how many transactions were recorded then."""
-        self._threads: list[SimulatedThreads] = []
-        self._stepping_threads: list[SimulatedThreads] = []
         self._store = SimulatedStateStore(world, self)
         self._engine: Engine | None = None
         self.jobs: SimulatedJobs | None = None
@@ -207,7 +337,7 @@ class Driver:
 
     def begin(self) -> None:
         """Take the topology and start the engine, unless nothing is left to do."""
-        subject = self.subject
+        subject, loop = self.subject, self.loop
         ids = iter([f"driver-{self.number}", GENERATION])
         holder = Holder("simulated", self.number, "at some time")
         bytes_max = subject.conf.metadata_bytes_max
@@ -217,11 +347,11 @@ class Driver:
             holder,
             True,
             bytes_max,
-            clock=self.now,
+            clock=loop.now,
             new_id=lambda: next(ids),
         )
         for owner, name in ((self._state.txids, "txids"), (self._state, "committed_positions")):
-            setattr(owner, name, self._stepping(getattr(owner, name)))
+            setattr(owner, name, loop.stepping(getattr(owner, name)))
         left = subject.transactions_max - (self._state.current - 1)
         if left <= 0:
             self.is_closed = True
@@ -242,7 +372,7 @@ class Driver:
             executors.is_running,
         )
         self._engine = Engine(
-            run, conf, self.jobs, self._state, (), random.Random(self.number), lambda: None, self
+            run, conf, self.jobs, self._state, (), random.Random(self.number), lambda: None, loop
         )
         self._engine.begin()
 
@@ -278,8 +408,6 @@ class Driver:
     def bury(self) -> None:
         """Forget everything but the messages that the dead driver has sent."""
         self.is_dead = True
-        self._queue.clear()
-        self._timers.clear()
         self._unwind()
 
     def suspend(self, commits: int) -> None:
@@ -304,99 +432,12 @@ class Driver:
         return how is not None
 
     def _unwind(self) -> None:
-        self.go_on()
+        self.loop.go_on()
         while self.ready and not self.is_dead:
-            self._resume()
+            self.loop.resume()
         was_dead, self.is_dead = self.is_dead, True
-        for threads in self._threads:
-            for carrier in threads.carriers:
-                while carrier.is_busy:
-                    carrier.resume(DriverDied())
-                self.subject.carriers.give_back(carrier)
-            threads.carriers.clear()
-            threads.close(0)
-        self.ready.clear()
+        self.loop.end()
         self.is_dead = was_dead
-
-    # -- the surroundings of its engine -----------------------------------------------------------
-
-    def now(self) -> float:
-        return self._world.now
-
-    @staticmethod
-    def time_of_opening(txid: int) -> datetime.datetime:
-        # Not virtual time: results are compared with those of a schedule in which other things
-        # happened before.
-        return SOME_TIME + txid * BETWEEN_OPENINGS
-
-    def sleep(self, duration_s: float) -> None:
-        carrier = turns.current()
-        self.after(duration_s, lambda: self.ready.append((carrier, None)))
-        turns.park()
-
-    def post(self, action: Action) -> None:
-        self._queue.append(action)
-
-    def after(self, delay_s: float, action: Action) -> None:
-        heapq.heappush(self._timers, (self._world.now + delay_s, next(self._ids), action))
-
-    def next(self) -> Action:
-        raise AssertionError("the schedule turns this loop by hand")
-
-    def threads(self, name: str, count: int, failed: Callable[[BaseException], None]) -> Threads:
-        threads = SimulatedThreads(self, count, failed)
-        self._threads.append(threads)
-        if name in ("spout", "process"):
-            self._stepping_threads.append(threads)
-        return threads
-
-    def step_aside(self, when: str) -> None:
-        """Where a batch is made: wait until a transaction is recorded, if the schedule wants that.
-        At this point the thread reads state shared with other threads."""
-        if self._world.is_asking_again or not turns.is_carried():
-            return
-        if not any(turns.current() in threads.carriers for threads in self._stepping_threads):
-            return
-        where = f"a thread of driver {self.number} that makes a batch, step {next(self._steps)}, when {when}"
-        if self._world.decisions.strike("opening", where, (WAITS,)) is not None:
-            self._world.note(f"{where}: {WAITS}")
-            self._aside.append((self._world.commits, turns.current()))
-            turns.park()
-            self.require_alive()
-
-    def go_on(self) -> bool:
-        """Let threads that have stepped aside go on, because no other step is possible; returns
-        whether a thread had stepped aside."""
-        had_any = bool(self._aside)
-        self.ready.extend((carrier, None) for _, carrier in self._aside)
-        self._aside.clear()
-        return had_any
-
-    def _stepping(self, reads: Callable[..., Any]) -> Callable[..., Any]:
-        """``reads`` what other threads change; a thread that makes a batch may step aside before it
-        is used."""
-
-        def read(*args: Any) -> Any:
-            value = reads(*args)
-            self.step_aside(f"{reads.__name__} was read")
-            return value
-
-        return read
-
-    def collect_garbage(self) -> None:
-        # Virtual seconds pass by the thousand, and a collection each time took longer than the
-        # transactions. Python collects when there is much.
-        pass
-
-    def reach(self, point: FaultPoint, txid: int) -> None:
-        self.require_alive()
-        # The loop itself cannot wait anywhere; a suspension in it would be one a moment later.
-        ways = DRIVER_FAULTS if turns.is_carried() else (DIES,)
-        how = self._world.decisions.strike(
-            "driver", f"{point} of txid {txid} in driver {self.number}", ways
-        )
-        if how is not None:
-            self.struck(how)
 
     def struck(self, how: str) -> None:
         """A fault of the driver: it dies, or is suspended."""
@@ -404,35 +445,6 @@ class Driver:
             self.die()
         self.suspend(SUSPENSIONS[how])
         self.require_alive()
-
-    # -- what it can do next ----------------------------------------------------------------------
-
-    def actions(self) -> list[Action]:
-        """The possible next steps of this process, the usual one first."""
-        steps: list[Action] = []
-        if self._aside and self._aside[0][0] < self._world.commits:
-            self.go_on()
-        if self._queue or (self._timers and self._timers[0][0] <= self._world.now):
-            steps.append(self._turn_loop)
-        if self.ready:
-            steps.append(self._resume)
-        steps.extend(threads.start for threads in self._threads if threads.can_start)
-        return steps
-
-    def _turn_loop(self) -> None:
-        if self._timers and self._timers[0][0] <= self._world.now:
-            heapq.heappop(self._timers)[2]()
-        else:
-            self._queue.popleft()()
-
-    def _resume(self) -> None:
-        carrier, answer = self.ready.popleft()
-        carrier.resume(answer)
-
-    @property
-    def due(self) -> float | None:
-        """When the next timer goes off."""
-        return self._timers[0][0] if self._timers else None
 
 
 def is_expected(error: BaseException) -> bool:

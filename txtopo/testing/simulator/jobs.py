@@ -20,12 +20,11 @@ from typing import Any, Protocol
 
 from txtopo.dataplane import outcome, receive, wire
 from txtopo.dataplane.job import Job
-from txtopo.dataplane.outcome import Tally
 from txtopo.dataplane.worker import WorkerRun
 from txtopo.engine import jobs
 from txtopo.engine.jobs import JobLostError, JobResult, Pinned, Source
 from txtopo.plan.compiler import Plan
-from txtopo.testing.in_process import Computed, InProcessJob, Outputs
+from txtopo.testing.in_process import Computed, InProcessJob, Outputs, result_of_failure
 from txtopo.testing.simulator import turns
 from txtopo.testing.simulator.fault_kinds import CHUNK_FAULTS, RECOMPUTED, JobFault
 from txtopo.testing.simulator.hooks import Emission, SimulatedSlot
@@ -189,7 +188,7 @@ def compute(running: Running, slot: int) -> Computed | JobResult:
     try:
         computed = running.state.compute(slot)
     except outcome.FailureInTaskError as error:
-        computed = JobResult(Tally(), outcome.from_text(str(error), running.worker.run.secret))
+        computed = result_of_failure(running.worker, error)
     except receive.MixedEmissionsError as error:
         raise JobLostError(str(error)) from None
     if running.slot is not None and running.slot.guard.worker_died:

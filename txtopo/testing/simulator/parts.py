@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from txtopo import errors
+from txtopo.engine.attempts import AttemptFailedError
 from txtopo.plan import compiler
 from txtopo.testing.contracts import bolt, local_run, spout, violation
 from txtopo.testing.contracts.bolt_scene import Setting
@@ -219,7 +220,7 @@ _NO_VERDICT = (
     _EnoughError,
     errors.TxtopoError,
     local_run.HookFailedError,
-    local_run.PartitionCountError,
+    AttemptFailedError,
 )
 """Raised where a checker cannot run a topology to its end, so that the schedules will tell."""
 

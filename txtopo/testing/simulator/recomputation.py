@@ -16,6 +16,7 @@ Invariants: results travel back as text, so that the user's classes need not tra
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import functools
 import os
 import pickle
@@ -26,10 +27,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from txtopo import config, errors
-from txtopo.plan import levels
 from txtopo.testing.contracts import processes
 from txtopo.testing.simulator import blame, mistakes
-from txtopo.testing.simulator.blame import Place
 from txtopo.testing.simulator.clues import Clue
 from txtopo.testing.simulator.decisions import Chance, Decisions
 from txtopo.testing.simulator.diagnosis import Diagnosis
@@ -164,91 +163,32 @@ def _played(subject: Subject, decisions: Decisions) -> Recomputed:
 def _compare(
     topology: TopologyGraph, first: Sequence[Recomputed], second: Sequence[Recomputed]
 ) -> list[Difference]:
-    """The first task with other results from the same tuples, or with other tuples; if there is
-    none, all results that differ. Before these, the order of the tuples upstream that explains
-    them."""
+    """The differences of the first component to blame; if there is none, all results that differ."""
     for ours, theirs in zip(first, second, strict=True):
-        culprit = next(_culprits(topology, ours, theirs), None)
-        if culprit is not None:
-            return [*_disorder(topology, ours, theirs), culprit]
+        blamed = blame.first_to_differ(topology, theirs.recorded, ours.recorded, also_routes=True)
+        if blamed is not None and blamed.txid in _comparable(
+            topology, ours.outcome, theirs.outcome
+        ):
+            return [
+                dataclasses.replace(difference, place=f"{difference.place} in another process")
+                for difference in blamed.differences
+            ]
     if topology.spout_traits.is_opaque or first[0].outcome.batches != second[0].outcome.batches:
         return []
-    differing = differences(second[0].outcome, first[0].outcome, compares_outputs=True)
-    return [*(_disorder(topology, first[0], second[0]) if differing else ()), *differing]
+    return differences(second[0].outcome, first[0].outcome, compares_outputs=True)
 
 
-def _disorder(
-    topology: TopologyGraph, first: Recomputed, second: Recomputed
-) -> tuple[Difference, ...]:
-    """The order in which a component emits the same tuples, if the first difference follows from
-    that order."""
-    blamed = blame.first_to_differ(topology, second.recorded, first.recorded)
-    return blamed.differences[:1] if blamed is not None and blamed.fault == "order" else ()
-
-
-def _culprits(
-    topology: TopologyGraph, first: Recomputed, second: Recomputed
-) -> Iterator[Difference]:
-    """From the first transaction and the spout on: where equal input gave other results. After a
-    batch that may rightly differ, all results may."""
+def _comparable(topology: TopologyGraph, ours: Outcome, theirs: Outcome) -> Iterator[int]:
+    """The transactions before the first batch that may rightly differ: after it all results may."""
     spout = topology.spout.id
-    for txid in sorted(first.outcome.emitted.keys() & second.outcome.emitted.keys()):
-        ours, theirs = first.outcome, second.outcome
+    for txid in sorted(ours.emitted.keys() & theirs.emitted.keys()):
         is_other = (
             topology.spout_traits.is_opaque
             and ours.emitted[txid][spout] != theirs.emitted[txid][spout]
         )
         if is_other or ours.batches.get(txid) != theirs.batches.get(txid):
             return
-        for component in levels.order_of(topology):
-            yield from _dealt_otherwise(topology, first, second, txid, component)
-            yield from _made_otherwise(topology, first, second, txid, component)
-
-
-def _dealt_otherwise(
-    topology: TopologyGraph, first: Recomputed, second: Recomputed, txid: int, component: str
-) -> Iterator[Difference]:
-    """The same tuples of a source went to other tasks of ``component``."""
-    tasks = range(topology.components[component].parallelism)
-    for source, stream in dict.fromkeys(
-        (subscription.source, subscription.stream)
-        for subscription in topology.components[component].inputs
-    ):
-        senders = [(txid, source, task) for task in range(topology.components[source].parallelism)]
-        if any(
-            _sorted(first.recorded.emitted, sender) != _sorted(second.recorded.emitted, sender)
-            for sender in senders
-        ):
-            continue
-        for task in tasks:
-            ours, theirs = (
-                _sorted(results.recorded.taken, (txid, component, task), f"{source}/{stream}: ")
-                for results in (first, second)
-            )
-            if ours != theirs:
-                where = f"what task {task} of {component!r} gets of the same tuples of {source!r} of transaction {txid} in another process"
-                yield Difference(where, blame.listed(theirs), blame.listed(ours), component)
-
-
-def _made_otherwise(
-    topology: TopologyGraph, first: Recomputed, second: Recomputed, txid: int, component: str
-) -> Iterator[Difference]:
-    """A task of ``component`` took the same and emitted something else."""
-    for task in range(topology.components[component].parallelism):
-        place = (txid, component, task)
-        ours, theirs = (
-            _sorted(first.recorded.emitted, place),
-            _sorted(second.recorded.emitted, place),
-        )
-        if ours != theirs and _sorted(first.recorded.taken, place) == _sorted(
-            second.recorded.taken, place
-        ):
-            where = f"what task {task} of {component!r} makes of the same tuples of transaction {txid} in another process"
-            yield Difference(where, blame.listed(theirs), blame.listed(ours), component)
-
-
-def _sorted(rows: Mapping[Place, list[str]], place: Place, source: str = "") -> list[str]:
-    return sorted(row.removeprefix(source) for row in rows.get(place, ()) if row.startswith(source))
+        yield txid
 
 
 def serve() -> None:

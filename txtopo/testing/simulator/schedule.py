@@ -131,7 +131,7 @@ class Schedule:
             possible = self._possible()
             if possible:
                 self._do(*possible[self.world.decisions.pick(len(possible))])
-            elif not any(driver.go_on() for driver in alive) and not self._let_time_pass():
+            elif not any(driver.loop.go_on() for driver in alive) and not self._let_time_pass():
                 raise errors.TxtopoError("nothing can happen any more, and the run has not ended")
         raise errors.TxtopoError(f"the run has not ended after {TURNS_MAX} steps")
 
@@ -142,7 +142,7 @@ class Schedule:
         steps.extend((None, action) for action in self.executors.unwanted())
         for driver in self._drivers:
             if driver.is_active:
-                steps.extend((driver, action) for action in driver.actions())
+                steps.extend((driver, action) for action in driver.loop.actions())
         steps.extend((None, action) for action in self.executors.wanted())
         return steps
 
@@ -151,7 +151,7 @@ class Schedule:
         if driver is None:
             action()
             return
-        self.world.driver_number, self.world.step_aside = driver.number, driver.step_aside
+        self.world.driver_number, self.world.step_aside = driver.number, driver.loop.step_aside
         self.subject.processes.switch_to(f"driver {driver.number}")
         try:
             action()
@@ -160,7 +160,9 @@ class Schedule:
 
     def _let_time_pass(self) -> bool:
         due = [
-            driver.due for driver in self._drivers if driver.is_active and driver.due is not None
+            driver.loop.due
+            for driver in self._drivers
+            if driver.is_active and driver.loop.due is not None
         ]
         if due:
             self.world.now = max(self.world.now, min(due))
