@@ -117,7 +117,9 @@ class TestFile:
 
     def test_a_missing_directory_is_named(self, tmp_path: Path, process: contract.Process) -> None:
         store = SqliteStore(tmp_path / "none" / "counts.db", "counts")
-        with pytest.raises(SetupError, match=f"there is no directory {tmp_path}/none\n  Make the directory"):
+        with pytest.raises(
+            SetupError, match=f"there is no directory {tmp_path}/none\n  Make the directory"
+        ):
             contract.run(store, process.task(), 1, dog=1)
         assert list(store.items()) == []
 

@@ -46,7 +46,7 @@ def lost(store: places.Place, fence: stamps.Fence, stamp: stamps.Stamp) -> error
     return errors.FailedException(
         f"store {store.address} has lost writes that attempt {stamp.position} of component {stamp.component!r} committed: "
         f"the store is at attempt {fence.position}\n"
-        "  A replica or an older copy took the place of the store. The transaction is replayed."
+        "  A replica or an older copy replaced the store. The transaction is replayed."
     )
 
 
@@ -61,13 +61,13 @@ def mismatch(
     if held < recorded:
         return errors.StateMismatchError(
             f"store {store.address} is behind: {fact}\n"
-            "  A replica or a copy took the place of the store before all of them had arrived there. Nothing was written. Look with\n"
+            "  A replica or a copy replaced the store before all store transactions had arrived there. Nothing was written. Look with\n"
             "  `txtopo state show`, restore the newest copy, or choose:\n"
             f"    `{store.command('adopt', fence.topology_id)}`: go on from the store's present contents. The missing results are lost\n{begin}"
         )
     return errors.StateMismatchError(
         f"store {store.address} is ahead: {fact}\n"
-        "  ZooKeeper was restored from an older copy, and two attempts had one number. Nothing was written. Look with `txtopo state show`, restore\n"
+        "  ZooKeeper was restored from an older copy, so two attempts had one number. Nothing was written. Look with `txtopo state show`, restore\n"
         "  copies of one moment, or choose:\n"
         f"    `{store.command('adopt', fence.topology_id)}`: go on from the store's contents\n{begin}"
     )

@@ -26,7 +26,7 @@ _encode_text = json.encoder.encode_basestring
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 DIGITS_FAST = 10**15
-"""Integers with fewer digits are written and read without JSON's help. The texts are the same."""
+"""Integers closer to 0 are written and read without JSON's help. The texts are the same."""
 
 
 def encode_key(key: Key) -> str:

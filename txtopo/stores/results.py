@@ -176,8 +176,8 @@ class Results(abc.ABC):
     def _texts_as_of(
         self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid
     ) -> Iterator[tuple[str, str | None]]:
-        # Fences only rise. If the fences allow the reading after the first row was read, they
-        # allowed it for the state of all rows.
+        # Fences only rise. If the fences allow the reading after its first row, the fences allowed
+        # the state of all rows.
         first = list(itertools.islice(rows, 1))
         recorded = self._check_reaches(as_of)
         return (

@@ -1,5 +1,5 @@
 """A process's connection to one SQLite file, kept across transactions. Threads take turns, a
-replaced file is opened again, and a fork closes the connection.
+replaced file is opened again, and a fork closes idle connections.
 
 Standard library only.
 
@@ -117,8 +117,8 @@ def _close_idle_connections() -> None:
         connection.close_if_idle()
 
 
-# File locks belong to a process, but a child inherits SQLite's own record of locks, and would believe
-# in locks that only its parent holds.
+# File locks belong to a process, but a child inherits SQLite's own record of locks: the child would
+# believe in locks that only its parent holds.
 os.register_at_fork(before=_close_idle_connections)
 
 
