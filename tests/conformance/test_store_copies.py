@@ -227,7 +227,7 @@ def test_a_task_that_misses_its_own_commits_fails_its_attempt(
     topology.fail_over(before)
     with pytest.raises(
         FailedException,
-        match=r"has lost what attempt 2:0 of component 'count' committed: it is at attempt 1:0",
+        match=r"has lost writes that attempt 2:0 of component 'count' committed: the store is at attempt 1:0",
     ):
         topology.block(contexts[0], 2, 0, 1)
     topology.record(topology.attempt(2, 1), 2, 1)

@@ -248,7 +248,7 @@ class TestFence:
                 FailedException, match="is busy: it waited for a lock longer than lock_timeout_s"
             ):
                 contract.run(impatient, workers[1].process.task(), 1, 1, x=1)
-            with pytest.raises(UsageError, match="Stop the topology that writes it"):
+            with pytest.raises(UsageError, match="Stop the topology that writes the store"):
                 impatient.clear("words")
         contract.run(store, workers[1].process.task(), 1, 1, x=1)
         assert dict(store.items()) == {"x": 1}
@@ -592,7 +592,10 @@ class TestTables:
         known = {"count/counts": A(1, 0)}
         with pytest.raises(FailedException, match="a store table was removed"):
             contract.run(store, worker.process.task(known_stores=known), 2, 0, x=1)
-        with pytest.raises(StateMismatchError, match="It was emptied, or it is another store"):
+        with pytest.raises(
+            StateMismatchError,
+            match="The store was emptied, or the address names a different store",
+        ):
             contract.run(store, worker.process.task(known_stores=known), 2, 1, x=1)
 
     def test_a_store_may_become_opaque_later(self, store: SqlStore, workers: list[Worker]) -> None:

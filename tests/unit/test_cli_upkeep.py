@@ -422,7 +422,7 @@ def test_a_store_that_was_emptied_on_purpose_is_adopted_for_the_components_the_s
     stored: Stored,
 ) -> None:
     maintain.clear_store(stored.sqlite, "words", [], execute=True)
-    with pytest.raises(StateMismatchError, match="It was emptied"):
+    with pytest.raises(StateMismatchError, match="The store was emptied"):
         stored.count(TransactionAttempt(3, 5))
     stored.state.close()
     told = maintain.adopt_store(stored.sqlite, stored.opened(), "words", [], None, execute=True)

@@ -172,7 +172,7 @@ def test_a_table_that_was_renamed_in_the_database_goes_on_when_it_is_adopted(pla
     file.commit()
     file.close()
     new = place.store("totals")
-    with pytest.raises(StateMismatchError, match="where it was renamed in its database"):
+    with pytest.raises(StateMismatchError, match="if the store was renamed in its database"):
         place.keep(keeping(new, place.journal))
     new.adopt("words", administration.show(place.state, "words")["generation"], 3, ["keep"])
     assert place.keep(keeping(new, place.journal), 0) == 7
@@ -265,7 +265,7 @@ def test_names_made_of_data_are_free_in_the_first_run_and_accepted_by_a_pattern_
 def test_the_number_of_stores_is_bounded_by_a_setting_that_the_error_names(place: Place) -> None:
     graph_of = keeping(None, place.journal, bolt=KeepsByBatch)
     with pytest.raises(
-        UsageError, match=r"would be the 5th of topology 'words'; the bound is stores_max = 4"
+        UsageError, match=r"would be the 5th of topology 'words', and the bound is stores_max = 4"
     ) as refused:
         place.keep(graph_of, 6, stores_max=4)
     assert "under keys such as" in str(refused.value)

@@ -68,7 +68,7 @@ def test_a_missing_password_is_named(
     monkeypatch.delenv("BANK_PASSWORD", raising=False)
     with pytest.raises(
         SetupError,
-        match=r"from the environment variable BANK_PASSWORD, which is not set here\n  Set it",
+        match=r"from the environment variable BANK_PASSWORD, which is not set here\n  Set the variable",
     ):
         make(password_env="BANK_PASSWORD").get("dog")
     with pytest.raises(

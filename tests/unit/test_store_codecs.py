@@ -129,7 +129,7 @@ def test_opening_a_store_of_another_form_is_refused_with_the_right_form(
 ) -> None:
     with pytest.raises(
         StateMismatchError,
-        match=rf"^the store here holds .*; it was opened for .*\n.*Open it with {cure}, or use another store",
+        match=rf"^the store here holds .*, but was opened for .*\n.*Open the store with {cure}, or use another store",
     ):
         rows.check_form("here", stored, "other-1")
     rows.check_form("here", stored, stored)

@@ -208,7 +208,7 @@ def test_a_schema_of_other_columns_is_refused(
     fill(store, process, {"a": 1})
     with pytest.raises(
         UsageError,
-        match=r"to_arrow\(schema=\.\.\.\) of the store .*\n  Its columns are 'key', 'value'",
+        match=r"to_arrow\(schema=\.\.\.\) of the store .*\n  The store's columns are 'key', 'value'",
     ):
         store.to_arrow(schema=schema)
 

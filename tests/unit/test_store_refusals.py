@@ -37,7 +37,7 @@ def test_a_key_of_another_topology_asks_for_a_store_of_its_own(kind: str, tmp_pa
     assert fact.startswith(
         f"store {store.address}: key \"ant\" was written by component 'kept' task 0 of topology"
     )
-    assert cure.startswith("  Give each topology a store of its own")
+    assert cure.startswith("  Give each topology its own store")
     assert "fields_grouping" not in str(error)
     assert "component 'kept', task 0, attempt 1:0" in more[-1], "no frame of txtopo follows"
 

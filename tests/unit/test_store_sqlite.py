@@ -117,7 +117,9 @@ class TestFile:
 
     def test_a_missing_directory_is_named(self, tmp_path: Path, process: contract.Process) -> None:
         store = SqliteStore(tmp_path / "none" / "counts.db", "counts")
-        with pytest.raises(SetupError, match=f"there is no directory {tmp_path}/none\n  Make it"):
+        with pytest.raises(
+            SetupError, match=f"there is no directory {tmp_path}/none\n  Make the directory"
+        ):
             contract.run(store, process.task(), 1, dog=1)
         assert list(store.items()) == []
 
@@ -188,7 +190,10 @@ class TestFile:
         contract.run(store, process.task(), 1, dog=1)
         for file in Path(store.path).parent.iterdir():
             file.unlink()
-        with pytest.raises(StateMismatchError, match="It was emptied, or it is another store"):
+        with pytest.raises(
+            StateMismatchError,
+            match="The store was emptied, or the address names a different store",
+        ):
             contract.run(
                 store,
                 process.task(known_stores={"count/counts": TransactionAttempt(1, 0)}),
@@ -206,7 +211,7 @@ class TestFile:
             connection.execute("DELETE FROM counts")
         with pytest.raises(
             StateMismatchError,
-            match=r'what this attempt did to key "dog" is gone \(updates committed: 1\)',
+            match=r'updates of key "dog" are gone \(updates committed: 1\)',
         ):
             contract.run(store, context, 1, dog=1)
 
@@ -355,7 +360,7 @@ class TestTurns:
                 FailedException, match=f"the store {store.path} is busy: database is locked"
             ):
                 contract.run(store, process.task(), 2, dog=1)
-            with pytest.raises(UsageError, match="Stop the topology that writes it"):
+            with pytest.raises(UsageError, match="Stop the topology that writes the store"):
                 store.clear("words")
         contract.run(store, process.task(), 2, dog=1)
         assert store.get("dog") == 2
@@ -403,7 +408,7 @@ class TestTurns:
             thread = threading.Thread(target=late)
             thread.start()
             thread.join(PATIENCE_S)
-        assert "is busy: another thread held it" in str(failures[0])
+        assert "is busy: another thread held the file" in str(failures[0])
 
 
 @pytest.mark.rule(31)

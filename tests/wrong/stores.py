@@ -502,11 +502,11 @@ def _cached(text: str | None) -> Any:
     return None if text is None else json.loads(text)
 
 
-_seen = stamps.seen
+_text_for_writer = stamps.text_for_writer
 
 
 def _seen_with_rivals(row: stamps.Row | None, where: stamps.Standing, step: int) -> str | None:
-    return _seen(row, "past" if where == "rival" else where, step)
+    return _text_for_writer(row, "past" if where == "rival" else where, step)
 
 
 def _text_by_txid(
@@ -774,6 +774,9 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     ),
     "reads along": (memory(ReadingAlong), None),
     "checks no reader": (memory(CheckingNoReader), None),
-    "rivals are read": (sqlite, lambda patch: patch.setattr(stamps, "seen", _seen_with_rivals)),
+    "rivals are read": (
+        sqlite,
+        lambda patch: patch.setattr(stamps, "text_for_writer", _seen_with_rivals),
+    ),
 }
 """By name: the store, and its replaced part during the check."""

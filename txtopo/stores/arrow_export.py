@@ -1,7 +1,7 @@
-"""Columns as a ``pyarrow.Table``.
+"""Makes a ``pyarrow.Table`` from a store's columns.
 
-Apart from ``export`` because it needs pyarrow, which is loaded only where a table of Arrow is asked
-for. A column holds the values of the store unchanged, or there is no column: see ``exact_columns``.
+Needs pyarrow, which is loaded only for Arrow tables. A column holds the store's values unchanged,
+or the table is refused (see ``exact_columns``).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def table(
     address: str,
     schema: pyarrow.Schema | None,
 ) -> pyarrow.Table:
-    """The columns, of the types that ``schema`` gives or that Arrow finds: dicts become structs,
+    """The columns as a table. ``schema`` gives types, or Arrow finds them: dicts become structs,
     lists lists.
 
-    :raises errors.UsageError: a column would hold another value than the store; ``schema`` names
-        other columns.
+    :raises errors.UsageError: a column would change a stored value, or ``schema`` does not fit the
+        columns.
     """
     _check(schema, columns, address)
     declared = {} if schema is None else {field.name: field for field in schema}
@@ -36,7 +36,7 @@ def table(
         try:
             array = exact_columns.array(values, wanted, is_declared=True)
         except exact_columns.ChangedValueError as error:
-            raise _refused(name, wanted, error, keys_of_rows, address) from None
+            raise _refusal(name, wanted, error, keys_of_rows, address) from None
         arrays.append(array)
         fields.append(declared.get(name, pyarrow.field(name, array.type)))
     return pyarrow.Table.from_arrays(
@@ -59,11 +59,11 @@ def _check(schema: Any, columns: Mapping[str, list[Any]], address: str) -> None:
     )
     raise errors.UsageError(
         f"to_arrow(schema=...) of the store {address}: the schema {problem}\n"
-        f"  Its columns are {', '.join(map(repr, columns))}; name each at most once: schema=pa.schema([('value', pa.float64())])."
+        f"  The store's columns are {', '.join(map(repr, columns))}. Name each at most once: schema=pa.schema([('value', pa.float64())])."
     )
 
 
-def _refused(
+def _refusal(
     column: str,
     wanted: pyarrow.DataType | None,
     error: exact_columns.ChangedValueError,
@@ -79,6 +79,6 @@ def _refused(
     type_named = "" if wanted is None else f", as {wanted}"
     return errors.UsageError(
         f"column {column!r} of the store {address} cannot hold {refused}{type_named}: {error.why}\n"
-        f"  Say a type that holds them all, for example to_arrow(schema=pa.schema([({column!r}, pa.float64())])); or use to_pandas(), whose columns"
-        " hold anything."
+        f"  Give a type that holds all values, for example to_arrow(schema=pa.schema([({column!r}, pa.float64())])). "
+        "Or use to_pandas(), whose columns hold any value."
     )

@@ -1,8 +1,8 @@
-"""The classes that a store of your own implements: :class:`Backend`, :class:`Session` and
-:class:`Maintenance`; and the values of their parameters and results.
+"""The classes that your own store implements: :class:`Backend`, :class:`Session` and
+:class:`Maintenance`, with their parameters and results.
 
-Apart from ``base``, because stores in servers raise a fence in other ways, and so do not inherit
-:class:`Backend`. Runs on executors: standard library only.
+Stores in servers raise a fence differently, and so do not inherit :class:`Backend`. Runs on
+executors: standard library only.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from txtopo.topology import context as contexts
 
 
 class Backend(base.Store):
-    """A store in a database whose transactions hold the fence from its reading to the commit.
+    """A store in a database whose transactions hold the fence from reading it until the commit.
 
     A subclass implements seven methods: :meth:`open_session` and :meth:`open_maintenance` to write,
     ``read_row`` and ``read_from`` to read, ``fences``, ``exists`` and ``stored_form``. A store
-    object is pickled: connections belong into ``resources``. ``txtopo.testing.check_store`` says
-    whether a backend keeps the promises of a store.
+    object is pickled: connections belong into ``resources``. ``txtopo.testing.check_store`` tells
+    whether a backend keeps a store's promises.
     """
 
     @abc.abstractmethod
     def open_session(self, resources: Resources) -> contextlib.AbstractContextManager[Session]:
-        """A database transaction for a task: committed on normal exit, rolled back when the block
+        """Opens a task's database transaction: committed on normal exit, rolled back when the block
         raises.
 
         Runs on: executors. Called: once for each ``Store.transaction``. While the transaction is
-        open, no other transaction may raise the fence of the component: wait, or raise
+        open, no other transaction may raise the component's fence: wait, or raise
         ``FailedException``. ``resources(name, make)`` returns the object that an earlier call made
-        under ``name`` in the same worker process, or calls ``make``; ``close()`` of the object is
-        called at the end of the process.
+        under ``name`` in the same worker process, or calls ``make``. When the process ends, the
+        object's ``close()`` is called.
         """
 
     @contextlib.contextmanager

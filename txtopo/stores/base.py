@@ -1,21 +1,19 @@
-"""The class of every store: keyed results that each transaction changes exactly once, with any
+"""The base class for stores: keyed results that each transaction changes exactly once, despite any
 number of replays (R27-R32).
 
-A store transaction is one transaction of the database behind it. It first stands at the fence of
-its component (R29), then updates stamped values (R30), and commits. Before a store raises a fence,
-the store asks the recorded attempts two things: whether the store is an older copy (R27), and
-whether the attempt of the fence counts at all (R31, see ``stamps``). The rules are in ``fencing``,
-``steps`` and ``stamps``, once; a backend implements ``sessions.Session`` and the readings of
+A store transaction is one database transaction. It first stands at its component's fence (R29),
+then updates stamped values (R30), and commits. Before a store raises a fence, the store compares
+the fence with the recorded attempts: whether the store is an older copy (R27), and whether the
+fence's attempt counts at all (R31, see ``stamps``). ``fencing``, ``steps`` and ``stamps`` have the
+rules, once. A backend implements ``sessions.Session`` and the reading methods in
 ``results.Results``, and knows no rule.
 
-Apart from ``connectors``: a connector writes and cannot read back, a store remembers the writer of
-each value. Runs on executors, so it imports the standard library only. A store object is
-configuration and pickles; connections live in ``context.resource``.
+Runs on executors: standard library only. A store object is configuration and pickles. Connections
+live in ``context.resource``.
 
 Invariants:
-    - Nothing is written to the database before the fence was found to be, or raised to, this
-      attempt's.
-    - A refusal or a FailedException that ends a block fails the attempt, even if user code catches
+    - Nothing is written to the database until the fence names this attempt.
+    - If a refusal or a FailedException ends a block, the attempt fails, even if user code catches
       the exception.
     - ``context.store_steps`` and ``context.touched_stores`` change only after the database has
       committed.
@@ -51,14 +49,15 @@ from txtopo.topology import transaction as attempts
 from txtopo.topology.kept import Kept, StoreChange
 
 _UNDENIABLE = (errors.FailedException, errors.StateMismatchError, conflicts.StoreConflict)
-"""The errors that fail the attempt as soon as they end a transaction."""
+"""Errors that fail the attempt as soon as they end a transaction."""
 
 Resources = Callable[[str, Callable[[], Any]], Any]
-"""``TopologyContext.resource``, or a substitute for it outside a topology."""
+"""``TopologyContext.resource``, or a substitute outside a topology."""
 
 
 class Store(results.Results, destination.Destination):
-    """Keyed results of a topology. Give it to a committer as an attribute; read it from anywhere."""
+    """A topology's keyed results. Give a store to a committer as an attribute. Read the store from
+    anywhere."""
 
     def __init__(
         self,
@@ -72,44 +71,44 @@ class Store(results.Results, destination.Destination):
     ) -> None:
         if opaque and plain:
             raise errors.UsageError(
-                f"store {address} is to be opaque and plain\n  A plain value cannot be taken back: choose one of the two."
+                f"store {address} is to be opaque and plain\n  A plain value cannot be taken back. Leave out opaque=True or plain=True."
             )
         self.name = name
-        """The name of the results in their database. The coordinator knows the store as
-        ``component/name``, so the stores of one component need different names."""
+        """The results' name in their database. The coordinator knows the store as
+        ``component/name``, so a component's stores need different names."""
         self.address = address
-        """The place of the results, for messages: the same text in every process, another text for
-        every other store."""
+        """The results' place, for messages: the same text in every process, and a different text
+        for each store."""
         self.location = address.removesuffix(f"#{name}") if location is None else location
-        """The place of the results as the command line takes it, beside ``name``."""
+        """The results' place as the command line takes it, beside ``name``."""
         self.opaque = opaque
-        """True if a replayed batch may hold other tuples (R30, R31); needed with an opaque spout,
-        allowed with any."""
+        """True if a replayed batch may hold different tuples (R30, R31). Needed with an opaque
+        spout, allowed with any."""
         self.plain = plain
-        """True if values keep nothing but the last write: they are set and deleted, and neither
-        updated nor taken back."""
+        """True if values keep nothing but the last write. Plain values are set and deleted, but
+        neither updated nor taken back."""
         self.codec = codecs.checked(codec)
-        """The codec that turns values into the kept texts."""
+        """Turns values into the stored texts, and back."""
 
     @property
     def kind(self) -> stamps.Kind:
-        """The kind of the values."""
+        """The values' kind."""
         return "plain" if self.plain else "opaque" if self.opaque else "transactional"
 
     @property
     def form(self) -> str:
-        """The form of the values, kept beside the results. Every process must open the store in the
-        same form; see ``rows``. A transactional store may be opened as opaque, and an opaque store
-        as transactional: both keep the same values."""
+        """The values' form, kept beside the results. Every process must open the store in the same
+        form (see ``rows``). Transactional and opaque stores keep the same values, so a store may be
+        opened as either."""
         return f"plain {self.codec.name}" if self.plain else self.codec.name
 
     @property
     def _place(self) -> places.Place:
-        """This store as a value, for the modules of its database."""
+        """This store as a value, for its database's modules."""
         return places.Place(self.name, self.address, self.location, self.form, self.opaque)
 
     def guarantee(self) -> destination.Guarantee:
-        """The guarantee that :class:`~txtopo.topology.destination.Destination` asks for."""
+        """The store's guarantee, see :class:`~txtopo.topology.destination.Destination`."""
         return destination.Guarantee(
             f"{type(self).__name__} {self.address}",
             f"{self.kind} values",
@@ -127,12 +126,12 @@ class Store(results.Results, destination.Destination):
         return self
 
     def simulated(self, world: destination.World) -> destination.Destination | None:
-        """A store in memory with the same rules; a class of the user's has code of its own."""
+        """A store in memory with the same rules. None for a user's class, which has its own code."""
         is_ours = type(self).__module__.partition(".")[0] == "txtopo"
         return world.store(self) if is_ours else None
 
     def command(self, action: str, topology_id: str) -> str:
-        """The command line that does ``action``, such as ``clear``."""
+        """The command line for ``action``, such as ``clear``."""
         return self._place.command(action, topology_id)
 
     def shown(self) -> list[dict[str, Any]]:
@@ -143,19 +142,20 @@ class Store(results.Results, destination.Destination):
     def transaction(
         self, context: contexts.TopologyContext, attempt: attempts.TransactionAttempt
     ) -> Iterator[transactions.StoreTransaction]:
-        """One transaction of the store: committed when the block ends, rolled back when it raises.
+        """Opens a store transaction: committed when the block ends, rolled back when the block
+        raises.
 
-        Called: in ``finish_batch`` of a committer, or of a bolt downstream of a committer; any
-        number of times, in sequence. Open the transaction in every task, *even with nothing to
-        write*: opening undoes the writes of a failed attempt. If no task of the component opens the
-        store, readers outside the topology keep seeing those writes until the component opens the
-        store again. Those writes never affect results.
+        Called: in ``finish_batch`` of a committer, or of a bolt downstream of a committer, any
+        number of times in sequence. Open the transaction in every task, *even with nothing to
+        write*: opening undoes a failed attempt's writes. If no task of the component opens the
+        store, readers outside the topology keep seeing a failed attempt's writes until the
+        component opens the store again. The failed attempt's writes never affect results.
 
         :raises errors.UsageError: not in the commit phase, inside another block of this store, or a
-            store of this machine on a cluster.
+            store on this machine with executors on a cluster.
         :raises errors.StaleAttemptError: a newer attempt has written (R29).
         :raises errors.StateMismatchError: the store was emptied, restored from an older copy, or
-            belongs to another generation (R27); or it is newer than the state (R29).
+            belongs to a different generation (R27). Or the store is newer than the state (R29).
         :raises errors.FailedException: the database is busy. The batch is replayed, even if user
             code catches the exception (R39).
         """
@@ -169,7 +169,7 @@ class Store(results.Results, destination.Destination):
             attempt.attempt_id,
         )
         name = self._place.known_name(context.component_id)
-        with turns.taken(context, name, self.address):
+        with turns.take(context, name, self.address):
             opened: transactions.StoreTransaction | None = None
             recorded = self._recorded(context)
             try:
@@ -193,8 +193,8 @@ class Store(results.Results, destination.Destination):
                     finally:
                         opened.end()
             except BaseException as error:
-                # User code may drop the exception, or raise another: the attempt has failed all the
-                # same (R39).
+                # User code may drop the exception, or raise a different one: the attempt has failed
+                # nevertheless (R39).
                 for failure in (None if opened is None else opened.doom, error):
                     if isinstance(failure, _UNDENIABLE):
                         context.on_failure(failure)
@@ -215,12 +215,12 @@ class Store(results.Results, destination.Destination):
         from_topology: str | None = None,
         dry_run: bool = False,
     ) -> StoreChange:
-        """Accept the contents of the store as the result of transactions 1 to ``txid`` of this
+        """Accept the store's contents as the results of transactions 1 to ``txid`` in this
         generation.
 
-        The fences of ``components`` are set, or made if the store was emptied on purpose. Their
-        rows get new stamps, so that the next transaction applies on top. With ``from_topology``,
-        rows and fences of that id become this topology's. Stop the topology first.
+        The fences of ``components`` are set, or made if the store was emptied on purpose. The rows
+        get new stamps, so that the next transaction applies on top. With ``from_topology``, rows
+        and fences with that id become this topology's. Stop the topology first.
         """
         chosen = sorted(set(components))
         source = topology_id if from_topology is None else from_topology
@@ -244,7 +244,7 @@ class Store(results.Results, destination.Destination):
     def clear(
         self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
     ) -> StoreChange:
-        """Remove the rows and fences of a topology, or of some of its components. Stop the topology
+        """Remove a topology's rows and fences, or only those of some components. Stop the topology
         first."""
         if not self.exists():
             return StoreChange(rows=0, fences=0)
@@ -257,12 +257,11 @@ class Store(results.Results, destination.Destination):
 
     @abc.abstractmethod
     def exists(self) -> bool:
-        """True if this store has been written to, or adopted. A store that does not exist reads as
-        empty."""
+        """True if this store has been written or adopted. A missing store reads as empty."""
 
     @abc.abstractmethod
     def stored_form(self) -> str | None:
-        """The form of the stored values, even if this object has another form; None if there is no
+        """The stored values' form, even if this object has a different form. None if there is no
         store."""
 
     @abc.abstractmethod
@@ -272,7 +271,7 @@ class Store(results.Results, destination.Destination):
         stamp: stamps.Stamp,
         recorded: stamps.Recorded | None,
     ) -> contextlib.AbstractContextManager[sessions.Session]:
-        """A counted session (R34), while which the fence is that of ``stamp``.
+        """A counted session (R34). While it is open, the fence names ``stamp``'s attempt.
 
         The fence may be raised in an earlier database transaction, which is not counted.
         """
@@ -281,8 +280,8 @@ class Store(results.Results, destination.Destination):
     def open_maintenance(
         self, resources: Resources
     ) -> contextlib.AbstractContextManager[sessions.Maintenance]:
-        """A database transaction for :meth:`adopt` and :meth:`clear`: committed on normal exit,
-        rolled back when the block raises. Its connection is kept in ``resources``."""
+        """Opens a database transaction for :meth:`adopt` and :meth:`clear`: committed on normal
+        exit, rolled back when the block raises. ``resources`` keeps the connection."""
 
     def _check_may_write(self, context: contexts.TopologyContext) -> None:
         if context.phase != "commit":
@@ -298,7 +297,7 @@ class Store(results.Results, destination.Destination):
         begun.check_room(self._place.known_name(context.component_id), self.address, context)
 
     def _recorded(self, context: contexts.TopologyContext) -> stamps.Recorded | None:
-        """The recorded attempts of this store that the context knows, by component."""
+        """This store's recorded attempts that the context knows, by component."""
         return (
             None
             if context.known_stores is None
@@ -316,8 +315,8 @@ class Store(results.Results, destination.Destination):
         stamp: stamps.Stamp,
         recorded: stamps.Recorded | None,
     ) -> None:
-        """Find the fence to be this attempt's, or make or raise it, or refuse to write (R27, R29,
-        R31); ``fencing`` decides."""
+        """Check that the fence names this attempt, or make or raise the fence, or refuse to write
+        (R27, R29, R31). ``fencing`` decides."""
         fence = session.read_fence(stamp.topology_id, stamp.component)
         decision = fencing.decide(self._place, self.kind, context, stamp, fence, recorded)
         if decision == "stand":
@@ -334,13 +333,13 @@ class Store(results.Results, destination.Destination):
             session.sweep(stamp)
 
     def _take_back(self, session: sessions.Session, void: stamps.Fence) -> None:
-        """Undo the writes of the attempts of ``void``, in the transaction that raises the fence
+        """Undo the writes by the attempts in ``void``, in the transaction that raises the fence
         (R31). A subclass that writes more than values undoes those writes too."""
         session.take_back(void)
 
     @contextlib.contextmanager
     def _maintenance(self, dry_run: bool) -> Iterator[sessions.Maintenance]:
-        """A transaction that changes the store by hand; in a dry run it is rolled back at its end."""
+        """Opens a transaction that changes the store by hand. A dry run is rolled back at the end."""
         with contextlib.ExitStack() as stack, contextlib.suppress(_DryRun):
             try:
                 with self.open_maintenance(
@@ -351,7 +350,7 @@ class Store(results.Results, destination.Destination):
                         raise _DryRun
             except errors.FailedException as error:
                 raise errors.UsageError(
-                    f"{error}\n  Stop the topology that writes it, and try again."
+                    f"{error}\n  Stop the topology that writes the store, and try again."
                 ) from error
 
     def __repr__(self) -> str:

@@ -1,8 +1,7 @@
-"""The check before a component begins a store: a component with results begins only expected stores
-(R35), and a topology at most ``stores_max``.
+"""Checks whether a component may begin a store: a component with results begins only expected
+stores (R35), and a topology has at most ``stores_max``.
 
-Apart from ``base``, which asks when it finds no fence of the component. Runs on executors: standard
-library only.
+Runs on executors: standard library only.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ _SHOWN_MAX = 5
 
 
 def may_begin(name: str, context: contexts.TopologyContext) -> bool:
-    """Whether the component of ``context`` may write to the empty store ``name`` (R35): it has no
-    results yet, or was expected to."""
+    """Whether the context's component may write to the empty store ``name`` (R35): the component
+    has no results yet, or the store was expected."""
     return context.expected_stores is None or is_expected(name, context.expected_stores)
 
 
 def is_expected(name: str, patterns: Sequence[str]) -> bool:
-    """Whether ``name`` is one of ``patterns``, in which ``*`` stands for any text."""
+    """Whether ``name`` matches a pattern, in which ``*`` stands for any text."""
     return any(
         re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, flags=re.DOTALL)
         for pattern in patterns
@@ -37,15 +36,15 @@ def is_expected(name: str, patterns: Sequence[str]) -> bool:
 def unexpected(
     store: places.Place, stamp: stamps.Stamp, context: contexts.TopologyContext, adopt: str
 ) -> errors.StateMismatchError:
-    """The refusal; ``adopt`` is the command that takes the store as it is."""
+    """The refusal. The command ``adopt`` takes the store as it is."""
     before = ", ".join(_of_component(context.known_stores or {}, stamp.component))
     accept = f"txtopo state accept {shlex.quote(stamp.topology_id)} --store"
     return errors.StateMismatchError(
         f"store {store.address} is new to component {stamp.component!r}, whose results before transaction {stamp.txid} are in {before}\n"
-        "  A store that has got another name would begin with nothing. Nothing was written to it. Give it its old name; or choose:\n"
-        f"    `{accept} {shlex.quote(f'{stamp.component}/{store.name}')}`: the component begins this store with transaction {stamp.txid}; its other\n"
-        f"    results stay where they are (`{accept} {shlex.quote(f'{stamp.component}/*')}` where names are made of data or dates)\n"
-        f"    `{adopt}`: go on from what it holds, where it was renamed in its database"
+        "  A renamed store would begin empty. Nothing was written. Give the store its old name, or choose:\n"
+        f"    `{accept} {shlex.quote(f'{stamp.component}/{store.name}')}`: the component begins this store with transaction {stamp.txid}, and\n"
+        f"    keeps its other results (`{accept} {shlex.quote(f'{stamp.component}/*')}` if names are made from data or dates)\n"
+        f"    `{adopt}`: go on from the store's contents, if the store was renamed in its database"
     )
 
 
@@ -61,9 +60,9 @@ def _of_component(known: Mapping[str, transaction.TransactionAttempt], component
 
 
 def check_room(name: str, address: str, context: contexts.TopologyContext) -> None:
-    """Refuse a store more than the topology's state may remember; ``name`` is ``component/store``.
+    """Refuse a store too many for the topology's state. ``name`` is ``component/store``.
 
-    :raises errors.UsageError: there are ``stores_max`` already.
+    :raises errors.UsageError: the state remembers ``stores_max`` stores already.
     """
     known = context.known_stores
     if (
@@ -76,7 +75,7 @@ def check_room(name: str, address: str, context: contexts.TopologyContext) -> No
     count = len(known.keys() | context.touched_stores)
     if count >= context.stores_max:
         raise errors.UsageError(
-            f"store {address} would be the {count + 1}th of topology {context.topology_id!r}; the bound is stores_max = {context.stores_max}\n"
-            "  The state of a topology remembers every store by its name. Names made of data or dates have no end: keep their results in one store,\n"
+            f"store {address} would be the {count + 1}th of topology {context.topology_id!r}, and the bound is stores_max = {context.stores_max}\n"
+            "  A topology's state remembers the name of every store. Names made from data or dates have no end: keep all results in one store,\n"
             '  under keys such as ("2026-11-22", "dog"). Or raise stores_max.'
         )

@@ -1,8 +1,8 @@
 """Opens a store by its address, as the command line and settings give it, without a topology.
 
-Apart from the backends because it must know all of them, by the scheme of their addresses; backends
-do not know each other. A store is opened in its stored form (``Store.stored_form``), so the caller
-need not know the codec, or whether the values are plain.
+Only this module knows all backends, by the schemes in their addresses. Backends do not know each
+other. A store is opened in its stored form (``Store.stored_form``), so the caller need not know the
+codec, or whether the values are plain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txtopo.stores.servers.store import SqlStore
 from txtopo.stores.sqlite.store import SqliteStore
 
 Opener = Callable[..., base.Store]
-"""``(address, table, **form) -> store``; ``form`` are parameters of the constructor."""
+"""``(address, table, **form) -> store``. ``form`` holds parameters for the constructor."""
 
 
 def _sqlite(address: str, table: str, **form: Any) -> base.Store:
@@ -37,7 +37,7 @@ OPENERS: dict[str, Opener] = {
     **dict.fromkeys(("postgresql", "postgres", "mysql", "mariadb"), SqlStore),
     **dict.fromkeys(("redis", "rediss", "unix"), _redis),
 }
-"""By the scheme of an address, without the driver after a ``+``; a path has none."""
+"""By an address's scheme, without the driver after a ``+``. A path has no scheme."""
 
 EXAMPLES = (
     "postgresql+psycopg://user@host:port/database",
@@ -48,13 +48,13 @@ EXAMPLES = (
 
 
 def open_store(address: str, table: str, must_exist: bool = True) -> base.Store:
-    """The store ``table`` at ``address``: the URL of a database, or the path of an SQLite file,
-    also after ``sqlite:///``.
+    """Opens the store ``table`` at ``address``: a database URL, or an SQLite file's path, also
+    after ``sqlite:///``.
 
-    A password is where the database's own clients look for it. A store whose codec is not JSON
-    shows the texts that are kept, and is not written.
+    Passwords are looked up where the database's own clients look. If the codec is not JSON, the
+    store shows the stored texts, and refuses writes.
 
-    :raises errors.UsageError: there is no such store, although ``must_exist``; or its server does
+    :raises errors.UsageError: there is no such store, although ``must_exist``, or its server does
         not answer.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9.-]*)(\+[A-Za-z0-9.-]+)?://", address)
@@ -85,7 +85,7 @@ def open_store(address: str, table: str, must_exist: bool = True) -> base.Store:
 
 
 def _arguments(form: str) -> dict[str, Any]:
-    """The parameters of a constructor for a store of this form."""
+    """The constructor's parameters for a store with this form."""
     plain, _, codec = form.rpartition(" ")
     return {
         "plain": bool(plain),

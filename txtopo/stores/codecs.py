@@ -1,13 +1,11 @@
-"""The codec that turns a value into the text that a store keeps, and back: JSON, or a codec of the
-user's.
+"""Codecs turn values into the texts that a store keeps, and back: JSON, or the user's own codec.
 
-Apart from ``keys``, which says what JSON may hold, because a user may give another codec. A codec
-is pickled with its store, and its *name* is kept beside the results: a process with a codec of
-another name is refused, before anything is misread or mixed. Runs on executors: standard library
-only.
+A codec is pickled with its store, and the codec's *name* is kept beside the results. A process
+whose codec has a different name is refused before any value is misread or mixed. Runs on executors:
+standard library only.
 
-Invariants: a text that is stored is a ``str`` which UTF-8 can hold, without NUL; no value is ever
-stored as "there is none".
+Invariants: a stored text is a ``str`` that UTF-8 can hold, without NUL. A value is never stored as
+"there is none".
 """
 
 from __future__ import annotations
@@ -20,23 +18,24 @@ from txtopo.stores import keys
 
 
 class Codec(Protocol):
-    """Turns values into texts. Give it to a store as ``codec=``; it is pickled with the store, so
-    define its class in a module.
+    """Turns values into texts. Give the codec to a store as ``codec=``. The codec is pickled with
+    the store, so define its class in a module.
 
-    :ivar name: the name is kept beside the results: up to 50 of ``A-Za-z0-9._-``. Change it when
-        texts that are stored could no longer be read.
+    :ivar name: kept beside the results: up to 50 of ``A-Za-z0-9._-``. Change the name when stored
+        texts could no longer be read.
     """
 
     name: str
 
     def dumps(self, value: Any) -> str:
-        """The text of ``value``, any object of the user's; raises any exception if there is none.
+        """The text for ``value``, any object of the user's. Raises any exception if there is no
+        text.
 
-        The same value must have the same text in every process, and on every attempt.
+        The same value must have the same text in every process and in every attempt.
         """
 
     def loads(self, text: str) -> Any:
-        """The value whose text is ``text``; a new object each time."""
+        """The value for ``text``. A new object each time."""
 
 
 class JsonCodec:
@@ -45,8 +44,10 @@ class JsonCodec:
     name = "json"
 
     def dumps(self, value: Any) -> str:
-        """``value`` as compact JSON; :class:`UsageError` naming the place if JSON would not give it
-        back."""
+        """``value`` as compact JSON.
+
+        :raises errors.UsageError: JSON would not give ``value`` back. The error names the place.
+        """
         return keys.encode_value(value)
 
     def loads(self, text: str) -> Any:
@@ -58,16 +59,16 @@ class JsonCodec:
 
 
 class TextCodec:
-    """Reads the texts themselves: for readers of a store whose codec is not at hand."""
+    """Shows stored texts, for readers without the store's codec."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        """The name of the codec of the texts."""
+        """The name of the codec that wrote the texts."""
 
     def dumps(self, value: Any) -> str:
-        """Refused: that codec could not read values written here."""
+        """Refuses: the store's codec could not read values written here."""
         raise errors.UsageError(
-            f"the codec {self.name!r} is not at hand: its values can be looked at as text, and not be written\n  {_CURE}"
+            f"the codec {self.name!r} is not at hand: values can be read as text, but not written\n  {_CURE}"
         )
 
     def loads(self, text: str) -> str:
@@ -76,13 +77,14 @@ class TextCodec:
 
 
 JSON = JsonCodec()
-"""A single object, also after pickling."""
+"""The only ``JsonCodec``, also after pickling."""
 
 
 def checked(codec: Any) -> Codec:
-    """``codec``, if it is one; JSON for None.
+    """``codec`` if it is valid, JSON for None.
 
-    :raises errors.UsageError: it has no name that can be kept, or no ``dumps`` and ``loads``.
+    :raises errors.UsageError: the codec has no name that can be kept, or no ``dumps`` and
+        ``loads``.
     """
     if codec is None:
         return JSON
@@ -93,7 +95,7 @@ def checked(codec: Any) -> Codec:
         )
     if name == JSON.name and type(codec) is not JsonCodec:
         raise errors.UsageError(
-            "a store's codec calls itself 'json', which is the name of txtopo's own\n  Give it another name."
+            "a store's codec calls itself 'json', which is the name of txtopo's own codec\n  Give the codec a different name."
         )
     if not callable(getattr(codec, "dumps", None)) or not callable(getattr(codec, "loads", None)):
         raise errors.UsageError(
@@ -104,9 +106,9 @@ def checked(codec: Any) -> Codec:
 
 
 def encode(codec: Codec, value: Any) -> str:
-    """The text of ``value``.
+    """The text for ``value``.
 
-    :raises errors.UsageError: the result of the codec is no text that every database can keep.
+    :raises errors.UsageError: the codec's result is no text that every database can keep.
     """
     text = codec.dumps(value)
     if codec is JSON:
@@ -119,7 +121,7 @@ def encode(codec: Codec, value: Any) -> str:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise errors.UsageError(
-            f"the codec {codec.name!r} made a text that UTF-8 cannot hold: {error}\n  Have dumps return other text."
+            f"the codec {codec.name!r} made a text that UTF-8 cannot hold: {error}\n  Have dumps return text that UTF-8 can hold."
         ) from None
     if "\0" in text:
         raise errors.UsageError(
@@ -129,7 +131,7 @@ def encode(codec: Codec, value: Any) -> str:
 
 
 def decode(codec: Codec, text: str | None) -> Any:
-    """The value whose text is ``text``; None for no value."""
+    """The value for ``text``. None for no value."""
     return None if text is None else codec.loads(text)
 
 

@@ -1,8 +1,7 @@
-"""The errors for a store that does not fit the state: the store lacks attempts (R27), has an
-attempt that was not recorded, is of another generation, or has another count (R34).
+"""Errors for a store that does not fit the state: the store lacks attempts (R27), has an unrecorded
+attempt, a different generation, or a different count (R34).
 
-Apart from ``fencing``, which decides when to refuse, and from ``stamps``, which compares. Standard
-library only.
+``fencing`` decides when to refuse, and ``stamps`` compares. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,95 +15,95 @@ from txtopo.topology import transaction
 def behind(
     store: places.Place, fence: stamps.Fence, last: transaction.TransactionAttempt
 ) -> errors.StateMismatchError:
-    """The fence of the store is below the recorded attempt."""
+    """The store's fence is below the recorded attempt."""
     return errors.StateMismatchError(
         f"store {store.address} is behind: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
-        "  It was restored from an older copy, or the component has two stores of this name. Nothing was written. Look with\n"
+        "  The store was restored from an older copy, or the component has two stores with this name. Nothing was written. Look with\n"
         "  `txtopo state show`, restore the newest copy, or choose:\n"
-        f"    `{store.command('adopt', fence.topology_id)}`: go on from what it holds now; what came after it is lost\n"
-        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
+        f"    `{store.command('adopt', fence.topology_id)}`: go on from the store's present contents. Later results are lost\n"
+        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch. Then clear or adopt the store"
     )
 
 
 def unexplained(
     store: places.Place, fence: stamps.Fence, last: transaction.TransactionAttempt
 ) -> errors.StateMismatchError:
-    """The fence of the store is above the recorded attempt of the same transaction."""
+    """The store's fence is above the recorded attempt, in the same transaction."""
     return errors.StateMismatchError(
         f"store {store.address} is ahead: component {fence.component!r} is at attempt {fence.position} there, but ZooKeeper has recorded {last}\n"
         "  ZooKeeper was restored from an older copy. Nothing was written. Look with `txtopo state show`, restore the newest copy, or choose:\n"
-        f"    `{store.command('adopt', fence.topology_id)}`: go on from what the store holds\n"
-        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
+        f"    `{store.command('adopt', fence.topology_id)}`: go on from the store's contents\n"
+        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch. Then clear or adopt the store"
     )
 
 
 def lost(store: places.Place, fence: stamps.Fence, stamp: stamps.Stamp) -> errors.FailedException:
-    """The task of ``stamp`` has committed store transactions in this attempt, but ``fence`` is of
+    """The task of ``stamp`` has committed store transactions in this attempt, but ``fence`` names
     an earlier attempt.
 
     The replay writes the whole transaction again.
     """
     return errors.FailedException(
-        f"store {store.address} has lost what attempt {stamp.position} of component {stamp.component!r} committed: "
-        f"it is at attempt {fence.position}\n"
-        "  A replica or an older copy took the place of the store. The transaction is replayed."
+        f"store {store.address} has lost writes that attempt {stamp.position} of component {stamp.component!r} committed: "
+        f"the store is at attempt {fence.position}\n"
+        "  A replica or an older copy replaced the store. The transaction is replayed."
     )
 
 
 def mismatch(
     store: places.Place, fence: stamps.Fence, last: transaction.TransactionAttempt
 ) -> errors.StateMismatchError:
-    """The store holds more or fewer store transactions of the recorded attempt than ZooKeeper has
+    """For the recorded attempt, the store holds more or fewer store transactions than ZooKeeper has
     recorded."""
     held, recorded = fence.count or 0, transaction.count_of(last) or 0
     fact = f"it holds {held} store transactions of attempt {fence.position} of component {fence.component!r}, but ZooKeeper has recorded {recorded}"
-    begin = f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
+    begin = f"    `txtopo state reset {fence.topology_id}`: begin with the first batch. Then clear or adopt the store"
     if held < recorded:
         return errors.StateMismatchError(
             f"store {store.address} is behind: {fact}\n"
-            "  A replica or a copy took the place of the store before all of them had arrived there. Nothing was written. Look with\n"
+            "  A replica or a copy replaced the store before all store transactions had arrived there. Nothing was written. Look with\n"
             "  `txtopo state show`, restore the newest copy, or choose:\n"
-            f"    `{store.command('adopt', fence.topology_id)}`: go on from what it holds now; what is missing is lost\n{begin}"
+            f"    `{store.command('adopt', fence.topology_id)}`: go on from the store's present contents. The missing results are lost\n{begin}"
         )
     return errors.StateMismatchError(
         f"store {store.address} is ahead: {fact}\n"
-        "  ZooKeeper was restored from an older copy, and two attempts had one number. Nothing was written. Look with `txtopo state show`, restore\n"
+        "  ZooKeeper was restored from an older copy, so two attempts had one number. Nothing was written. Look with `txtopo state show`, restore\n"
         "  copies of one moment, or choose:\n"
-        f"    `{store.command('adopt', fence.topology_id)}`: go on from what the store holds\n{begin}"
+        f"    `{store.command('adopt', fence.topology_id)}`: go on from the store's contents\n{begin}"
     )
 
 
 def emptied(store: places.Place, stamp: stamps.Stamp) -> errors.StateMismatchError:
-    """The store holds nothing of a component that has written results there."""
+    """The store holds nothing from a component that has written results there."""
     return errors.StateMismatchError(
         f"store {store.address} holds nothing of component {stamp.component!r}, which wrote its results there before transaction {stamp.txid}\n"
-        "  It was emptied, or it is another store. Restore it, or choose:\n"
-        f"    `{store.command('adopt', stamp.topology_id)}`: go on from what it holds now; the results of earlier transactions are lost\n"
-        f"    `txtopo state reset {stamp.topology_id}`: forget what was committed and begin with the first batch"
+        "  The store was emptied, or the address names a different store. Restore the store, or choose:\n"
+        f"    `{store.command('adopt', stamp.topology_id)}`: go on from the store's present contents. Earlier results are lost\n"
+        f"    `txtopo state reset {stamp.topology_id}`: forget all commits, and begin with the first batch"
     )
 
 
 def never_sealed(store: places.Place, fence: stamps.Fence) -> errors.StateMismatchError:
-    """The fence is of an attempt whose batch was never sealed in this state."""
+    """The fence names an attempt whose batch was never sealed in this state."""
     return errors.StateMismatchError(
         f"store {store.address} is ahead: component {fence.component!r} is at attempt {fence.position} there, which ZooKeeper never sealed\n"
-        "  ZooKeeper was restored from an older copy, and the batch may be another now. Nothing was written. Look with `txtopo state show`,\n"
-        "  restore the newest copy, or choose (an opaque store would be taken back to before that transaction, and go on):\n"
-        f"    `{store.command('adopt', fence.topology_id)}`: go on from what the store holds; what the batch adds to it may count twice\n"
-        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch; the store must then be cleared or adopted"
+        "  ZooKeeper was restored from an older copy, and the batch may be different now. Nothing was written. Look with `txtopo state show`,\n"
+        "  restore the newest copy, or choose (an opaque store would undo the transaction, and go on):\n"
+        f"    `{store.command('adopt', fence.topology_id)}`: go on from the store's contents. The batch's results may count twice\n"
+        f"    `txtopo state reset {fence.topology_id}`: begin with the first batch. Then clear or adopt the store"
     )
 
 
 def other_generation(
     store: places.Place, fence: stamps.Fence, stamp: stamps.Stamp
 ) -> errors.StateMismatchError:
-    """The results in the store were written under another generation of the topology."""
+    """The store's results were written under a different generation of the topology."""
     return errors.StateMismatchError(
         f"store {store.address} belongs to generation {fence.generation} of topology {stamp.topology_id!r} (component {stamp.component!r}, "
         f"transaction {fence.txid}), but ZooKeeper is at generation {stamp.generation}, transaction {stamp.txid}\n"
         "  Nothing was written. Look with `txtopo state show`, then choose:\n"
-        f"    `{store.command('adopt', stamp.topology_id)}`: go on from what the store holds\n"
+        f"    `{store.command('adopt', stamp.topology_id)}`: go on from the store's contents\n"
         f"    `{store.command('clear', stamp.topology_id)}`: empty the store, for a state that begins with the first batch\n"
-        f"    `txtopo state reset {stamp.topology_id}`: begin with the first batch; the store must then be cleared or adopted",
+        f"    `txtopo state reset {stamp.topology_id}`: begin with the first batch. Then clear or adopt the store",
         without_state=f"{store.command('clear', stamp.topology_id)} --execute",
     )

@@ -1,8 +1,7 @@
-"""The reasons to refuse a store transaction: two writers of one key, a plain value that was read, a
+"""Errors that refuse a store transaction: two writers for one key, a plain value that was read, a
 store changed by another program.
 
-Apart from ``transaction``, which finds the conflicts: the messages for people are in one place.
-Standard library only.
+``steps`` finds the conflicts. Standard library only.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from txtopo import errors
 
 
 class StoreConflict(Exception):
-    """Two writers met at one key: in one transaction, or, if it ``is_foreign``, from two topologies
-    (R32). The engine reports it as ``StoreConflictError``."""
+    """Two writers met at one key: in one transaction, or from two topologies if ``is_foreign``
+    (R32). The engine reports a ``StoreConflictError``."""
 
     def __init__(
         self,
@@ -34,11 +33,11 @@ class StoreConflict(Exception):
 
     def __str__(self) -> str:
         cure = (
-            "Give each topology a store of its own, under another name; or keys of its own. A topology that takes the place of another one takes\n"
-            "  over the results: `txtopo store adopt ADDRESS NAME --topology ID --from-topology OTHER`."
+            "Give each topology its own store, under a different name, or its own keys. A topology that replaces an older topology takes over\n"
+            "  the results: `txtopo store adopt ADDRESS NAME --topology ID --from-topology OTHER`."
             if self.is_foreign
             else "A key has one writer per transaction. Group the writer's input with fields_grouping on the key, so that equal keys meet in one\n"
-            "  task; a custom grouping must not use hash(), which says something else of a text in every process. Give another component its\n"
+            "  task. A custom grouping must not use hash(), whose result for a text differs between processes. Give each component its\n"
             "  own store."
         )
         fact = f"store {self.store}: key {self.key} was written by {self.first_writer}, and {self.second_writer} wants to write it"
@@ -46,16 +45,16 @@ class StoreConflict(Exception):
 
 
 def written_after_read(address: str, text: str) -> errors.UsageError:
-    """Key ``text`` of a plain store was read, and is to be written in the same transaction."""
+    """In a plain store, key ``text`` was read, and is to be written in the same transaction."""
     return errors.UsageError(
-        f"store {address} is plain, and key {text} was read and is now written in one transaction: on a replay the value read would be this one\n"
-        "  Set values that do not depend on the one before; or leave out plain=True, and use update()."
+        f"store {address} is plain, and key {text} was read and is now written in one transaction: a replay would read the new value\n"
+        "  Set values that do not depend on earlier values. Or leave out plain=True, and use update()."
     )
 
 
 def changed_by_others(address: str, text: str, step: int) -> errors.StateMismatchError:
     """Another program undid a committed write of the attempt."""
     return errors.StateMismatchError(
-        f"store {address}: what this attempt did to key {text} is gone (updates committed: {step})\n"
-        "  Something other than this topology changed the store meanwhile. Stop that, and run again."
+        f"store {address}: this attempt's updates of key {text} are gone (updates committed: {step})\n"
+        "  Another program changed the store meanwhile. Stop the program, and run again."
     )

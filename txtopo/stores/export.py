@@ -1,9 +1,7 @@
-"""The values of a store, in columns: a ``pandas.DataFrame`` or a ``pyarrow.Table``.
+"""A store's values in columns: a ``pandas.DataFrame`` or a ``pyarrow.Table``.
 
-Apart from ``base``, whose methods lead here, and from ``arrow_export``, which knows pyarrow:
-neither is needed where stores are written. Keys that are tuples of one length become columns
-``key_0``, ``key_1``, …; any others are one column ``key``. Imports the standard library only, until
-pandas or Arrow is asked for.
+If all keys are tuples with the same length, they become columns ``key_0``, ``key_1``, …. Otherwise
+a single column ``key`` holds the keys. pandas and Arrow are imported only when a table is made.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ Pairs = Iterable[tuple[keys.Key, Any]]
 
 
 def columns(pairs: Pairs) -> dict[str, list[Any]]:
-    """Keys and values by column, rows in the order of ``pairs``."""
+    """Keys and values by column. The rows keep the order of ``pairs``."""
     key_column: list[Any] = []
     values: list[Any] = []
     for key, value in pairs:
@@ -36,9 +34,9 @@ def columns(pairs: Pairs) -> dict[str, list[Any]]:
 
 
 def pandas_frame(pairs: Pairs, address: str) -> Any:
-    """The pairs as a ``pandas.DataFrame``, each value as it is stored: a column of which pandas
-    would change a value holds the objects themselves."""
-    pandas = _imported("pandas", "pandas", address)
+    """The pairs as a ``pandas.DataFrame``, each value as stored. If pandas would change a value in
+    a column, the column holds the objects themselves."""
+    pandas = _load("pandas", "pandas", address)
     return pandas.DataFrame(
         {name: _series(pandas, values) for name, values in columns(pairs).items()}
     )
@@ -49,8 +47,8 @@ _WITH_NONE: list[set[type]] = [{float, type(None)}, {str, type(None)}]
 
 
 def _series(pandas: Any, values: list[Any]) -> Any:
-    """``values`` as a column, of the type that pandas finds if they are the same there. ``None``
-    among numbers or text is NaN: pandas' own null."""
+    """``values`` as a column, with the type that pandas finds if pandas keeps the values. ``None``
+    among numbers or text is NaN, pandas' own null."""
     types = set(map(type, values))
     if types in _KEPT or (types in _WITH_NONE and all(value == value for value in values)):
         try:
@@ -61,18 +59,18 @@ def _series(pandas: Any, values: list[Any]) -> Any:
 
 
 def arrow_table(pairs: Pairs, address: str, schema: Any) -> Any:
-    """The pairs as a ``pyarrow.Table``, each value as it is stored, in columns of the types that
-    ``schema`` gives, or that Arrow finds.
+    """The pairs as a ``pyarrow.Table``, each value as stored. ``schema`` gives the columns' types,
+    or Arrow finds them.
 
-    :raises errors.UsageError: a column would hold another value; the error names its key.
+    :raises errors.UsageError: a column would hold a different value. The error names the key.
     """
     rows = list(pairs)
-    return _imported("txtopo.stores.arrow_export", "arrow", address).table(
+    return _load("txtopo.stores.arrow_export", "arrow", address).table(
         columns(rows), [key for key, _ in rows], address, schema
     )
 
 
-def _imported(module: str, extra: str, address: str) -> Any:
+def _load(module: str, extra: str, address: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:

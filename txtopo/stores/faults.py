@@ -1,24 +1,23 @@
-"""The five sentences about a database that fails, as the errors of txtopo.
+"""The five errors for a database that fails, in the same words for every database.
 
-Apart from the modules of databases, which know the codes of their errors: a code differs from
-database to database, the sentence does not. Runs on executors: standard library only.
+Each database's own module knows its error codes. Runs on executors: standard library only.
 """
 
 from __future__ import annotations
 
 from txtopo import errors
 
-_KEPT = "Nothing of this transaction is kept. See the server's log."
-_ROOM = "Nothing of the transaction is kept. Make room; run again."
+_KEPT = "Nothing of the transaction is kept. See the server's log."
+_ROOM = "Nothing of the transaction is kept. Make room, and run again."
 
 
 def busy(address: str, why: str) -> errors.FailedException:
-    """The database is in use; a replay may succeed."""
+    """The database is in use. A replay may succeed."""
     return errors.FailedException(f"the store {address} is busy: {why}")
 
 
 def unreachable(address: str, why: str) -> errors.FailedException:
-    """The server does not answer; a replay may succeed."""
+    """The server does not answer. A replay may succeed."""
     return errors.FailedException(f"the store {address} is not there: {why}")
 
 
@@ -33,5 +32,5 @@ def full(address: str, why: str, cure: str = _ROOM) -> errors.TxtopoError:
 
 
 def failed(address: str, why: str, cure: str = _KEPT) -> errors.TxtopoError:
-    """An error of the database without a meaning known to txtopo."""
+    """A database error whose meaning txtopo does not know."""
     return errors.TxtopoError(f"the store {address} failed: {why}\n  {cure}")

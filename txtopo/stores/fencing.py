@@ -1,8 +1,8 @@
-"""The decision at the fence of a store: a task stands at it, raises it, takes a failed attempt back
-first, or may not write (R27, R29, R31, R34, R35).
+"""Decides at a store's fence: a task stands, raises the fence, takes a failed attempt back first,
+or may not write (R27, R29, R31, R34, R35).
 
-Apart from ``stamps``, which compares a fence with an attempt, and from ``base``, which does what is
-decided here. Writes nothing and asks no database. Runs on executors: standard library only.
+``stamps`` compares the fence with an attempt, and ``base`` carries the decision out. Writes nothing
+and asks no database. Runs on executors: standard library only.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 
 Decision = Literal["stand", "raise", "take back"]
-"""stand: the fence is this attempt's · raise: make the fence, or raise it · take back: undo the
-writes of the attempt of the fence, and raise it."""
+"""stand: the fence names this attempt · raise: make or raise the fence · take back: undo the writes
+by the fence's attempt, and raise the fence."""
 
 
 def decide(
@@ -27,11 +27,12 @@ def decide(
     fence: stamps.Fence | None,
     recorded: stamps.Recorded | None,
 ) -> Decision:
-    """The decision for the task of ``stamp`` at ``fence``, None if its component has no fence.
+    """Decide for the task of ``stamp`` at ``fence``, which is None if the component has no fence.
 
     :raises errors.StaleAttemptError: a newer attempt has written (R29).
     :raises errors.StateMismatchError: store and state do not fit (R27, R29, R34, R35).
-    :raises errors.FailedException: the store lost what this task has committed in this attempt.
+    :raises errors.FailedException: the store lost writes that the task has committed in this
+        attempt.
     """
     last = None if recorded is None else recorded.get(stamp.component)
     known_name = store.known_name(stamp.component)
@@ -58,8 +59,8 @@ def decide(
     elif last is not None and where == "unexplained":
         raise completeness.unexplained(store, fence, last)
     elif where == "replayed" and fence.attempt < context.first_attempt and kind != "opaque":
-        # The batch was made anew, and may be another: only opaque values can be taken back to
-        # before it.
+        # The batch was made again, and may be different: only opaque values can be taken back to
+        # before the batch.
         raise completeness.never_sealed(store, fence)
     elif kind != "plain" and (where == "void" or (where == "replayed" and kind == "opaque")):
         return "take back"

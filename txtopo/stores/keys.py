@@ -1,13 +1,12 @@
-"""Keys and values of a store as text: one text per key, and only values that JSON gives back as
-they were.
+"""Writes a store's keys and values as text: one text per key, and only values that JSON gives back
+unchanged.
 
-Apart from the rules and the databases because every backend must write the same text: a store is
-then readable by any of them, and by a person.
+All backends write the same text, so any backend, and a person, can read a store.
 
-A key is a ``str``, an ``int`` or a tuple of these, of tuples and of ``None``. ``bool`` is refused:
-Python says that ``True == 1``, so two rows would answer to what a ``dict`` holds to be one key. A
-value is anything made of ``None``, ``bool``, ``int`` of any size, finite ``float``, ``str``, lists
-and dicts with ``str`` keys; tuples come back as lists.
+A key is a ``str``, an ``int``, or a tuple of keys and ``None``. ``bool`` is refused: in Python
+``True == 1``, so a store would have two rows for keys that a ``dict`` holds to be equal. A value is
+made from ``None``, ``bool``, ``int`` in any size, finite ``float``, ``str``, lists, and dicts with
+``str`` keys. Tuples come back as lists.
 """
 
 from __future__ import annotations
@@ -19,23 +18,21 @@ from typing import Any, TypeAlias, cast
 from txtopo import errors, plain_json
 
 Key: TypeAlias = "str | int | tuple[Key | None, ...]"
-"""The key of a value in a store."""
+"""A value's key in a store."""
 
 _encode_text = json.encoder.encode_basestring
-"""Encodes a str as ``_encode`` does, without a look at its type."""
+"""Encodes a str like ``_encode``, without checking the type."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 DIGITS_FAST = 10**15
-"""Integers smaller than this are written and read without JSON's help; as texts, such keys are
-equal.
-"""
+"""Integers closer to 0 are written and read without JSON's help. The texts are the same."""
 
 
 def encode_key(key: Key) -> str:
-    """The one text of ``key``, compact JSON: ``"dog"``, ``7``, ``["dog",7]``.
+    """The single text for ``key``, compact JSON: ``"dog"``, ``7``, ``["dog",7]``.
 
-    :raises errors.UsageError: ``key`` is not of the types above, or holds half of a surrogate pair.
+    :raises errors.UsageError: ``key`` has a wrong type, or holds half of a surrogate pair.
     """
     if type(key) is str and key.isascii():
         return _encode_text(key)
@@ -49,7 +46,7 @@ def encode_key(key: Key) -> str:
 
 
 def encode_keys(keys: Iterable[Key]) -> list[str]:
-    """The texts of several keys, in order; as :func:`encode_key`."""
+    """The texts for several keys, in order. See :func:`encode_key`."""
     keys = list(keys)
     if set(map(type, keys)) == {str}:
         texts = cast("list[str]", keys)
@@ -59,17 +56,17 @@ def encode_keys(keys: Iterable[Key]) -> list[str]:
 
 
 def decode_key(text: str) -> Key:
-    """The key whose text is ``text``."""
+    """The key for ``text``."""
     key: Key = _with_tuples(json.loads(text))
     return key
 
 
 def prefix_texts(prefix: str | tuple[Key | None, ...]) -> tuple[str | None, str]:
-    """How the texts of the keys under ``prefix`` look: ``(the one text that is the prefix itself,
-    how all the others begin)``.
+    """How texts look for the keys under ``prefix``: ``(the prefix's own text or None, the beginning
+    of all other texts)``.
 
-    A ``str`` finds the ``str`` keys that begin with it; a tuple finds the tuples whose first
-    elements it is, and never takes ``("a", 10)`` for a continuation of ``("a", 1)``.
+    A ``str`` finds the ``str`` keys that begin with the prefix. A tuple finds the tuples that begin
+    with the prefix's elements, and never takes ``("a", 10)`` for a continuation of ``("a", 1)``.
     """
     if isinstance(prefix, str):
         return None, encode_key(prefix)[:-1]
@@ -82,10 +79,9 @@ def prefix_texts(prefix: str | tuple[Key | None, ...]) -> tuple[str | None, str]
 
 
 def encode_value(value: Any) -> str:
-    """``value`` as compact JSON.
+    """``value`` as compact JSON. Tuples become lists.
 
-    :raises errors.UsageError: JSON would not give ``value`` back (but for tuples, which become
-        lists); names the place.
+    :raises errors.UsageError: JSON would not give ``value`` back. The error names the place.
     """
     if type(value) is int and -DIGITS_FAST < value < DIGITS_FAST:
         return repr(value)
@@ -101,16 +97,16 @@ def encode_value(value: Any) -> str:
 
 
 def decode_value(text: str | None) -> Any:
-    """The value whose text is ``text``; ``None`` for no value. Always a new object, so that a
-    change reaches no other value."""
+    """The value for ``text``. ``None`` for no value. Always a new object, so that changing the
+    object is safe."""
     if text is None:
         return None
-    # Most values are counts, and a general reader of JSON takes several times as long for a number.
+    # Most values are counts, and a general JSON reader takes several times as long for a number.
     is_number = len(text) < 16 and text.isdecimal() and text.isascii() and text[0] != "0"
     return int(text) if is_number else json.loads(text)
 
 
-_VALUE_CURE = "Store None, bool, int, finite float, str, and lists and dicts (with str keys) of these; turn anything else into them first."
+_VALUE_CURE = "Store None, bool, int, finite float, str, and lists and dicts (with str keys) of these. Convert every other object first."
 
 
 def _check_key(part: Any, whole: Any) -> None:
@@ -126,9 +122,8 @@ def _check_key(part: Any, whole: Any) -> None:
 
 
 def _as_utf8(text: str) -> str:
-    text.encode(
-        "utf-8"
-    )  # Half of a surrogate pair has no place in a database's text; UnicodeEncodeError is a ValueError.
+    # A database's text cannot hold half of a surrogate pair. UnicodeEncodeError is a ValueError.
+    text.encode("utf-8")
     return text
 
 
@@ -137,8 +132,8 @@ def _with_tuples(value: Any) -> Any:
 
 
 def _short(value: Any) -> str:
-    """``repr`` for a message: bounded, and never itself the failure (an integer may be too long to
-    print)."""
+    """``repr`` for a message. The text is bounded, and making it never fails (an integer may be too
+    long to print)."""
     try:
         shown = repr(value)
     except (ValueError, RecursionError):

@@ -1,8 +1,7 @@
-"""The place of a store as a value: address, name, and settings of a connection.
+"""A store's place as a value: address, name, and connection settings.
 
-Apart from ``base``, so that the modules of a database get this value and never import a store. The
-checks of a URL, a password and the limits are here too, once for all servers. Runs on executors:
-standard library only.
+A database's modules get a place, and so never import a store. Checks for URLs, passwords and limits
+are here too, for all servers. Runs on executors: standard library only.
 
 Invariants:
     - A place holds no password, only where the password is.
@@ -21,41 +20,40 @@ from txtopo import errors
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """The address of a store, and the settings for its database."""
+    """A store's address, and the settings for its database."""
 
     name: str
-    """The name of the store in its database, such as a table."""
+    """The store's name in its database, such as a table name."""
     address: str
-    """The store in messages: the same text in every process, and a different text for each store.
-    """
+    """The store in messages: the same text in every process, and a different text for each store."""
     location: str
     """The database as the command line takes it, beside ``name``."""
     form: str
-    """The form of the values; see ``rows``."""
+    """The values' form, see ``rows``."""
     opaque: bool
     """True if writes are listed, so that a later attempt can undo them (R31)."""
     url: str = ""
-    """The URL of the server, without a password; the path of a file."""
+    """The server's URL, without a password, or the file's path."""
     password_env: str | None = None
     """The environment variable that holds the password, if any."""
     password_file: str | None = None
     """The path of the file whose first line is the password, if any."""
     limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Time limits in seconds, by the names that the constructor of the store gives them."""
+    """Time limits in seconds, by the names of the store constructor's parameters."""
 
     def command(self, action: str, topology_id: str) -> str:
-        """The command line that does ``action``, such as ``adopt``, to this store."""
+        """The command line for ``action`` on this store, such as ``adopt``."""
         return f"txtopo store {action} {shlex.quote(self.location)} {shlex.quote(self.name)} --topology {shlex.quote(topology_id)}"
 
     def known_name(self, component: str) -> str:
-        """The name under which the coordinator knows the store of ``component``."""
+        """The coordinator's name for ``component``'s store."""
         return f"{component}/{self.name}"
 
     def connection_name(self, scheme: str) -> str:
         """The name under which a worker process keeps its connection to the server.
 
-        A forked child must not use a connection of its parent, and a connection has the settings of
-        its store: so the name holds the process id and the settings.
+        The name holds the process id, because a forked child must not use its parent's connection.
+        The name also holds the settings, because a connection has its store's settings.
         """
         limits = ":".join(f"{value:g}" for value in self.limits.values())
         return (
@@ -66,16 +64,17 @@ class Place:
 def password_from(
     subject: str, variable: str | None, path: str | None, alternative: str = "password_file"
 ) -> str | None:
-    """The password of ``subject``, read now from an environment variable or a file; None if there
-    is neither.
+    """Read the password for ``subject`` now, from an environment variable or a file. None if
+    neither is given.
 
-    :raises errors.SetupError: the variable or the file is missing on this machine.
+    :raises errors.SetupError: the variable or the file is missing on this machine, or the file's
+        first line is no password.
     """
     if variable is not None:
         if not os.environ.get(variable):
             raise errors.SetupError(
                 f"{subject} takes its password from the environment variable {variable}, which is not set here\n"
-                f"  Set it where the driver and the executors are started; or use {alternative}."
+                f"  Set the variable where the driver and the executors are started, or use {alternative}."
             )
         return os.environ[variable]
     if path is None:
@@ -87,7 +86,7 @@ def password_from(
         cure = "The file must be on every machine that connects."
         raise errors.SetupError(f"{subject} cannot read its password: {error}\n  {cure}") from error
     except UnicodeDecodeError:
-        # The text of Python's error holds the bytes, which may be the password: so no cause.
+        # Python's error shows the bytes, which may be the password: so no cause.
         raise errors.SetupError(
             f"the password file {path} of {subject} is not UTF-8\n  Its first line must be the password."
         ) from None
@@ -104,7 +103,7 @@ def check_access(
     password_file: str | os.PathLike[str] | None,
     limits: Mapping[str, float],
 ) -> None:
-    """Refuse two sources of a password, and limits out of bounds, for a store of class ``kind``."""
+    """Refuse two password sources, and limits out of bounds. ``kind`` is the store's class."""
     if password_env is not None and password_file is not None:
         raise errors.UsageError(
             f"{kind} was given both password_env and password_file\n  Give one of them."
@@ -117,9 +116,9 @@ def check_access(
 
 
 def split(url: str) -> urllib.parse.SplitResult | None:
-    """The parts of ``url``; None where Python cannot split the URL.
+    """The parts of ``url``. None if Python cannot split the URL.
 
-    Python's error is dropped, because the text of the error might repeat a password.
+    Python's error is dropped, because its text might repeat a password.
     """
     try:
         parts = urllib.parse.urlsplit(url)
@@ -130,7 +129,7 @@ def split(url: str) -> urllib.parse.SplitResult | None:
 
 
 def host_of(parts: urllib.parse.SplitResult) -> str:
-    """The host of a URL, an IPv6 address in brackets; empty if the URL names no host."""
+    """A URL's host, with an IPv6 address in brackets. Empty if the URL names no host."""
     host = parts.hostname or ""
     return f"[{host}]" if ":" in host else host
 

@@ -1,11 +1,10 @@
-"""Results as readers see them: by key or by prefix, as they are or as of a visible transaction.
+"""Results as readers see them: by key or by prefix, at present or as of a visible transaction.
 
-Apart from ``base``, whose stores write, are adopted and are cleared: a reader needs rows and fences
-only, and reads outside any transaction of the topology. ``visible`` has the rules for a row.
-Standard library only.
+A reader needs only rows and fences, and reads outside the topology's transactions. ``visible`` has
+the rules for a row. Standard library only.
 
 Invariants:
-    - A reading with ``as_of`` looks at the fences after it has read its first row.
+    - A reading with ``as_of`` looks at the fences after its first row.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from txtopo.stores import codecs, export, keys, stamps, visible
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredValue:
-    """A value with its stamp, for people looking into a store (:meth:`Store.inspect`)."""
+    """A value with its stamp, for people (see :meth:`Store.inspect`)."""
 
     curr: Any
     prev: Any
@@ -35,7 +34,7 @@ class StoredValue:
 
 
 class Results(abc.ABC):
-    """Keyed results in one place, to be read from anywhere."""
+    """Keyed results in one place, readable from anywhere."""
 
     name: str
     address: str
@@ -45,15 +44,15 @@ class Results(abc.ABC):
     def get(
         self, key: keys.Key, default: Any = None, *, as_of: visible.VisibleTxid | None = None
     ) -> Any:
-        """The committed value of ``key``, ``default`` if there is none; see :meth:`items` for
+        """The committed value of ``key``, or ``default`` if there is none. See :meth:`items` for
         ``as_of``."""
         row = self.read_row(keys.encode_key(key))
         texts = self._texts(iter(() if row is None else (row,)), as_of)
         return next((codecs.decode(self.codec, text) for _, text in texts), default)
 
     def inspect(self, key: keys.Key) -> StoredValue | None:
-        """The committed value of ``key`` with its stamp, None if there is no such row; a deleted
-        key may still have one."""
+        """The committed value of ``key`` with its stamp, None if there is no row. A deleted key may
+        still have a row."""
         row = self.read_row(keys.encode_key(key))
         if row is None:
             return None
@@ -70,27 +69,27 @@ class Results(abc.ABC):
         )
 
     def items(self, *, as_of: visible.VisibleTxid | None = None) -> Iterator[tuple[keys.Key, Any]]:
-        """Every committed ``(key, value)``, ordered by the key's text: one consistent state of the
-        store, read as you go.
+        """Every committed ``(key, value)``, ordered by the keys' texts. The pairs are one
+        consistent state, and are read lazily.
 
-        The pairs are those of every transaction of the *database*, also of a transaction of the
-        topology that is under way and may be replayed. With ``as_of``, the pairs are the values
-        that ``topology_id`` had written here when that transaction had committed in all stores. The
-        call fixes the state that is read.
+        Without ``as_of``, a pair is visible as soon as its *database* transaction has committed,
+        even if the topology's transaction is under way and may be replayed. With ``as_of``, the
+        pairs are the values that ``as_of.topology_id`` had written here when transaction ``as_of``
+        had committed in all stores. The call fixes the state.
 
-        :raises errors.OutrunError: the state is gone; ask again, as :class:`txtopo.Visibility`
+        :raises errors.OutrunError: the state is gone. Ask again, as :class:`txtopo.Visibility`
             does.
-        :raises errors.StateMismatchError: the store is of another generation, or older than
+        :raises errors.StateMismatchError: the store has a different generation, or is older than
             ``as_of`` (R27).
-        :raises errors.UsageError: the store is plain, and knows no value before the last.
+        :raises errors.UsageError: the store is plain, and keeps only the last value.
         """
         return self._pairs(self.read_from(""), as_of)
 
     def scan(
         self, prefix: str | tuple[keys.Key | None, ...], *, as_of: visible.VisibleTxid | None = None
     ) -> Iterator[tuple[keys.Key, Any]]:
-        """Like :meth:`items`, only the ``str`` keys that begin with ``prefix``, or the tuples whose
-        first elements it is."""
+        """Like :meth:`items`, but only ``str`` keys that begin with ``prefix``, or tuples that
+        begin with its elements."""
         return self._pairs(self._rows_under(prefix), as_of)
 
     def count(
@@ -100,40 +99,40 @@ class Results(abc.ABC):
         as_of: visible.VisibleTxid | None = None,
     ) -> int:
         """How many keys :meth:`items` gives, or :meth:`scan` with a ``prefix``. Values are not
-        decoded, so that any codec will do."""
+        decoded, so any codec will do."""
         rows = self.read_from("") if prefix is None else self._rows_under(prefix)
         return sum(1 for _ in self._texts(rows, as_of))
 
     def to_pandas(self, *, as_of: visible.VisibleTxid | None = None) -> Any:
-        """:meth:`items` as a ``pandas.DataFrame``: columns ``key`` and ``value``; ``key_0``,
-        ``key_1``, … where all keys are tuples of one length.
+        """:meth:`items` as a ``pandas.DataFrame`` with the columns ``key`` and ``value``. If all
+        keys are tuples with the same length, the columns ``key_0``, ``key_1``, … replace ``key``.
 
-        A column of ``bool``, ``int``, ``float`` or ``str`` alone is one of pandas', where ``None``
-        is NaN; any other holds the objects themselves.
+        A column with only ``bool``, ``int``, ``float`` or ``str`` has pandas' own type, and
+        ``None`` is NaN. Any other column holds the objects themselves.
         """
         return export.pandas_frame(self.items(as_of=as_of), self.address)
 
     def to_arrow(self, *, schema: Any = None, as_of: visible.VisibleTxid | None = None) -> Any:
-        """The same as a ``pyarrow.Table``, with the types that ``schema`` gives, or else that Arrow
-        finds for values of one type of Python.
+        """:meth:`items` as a ``pyarrow.Table``. ``schema`` gives the types, or Arrow finds them for
+        values with the same Python type.
 
-        :raises errors.UsageError: a column would hold another value than the store; the error names
-            the key. ``schema`` names other columns.
+        :raises errors.UsageError: a column would hold a different value (the error names the key),
+            or ``schema`` does not fit the columns.
         """
         return export.arrow_table(self.items(as_of=as_of), self.address, schema)
 
     @abc.abstractmethod
     def fences(self) -> list[stamps.Fence]:
-        """Every fence of this store, ordered by topology and component."""
+        """All fences in this store, ordered by topology and component."""
 
     @abc.abstractmethod
     def read_row(self, text: str) -> stamps.Row | None:
-        """One committed row, by the text of its key; None if there is no row."""
+        """A committed row, by its key's text. None if there is no row."""
 
     @abc.abstractmethod
     def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
-        """The committed rows of one state whose key's text is not below ``text``, ordered by code
-        points."""
+        """The committed rows whose key's text is not below ``text``, all from one state, ordered by
+        code points."""
 
     def read_prefix(self, beginning: str) -> Iterator[stamps.Row]:
         """The committed rows whose key's text begins with ``beginning``, in the same order."""
@@ -142,11 +141,11 @@ class Results(abc.ABC):
         )
 
     def read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
-        """The committed row of the key's text ``itself``, and then those of :meth:`read_prefix`,
-        all of one state.
+        """The committed row with the key's text ``itself``, and then the rows from
+        :meth:`read_prefix`, all from one state.
 
         ``beginning`` is below ``itself``. A backend that can read twice in one transaction need not
-        read the rows between the two.
+        read the rows in between.
         """
         read = itertools.takewhile(lambda row: row.key <= itself, self.read_from(beginning))
         under = [row for row in read if row.key == itself or row.key.startswith(beginning)]
@@ -177,8 +176,8 @@ class Results(abc.ABC):
     def _texts_as_of(
         self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid
     ) -> Iterator[tuple[str, str | None]]:
-        # Fences only rise. If the fences allow the reading after the first row was read, they
-        # allowed it for the state of all rows.
+        # Fences only rise. If the fences allow the reading after its first row, the fences allowed
+        # the state of all rows.
         first = list(itertools.islice(rows, 1))
         recorded = self._check_reaches(as_of)
         return (
@@ -186,18 +185,18 @@ class Results(abc.ABC):
         )
 
     def _check_reaches(self, as_of: visible.VisibleTxid) -> stamps.Recorded:
-        """Refuse if the rows read up to now cannot be shown as of ``as_of``; return the recorded
-        attempts of this store."""
+        """Refuse if the rows read so far cannot be shown as of ``as_of``. Returns this store's
+        recorded attempts."""
         visibility: object = as_of
         if not isinstance(visibility, visible.VisibleTxid):
             raise errors.UsageError(
                 f"a store cannot be read as of {as_of!r}: a number does not say which attempts count\n"
-                "  Give what txtopo.visible_txid(…) returns."
+                "  Give the result of txtopo.visible_txid(…)."
             )
         if self.plain:
             raise errors.UsageError(
-                f"store {self.address} is plain: it keeps no value before the last, so what it held as of transaction {int(as_of)} cannot be told\n"
-                "  Read it as it is; or leave out plain=True."
+                f"store {self.address} is plain: it keeps only the last values, and cannot show values as of transaction {int(as_of)}\n"
+                "  Read the store without as_of, or leave out plain=True."
             )
         recorded = visible.recorded(as_of.stores, self.name)
         visible.check_reaches(self.address, self.fences(), as_of, recorded)

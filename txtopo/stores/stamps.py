@@ -1,30 +1,30 @@
-"""The rules of a store for a fence and for a stamped value, without any database.
+"""A store's rules for a fence and for a stamped value, without any database.
 
-Apart from the stores because these few comparisons are where exactly-once is decided: they are
-pure, they know no database and no topology, and every backend goes through them.
+These few comparisons decide exactly-once. The functions are pure, know no database and no topology,
+and serve every backend.
 
-A value is kept as text (see ``keys``); ``None`` stands for "there is none". A tombstone is a row
-whose current value is None, and a row whose previous value is None did not exist before; a stored
-JSON null is the text ``null`` and neither of these.
+A value is kept as text (see ``keys``). ``None`` stands for "there is none". A tombstone is a row
+whose current value is None. A row whose previous value is None did not exist before. A stored JSON
+null is the text ``null``, and so neither.
 
-**Void attempts.** The attempt that raised a fence may have failed, and in the replay that was
-recorded no task of the component may have opened the store: then the store does not know that the
-writes of the failed attempt do not count. ZooKeeper remembers the last *recorded* attempt that
-opened the store (:data:`Recorded`). Writes of a component after that attempt, in a transaction that
-is over, are void: they are taken back when the component opens the store again, and until then
-every other component sees the values before.
+**Void attempts.** The attempt that raised a fence may have failed, and in the recorded replay
+perhaps no task of the component opened the store. Then the store does not know that the failed
+attempt's writes do not count. ZooKeeper remembers the last *recorded* attempt that opened the store
+(:data:`Recorded`). A component's writes after that attempt, in a transaction that is over, are
+void. Void writes are taken back when the component opens the store again. Until then every other
+component sees the values before.
 
-A transactional store is no exception, although a replay there has the same batch and opens the same
-stores. A replay opens other stores only if the code decided otherwise, or was changed between two
-runs. The effect of a transaction is the effect of its recorded attempt (R28). To keep the writes of
-the failed attempt would keep half of an attempt, which is the effect of no attempt at all.
+The rule holds for a transactional store too, although a replay there has the same batch and opens
+the same stores. A replay opens different stores only if the code decided otherwise, or was changed
+between two runs. A transaction has the effect of its recorded attempt (R28). Keeping the failed
+attempt's writes would keep half an attempt, which is no attempt's effect at all.
 
 Invariants:
-    - ``Row.steps`` is never empty; its last entry is the current value.
-    - ``Row.prev_txid < Row.stamp.txid``: the row as it was before the transaction of its stamp is
-      always of an earlier one.
-    - All void rows of a component are of the transaction of its fence: a fence that is not recorded
-      is never raised beyond its transaction without taking them back.
+    - ``Row.steps`` is never empty. Its last entry is the current value.
+    - ``Row.prev_txid < Row.stamp.txid``: an earlier transaction made the row as it was before its
+      stamp's transaction.
+    - A component's void rows all come from its fence's transaction: a fence that is not recorded is
+      never raised beyond its transaction without taking the rows back.
 """
 
 from __future__ import annotations
@@ -39,23 +39,22 @@ Fence = kept.Fence
 UNKNOWN_ATTEMPT, CLOSED_ATTEMPT = kept.UNKNOWN_ATTEMPT, kept.CLOSED_ATTEMPT
 
 KEPT = -1
-"""Instead of a row's ``prev_txid``: the transaction of the stored row, which was not read."""
+"""In place of a row's ``prev_txid``: the stored row's transaction, which was not read."""
 
 
 Kind = Literal["plain", "transactional", "opaque"]
-"""The kind of a value. Transactional and opaque values know the value before their transaction
-(R30). Of a plain value only the last write is kept: a plain value can be set and deleted, but not
-be updated, nor taken back."""
+"""A value's kind. Transactional and opaque values know the value before their transaction (R30). A
+plain value keeps only the last write: it can be set and deleted, but neither updated nor taken
+back."""
 
 Recorded = Mapping[str, transaction.TransactionAttempt]
-"""Of one store, by component: the last recorded attempt that opened it, with the number of its
-store transactions if that is known (R34). A component without an entry has never opened the store.
-"""
+"""For one store, by component: the last recorded attempt that opened the store, with its number of
+store transactions if known (R34). A component without an entry has never opened the store."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stamp:
-    """Writer and attempt of a row."""
+    """A row's writer and attempt."""
 
     topology_id: str
     generation: str
@@ -66,31 +65,31 @@ class Stamp:
 
     @property
     def writer(self) -> str:
-        """The writer as an error names it."""
+        """The writer, for errors."""
         return f"component {self.component!r} task {self.task} of topology {self.topology_id!r}"
 
     @property
     def position(self) -> str:
-        """Transaction and attempt as an error names them."""
+        """Transaction and attempt, for errors."""
         return kept.position(self.txid, self.attempt)
 
 
 @dataclasses.dataclass(slots=True)
 class Row:
-    """One stamped value. Owned and changed by a single store transaction."""
+    """A stamped value. A single store transaction owns and changes the object."""
 
     key: str
     """The key's text."""
     stamp: Stamp
     prev: str | None
-    """The value before the transaction of ``stamp``."""
+    """The value before the stamp's transaction."""
     prev_txid: int
-    """The transaction that made ``prev``; 0 if none of this generation did. :data:`KEPT` if only
-    the database knows: the stored row has ``prev`` as its value, and no other column was read (see
-    ``sessions``)."""
+    """The transaction that made ``prev``, 0 if no transaction in this generation did. :data:`KEPT`
+    if only the database knows: the stored row has ``prev`` as its value, and its other columns were
+    not read (see ``sessions``)."""
     steps: list[str | None]
-    """The value after each update in the transaction of ``stamp``, in order; composed updates are
-    told apart by them (R32)."""
+    """The value after each update in the stamp's transaction, in order. Repeated updates are told
+    apart by their steps (R32)."""
 
     @property
     def curr(self) -> str | None:
@@ -111,24 +110,25 @@ FenceStanding = Literal[
     "void",
     "unexplained",
 ]
-"""How a fence stands to an attempt that wants to write. Apart from absent, other generation, above
-(the attempt is late) and equal, it is below the attempt: behind (the store once stood higher, it is
-an older copy) · replayed (of an earlier attempt of the same transaction) · incomplete (of the
-recorded attempt, but store transactions of it are missing) · overfull (the same, but there are more
-than were recorded) · recorded (of a transaction that is over, by the attempt that counts, or
-adopted) · void (of a transaction that is over, by an attempt that does not count) · unexplained
-(above the recorded attempt, of the same transaction: the state is older than the store)."""
+"""How a fence stands to an attempt that wants to write. Absent, other generation, above (the
+attempt is late) and equal aside, the fence is below the attempt: behind (the store once stood
+higher, and is an older copy) · replayed (from an earlier attempt at the same transaction) ·
+incomplete (from the recorded attempt, but store transactions are missing) · overfull (from the
+recorded attempt, but with more store transactions than recorded) · recorded (from a transaction
+that is over, by the attempt that counts, or adopted) · void (from a transaction that is over, by an
+attempt that does not count) · unexplained (above the recorded attempt, in the same transaction: the
+state is older than the store)."""
 
 Standing = Literal["past", "mine", "undone", "rival", "ahead", "foreign"]
-"""How a row stands to a writer: past (an earlier transaction's, or none) · mine (this writer's,
-this transaction) · undone (of an earlier attempt of this opaque transaction, or of a void one) ·
-rival (another writer's, this transaction) · ahead (of a newer attempt, or settled in this
-transaction: the writer is late) · foreign (another topology's)."""
+"""How a row stands to a writer: past (from an earlier transaction, or no row) · mine (by this
+writer, in this transaction) · undone (by an earlier attempt at this opaque transaction, or by a
+void attempt) · rival (by another writer, in this transaction) · ahead (by a newer attempt, or
+settled in this transaction: the writer is late) · foreign (by another topology)."""
 
 
 def fence_standing(fence: Fence | None, own: Stamp, recorded: Recorded | None) -> FenceStanding:
-    """How ``fence`` stands to the attempt that wants to write (R27, R29, R31); ``recorded`` is None
-    where no record is kept."""
+    """How ``fence`` stands to the attempt that wants to write (R27, R29, R31). ``recorded`` is None
+    if no record is kept."""
     if fence is None:
         return "absent"
     if fence.generation != own.generation:
@@ -151,7 +151,7 @@ def fence_standing(fence: Fence | None, own: Stamp, recorded: Recorded | None) -
 def _completeness(
     fence: Fence, last: transaction.TransactionAttempt
 ) -> Literal["incomplete", "overfull", "recorded"]:
-    """Whether a store whose fence is of the recorded attempt ``last`` holds all of that attempt
+    """Whether a store whose fence names the recorded attempt ``last`` holds the whole attempt
     (R34)."""
     count = transaction.count_of(last)
     if count is None or fence.count is None or fence.count == count:
@@ -160,11 +160,11 @@ def _completeness(
 
 
 def overtaking(fences: Iterable[Fence], own: Stamp) -> Fence | None:
-    """The highest of the topology's ``fences`` that stands above ``own``, whose attempt is then
-    over; None if no fence says so.
+    """The topology's highest fence above ``own``, whose attempt is then over. None if there is no
+    such fence.
 
-    A fence is of one component, but attempts are of the whole topology: a newer one of any
-    component begins when the older one has ended.
+    A fence belongs to a component, but attempts belong to the whole topology: in any component, a
+    newer attempt begins when the older attempt has ended.
     """
     above = [
         fence
@@ -176,11 +176,10 @@ def overtaking(fences: Iterable[Fence], own: Stamp) -> Fence | None:
 
 
 def is_void(stamp: Stamp, own: Stamp, recorded: Recorded | None) -> bool:
-    """Whether ``stamp`` is of an attempt that does not count, at a transaction that was over when
+    """Whether ``stamp`` names an attempt that does not count, in a transaction that was over when
     ``own`` began.
 
-    The txid tells: up to the transaction of the component's last recorded attempt, void writes have
-    been taken back.
+    The txid tells: void writes have been taken back up to the component's last recorded attempt.
     """
     if (
         recorded is None
@@ -194,8 +193,8 @@ def is_void(stamp: Stamp, own: Stamp, recorded: Recorded | None) -> bool:
 
 
 def settled_txid(own: Stamp, recorded: Recorded | None) -> int:
-    """The last transaction whose rows by the component of ``own`` are settled: later rows are void,
-    or the writer's own."""
+    """The last transaction with settled rows, for the component in ``own``. Later rows are void, or
+    the writer's own."""
     if recorded is None:
         return own.txid - 1
     last = recorded.get(own.component)
@@ -205,8 +204,8 @@ def settled_txid(own: Stamp, recorded: Recorded | None) -> int:
 def standing(row: Row | None, own: Stamp, opaque: bool, recorded: Recorded | None) -> Standing:
     """How ``row`` stands to the writer ``own`` (R30, R31, R32).
 
-    A stamp of another generation is past, without regard to its txid: two generations meet only in
-    an adopted store, and all values of an adopted store are settled.
+    A stamp with a different generation is past, even with a higher txid: two generations meet only
+    in an adopted store, whose values are all settled.
     """
     if row is None:
         return "past"
@@ -217,8 +216,8 @@ def standing(row: Row | None, own: Stamp, opaque: bool, recorded: Recorded | Non
         return "undone" if is_void(stamp, own, recorded) else "past"
     if stamp.txid > own.txid:
         return "ahead"
-    # Only a later transaction takes back to a value of this transaction; and an adopted value is of
-    # a transaction that is over.
+    # Only a later transaction takes a row back to a value of this transaction. An adopted value's
+    # transaction is over.
     if stamp.attempt > own.attempt or stamp.attempt == UNKNOWN_ATTEMPT:
         return "ahead"
     if opaque and stamp.attempt < own.attempt:
@@ -227,12 +226,12 @@ def standing(row: Row | None, own: Stamp, opaque: bool, recorded: Recorded | Non
 
 
 def plain_standing(row: Row | None, own: Stamp) -> Standing:
-    """How a row of a plain store stands to the writer ``own``: past if it may be overwritten (R29,
-    R32).
+    """How a plain store's row stands to the writer ``own``: past if the row may be overwritten
+    (R29, R32).
 
-    A write of an earlier attempt of this transaction is overwritten like any other write. Two
-    writers are told apart only within an attempt: the writer of a key in a failed attempt may
-    differ from its writer in the next attempt.
+    A write by an earlier attempt at this transaction is overwritten like any other write. Two
+    writers are told apart only within an attempt: the next attempt may have a different writer for
+    the key.
     """
     if row is None:
         return "past"
@@ -247,12 +246,12 @@ def plain_standing(row: Row | None, own: Stamp) -> Standing:
     return "rival" if stamp.attempt == own.attempt and is_another else "past"
 
 
-def seen(row: Row | None, where: Standing, step: int) -> str | None:
-    """The value a writer sees that has made ``step`` updates to it: as it was before the
-    transaction, plus its own updates.
+def text_for_writer(row: Row | None, where: Standing, step: int) -> str | None:
+    """The text that a writer sees after ``step`` own updates: the value before the transaction,
+    plus the writer's updates.
 
-    So a replay reads the values that the first application read, and no task reads writes of
-    another task in the same transaction.
+    So a replay reads the same values as the first application, and no task reads another task's
+    writes in the same transaction.
     """
     if row is None:
         return None
@@ -262,7 +261,7 @@ def seen(row: Row | None, where: Standing, step: int) -> str | None:
 
 
 def advanced(row: Row | None, key: str, where: Standing, own: Stamp, curr: str | None) -> Row:
-    """The row after one more update by ``own``; ``row`` itself if the row is of this transaction."""
+    """The row after one more update by ``own``: a new row, or ``row`` itself, changed."""
     if row is None:
         return Row(key, own, prev=None, prev_txid=0, steps=[curr])
     if where == "mine":

@@ -1,13 +1,12 @@
-"""The steps of a store transaction, row by row in memory: each key one step further, or the step
-that an earlier run of the transaction made (R28, R30-R32).
+"""Takes a store transaction's steps, row by row in memory: each key goes one step further, or
+repeats the step that an earlier run made (R28, R30-R32).
 
-Apart from ``transaction``, which has steps: a transaction reads their rows from the database, and
-writes the rows back. The rules for one row are in ``stamps``. Steps ask the database nothing but
-the fences, and only if a step is gone. Runs on executors: standard library only.
+``transaction`` reads the rows from the database, and writes the rows back. The rules for a single
+row are in ``stamps``. Steps ask the database only for fences, and only if a step is gone. Runs on
+executors: standard library only.
 
 Invariants:
-    - After a step was refused, the transaction can only fail, even if user code catches the
-      exception.
+    - After a refused step, the transaction can only fail, even if user code catches the exception.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from txtopo.stores.updates import Update
 
 
 class Steps:
-    """The rows that one attempt of a task has read, and the steps that the attempt took with them."""
+    """The rows that a task's attempt has read, and the attempt's steps."""
 
     def __init__(
         self,
@@ -38,21 +37,21 @@ class Steps:
         self._earlier, self._recorded, self._read_fences = earlier, recorded, read_fences
         self.settled_txid = stamps.settled_txid(stamp, recorded)
         self.rows: dict[str, stamps.Row | None] = {}
-        """The rows that were read, by key; None if the database has none."""
+        """The rows read, by key. None if the database has no row."""
         self.unwritten: dict[str, None] = {}
-        """The keys of the rows that the database lacks."""
+        """Keys whose rows the database lacks."""
         self.taken: dict[str, int] = {}
         """How many steps the attempt has taken, by key."""
         self.doom: BaseException | None = None
-        """The error that keeps the transaction from being committed."""
+        """The error that prevents the commit."""
         self._read: set[str] = set()
-        """Keys of a plain store whose value was asked for before this attempt had set it."""
+        """A plain store's keys that were read before this attempt had set them."""
         self._standings: dict[int, tuple[stamps.Stamp, stamps.Standing]] = {}
-        """By the identity of a stamp, which many rows share."""
+        """By a stamp's identity, because many rows share a stamp."""
         self._is_inside_function = False
 
     def value_of(self, text: str, row: stamps.Row | None) -> Any:
-        """The value as this task sees it in ``row``."""
+        """The value that this task sees in ``row``."""
         where = self._standing(row)
         if row is not None and where == "ahead":
             self._refuse_late(row)
@@ -60,20 +59,22 @@ class Steps:
             if row is None or row.stamp != self.stamp:
                 self._read.add(text)
             return codecs.decode(self.codec, None if row is None else row.curr)
-        return codecs.decode(self.codec, stamps.seen(row, where, self._steps_taken(text)))
+        return codecs.decode(
+            self.codec, stamps.text_for_writer(row, where, self._steps_taken(text))
+        )
 
     def delete(self, text: str) -> Update:
         """Take a loaded key one step further, to no value."""
         if self.kind == "plain":
             self.put(text, None)
             return Update(None, None, applied=True)
-        prev, applied = self._replaced(text, None)
+        prev, applied = self._replace(text, None)
         return Update(codecs.decode(self.codec, prev), None, applied)
 
     def put(self, text: str, curr: str | None) -> None:
         """Take a loaded key one step further, to ``curr``."""
         if self.kind != "plain":
-            self._replaced(text, curr)
+            self._replace(text, curr)
             return
         if text in self._read:
             self._refuse(conflicts.written_after_read(self._address, text))
@@ -83,10 +84,10 @@ class Steps:
         self.unwritten[text] = None
 
     def update(self, text: str, fn: Callable[..., Any], *more: Any) -> Update:
-        """Take a loaded key one step further, to ``fn(old, *more)``; or return the earlier update,
-        if it was applied before."""
+        """Take a loaded key one step further, to ``fn(old, *more)``. If the step was applied
+        before, return the earlier update."""
         row, where, step, known = self._place(text)
-        prev = stamps.seen(row, where, step)
+        prev = stamps.text_for_writer(row, where, step)
         if row is not None and step < known:
             self.taken[text] = step + 1
             return Update(
@@ -95,7 +96,7 @@ class Steps:
                 applied=False,
             )
         old = codecs.decode(self.codec, prev)
-        value = self._computed(fn, old, *more)
+        value = self._call(fn, old, *more)
         curr = codecs.encode(self.codec, value)
         # A value that cannot be changed in place needs no second object: reading would give the
         # same value.
@@ -106,18 +107,18 @@ class Steps:
         self._advance(text, row, where, step, curr)
         return Update(old, value, applied=True)
 
-    def _computed(self, fn: Callable[..., Any], *of: Any) -> Any:
+    def _call(self, fn: Callable[..., Any], *of: Any) -> Any:
         self._is_inside_function = True
         try:
             return fn(*of)
         finally:
             self._is_inside_function = False
 
-    def _replaced(self, text: str, curr: str | None) -> tuple[str | None, bool]:
-        """Take a loaded key one step further, to ``curr``, unless the step was applied before:
-        prev, applied."""
+    def _replace(self, text: str, curr: str | None) -> tuple[str | None, bool]:
+        """Take a loaded key one step further, to ``curr``, unless the step was applied before.
+        Returns ``prev``, and whether the step was applied now."""
         row, where, step, known = self._place(text)
-        prev = stamps.seen(row, where, step)
+        prev = stamps.text_for_writer(row, where, step)
         if row is not None and step < known:
             self.taken[text] = step + 1
             return prev, False
@@ -125,8 +126,8 @@ class Steps:
         return prev, True
 
     def _place(self, text: str) -> tuple[stamps.Row | None, stamps.Standing, int, int]:
-        """The row of a loaded key, how it stands, how many steps this attempt has made, and how
-        many are known; refuses other writers."""
+        """A loaded key's row, the row's standing, how many steps this attempt has made, and how
+        many are known. Refuses other writers."""
         row = self.rows[text]
         where = self._standing(row)
         step = self._steps_taken(text)
@@ -161,7 +162,7 @@ class Steps:
         return self.taken.get(text) or self._earlier.get(text, 0)
 
     def _check_writer(self, text: str, row: stamps.Row | None, where: stamps.Standing) -> None:
-        """Refuse a row of another writer of this transaction, of another topology, or of a newer
+        """Refuse a row by another writer in this transaction, by another topology, or by a newer
         attempt."""
         if row is not None and where in ("foreign", "rival"):
             self._refuse(
@@ -188,8 +189,8 @@ class Steps:
         )
 
     def _refuse_gone(self, text: str, step: int) -> NoReturn:
-        """Newer attempts took over a write of this attempt, and then took the write back or deleted
-        it; or another program did."""
+        """Newer attempts took over this attempt's write, and then deleted it or took it back. Or
+        another program did."""
         with self.all_or_nothing():
             newer = stamps.overtaking(self._read_fences(self.stamp.topology_id), self.stamp)
         if newer is not None:
@@ -208,21 +209,21 @@ class Steps:
         raise error from None
 
     def _refuse_changed(self, rows: Mapping[str, stamps.Row | None]) -> NoReturn:
-        """Another writer was faster: of this transaction, of a newer attempt, or a writer that a
+        """Another writer was faster: in this transaction, in a newer attempt, or a writer that a
         replay will not meet again."""
         for text, row in sorted(rows.items()):
             self._check_writer(text, row, self._standing(row))
         self._refuse(
             errors.FailedException(
-                f"store {self._address}: key {min(rows)} was changed by others while this task was updating it"
+                f"store {self._address}: key {min(rows)} was changed by others during this task's update"
             )
         )
 
     @contextlib.contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Let the transaction fail if the block raises."""
-        # After an error a database may have rolled back by itself: not a single statement may
-        # follow, it would stand outside the transaction.
+        # After an error a database may have rolled back by itself. No statement may follow: it
+        # would be outside the transaction.
         try:
             yield
         except sessions.RowsChangedError as changed:
@@ -236,7 +237,7 @@ class Steps:
         if self.kind == "plain":
             raise errors.UsageError(
                 f"store {self._address} is plain: it keeps no value before the transaction, so a replay would apply an update twice\n"
-                "  Set values that do not depend on the one before with put() or put_many(); or leave out plain=True."
+                "  Set values that do not depend on earlier values, with put() or put_many(). Or leave out plain=True."
             )
 
     def check_not_inside_function(self) -> None:
@@ -252,5 +253,5 @@ class Steps:
         return all(not kept or kept.keys().isdisjoint(texts) for kept in touched)
 
     def note_merged(self, texts: Iterable[str]) -> None:
-        """Remember that the database took the first step of these keys."""
+        """Remember that the database took these keys' first step."""
         self.taken.update(dict.fromkeys(texts, 1))

@@ -1,15 +1,13 @@
-"""One open transaction of a store: the updates of a task, each applied exactly once (R28, R30-R32).
+"""An open store transaction: a task's updates, each applied exactly once (R28, R30-R32).
 
-Apart from ``base``, which opens and fences it; from ``sessions``, the questions to a database; and
-from ``steps``, which takes a row in memory one step further: a transaction has a session and steps.
-Here keys are read, written and removed, many at a time. Where a database can combine an integer
-with an ordinary row, no row is read: the database combines, and names the rows that are not
-ordinary. Runs on executors: standard library only.
+``base`` opens and fences the transaction. The transaction has a session, which asks the database,
+and steps, which take rows in memory one step further. Here keys are read, written and removed, many
+at a time. If a database can combine an integer with an ordinary row, no row is read: the database
+combines, and names the rows that are not ordinary. Runs on executors: standard library only.
 
 Invariants:
-    - The database lacks only the rows of the steps that ``unwritten`` names, and the integers to
-      combine in ``_deltas``.
-    - A key of ``_deltas`` is unknown to the steps: before any key is read, the database combines.
+    - The database lacks only the rows in ``unwritten``, and the integers to combine in ``_deltas``.
+    - A key in ``_deltas`` is unknown to the steps: before any key is read, the database combines.
 """
 
 from __future__ import annotations
@@ -32,17 +30,17 @@ database transaction."""
 
 
 class StoreTransaction:
-    """One open transaction of a store, in one task. Made by :meth:`Store.transaction`; of no use
-    after its ``with`` block.
+    """A task's open store transaction. Made by :meth:`Store.transaction`, and useless after its
+    ``with`` block.
 
     A plain store has ``put``, ``delete`` and ``get``, each also for many keys. A value computed
-    from the value before needs a store that remembers the value before: else a replay would compute
-    again from its own result. So a plain store refuses ``update``, and refuses to write a key that
-    was read.
+    from the value before needs a store that remembers the value before: otherwise a replay would
+    compute again from its own result. So a plain store refuses ``update``, and refuses to write a
+    key that was read.
 
-    A key that this attempt updates several times, in one block or in several of the same
-    ``finish_batch``, is taken one step further each time; on replay each of these updates returns
-    its first result (R32).
+    An attempt may update a key several times, in one block or in several blocks in the same
+    ``finish_batch``. Each update takes the key one step further. On replay each update returns its
+    first result (R32).
     """
 
     def __init__(self, session: sessions.Session, steps: Steps) -> None:
@@ -52,12 +50,12 @@ class StoreTransaction:
         self._is_open = True
 
     def get(self, key: keys.Key) -> Any:
-        """The value as this task sees it, None if there is none: as it was before the transaction,
+        """The value that this task sees, None if there is none: the value before the transaction,
         plus this attempt's own updates.
 
-        Writes of another task in the same transaction are never seen: their presence would depend
-        on chance. A plain store cannot tell, and gives the last write, on a replay also a write of
-        the attempt before. So a key that was read in a plain store cannot be written any more.
+        Another task's writes in the same transaction are never seen: seeing them would depend on
+        chance. A plain store cannot tell, and gives the last write, on a replay also a write by the
+        attempt before. So in a plain store, a key that was read cannot be written any more.
         """
         self._check_open()
         self._merge_before_reading()
@@ -68,7 +66,7 @@ class StoreTransaction:
         return self._steps.value_of(text, row)
 
     def get_many(self, wanted: Iterable[K]) -> dict[K, Any]:
-        """The value of every key, as :meth:`get` gives it; reads in bulk."""
+        """The value for every key, as :meth:`get` gives it. Reads in bulk."""
         self._check_open()
         self._merge_before_reading()
         values: dict[K, Any] = {}
@@ -84,15 +82,15 @@ class StoreTransaction:
         return values
 
     def put(self, key: keys.Key, value: Any) -> None:
-        """Set ``key`` to ``value``, whatever it was.
+        """Set ``key`` to ``value``.
 
-        :raises StoreConflict: another task or component wrote this key in this transaction.
-        :raises errors.StaleAttemptError: a newer attempt wrote this key.
+        :raises StoreConflict: another task or component wrote the key in this transaction.
+        :raises errors.StaleAttemptError: a newer attempt wrote the key.
         """
         self.put_many({key: value})
 
     def put_many(self, values: Mapping[K, Any]) -> None:
-        """Set every key to its value; reads and writes in bulk. All or nothing: when a value cannot
+        """Set every key to its value. Reads and writes in bulk. All or nothing: if a value cannot
         be kept, the transaction is lost."""
         with self._steps.all_or_nothing():
             for chunk in updates.portions_of(values, ROWS_HELD_MAX):
@@ -102,11 +100,11 @@ class StoreTransaction:
                     self._steps.put(text, codecs.encode(self._steps.codec, value))
 
     def update(self, key: keys.Key, fn: Callable[[Any], Any]) -> Update:
-        """Set ``key`` to ``fn(old)``, where ``old`` is None if there is no value; ``fn`` is not
-        called if that was done before.
+        """Set ``key`` to ``fn(old)``, where ``old`` is None if there is no value. ``fn`` is not
+        called if the update was applied before.
 
-        :raises StoreConflict: another task or component wrote this key in this transaction.
-        :raises errors.StaleAttemptError: a newer attempt wrote this key.
+        :raises StoreConflict: another task or component wrote the key in this transaction.
+        :raises errors.StaleAttemptError: a newer attempt wrote the key.
         """
         self._steps.check_has_previous()
         text = keys.encode_key(key)
@@ -116,16 +114,16 @@ class StoreTransaction:
     def update_many(
         self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]
     ) -> dict[K, Update]:
-        """Set every key to ``combine(old, delta)``; reads and writes in bulk. All or nothing: when
+        """Set every key to ``combine(old, delta)``. Reads and writes in bulk. All or nothing: if
         ``combine`` raises, the transaction is lost."""
-        return dict(self._combined(deltas, combine))
+        return dict(self._combine(deltas, combine))
 
     def merge_many(self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]) -> None:
-        """As :meth:`update_many`, without an answer; with ``txtopo.stores.ADD``, ``MIN`` or ``MAX``
-        the database combines integers by itself.
+        """As :meth:`update_many`, without an answer. With ``txtopo.stores.ADD``, ``MIN`` or ``MAX``
+        the database itself combines integers.
 
-        Integers of up to 15 digits, on either side, kept by the default codec; all other values are
-        read, combined here and written.
+        The database takes integers up to 15 digits, stored by the default codec. All other values
+        are read, combined here and written.
         """
         self._steps.check_has_previous()
         self._check_open()
@@ -133,11 +131,11 @@ class StoreTransaction:
         others: Mapping[K, D] = deltas
         if isinstance(combine, merge.Merge) and self._steps.codec is codecs.JSON:
             with self._steps.all_or_nothing():
-                others = self._kept_to_merge(deltas, combine)
-        for _ in self._combined(others, combine):
+                others = self._keep_to_merge(deltas, combine)
+        for _ in self._combine(others, combine):
             pass
 
-    def _combined(
+    def _combine(
         self, deltas: Mapping[K, D], combine: Callable[[Any, D], Any]
     ) -> Iterator[tuple[K, Update]]:
         self._steps.check_has_previous()
@@ -148,8 +146,8 @@ class StoreTransaction:
                 for text, (key, delta) in zip(texts, chunk.items(), strict=True):
                     yield key, self._steps.update(text, combine, delta)
 
-    def _kept_to_merge(self, deltas: Mapping[K, Any], how: merge.Merge) -> dict[K, Any]:
-        """Keep the integers that the database may combine later; return the other deltas."""
+    def _keep_to_merge(self, deltas: Mapping[K, Any], how: merge.Merge) -> dict[K, Any]:
+        """Keep the integers that the database may combine later. Returns the other deltas."""
         if how is not self._merge:
             self._merge_before_reading()
             self._merge = how
@@ -176,8 +174,8 @@ class StoreTransaction:
         )
 
     def _merge_before_reading(self) -> None:
-        """Have the database combine the kept integers, because a key to be read or written may be
-        among them."""
+        """Have the database combine the kept integers, because a key to read or write may be among
+        them."""
         if not self._deltas:
             return
         with self._steps.all_or_nothing():
@@ -193,8 +191,7 @@ class StoreTransaction:
             )
         )
         self._steps.note_merged(self._deltas.keys() - refused if refused else self._deltas)
-        # In the order in which they were given, so that every process names the same mistake of
-        # several.
+        # In the caller's order, so that every process names the same mistake first.
         self._merge_here(
             {text: delta for text, delta in self._deltas.items() if text in refused}
             if refused
@@ -209,14 +206,14 @@ class StoreTransaction:
                 self._steps.update(text, self._merge, delta)
 
     def delete(self, key: keys.Key) -> Update:
-        """Remove ``key``; an update like another, also when there is nothing to remove. Its
-        ``curr`` is None; so is ``prev`` in a plain store."""
+        """Remove ``key``. Removing is an update, even with nothing to remove. ``curr`` is None, and
+        in a plain store ``prev`` too."""
         text = keys.encode_key(key)
         self._load([text])
         return self._steps.delete(text)
 
     def delete_many(self, unwanted: Iterable[K]) -> dict[K, Update]:
-        """Remove every key, as :meth:`delete` does; reads and writes in bulk. All or nothing, as
+        """Remove every key, as :meth:`delete` does. Reads and writes in bulk. All or nothing, as
         :meth:`update_many`."""
         removed: dict[K, Update] = {}
         with self._steps.all_or_nothing():
@@ -259,21 +256,20 @@ class StoreTransaction:
 
     @property
     def session(self) -> sessions.Session:
-        """The open transaction of the database, for rows of a sink that must be committed with the
-        values."""
+        """The open database transaction, for a sink's rows that must be committed with the values."""
         self._check_open()
         return self._session
 
     def flush(self) -> None:
-        """Write the updates made so far to the (still open) transaction of the database: another
-        task that makes the same updates waits from here on."""
+        """Write the updates made so far to the (still open) database transaction. From here on,
+        another task with the same updates waits."""
         self._check_open()
         self._merge_before_reading()
         self._write()
 
     def finish(self) -> dict[str, int]:
-        """Write what is left; the last act before the database commits. Returns the updates made so
-        far of each key's text, for ``store_steps``.
+        """Write the rows that are left, as the last act before the database commits. Returns how
+        many updates each key's text has had, for ``store_steps``.
 
         A refusal that user code caught and dropped still ends the attempt here.
         """
@@ -288,7 +284,7 @@ class StoreTransaction:
 
     @property
     def doom(self) -> BaseException | None:
-        """The error that keeps this transaction from being committed."""
+        """The error that prevents the commit."""
         return self._steps.doom
 
     def end(self) -> None:

@@ -1,7 +1,7 @@
-"""The values between user code and a store transaction: the result of an update, and many updates
-in portions.
+"""Values between user code and a store transaction: an update's result, and many updates in
+portions.
 
-Apart from ``transaction``, which applies updates. Standard library only.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -18,27 +18,26 @@ D = TypeVar("D")
 
 
 class Update(NamedTuple):
-    """The result of an update, on a replay the result of the first application (R28): a replay gets
-    the same ``prev`` and ``curr``."""
+    """An update's result. A replay gets the first application's ``prev`` and ``curr`` (R28)."""
 
     prev: Any
-    """The value before; None if there was none."""
+    """The value before. None if there was none."""
     curr: Any
-    """The value after, as JSON gives it back; None if deleted."""
+    """The value after, as JSON gives it back. None if deleted."""
     applied: bool
-    """False if an earlier run of this transaction had already applied it."""
+    """False if an earlier run of this transaction applied the update."""
 
 
 def portions(items: Iterable[T], most: int) -> Iterator[list[T]]:
-    """``items``, so many at a time at ``most``."""
+    """``items`` in portions with at most ``most`` items."""
     iterator = iter(items)
     while portion := list(itertools.islice(iterator, most)):
         yield portion
 
 
 def portions_of(deltas: Mapping[K, D], most: int) -> Iterator[Mapping[K, D]]:
-    """``deltas``, so many at a time at ``most``; unchanged, if one portion is enough; no portion
-    for no deltas."""
+    """``deltas`` in portions with at most ``most`` keys. A single portion is ``deltas`` itself. No
+    portion for no deltas."""
     if 0 < len(deltas) <= most:
         yield deltas
     else:
@@ -46,7 +45,7 @@ def portions_of(deltas: Mapping[K, D], most: int) -> Iterator[Mapping[K, D]]:
 
 
 def are_small(deltas: Collection[Any]) -> bool:
-    """Whether all are integers that a database may combine."""
+    """Whether all deltas are integers that a database may combine."""
     return (
         set(map(type, deltas)) == {int}
         and min(deltas) > -keys.DIGITS_FAST

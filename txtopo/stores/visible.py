@@ -1,23 +1,24 @@
-"""The transactions that a reader may see, and the value of a stamped row as of the last visible
+"""Decides which transactions a reader sees, and which value a row shows as of the last visible
 transaction.
 
-A store is written before the commit is recorded, and several stores one after the other; so a
-reader may meet results of a transaction that is under way, in one store and not yet in the next.
-Readers that ask for *recorded* transactions only never see half of a transaction. A row remembers
-one transaction back. One is enough because commits are serial (R3): if V is the last recorded txid,
-only attempts of V + 1 can have written since. Each attempt saved in ``prev`` the row as of V: also
-of a deleted key (in a tombstone, which is removed when a transaction beyond V + 1 begins to write),
-and NULL for a key that did not exist.
+A store is written before the commit is recorded, and several stores are written one after the
+other. So a reader may meet results from a transaction under way, in one store and not yet in the
+next. Readers of *recorded* transactions only never see half a transaction.
 
-Which attempts count is not said by txids alone. An attempt may have written and died, and the one
-that was recorded in its place opened nothing (R31): so the last *recorded* attempt of every
-component is asked for, and a row of a later transaction than that is seen as it was before.
+A row remembers one transaction back. One is enough because commits are serial (R3): if V is the
+last recorded txid, only attempts at V + 1 can have written since. Each attempt saved in ``prev``
+the row as of V. A key that did not exist has NULL. A deleted key has a tombstone, which is removed
+when a transaction beyond V + 1 begins to write.
 
-Apart from ``stamps``, which judges for writers: a reader writes no fence, and comes too late where
-a writer would be told so by one. Standard library only.
+Txids alone do not say which attempts count. An attempt may have written and died, and the attempt
+recorded in its place may have opened nothing (R31). So each component's last *recorded* attempt is
+asked for, and a row from a later transaction is seen as it was before.
 
-Invariants: a value that is returned was the value after transaction V; if that cannot be told any
-more, it is refused.
+``stamps`` judges for writers. A fence tells a writer that the writer is late, but a reader writes
+no fence. Standard library only.
+
+Invariants: a value that is returned was the value after transaction V. If this cannot be told any
+more, the reading is refused.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from txtopo.topology import transaction
 
 
 class VisibleTxid(int):
-    """The last transaction of a topology whose commit is recorded, 0 if there is none; with all
-    that a store needs to show its results as of then.
+    """A topology's last transaction whose commit is recorded, 0 if there is none, with all that a
+    store needs to show its results as of then.
 
-    An ``int``; made by ``txtopo.visible_txid`` and ``txtopo.Visibility``. It pickles.
+    An ``int``. Made by ``txtopo.visible_txid`` and ``txtopo.Visibility``. It pickles.
     """
 
     topology_id: str
-    """Whose transaction it is."""
+    """The transaction's topology."""
     generation: str
-    """The incarnation of the topology's state (R27)."""
+    """The generation of the topology's state (R27)."""
     stores: Mapping[str, transaction.TransactionAttempt]
     """By ``component/store`` name: the last recorded attempt that opened the store."""
 
@@ -68,24 +69,24 @@ class VisibleTxid(int):
 
 
 def recorded(stores: Mapping[str, transaction.TransactionAttempt], name: str) -> stamps.Recorded:
-    """The recorded attempts of the store ``name``, by component, from ``stores``, by
+    """The recorded attempts for the store ``name``, by component. ``stores`` has them by
     ``component/store``."""
     split = ((known.rpartition("/"), attempt) for known, attempt in stores.items())
     return {component: attempt for (component, _, store), attempt in split if store == name}
 
 
 def text_of(row: stamps.Row, as_of: VisibleTxid, recorded: stamps.Recorded) -> str | None:
-    """The text that ``row`` had after the transaction ``as_of``; None if it had none, or if the row
-    is another topology's.
+    """The text that ``row`` had after the transaction ``as_of``. None if there was no text, or if
+    the row is another topology's.
 
-    Right only if :func:`check_reaches` has found, after the row was read, that no later transaction
-    than the next one has begun to write.
+    Right only if :func:`check_reaches`, after the row was read, found that no transaction beyond
+    the next has begun to write.
     """
     stamp = row.stamp
     if stamp.topology_id != as_of.topology_id:
         return None
     if stamp.generation != as_of.generation or stamp.attempt == stamps.UNKNOWN_ATTEMPT:
-        return row.curr  # settled: of a transaction that was over before
+        return row.curr  # settled: the transaction was over before
     last = recorded.get(stamp.component)
     return row.curr if last is not None and stamp.txid <= last.txid else row.prev
 
@@ -93,12 +94,12 @@ def text_of(row: stamps.Row, as_of: VisibleTxid, recorded: stamps.Recorded) -> s
 def check_reaches(
     address: str, fences: Iterable[stamps.Fence], as_of: VisibleTxid, recorded: stamps.Recorded
 ) -> None:
-    """Refuse if what was read before ``fences`` cannot be shown as of ``as_of``.
+    """Refuse if rows read before ``fences`` cannot be shown as of ``as_of``.
 
-    :raises errors.OutrunError: a later transaction than the next one has begun: a row may have
-        changed twice, and a deleted one be gone.
-    :raises errors.StateMismatchError: the store is of another generation, or holds less than is
-        recorded (R27).
+    :raises errors.OutrunError: a transaction beyond the next has begun. A row may have changed
+        twice, and a deleted row may be gone.
+    :raises errors.StateMismatchError: the store has a different generation, or does not hold the
+        recorded attempts (R27).
     """
     of_component = {
         fence.component: fence for fence in fences if fence.topology_id == as_of.topology_id
@@ -108,7 +109,7 @@ def check_reaches(
             raise errors.StateMismatchError(
                 f"store {address} belongs to generation {fence.generation} of topology {as_of.topology_id!r} (component {component!r}), "
                 f"but ZooKeeper is at generation {as_of.generation}\n"
-                f"  Look with `txtopo state show {as_of.topology_id}`; adopt or clear the store, or read it as it is."
+                f"  Look with `txtopo state show {as_of.topology_id}`. Then adopt or clear the store, or read the store without as_of."
             )
     for component, last in sorted(recorded.items()):
         at = of_component.get(component)
@@ -116,8 +117,8 @@ def check_reaches(
             holds = "nothing" if at is None else f"attempt {at.position}"
             raise errors.StateMismatchError(
                 f"store {address} holds {holds} of component {component!r} of topology {as_of.topology_id!r}, but ZooKeeper has recorded {last}\n"
-                "  It was emptied or restored from an older copy, or the address is that of another store. Restore it, or adopt it. If the\n"
-                f"  component writes a store {address.rpartition('#')[2]!r} elsewhere: readers tell stores by their names; give each its own."
+                "  The store was emptied or restored from an older copy, or the address names a different store. Restore or adopt the store. If\n"
+                f"  the component also writes a store {address.rpartition('#')[2]!r} elsewhere, rename one store: readers tell stores by their names."
             )
     for component, last in sorted(recorded.items()):
         at, count = of_component[component], transaction.count_of(last)
@@ -130,7 +131,8 @@ def check_reaches(
             raise errors.StateMismatchError(
                 f"store {address} holds {at.count} store transactions of attempt {at.position} of component {component!r} of topology "
                 f"{as_of.topology_id!r}, but ZooKeeper has recorded {count}\n"
-                "  It was restored from an older copy, or it is a replica that lags. Read the newest copy; `txtopo state show` says what is recorded."
+                "  The store was restored from an older copy, or is a replica that lags. Read the newest copy. `txtopo state show` has the\n"
+                "  recorded attempts."
             )
     newest = max((fence.txid for fence in of_component.values()), default=0)
     if newest > as_of + 1:

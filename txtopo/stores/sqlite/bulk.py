@@ -1,12 +1,10 @@
-"""One statement of SQLite for all ordinary rows of a task: to read values, to replace values, to
-combine integers.
+"""Reads, replaces or combines all ordinary rows of a task in one SQLite statement.
 
-A row is *ordinary* if an earlier, settled transaction of the same component wrote it: only its
+A row is *ordinary* if an earlier, settled transaction by the same component wrote the row. Only its
 value need be read, because SQLite itself can make the stored value the value before this
-transaction. Apart from ``sqlite``, which holds the connection and the rest of the layout. It needs
-SQLite's JSON functions: where there are none, no row is ordinary. Standard library only.
+transaction. Needs SQLite's JSON functions: without them, no row is ordinary. Standard library only.
 
-Invariants: of integers that are combined, all are, or none is changed.
+Invariants: all integers in a statement are combined, or none is changed.
 """
 
 from __future__ import annotations
@@ -22,17 +20,17 @@ from txtopo.stores import stamps
 from txtopo.topology import merge
 
 IS_POSSIBLE = sqlite3.sqlite_version_info >= (3, 38)
-"""Whether this version of SQLite always has JSON functions."""
+"""Whether this SQLite version always has JSON functions."""
 
 PORTION_CHARACTERS = 16_000_000
-"""Of keys and values in one statement. As JSON they take up to six times as much; SQLite's bound is
-a thousand million."""
+"""How many characters of keys and values go into a statement. As JSON they take up to six times as
+much. SQLite's bound is a thousand million."""
 
 _MADE = {"add": "old + new", "min": "min(old, new)", "max": "max(old, new)"}
 _OLD, _NEW = "CAST(curr AS INTEGER)", "CAST(excluded.curr AS INTEGER)"
 _IS_ORDINARY = "topology = :topology AND generation = :generation AND component = :component AND txid <= :settled"
-# SQLite converts an integer of JSON to a number and back unchanged; a float, a text or a very large
-# integer is not, and NULL is no value.
+# SQLite converts a JSON integer to a number and back unchanged, but not a float, a text or a very
+# large integer. NULL is no value.
 _IS_INTEGER = "length(curr) < 16 AND CAST(CAST(curr AS INTEGER) AS TEXT) = curr"
 
 
@@ -43,15 +41,15 @@ def ordinary_values(
     stamp: stamps.Stamp,
     settled_txid: int,
 ) -> tuple[dict[str, str | None], list[str]]:
-    """The values of those rows of ``texts`` that are ordinary, None for a tombstone; and the keys
-    of the others that there are."""
+    """Of the rows with keys ``texts``: the ordinary rows' values, None for a tombstone, and the
+    keys of all other rows."""
     select = (
         f"SELECT kept.key, kept.curr, {_IS_ORDINARY}"
         # CROSS JOIN: begin at the given keys, even if SQLite's statistics advise otherwise.
         f' FROM json_each(:given) AS given CROSS JOIN "{table}" AS kept ON kept.key = given.value'
     )
     rows = connection.execute(
-        select, _who(stamp) | {"settled": settled_txid, "given": json.dumps(texts)}
+        select, _parameters_of(stamp) | {"settled": settled_txid, "given": json.dumps(texts)}
     ).fetchall()
     return {key: curr for key, curr, is_ordinary in rows if is_ordinary}, [
         key for key, _, is_ordinary in rows if not is_ordinary
@@ -61,23 +59,23 @@ def ordinary_values(
 def replace(
     connection: sqlite3.Connection, table: str, rows: Sequence[stamps.Row], settled_txid: int
 ) -> None:
-    """Write ``rows``, whose predecessors are ordinary or not there; all were looked at in this
-    transaction, which has the file to itself."""
+    """Write ``rows``, whose predecessors are ordinary or absent. This transaction has looked at all
+    predecessors, and has the file to itself."""
     for portion in _portions(rows):
         values = json.dumps({row.key: row.curr for row in portion})
-        parameters = _who(portion[0].stamp) | {"settled": settled_txid, "given": values}
+        parameters = _parameters_of(portion[0].stamp) | {"settled": settled_txid, "given": values}
         if connection.execute(
             _upsert(table, "excluded.curr", _IS_ORDINARY), parameters
         ).rowcount != len(portion):
             raise errors.FailedException(
-                f"rows of {table} were changed by others while a transaction had the file to itself"
+                f"rows of {table} were changed while a transaction had the file to itself"
             )
     composed = ((layout.steps_of(row), row.key) for row in rows if len(row.steps) > 1)
     connection.executemany(f'UPDATE "{table}" SET steps = ? WHERE key = ?', composed)
 
 
 def _portions(rows: Sequence[stamps.Row]) -> Iterator[Sequence[stamps.Row]]:
-    """``rows``, in portions with room for their values in one statement."""
+    """``rows`` in portions whose values fit into one statement."""
     begin, held = 0, 0
     for end, row in enumerate(rows):
         size = len(row.key) + len(row.curr or "")
@@ -96,12 +94,12 @@ def merged(
     stamp: stamps.Stamp,
     settled_txid: int,
 ) -> Collection[str]:
-    """Do the work of :meth:`txtopo.stores.sessions.Session.merge_rows` in the open transaction of
+    """Do the work of :meth:`txtopo.stores.sessions.Session.merge_rows` in the open transaction on
     ``connection``."""
     if not IS_POSSIBLE:
         return deltas
     value = _MADE[how.operator].replace("old", _OLD).replace("new", _NEW)
-    parameters = _who(stamp) | {"settled": settled_txid, "given": json.dumps(deltas)}
+    parameters = _parameters_of(stamp) | {"settled": settled_txid, "given": json.dumps(deltas)}
     connection.execute("SAVEPOINT merge")
     done = connection.execute(
         _upsert(table, value, f"{_IS_ORDINARY} AND {_IS_INTEGER}"), parameters
@@ -116,14 +114,14 @@ def _upsert(table: str, value: str, condition: str) -> str:
     return (
         f'INSERT INTO "{table}"(key, curr, prev, topology, generation, component, task, txid, attempt, prev_txid, steps)'
         " SELECT given.key, given.value, NULL, :topology, :generation, :component, :task, :txid, :attempt, 0, NULL FROM json_each(:given) AS given"
-        # without which the parser takes ON for a join's
+        # otherwise the parser takes ON for a join's
         " WHERE true"
         f" ON CONFLICT(key) DO UPDATE SET prev = curr, prev_txid = txid, curr = {value}, task = :task, txid = :txid, attempt = :attempt, steps = NULL"
         f" WHERE {condition}"
     )
 
 
-def _who(stamp: stamps.Stamp) -> dict[str, Any]:
+def _parameters_of(stamp: stamps.Stamp) -> dict[str, Any]:
     return {
         "topology": stamp.topology_id,
         "generation": stamp.generation,

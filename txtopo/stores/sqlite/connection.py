@@ -1,10 +1,10 @@
-"""One process's connection to one SQLite file, kept across transactions: turns of threads,
-reopening, and forks.
+"""A process's connection to one SQLite file, kept across transactions. Threads take turns, a
+replaced file is opened again, and a fork closes idle connections.
 
-Apart from ``sqlite``, which uses the connection. Standard library only.
+Standard library only.
 
-Invariants: a connection is used by the process that opened it alone, and only on the file that now
-has the store's path.
+Invariants: only the process that opened a connection uses it, and only on the file that now has the
+store's path.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ WAL_RETRY_S = 0.01
 
 
 class Connection:
-    """One process's connection to one file. Threads take turns on it, as they would have to on the
-    file."""
+    """A process's connection to one file. Threads take turns on the connection, as they would have
+    to on the file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -42,20 +42,22 @@ class Connection:
 
     @contextlib.contextmanager
     def transaction(self, store: places.Place) -> Iterator[sqlite3.Connection]:
-        """A database transaction with the table of ``store`` ready in it: committed on normal exit,
+        """Opens a database transaction with ``store``'s table ready: committed on normal exit,
         rolled back when the block raises."""
         busy_timeout_s = store.limits["busy_timeout_s"]
         if self._owner == threading.get_ident():
             raise errors.UsageError(
                 f"a transaction on {self._path} is open already in this task\n"
-                "  End it first: write to one store of a file after the other, or give each its own file."
+                "  End the open transaction first: write to a file's stores one after the other, or give each store its own file."
             )
         if not self._turn.acquire(timeout=busy_timeout_s):
-            raise failures.busy(self._path, f"another thread held it for {busy_timeout_s:g} s")
+            raise failures.busy(
+                self._path, f"another thread held the file for {busy_timeout_s:g} s"
+            )
         try:
             self._owner = threading.get_ident()
             with faults.translating(self._path):
-                raw = self._opened(busy_timeout_s)
+                raw = self._connect(busy_timeout_s)
                 raw.execute("BEGIN IMMEDIATE")
             try:
                 needed = (store.name, store.form)
@@ -73,7 +75,7 @@ class Connection:
             self._turn.release()
 
     def close(self) -> None:
-        """Close it; the next transaction opens it again."""
+        """Close the connection. The next transaction opens it again."""
         if self._raw is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._raw.close()
@@ -81,16 +83,16 @@ class Connection:
         self._prepared.clear()
 
     def close_if_idle(self) -> None:
-        """Close it unless a transaction is open."""
+        """Close the connection unless a transaction is open."""
         if self._turn.acquire(blocking=False):
             try:
                 self.close()
             finally:
                 self._turn.release()
 
-    def _opened(self, busy_timeout_s: float) -> sqlite3.Connection:
-        # A file that was removed or replaced lives on, unseen, for as long as it is open: writes to
-        # a removed file would be lost.
+    def _connect(self, busy_timeout_s: float) -> sqlite3.Connection:
+        # A removed or replaced file lives on, unseen, while the file is open: writes to a removed
+        # file would be lost.
         if self._raw is not None and self._file != _identity(self._path):
             self.close()
         if self._raw is None:
@@ -115,7 +117,7 @@ def _close_idle_connections() -> None:
         connection.close_if_idle()
 
 
-# Locks on a file belong to a process, but SQLite's own record of them is inherited: a child would
+# File locks belong to a process, but a child inherits SQLite's own record of locks: the child would
 # believe in locks that only its parent holds.
 os.register_at_fork(before=_close_idle_connections)
 
@@ -124,7 +126,7 @@ def _open(path: str, busy_timeout_s: float) -> sqlite3.Connection:
     directory = os.path.dirname(path)
     if not os.path.isdir(directory):
         raise errors.SetupError(
-            f"the store {path} cannot be made: there is no directory {directory}\n  Make it, or choose another path."
+            f"the store {path} cannot be made: there is no directory {directory}\n  Make the directory, or choose another path."
         )
     connection = sqlite3.connect(
         path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
@@ -134,7 +136,7 @@ def _open(path: str, busy_timeout_s: float) -> sqlite3.Connection:
         mode = _switch_to_wal(connection, busy_timeout_s)
         if mode != "wal":
             raise errors.SetupError(
-                f"the store {path} cannot use a write-ahead log there (SQLite says {mode!r})\n  Put it on a local file system."
+                f"the store {path} cannot use a write-ahead log there (SQLite says {mode!r})\n  Put the store on a local file system."
             )
     except BaseException:
         connection.close()
@@ -143,8 +145,8 @@ def _open(path: str, busy_timeout_s: float) -> sqlite3.Connection:
 
 
 def _switch_to_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> str:
-    # SQLite does not wait here by itself, in spite of its busy time-out, when two processes open a
-    # new file at the same moment.
+    # When two processes open a new file at the same moment, SQLite does not wait here, despite its
+    # busy time-out.
     deadline = time.monotonic() + busy_timeout_s
     while True:
         try:

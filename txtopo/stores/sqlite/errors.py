@@ -1,6 +1,6 @@
-"""The meaning of the errors of SQLite: passing errors, and errors that a person must mend.
+"""Tells SQLite's errors apart: passing errors, and errors that a person must mend.
 
-Apart from ``sqlite`` because every statement on a file is under it. Standard library only.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from txtopo.stores import faults as failures
 
 TRANSIENT = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
-"""Codes of errors that pass when other processes finish."""
+"""Codes for errors that pass when other processes finish."""
 _SETUP = frozenset(
     {
         sqlite3.SQLITE_CANTOPEN,
@@ -26,15 +26,15 @@ _SETUP = frozenset(
 
 
 def code_of(error: sqlite3.Error) -> int | None:
-    """SQLite's primary result code; None if the error is Python's own."""
+    """SQLite's primary result code. None if the error is Python's own."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 
 
 @contextlib.contextmanager
 def translating(path: str) -> Iterator[None]:
-    """SQLite's errors as ours: a passing error fails the attempt, an error for a person names the
-    file."""
+    """Raises SQLite's errors as txtopo's: a passing error fails the attempt, an error for a person
+    names the file."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -42,10 +42,9 @@ def translating(path: str) -> Iterator[None]:
         if code in TRANSIENT:
             raise failures.busy(path, str(error)) from error
         if code in _SETUP:
-            cure = f"Check that it is an SQLite file, and that it and {os.path.dirname(path)} can be written."
+            cure = f"Check that this is an SQLite file, and that the file and {os.path.dirname(path)} can be written."
             raise failures.unusable(path, f"{error} ({name})", cure) from error
         if code == sqlite3.SQLITE_FULL:
-            cure = "Nothing of this transaction is kept. Make room, and run again."
-            raise failures.full(path, str(error), cure) from error
+            raise failures.full(path, str(error)) from error
         cure = f"Check the file with `sqlite3 {path} 'PRAGMA integrity_check'`."
         raise failures.failed(path, f"{error} ({name})", cure) from error

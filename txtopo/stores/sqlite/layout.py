@@ -1,6 +1,6 @@
 """The tables of a store in an SQLite file, and how they are made.
 
-Layout, version 4; NULL means "there is none", a stored JSON null is the text ``null``::
+Layout, version 4. NULL means "there is none", a stored JSON null is the text ``null``::
 
     txtopo_schema(store, version, form)                               one row per value table in this file; form: codec, plain or not
     txtopo_fence(store, topology, component, generation, txid, attempt, listed,
@@ -15,7 +15,7 @@ Layout, version 4; NULL means "there is none", a stored JSON null is the text ``
     <table>_written(topology, component, keys)                        keys, one to a line, that a task wrote in the transaction of the fence; opaque
                                                                       stores only (R31)
 
-Apart from ``sqlite``, which uses the tables. Standard library only.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from txtopo.stores.sqlite import errors as faults
 
 
 def prepare(connection: sqlite3.Connection, store: places.Place) -> None:
-    """Make the missing parts of the layout, inside the open transaction."""
+    """Make the layout's missing parts, inside the open transaction."""
     path, table = store.url, store.name
     with faults.translating(path):
         form = form_of(connection, path, table)
@@ -37,7 +37,7 @@ def prepare(connection: sqlite3.Connection, store: places.Place) -> None:
             select = "SELECT name FROM sqlite_master WHERE name COLLATE NOCASE IN (?, ?)"
             for (name,) in connection.execute(select, [table, f"{table}_written"]):
                 raise errors.SetupError(
-                    f"{path} has a table {name!r} that is not a store of txtopo\n  Choose another table name, or another file."
+                    f"{path} has a table {name!r} that is not a store of txtopo\n  Choose a different table name, or another file."
                 )
             rows.check_neighbours(path, _versions(connection))
             for statement in _LAYOUT:
@@ -71,8 +71,8 @@ _LAYOUT = (
 
 
 def form_of(connection: sqlite3.Connection, path: str, table: str) -> str | None:
-    """The form of ``table``, None if it is no store in this file; raises if it is of another
-    version of txtopo. Neighbours may be of any version."""
+    """The form of ``table``, None if there is no such store in this file. Raises if the store has a
+    different version. Neighbours may have any version."""
     versions = _versions(connection)
     if table not in versions:
         return None
@@ -83,7 +83,7 @@ def form_of(connection: sqlite3.Connection, path: str, table: str) -> str | None
 
 
 def _versions(connection: sqlite3.Connection) -> dict[str, int]:
-    """Of the stores in this file."""
+    """The versions by store, in this file."""
     if not connection.execute(
         "SELECT 1 FROM sqlite_master WHERE name = 'txtopo_schema'"
     ).fetchone():

@@ -2,12 +2,12 @@
 against processes that die.
 
 The file is in WAL mode with ``synchronous=FULL``: a commit that returned is on disk. Writers take
-turns (``BEGIN IMMEDIATE``), also between processes; readers never wait. A file may hold several
-stores, and tables of others, which are left alone.
+turns (``BEGIN IMMEDIATE``), also between processes. Readers never wait. A file may hold several
+stores, and also tables from other programs, which are left alone.
 
-Apart from ``base``, which has the rules: here are the statements of SQLite for the rules.
-``layout`` has the tables, ``connection`` makes connections, ``bulk`` has the statements for many
-rows, ``errors`` the meaning of errors. Standard library only.
+Here are SQLite's statements for the rules in ``base``. ``layout`` has the tables, ``connection``
+makes connections, ``bulk`` has the statements for many rows, ``errors`` explains errors. Standard
+library only.
 
 Invariants: a table that is not in ``txtopo_schema`` is never written.
 """
@@ -36,7 +36,7 @@ from txtopo.stores.sqlite import layout as tables
 from txtopo.topology import destination, merge
 
 LOOKUP_KEYS_MAX = 500
-"""How many keys one SELECT looks up; SQLite may be built to allow no more than 999 variables."""
+"""How many keys a SELECT looks up. SQLite may be built to allow only 999 variables."""
 
 _COLUMNS = ", ".join(layout.COLUMNS)
 _IS_SAME = "counted.{0} = fence.{0}"
@@ -59,18 +59,17 @@ _COUNT_ALONE = (
 
 
 class SqliteStore(backend.Backend):
-    """Results in table ``table`` of the SQLite file ``path``, which is made when it is first
-    written.
+    """Keeps results in table ``table`` in the SQLite file ``path``. The first write makes the file.
 
     :param path: made absolute here and now, links resolved, so that every process means the same
-        file; its directory must exist.
-    :param table: letters, digits and ``_``; also the store's name (R27).
+        file. The file's directory must exist.
+    :param table: letters, digits and ``_``. Also the store's name (R27).
     :param opaque: True with an opaque spout (R30, R31).
     :param plain: True for values that are only set and deleted, and keep nothing but the last
         write.
-    :param codec: what makes texts of values; JSON by default.
-    :param busy_timeout_s: how long a transaction waits for other writers before its attempt fails
-        and is replayed, in seconds.
+    :param codec: turns values into texts and back. JSON by default.
+    :param busy_timeout_s: how long a transaction waits for other writers, in seconds. After that
+        the attempt fails and is replayed.
     """
 
     local_only_reason = "SqliteStore writes a file on this machine"
@@ -97,8 +96,8 @@ class SqliteStore(backend.Backend):
                 f"a store cannot name a table {table!r}\n  Use up to 63 letters, digits and _, not beginning with a digit, sqlite_ or txtopo_."
             )
         self.path = os.path.realpath(os.path.expanduser(path_text))
-        """The file, absolute and without symbolic links: two spellings of one path are one store.
-        """
+        """The file, absolute and without symbolic links: two spellings of a path name the same
+        store."""
         self.busy_timeout_s = busy_timeout_s
         """Longest wait for other writers, in seconds."""
         super().__init__(
@@ -114,7 +113,7 @@ class SqliteStore(backend.Backend):
     def simulated(self, world: destination.World) -> destination.Destination | None:
         substitute = super().simulated(world)
         if substitute is None:
-            # A class of the user's keeps its code, on a file of its own.
+            # A user's class keeps its code, and gets its own file.
             redirected = copy.copy(self)
             redirected.path = os.path.join(
                 world.directory(), f"{hashlib.sha256(self.path.encode()).hexdigest()[:16]}.db"
@@ -193,8 +192,8 @@ class SqliteStore(backend.Backend):
 
     @contextlib.contextmanager
     def _reading(self, any_form: bool = False) -> Iterator[sqlite3.Connection | None]:
-        """A connection that cannot write, for this reading only; None if the store does not exist,
-        which is not changed by looking."""
+        """A connection that cannot write, for this reading only. None if the store does not exist:
+        looking does not make a store."""
         if not os.path.exists(self.path):
             yield None
             return
@@ -206,7 +205,7 @@ class SqliteStore(backend.Backend):
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[sqlite3.Connection]:
-        """A new connection, over which nothing can be changed."""
+        """A new, read-only connection."""
         with faults.translating(self.path):
             address = f"file:{urllib.parse.quote(self.path)}?mode=ro"
             with contextlib.closing(
@@ -218,25 +217,25 @@ class SqliteStore(backend.Backend):
 
 
 class _Session(sessions.Session, sessions.Maintenance):
-    """The statements of one transaction."""
+    """A transaction's statements."""
 
     def __init__(self, connection: sqlite3.Connection, path: str, table: str, lists: bool) -> None:
         super().__init__(lists)
         self._connection, self._path, self._table = connection, path, table
         self._who: tuple[str, str] | None = None
-        """Topology and component of the fence."""
+        """The fence's topology and component."""
         self._is_counted = False
         self._absent: set[str] = set()
-        """Keys that were looked for to be changed, and have no row."""
+        """Keys that were looked for to change them, and have no row."""
         self._settled_txid = 0
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """Where the transaction is open; to commit it is the store's alone."""
+        """The transaction's connection. Only the store may commit."""
         return self._connection
 
     def translating(self) -> contextlib.AbstractContextManager[None]:
-        """Errors of SQLite as errors of txtopo, for statements of a sink in this transaction."""
+        """SQLite's errors as txtopo's errors, for a sink's statements in this transaction."""
         return faults.translating(self._path)
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
