@@ -66,7 +66,7 @@ class LocalJobs:
                 running.deliver(running.waiting[0], running.compute(running.waiting[0]).outputs)
             except outcome.FailureInTaskError as error:
                 return JobResult(Tally(), outcome.from_text(str(error), self.worker.run.secret))
-        return result_of(job, running.records, 1 if job.part == "straight" else slots)
+        return result_of(job, running.records, 1 if job.part == "whole" else slots)
 
     def group(self, job: Job) -> str:
         return job.name

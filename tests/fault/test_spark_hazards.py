@@ -231,9 +231,9 @@ def test_a_whole_transaction_in_one_task_is_not_run_again_within_its_attempt(
 ) -> None:
     """The executor is taken away when one committer has stored its part. If Spark blames a loss on
     no task, Spark itself tries again."""
-    answer = hazardous.play("taken away during a straight job", tmp_path)
+    answer = hazardous.play("taken away during a whole job", tmp_path)
     survived(answer, "keep 0 after wait")
-    refused(answer, "straight: ", "RepeatedTaskError")
+    refused(answer, "whole: ", "RepeatedTaskError")
     assert attempts_at(answer, "keep 0 after 6:")[:2] == ["6:0", "6:1"]
 
 

@@ -18,7 +18,7 @@ from tests.servers.zookeepers import SESSION_S, end_session
 from tests.topologies.spouts import Keep, batches, keeping_topology
 from txtopo import Fields, LocalCluster, TopologyRun, ZooKeeperUnavailableError
 from txtopo.state import administration
-from txtopo.state.retry import Patience
+from txtopo.state.retry import Retry
 from txtopo.state.zookeeper import ZooKeeperStateStore
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
@@ -72,13 +72,11 @@ class Scene:
             ZooKeeperStateStore(self.hosts, connect_timeout_s=PATIENCE_S)
         ) as store:
             # Another server of an ensemble may lag behind the one that the run has asked.
-            patience = Patience(store, PATIENCE_S)
+            patience = Retry(store, PATIENCE_S)
             wait_until(
-                lambda: (
-                    patience.insist(lambda: administration.show(store, self.id))["lease"] is None
-                )
+                lambda: patience.call(lambda: administration.show(store, self.id))["lease"] is None
             )
-            state = patience.insist(lambda: administration.show(store, self.id))
+            state = patience.call(lambda: administration.show(store, self.id))
         assert (state["current"], state["epoch"]) == (self.end + 1, epoch)
 
 

@@ -17,7 +17,7 @@ from tests.servers.zookeeper_proxy import Proxy
 from tests.servers.zookeepers import SESSION_S
 from txtopo import errors
 from txtopo.state import administration
-from txtopo.state.retry import Patience
+from txtopo.state.retry import Retry
 from txtopo.state.topology import Holder, Seal, TopologyState
 from txtopo.state.zookeeper import ZooKeeperStateStore
 from txtopo.topology.transaction import TransactionAttempt
@@ -98,9 +98,7 @@ class Committing:
                 # A session that ended after the last commit took the lease with it.
                 self.state.renew()
             stored.update(
-                Patience(self.store, PATIENCE_S).insist(
-                    lambda: administration.show(self.store, "words")
-                )
+                Retry(self.store, PATIENCE_S).call(lambda: administration.show(self.store, "words"))
             )
             return stored["lease"] is not None
 

@@ -156,7 +156,7 @@ def test_results_in_one_task_equal_those_in_several(
     apart = {"processing" if variant == "no committer" else "commit"}
     assert set().union(*off_parts.values()) == apart
     assert set().union(*(small_parts[txid] for txid in range(7, LAST + 1))) == (
-        apart if variant == "learns by emitting" else {"straight"}
+        apart if variant == "learns by emitting" else {"whole"}
     )
 
 
@@ -238,7 +238,7 @@ def test_a_small_transaction_that_hangs_is_timed_out_and_its_task_changes_nothin
     )
     assert run.status().replays == 1
     first, second = topology.ran(8).values()
-    assert (first.parts["executed"], second.is_apart) == ({"straight"}, True)
+    assert (first.parts["executed"], second.is_apart) == ({"whole"}, True)
     assert topology.results(0)[0] == undisturbed
 
 

@@ -18,7 +18,7 @@ from tests.mutants.mutation import (
     KAFKA_SINK,
     OPENED,
     STATE,
-    STRAIGHT,
+    WHOLE,
     Mutation,
 )
 from tests.mutants.simulated import SIMULATED
@@ -891,25 +891,25 @@ MUTATIONS = (
         ("tests/unit/test_pace.py",),
     ),
     Mutation(
-        "the parts of a straight job go on after one that failed",
+        "the parts of a whole job go on after one that failed",
         "txtopo/dataplane/one_task.py",
         "        return handles if self.report.failure is None else None\n",
         "        return handles\n",
-        STRAIGHT,
+        WHOLE,
     ),
     Mutation(
-        "the late part of a straight job is skipped",
+        "the late part of a whole job is skipped",
         "txtopo/dataplane/one_task.py",
         "            if handles is not None and self.parts[-1].report.late_rows:\n",
         "            if False:\n",
-        STRAIGHT,
+        WHOLE,
     ),
     Mutation(
-        "a straight job takes what any task attempt has made",
+        "a whole job takes what any task attempt has made",
         "txtopo/dataplane/one_task.py",
         "        expected = (self.task_attempt,) if self.parts else None\n",
         "        expected = (self.parts[-1].task_attempt,) if self.parts else None\n",
-        STRAIGHT,
+        WHOLE,
     ),
     Mutation(
         "a resident task keeps its slot although others want it",
@@ -927,14 +927,14 @@ MUTATIONS = (
         "txtopo/dataplane/wiring.py",
         "                    if grouping.traits.many_tasks and receiver.parallelism > 1:\n",
         "                    if False:\n",
-        STRAIGHT,
+        WHOLE,
     ),
     Mutation(
         "own copies are no copies",
         "txtopo/dataplane/collector.py",
         "        send(row if is_immutable(row) else wire.load_values(wire.dump_values(row, run)))\n",
         "        send(row)\n",
-        STRAIGHT,
+        WHOLE,
     ),
     # -- simulator: what is compared ---------------------------------------------------------------
     Mutation(

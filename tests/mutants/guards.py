@@ -1080,9 +1080,9 @@ GUARDS = (
                 ZOMBIES,
             ),
             Mutation(
-                "a straight job does not count as a commit",
+                "a whole job does not count as a commit",
                 "txtopo/dataplane/job.py",
-                'COMMITTING: frozenset[Part] = frozenset({"commit", "straight"})\n',
+                'COMMITTING: frozenset[Part] = frozenset({"commit", "whole"})\n',
                 'COMMITTING: frozenset[Part] = frozenset({"commit"})\n',
                 ZOMBIES,
             ),

@@ -343,7 +343,7 @@ def run(
     seed: int,
     learns: bool,
     failing: Failing | None = None,
-    straight: bool = False,
+    whole: bool = False,
 ) -> Ran:
     graph = drawn.graph(failing)
     batch = (
@@ -352,7 +352,7 @@ def run(
         else Batch("new", num_partitions=max(drawn.partitions, default=-1) + 1)
     )
     with InProcessTopology(graph, cores, limits, random.Random(seed)) as topology:
-        ran = topology.run(batch, TransactionAttempt(drawn.txid, 0), straight)
+        ran = topology.run(batch, TransactionAttempt(drawn.txid, 0), whole)
     del journals[graph.id]
     return ran
 
@@ -390,10 +390,10 @@ def test_every_plan_of_every_topology_equals_the_model(drawn: Drawn, data: st.Da
 def test_a_whole_transaction_in_one_task_equals_the_model(
     drawn: Drawn, cores: int, limits: Limits
 ) -> None:
-    ran = run(drawn, cores, limits, seed=0, learns=False, straight=True)
+    ran = run(drawn, cores, limits, seed=0, learns=False, whole=True)
     assert ran.failure is None, ran.failure
     assert happened(ran) == Model(drawn).run()
-    (report,) = ran.reports["straight"]
+    (report,) = ran.reports["whole"]
     executed = {
         spec.id: sum(one.hook == "execute" and one.component == spec.id for one in ran.events)
         for spec in drawn.bolts
@@ -416,13 +416,11 @@ def test_a_failure_anywhere_is_told_under_every_plan_and_nothing_of_its_job_is_u
     )
     model = Model(drawn).run()[spec.id, failing[1]]
     phases = [phase for phase, hook, *_ in model if hook == failing[2]]
-    limits, straight = (
+    limits, whole = (
         data.draw(st.sampled_from(LIMITS), label="limits"),
-        data.draw(st.booleans(), label="straight"),
+        data.draw(st.booleans(), label="whole"),
     )
-    ran = run(
-        drawn, data.draw(st.integers(1, 8), label="cores"), limits, 1, False, failing, straight
-    )
+    ran = run(drawn, data.draw(st.integers(1, 8), label="cores"), limits, 1, False, failing, whole)
     if failing[2] == "execute" and not phases:
         assert ran.failure is None, "it was never called"
         return

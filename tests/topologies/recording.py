@@ -341,8 +341,8 @@ class InProcessTopology:
         records = [record for record in self.jobs.records if record[:1] == wire.REPORT]
         return [wire.unpack_report(record) for record in records], result
 
-    def run(self, batch: Batch, attempt: TransactionAttempt = FIRST, straight: bool = False) -> Ran:
-        """All jobs of one attempt, or all of it ``straight`` in one; an emission job first where
+    def run(self, batch: Batch, attempt: TransactionAttempt = FIRST, whole: bool = False) -> Ran:
+        """All jobs of one attempt, or all of it ``whole`` in one; an emission job first where
         the batch is new."""
         journal = journals[self.graph.id]
         journal.clear()
@@ -353,8 +353,8 @@ class InProcessTopology:
             ("late", None),
             ("commit", None),
         ]
-        if straight:
-            parts = [("straight", batch)]
+        if whole:
+            parts = [("whole", batch)]
         elif batch.mode == "new":
             parts[:1] = [("emission", batch), ("processing", Batch("recorded"))]
         for part, of_part in parts:
@@ -362,7 +362,7 @@ class InProcessTopology:
                 continue
             if part == "commit" and not self.plan.commit:
                 continue
-            job = self.job(part, attempt, of_part, cores=1 if straight else None)
+            job = self.job(part, attempt, of_part, cores=1 if whole else None)
             ran.reports[part], result = self.run_job(job, seeds)
             ran.frames[part] = seeds = list(result.frames)
             ran.failure = result.failure

@@ -178,10 +178,10 @@ class Ran:
 
     @property
     def is_one_task(self) -> bool:
-        """All its notes are of one task of a straight job."""
+        """All its notes are of one task of a whole job."""
         return len(set().union(*self.tasks.values())) == 1 and set().union(
             *self.parts.values()
-        ) == {"straight"}
+        ) == {"whole"}
 
     @property
     def is_apart(self) -> bool:

@@ -27,11 +27,11 @@ from txtopo import (
 )
 from txtopo.dataplane import collector as emit
 from txtopo.dataplane import out_of_resources, receive, route, spill, wire
-from txtopo.dataplane import slot as execute
 from txtopo.dataplane.inbox import Inbox, Lane
 from txtopo.dataplane.job import Batch, Job, Limits, Run
 from txtopo.dataplane.outcome import FailureInTaskError, Report, from_text
 from txtopo.dataplane.row_encoding import Runs
+from txtopo.dataplane.slot import SlotRun
 from txtopo.dataplane.spill import SpillBuffer
 from txtopo.dataplane.wire import ChunkHeader, Frame
 from txtopo.dataplane.worker import WorkerRun
@@ -85,7 +85,7 @@ class Scene:
         batch: Batch = BATCH,
         expected: tuple[int, ...] | None = None,
     ) -> Iterator[tuple[int, bytes]]:
-        return execute.SlotRun(
+        return SlotRun(
             self.worker, self.job(pinned, batch, expected), level, slot, 10 * level + slot
         ).run(iter(incoming))
 

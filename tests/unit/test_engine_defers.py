@@ -117,7 +117,7 @@ def run(
     return board
 
 
-APART, STRAIGHT = ["0:processing", "0:commit"], ["0:straight"]
+APART, WHOLE = ["0:processing", "0:commit"], ["0:whole"]
 
 
 @pytest.mark.parametrize(("pending", "certainly_from"), [(1, 4), (3, 7)])
@@ -128,10 +128,10 @@ def test_after_three_small_transactions_each_is_one_job(
     jobs = Jobs({})
     run(tmp_path, jobs, max_spout_pending=pending)
     assert [jobs.parts(txid) for txid in (1, 2, 3)] == [APART] * 3
-    assert [jobs.parts(txid) for txid in range(certainly_from, TRANSACTIONS + 1)] == [STRAIGHT] * (
+    assert [jobs.parts(txid) for txid in range(certainly_from, TRANSACTIONS + 1)] == [WHOLE] * (
         TRANSACTIONS + 1 - certainly_from
     )
-    assert {job.cores for job in jobs.began if job.part == "straight"} == {1}
+    assert {job.cores for job in jobs.began if job.part == "whole"} == {1}
 
 
 @pytest.mark.parametrize("pending", [1, 3])
@@ -160,7 +160,7 @@ def test_while_a_job_takes_too_long_later_transactions_are_processed_beside_the_
         seen.append(all(jobs.wait_for(txid, "processing") for txid in (9, 10)))
         return JobResult(Tally())
 
-    jobs = Jobs({"8:0:straight": until_later_ones_are_processed})
+    jobs = Jobs({"8:0:whole": until_later_ones_are_processed})
     spout = (
         OpaquePlanned(Source(tmp_path / "journal", TAKE_MAX * TRANSACTIONS, 1))
         if is_opaque
@@ -168,7 +168,7 @@ def test_while_a_job_takes_too_long_later_transactions_are_processed_beside_the_
     )
     board = run(tmp_path, jobs, spout, LateAtOnce, max_spout_pending=3)
     assert seen == [True]
-    assert [jobs.parts(txid) for txid in (7, 8, 9, 10)] == [STRAIGHT, STRAIGHT, APART, APART]
+    assert [jobs.parts(txid) for txid in (7, 8, 9, 10)] == [WHOLE, WHOLE, APART, APART]
     assert {job.cores for job in jobs.began if job.attempt.txid in (9, 10)} == {2}
     assert board.snapshot().replays == 0
 
@@ -189,8 +189,8 @@ def test_a_transaction_that_failed_in_one_job_is_processed_apart_the_next_time(
             ),
         )
 
-    jobs = Jobs({"8:0:straight": fail})
+    jobs = Jobs({"8:0:whole": fail})
     board = run(tmp_path, jobs, max_spout_pending=pending)
-    assert jobs.parts(8) == ["0:straight", "1:processing", "1:commit"]
-    assert jobs.parts(12)[-1] == "0:straight", "the others are as small as before"
+    assert jobs.parts(8) == ["0:whole", "1:processing", "1:commit"]
+    assert jobs.parts(12)[-1] == "0:whole", "the others are as small as before"
     assert board.snapshot().replays == 1, "what waited behind it had not begun"

@@ -22,10 +22,10 @@ from tests.topologies.recording import (
     run_once,
 )
 from txtopo import Fields, TransactionAttempt
-from txtopo.dataplane import slot as execute
 from txtopo.dataplane import wire
 from txtopo.dataplane.job import Limits, Part
 from txtopo.dataplane.receive import MixedEmissionsError
+from txtopo.dataplane.slot import SlotRun, forward
 from txtopo.topology.graph import TopologyGraph
 
 CORES = [1, 2, 3, 8]
@@ -283,7 +283,7 @@ def test_a_slot_computed_again_sends_the_same() -> None:
     with InProcessTopology(graph, cores=2) as topology:
         job = topology.job("processing", batch=planned({p: rows(*range(50)) for p in range(3)}))
         runs = [
-            list(execute.SlotRun(topology.worker, job, 0, 1, task_attempt).run(iter([b""])))
+            list(SlotRun(topology.worker, job, 0, 1, task_attempt).run(iter([b""])))
             for task_attempt in (1, 2)
         ]
     first, second = ([(slot, wire.unpack_chunk(data)[1]) for slot, data in run] for run in runs)
@@ -413,7 +413,7 @@ def slots(
     part_job = topology.job(part, **job)
     here = topology.plan.levels_of(part).levels[level]
     runs = [
-        execute.SlotRun(topology.worker, part_job, level, slot, task_attempts[slot])
+        SlotRun(topology.worker, part_job, level, slot, task_attempts[slot])
         for slot in range(here.slots)
     ]
     return [list(run.run(iter(incoming.get(run.slot, [])))) for run in runs]
@@ -441,7 +441,7 @@ def test_pinned_results_are_forwarded_where_the_commit_has_other_slots() -> None
         job = topology.job("commit", expected=(10, 11, 12, 13), forwarding_slots=4)
         forwarded = [
             list(
-                execute.forward(
+                forward(
                     topology.worker,
                     job,
                     slot,
@@ -463,7 +463,7 @@ def test_pinned_results_are_forwarded_where_the_commit_has_other_slots() -> None
             "every receiving slot hears of every sender"
         )
         with pytest.raises(MixedEmissionsError, match="made by task attempt 11, not by 10"):
-            execute.forward(topology.worker, job, 0, 20, 3, iter([data for _, data in results[1]]))
+            forward(topology.worker, job, 0, 20, 3, iter([data for _, data in results[1]]))
 
 
 @pytest.mark.rule(33)
@@ -477,7 +477,7 @@ def test_a_slot_that_is_sent_a_mixture_executes_nothing() -> None:
         before = len(events_of(topology))
         mixed = [data for to, data in one[0] + other[0] + one[1] if to == 0]
         with pytest.raises(MixedEmissionsError, match="computed more than once"):
-            execute.SlotRun(topology.worker, topology.job("processing", batch=batch), 1, 0, 9).run(
+            SlotRun(topology.worker, topology.job("processing", batch=batch), 1, 0, 9).run(
                 iter(mixed)
             )
         assert len(events_of(topology)) == before
@@ -499,6 +499,6 @@ def test_a_tuple_of_another_attempt_never_reaches_a_bolt() -> None:
         with pytest.raises(
             MixedEmissionsError, match="a chunk of 1:0:processing, level 0, arrived"
         ):
-            execute.SlotRun(topology.worker, newer, 1, 0, 9).run(
+            SlotRun(topology.worker, newer, 1, 0, 9).run(
                 iter([data for of_slot in older for to, data in of_slot if to == 0])
             )

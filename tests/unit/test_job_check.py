@@ -107,7 +107,7 @@ def test_a_closure_that_spark_runs_for_another_job_computes_nothing(
         list(make()(0, NeverRead()))
 
 
-@pytest.mark.parametrize("part", ["commit", "straight"])
+@pytest.mark.parametrize("part", ["commit", "whole"])
 def test_a_task_with_effects_that_spark_begins_again_computes_nothing(
     part: Part, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +139,7 @@ NOWHERE = "/nowhere/socket"
 @pytest.mark.parametrize(
     ("context", "error"),
     [
-        (Context("run/2:1:straight"), WrongJobError),
+        (Context("run/2:1:whole"), WrongJobError),
         (Context(None), WrongJobError),
         (Context("run/resident-1", earlier_attempts=1), RepeatedTaskError),
     ],

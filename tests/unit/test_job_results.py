@@ -135,7 +135,7 @@ def test_a_resident_task_that_is_lost_with_the_jvm_is_no_crash_of_the_transactio
     try:
         with pytest.raises(errors.SparkLostError, match="Connection refused"):
             on_spark.run(
-                dataclasses.replace(JOB, part="straight"),
+                dataclasses.replace(JOB, part="whole"),
                 dataclasses.make_dataclass("Plan", ["levels_of"])(levels_of),
             )
     finally:

@@ -320,9 +320,9 @@ def test_wherever_the_driver_dies_every_commit_of_a_transaction_sees_one_time(
 
 
 @pytest.mark.rule(36)
-@pytest.mark.parametrize("straight", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
 def test_emitters_and_bolts_of_both_kinds_see_the_opening_time_in_both_phases(
-    straight: bool,
+    whole: bool,
 ) -> None:
     class Spout(RowsSpout):
         def get_emitter(self, conf: Any, context: TopologyContext) -> Any:
@@ -346,8 +346,8 @@ def test_emitters_and_bolts_of_both_kinds_see_the_opening_time_in_both_phases(
     with InProcessTopology(graph) as running:
         batch = Batch("planned", partitions={0: rows("a")}, num_partitions=1)
         journals[graph.id].clear()
-        if straight:
-            running.jobs.run(running.job("straight", FIRST, batch, cores=1, opened_at=NOON))
+        if whole:
+            running.jobs.run(running.job("whole", FIRST, batch, cores=1, opened_at=NOON))
         else:
             result = running.jobs.run(running.job("processing", FIRST, batch, opened_at=NOON))
             running.jobs.run(running.job("commit", FIRST, opened_at=NOON), result.frames)

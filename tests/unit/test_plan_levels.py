@@ -67,9 +67,9 @@ def test_on_one_slot_a_whole_transaction_can_be_one_task() -> None:
     topology.set_bolt("after", NotingBolt(), 4).shuffle_grouping("committer")
     plan = compiler.compile_plan(topology.build_topology(), 1)
     assert [
-        len(plan.levels_of(part).levels) for part in ("processing", "late", "commit", "straight")
+        len(plan.levels_of(part).levels) for part in ("processing", "late", "commit", "whole")
     ] == [1, 1, 1, 1]
-    assert shape(plan.straight) == [(("spout", "committer", "after"), 1)]
+    assert shape(plan.whole) == [(("spout", "committer", "after"), 1)]
 
 
 @pytest.mark.rule(16)

@@ -97,7 +97,7 @@ def tasks(
 
 
 def first(number: int = 1) -> bytes:
-    return f"run/resident-{number}:straight".encode()
+    return f"run/resident-{number}:whole".encode()
 
 
 def in_background(asked: Callable[[], object]) -> Callable[[], object]:
@@ -120,7 +120,7 @@ def test_one_task_answers_one_request_after_the_other(spark: Spark) -> None:
         assert [resident_tasks.ask(f"run/{n}", b"%d" % n) for n in range(5)] == [
             first() + b" %d" % n for n in range(5)
         ]
-        assert spark.jobs == ["run/resident-1:straight"]
+        assert spark.jobs == ["run/resident-1:whole"]
         assert resident_tasks.spark_group("run/4") is None, "it has answered"
 
 
@@ -130,7 +130,7 @@ def test_an_idle_task_ends_and_the_next_request_gets_a_new_task(
     monkeypatch.setattr(resident_task, "_IDLE_S", 0.01)
     with tasks(spark) as resident_tasks:
         resident_tasks.ask("run/1", b"a")
-        assert spark.ended.get(timeout=PATIENCE_S) == "run/resident-1:straight"
+        assert spark.ended.get(timeout=PATIENCE_S) == "run/resident-1:whole"
         assert resident_tasks.ask("run/2", b"b") == first(2) + b" b"
 
 
@@ -152,8 +152,8 @@ def test_an_old_task_answers_and_ends(spark: Spark, monkeypatch: pytest.MonkeyPa
             first(2) + b" a",
         ]
         assert {spark.ended.get(timeout=PATIENCE_S) for _ in (1, 2)} == {
-            "run/resident-1:straight",
-            "run/resident-2:straight",
+            "run/resident-1:whole",
+            "run/resident-2:whole",
         }
 
 
@@ -163,7 +163,7 @@ def test_the_end_of_a_task_is_told_and_only_its_request_is_lost(spark: Spark) ->
         with pytest.raises(TaskLostError, match="the worker died"):
             resident_tasks.ask("run/2", b"die")
         assert resident_tasks.ask("run/3", b"c") == first(2) + b" c"
-        assert resident_tasks.spark_group("run/2") == "run/resident-1:straight", (
+        assert resident_tasks.spark_group("run/2") == "run/resident-1:whole", (
             "its Spark job is what may still be running"
         )
         assert resident_tasks.spark_group("run/1") is None
@@ -185,11 +185,11 @@ def test_a_request_is_cancelled_with_the_spark_job_that_serves_it(spark: Spark) 
         resident_tasks.ask("run/1", b"a")
         answer = in_background(lambda: resident_tasks.ask("run/2", b"hang"))
         assert spark.in_request.wait(PATIENCE_S)
-        assert resident_tasks.spark_group("run/2") == "run/resident-1:straight"
+        assert resident_tasks.spark_group("run/2") == "run/resident-1:whole"
         resident_tasks.cancel("run/2")
         assert isinstance(answer(), TaskLostError)
-        assert spark.cancelled == ["run/resident-1:straight"]
-        assert resident_tasks.spark_group("run/2") == "run/resident-1:straight"
+        assert spark.cancelled == ["run/resident-1:whole"]
+        assert resident_tasks.spark_group("run/2") == "run/resident-1:whole"
         assert resident_tasks.ask("run/3", b"c") == first(2) + b" c"
 
 
@@ -287,7 +287,7 @@ def test_an_idle_task_makes_room_for_other_jobs(spark: Spark) -> None:
     with tasks(spark) as resident_tasks:
         resident_tasks.ask("run/1", b"a")
         with resident_tasks.making_room():
-            assert spark.ended.get(timeout=PATIENCE_S) == "run/resident-1:straight"
+            assert spark.ended.get(timeout=PATIENCE_S) == "run/resident-1:whole"
         assert resident_tasks.ask("run/2", b"b") == first(2) + b" b"
 
 
@@ -298,7 +298,7 @@ def test_a_task_at_work_makes_room_when_it_has_answered(spark: Spark) -> None:
         with resident_tasks.making_room():
             spark.goes_on.set()
             assert answer() == first() + b" hang"
-            assert spark.ended.get(timeout=PATIENCE_S) == "run/resident-1:straight"
+            assert spark.ended.get(timeout=PATIENCE_S) == "run/resident-1:whole"
         resident_tasks.ask("run/2", b"b")
         assert resident_tasks.ask("run/3", b"c") == first(2) + b" c", (
             "nobody else wants the slot any more"
@@ -385,7 +385,7 @@ def test_where_a_socket_has_no_path_there_is_no_resident_task(
 def test_closing_ends_the_task(spark: Spark) -> None:
     with tasks(spark) as resident_tasks:
         resident_tasks.ask("run/1", b"a")
-    assert spark.ended.get_nowait() == "run/resident-1:straight"
+    assert spark.ended.get_nowait() == "run/resident-1:whole"
 
 
 def test_a_task_that_does_not_end_when_it_is_to_is_cancelled(
@@ -396,7 +396,7 @@ def test_a_task_that_does_not_end_when_it_is_to_is_cancelled(
     monkeypatch.setattr(resident_task, "_LIFE_S", 0.0)
     monkeypatch.setattr(resident_task, "_IDLE_S", 0.01)
     monkeypatch.setattr(resident_task, "_END_S", 0.01)
-    cancelled = {f"run/resident-{number}:straight": threading.Event() for number in (1, 2, 3)}
+    cancelled = {f"run/resident-{number}:whole": threading.Event() for number in (1, 2, 3)}
 
     def suspended(group: str, address: str) -> None:
         with Client(address, "AF_UNIX") as channel:
@@ -467,7 +467,7 @@ def test_a_task_that_ended_while_it_was_let_in_is_asked_for_nothing(
             return super().accept()
 
     monkeypatch.setattr(socket, "socket", LetIn)
-    task = resident_task._Task("run/resident-1:straight")
+    task = resident_task._Task("run/resident-1:whole")
     lost = in_background(lambda: task.ask(b"a"))()
     assert isinstance(lost, TaskLostError)
     assert "the worker died" in str(lost)
@@ -521,7 +521,7 @@ def test_a_lost_request_is_remembered_after_any_number_of_cancellations(spark: S
             resident_tasks.ask("run/1", b"die")
         for n in range(3_000):
             resident_tasks.cancel(f"run/{n}:processing")
-        assert resident_tasks.spark_group("run/1") == "run/resident-1:straight"
+        assert resident_tasks.spark_group("run/1") == "run/resident-1:whole"
 
 
 def test_cancellations_are_remembered_within_a_bound(
@@ -533,6 +533,6 @@ def test_cancellations_are_remembered_within_a_bound(
             tasks.cancel(f"group {number}")
         with pytest.raises(TaskLostError, match="group 19 was cancelled before it began"):
             tasks.ask("group 19", b"late")
-        assert tasks.ask("group 0", b"early") == b"run/resident-1:straight early", (
+        assert tasks.ask("group 0", b"early") == b"run/resident-1:whole early", (
             "it was forgotten long ago"
         )

@@ -97,7 +97,7 @@ class Scene:
 
     def begin(self, attempt: TransactionAttempt, part: Part = "commit") -> Attempt:
         """``attempt`` as it is when its turn to commit has come: processed, or deferred and then
-        ``straight``."""
+        ``whole``."""
         work = self.runner.begin(attempt, self.runner._run.graph.task_counts, 2)
         work.result = JobResult(Tally()) if part == "commit" else None
         return work
@@ -196,55 +196,55 @@ def test_a_processing_job_that_was_cancelled_is_not_waited_for(scene: Scene) -> 
 # -- a transaction in one task: the whole job counts as commit -----------------------------------
 
 
-def test_a_commit_waits_until_no_task_of_a_broken_straight_job_runs(scene: Scene) -> None:
-    scene.lose(FIRST, runs_on_for_s=1.0, part="straight")
+def test_a_commit_waits_until_no_task_of_a_broken_whole_job_runs(scene: Scene) -> None:
+    scene.lose(FIRST, runs_on_for_s=1.0, part="whole")
     assert 1.0 <= scene.waited_s(SECOND) < 1.2
 
 
-def test_a_commit_waits_for_a_straight_job_that_timed_out_and_was_cancelled(scene: Scene) -> None:
+def test_a_commit_waits_for_a_whole_job_that_timed_out_and_was_cancelled(scene: Scene) -> None:
     """The time-out comes while it runs: it is cancelled then, and ends, or does not, when it will."""
-    work = scene.begin(FIRST, "straight")
+    work = scene.begin(FIRST, "whole")
 
     def cancelled() -> JobResult:
         scene.runner.cancel(work)
         raise JobLostError("Job 7 cancelled as part of cancellation of group")
 
-    scene.jobs.ends["2:0:straight"] = cancelled
-    scene.jobs.running_until["2:0:straight"] = scene.time.now() + 1.0
+    scene.jobs.ends["2:0:whole"] = cancelled
+    scene.jobs.running_until["2:0:whole"] = scene.time.now() + 1.0
     with pytest.raises(AttemptFailedError, match="cancelled as part"):
         scene.runner.apply(work, {}, 1, 10.0)
-    assert scene.jobs.cancelled == ["2:0:straight"]
+    assert scene.jobs.cancelled == ["2:0:whole"]
     assert 1.0 <= scene.waited_s(SECOND) < 1.2
 
 
-def test_a_commit_waits_for_a_straight_job_whose_user_code_failed_when_it_is_cancelled(
+def test_a_commit_waits_for_a_whole_job_whose_user_code_failed_when_it_is_cancelled(
     scene: Scene,
 ) -> None:
     """The driver has heard of the failure, which does not say that the task has ended."""
     failure = Failure("failed", "keep", 0, FIRST, "processing", "execute", "FailedException", "")
-    scene.jobs.ends["2:0:straight"] = lambda: JobResult(Tally(), failure)
-    work = scene.begin(FIRST, "straight")
+    scene.jobs.ends["2:0:whole"] = lambda: JobResult(Tally(), failure)
+    work = scene.begin(FIRST, "whole")
     with pytest.raises(AttemptFailedError):
         scene.runner.apply(work, {}, 1, 10.0)
-    scene.jobs.running_until["2:0:straight"] = scene.time.now() + 1.0
+    scene.jobs.running_until["2:0:whole"] = scene.time.now() + 1.0
     scene.runner.cancel(work)
     assert 1.0 <= scene.waited_s(SECOND) < 1.2
 
 
-@pytest.mark.parametrize("part", ["commit", "straight"])
-def test_a_straight_job_waits_for_a_broken_commit_of_either_kind(scene: Scene, part: Part) -> None:
+@pytest.mark.parametrize("part", ["commit", "whole"])
+def test_a_whole_job_waits_for_a_broken_commit_of_either_kind(scene: Scene, part: Part) -> None:
     scene.lose(FIRST, runs_on_for_s=1.0, part=part)
-    assert 1.0 <= scene.waited_s(TransactionAttempt(3, 0), part="straight") < 1.2
+    assert 1.0 <= scene.waited_s(TransactionAttempt(3, 0), part="whole") < 1.2
 
 
-def test_a_straight_job_that_ended_well_is_not_waited_for(scene: Scene) -> None:
-    scene.apply(FIRST, part="straight")
-    scene.jobs.running_until["2:0:straight"] = scene.time.now() + 1000.0
-    assert scene.waited_s(TransactionAttempt(3, 0), part="straight") == 0.0
+def test_a_whole_job_that_ended_well_is_not_waited_for(scene: Scene) -> None:
+    scene.apply(FIRST, part="whole")
+    scene.jobs.running_until["2:0:whole"] = scene.time.now() + 1000.0
+    assert scene.waited_s(TransactionAttempt(3, 0), part="whole") == 0.0
 
 
 def test_a_deferred_attempt_that_is_discarded_before_its_job_begins_has_none(scene: Scene) -> None:
-    work = scene.begin(FIRST, "straight")
+    work = scene.begin(FIRST, "whole")
     scene.runner.cancel(work)
     with pytest.raises(AttemptFailedError, match="discarded"):
         scene.runner.apply(work, {}, 1, 10.0)

@@ -367,7 +367,7 @@ SCENARIOS = {
         settings={**PINNED, "max_spout_pending": 2, "max_crashes": 20},
         staged=_killed_at_random,
     ),
-    "taken away during a straight job": Scenario(
+    "taken away during a whole job": Scenario(
         [Strike("keep 0 after", 6, "wait")], size=32, settings=SMALL, staged=_taken_away
     ),
     "speculation": Scenario([Strike("numbers 1 emitted", 2, "wait for a copy")]),

@@ -30,10 +30,10 @@ from txtopo.command import (
     submit,
     submit_process,
     target,
+    whereabouts,
 )
 from txtopo.command import main as running
 from txtopo.command import simulate as testing
-from txtopo.command import where as whereabouts
 from txtopo.config import display
 from txtopo.plan import compiler, explain, guarantees
 from txtopo.runtime import run as runs

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from txtopo.command import options, where
+from txtopo.command import options, whereabouts
 from txtopo.connectors.kafka import upkeep
 
 Do = Callable[[argparse.Namespace], int]
@@ -27,7 +27,7 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
     abort = actions.add_parser(
         "abort",
         help="end open transactions",
-        epilog=where.DRY_RUN,
+        epilog=whereabouts.DRY_RUN,
         description="End the transactions that a topology's tasks have left open, so that readers wait no longer.\n"
         "The brokers end them by themselves after transaction_timeout_s. A running topology replays an ended transaction.",
     )
@@ -37,7 +37,7 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
         help="the brokers, as `txtopo store` takes them: kafka://host:port?setting=value",
     )
     abort.add_argument("--topology", metavar="ID", required=True, help="topology id or query id")
-    where.add_execute(abort)
+    whereabouts.add_execute(abort)
     options.add_verbose(abort)
     abort.set_defaults(do=_abort)
 
@@ -53,4 +53,4 @@ def _abort(parsed: argparse.Namespace) -> int:
             ]
         )
     )
-    return where.say_how_to_execute(parsed)
+    return whereabouts.say_how_to_execute(parsed)

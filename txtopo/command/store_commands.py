@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from txtopo import errors
-from txtopo.command import maintain, options, read_store, where
+from txtopo.command import maintain, options, read_store, whereabouts
 from txtopo.connectors import by_address
 from txtopo.runtime.visibility import Visibility
 from txtopo.state import directory, opening
@@ -74,7 +74,7 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
     clear = actions.add_parser(
         "clear",
         help="remove a topology's results",
-        epilog=where.DRY_RUN,
+        epilog=whereabouts.DRY_RUN,
         description="Remove a topology's results from a store. For a sink, remove the records of its transactions: your rows stay.",
     )
     _add_changing(clear)
@@ -83,7 +83,7 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
     adopt = actions.add_parser(
         "adopt",
         help="go on from a store's present content",
-        epilog=where.DRY_RUN,
+        epilog=whereabouts.DRY_RUN,
         description="Take a store's present content as the result of all transactions that a topology has committed, even if another topology\n"
         "wrote it. Use after the store was emptied on purpose or restored from a copy, or after the state was reset or lost.",
     )
@@ -125,7 +125,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="only the writes of completely committed transactions of the topology with this id",
     )
-    where.add_options(parser)
+    whereabouts.add_options(parser)
 
 
 def _add_changing(parser: argparse.ArgumentParser) -> None:
@@ -138,15 +138,18 @@ def _add_changing(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="only this component's results (repeatable, default: every component's)",
     )
-    where.add_execute(parser)
-    where.add_options(parser)
+    whereabouts.add_execute(parser)
+    whereabouts.add_options(parser)
 
 
 def _visibility(parsed: argparse.Namespace) -> contextlib.AbstractContextManager[Visibility | None]:
     if parsed.as_of is None:
         return contextlib.nullcontext()
     return Visibility(
-        parsed.as_of, zookeeper=parsed.zookeeper, data_dir=parsed.data_dir, conf=where.where(parsed)
+        parsed.as_of,
+        zookeeper=parsed.zookeeper,
+        data_dir=parsed.data_dir,
+        conf=whereabouts.where(parsed),
     )
 
 
@@ -206,17 +209,17 @@ def _clear(parsed: argparse.Namespace) -> int:
     store = by_address.open_kept(parsed.store, parsed.table, parsed.topology)
     # The store does not know whether its topology runs. Ask ZooKeeper, if one is there.
     if (
-        where.where(parsed).zookeeper is not None
-        or directory.running(where.data_dir(parsed)) is not None
+        whereabouts.where(parsed).zookeeper is not None
+        or directory.running(whereabouts.data_dir(parsed)) is not None
     ):
-        where.look(
+        whereabouts.look(
             parsed,
             lambda opened: (
                 None if opened is None else maintain.require_stopped(opened, parsed.topology)
             ),
         )
     print(maintain.clear_store(store, parsed.topology, parsed.component, parsed.execute))
-    return where.say_how_to_execute(parsed)
+    return whereabouts.say_how_to_execute(parsed)
 
 
 def _adopt(parsed: argparse.Namespace) -> int:
@@ -227,5 +230,5 @@ def _adopt(parsed: argparse.Namespace) -> int:
             store, opened, parsed.topology, parsed.component, parsed.from_topology, parsed.execute
         )
 
-    print(where.changed(parsed, adopt))
-    return where.say_how_to_execute(parsed)
+    print(whereabouts.changed(parsed, adopt))
+    return whereabouts.say_how_to_execute(parsed)

@@ -12,10 +12,10 @@ from txtopo.topology.context import SOME_TIME
 from txtopo.topology.graph import TopologyGraph
 from txtopo.topology.transaction import TransactionAttempt
 
-Part = Literal["emission", "processing", "late", "commit", "straight"]
-"""An attempt's jobs. ``straight`` is processing and commit in one task, for a small transaction
+Part = Literal["emission", "processing", "late", "commit", "whole"]
+"""An attempt's jobs. ``whole`` is processing and commit in one task, for a small transaction
 whose turn to commit has come."""
-COMMITTING: frozenset[Part] = frozenset({"commit", "straight"})
+COMMITTING: frozenset[Part] = frozenset({"commit", "whole"})
 """Jobs with effects outside Spark."""
 
 BatchMode = Literal["whole", "planned", "known", "new", "opaque", "recorded"]

@@ -25,8 +25,8 @@ from txtopo.dataplane.worker import WorkerRun
 SlotFactory = Callable[[WorkerRun, Job, int, int, int], SlotRun]
 
 
-class StraightRun:
-    """As :class:`~txtopo.dataplane.slot.SlotRun`, for a ``straight`` job. ``parts`` are the slot
+class WholeRun:
+    """As :class:`~txtopo.dataplane.slot.SlotRun`, for a ``whole`` job. ``parts`` are the slot
     runs so far."""
 
     def __init__(
@@ -76,8 +76,8 @@ def computation(
     slot: int,
     task_attempt: int,
     slot_run: SlotFactory = SlotRun,
-) -> SlotRun | StraightRun:
+) -> SlotRun | WholeRun:
     """The run that computes ``slot`` on ``level`` of ``job``."""
-    if job.part == "straight":
-        return StraightRun(worker, job, task_attempt, slot_run)
+    if job.part == "whole":
+        return WholeRun(worker, job, task_attempt, slot_run)
     return slot_run(worker, job, level, slot, task_attempt)

@@ -192,7 +192,7 @@ class AttemptRunner:
             self.use_cores(work, 1)
             result = self.run_job(
                 work,
-                "straight",
+                "whole",
                 self._batches.batch(work.attempt.txid, work.metadata),
                 (),
                 known_stores,

@@ -36,12 +36,12 @@ class Plan:
     commit: Levels
 
     @property
-    def straight(self) -> Levels:
+    def whole(self) -> Levels:
         """Processing, late and commit job as one task, on one slot."""
         return Levels((Level(tuple(self.graph.components), 1),))
 
     def levels_of(self, part: str) -> Levels:
-        """The levels of the job ``part``: emission, processing, late, commit or straight."""
+        """The levels of the job ``part``: emission, processing, late, commit or whole."""
         levels: Levels = getattr(self, part)
         return levels
 

@@ -129,8 +129,8 @@ class TopologyRun:
         # Asking for the cores and for ZooKeeper's protection may take long, so both come before the
         # topology is held.
         cores = session.cores_of(self._context)
-        waits = retry.Patience(self._store, conf.zookeeper_wait_s, abandoned=self._not_taken)
-        waits.insist(lambda: self._store.require_protected(layout.Layout(graph.id).top))
+        waits = retry.Retry(self._store, conf.zookeeper_wait_s, abandoned=self._not_taken)
+        waits.call(lambda: self._store.require_protected(layout.Layout(graph.id).top))
         started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         holder = Holder(
             socket.gethostname(), os.getpid(), started, self.name, liveness.process_identity()

@@ -106,7 +106,7 @@ class SparkJobs:
         if self._resident is not None:
             self._resident.raise_unexpected()
         try:
-            if job.part == "straight" and self._resident is not None:
+            if job.part == "whole" and self._resident is not None:
                 answer = self._resident.ask(self.group(job), pickling.dumps(job))
                 if answer is not None:
                     return result_of(job, pickle.loads(answer), 1)

@@ -301,7 +301,7 @@ class ResidentTasks:
                 # One thread holds the job, and one watches. The task before has two threads more,
                 # because its end is not awaited.
                 self._threads = WorkThreads("resident", 4, self._fail)
-            task = _Task(f"{self._run}/resident-{self._launched}:straight")
+            task = _Task(f"{self._run}/resident-{self._launched}:whole")
         except OSError:
             return None
         self._threads.submit(lambda: task.hold(self._launch))

@@ -16,8 +16,8 @@ from typing import Any
 from pyspark import TaskContext
 
 from txtopo.dataplane import one_task, wire, worker
-from txtopo.dataplane import slot as execute
 from txtopo.dataplane.job import COMMITTING, Job
+from txtopo.dataplane.slot import forward
 from txtopo.spark import imports
 from txtopo.topology import pickling
 
@@ -31,7 +31,7 @@ class WrongJobError(Exception):
 
 class RepeatedTaskError(Exception):
     """Spark began a task with effects again within the attempt: the first task may still run, and a
-    straight task may emit another batch (R33)."""
+    whole task may emit another batch (R33)."""
 
 
 def _context_of(group: str, task_name: str, has_effects: bool) -> Any:
@@ -133,6 +133,4 @@ class ForwardFunction(LevelFunction):
     def send(
         self, known: worker.WorkerRun, slot: int, task_attempt: int, incoming: Iterator[bytes]
     ) -> Iterator[tuple[int, bytes]]:
-        return execute.forward(
-            known, self._job, slot, task_attempt, self._receiving_slots, incoming
-        )
+        return forward(known, self._job, slot, task_attempt, self._receiving_slots, incoming)

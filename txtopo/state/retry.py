@@ -1,7 +1,7 @@
 """Repeats calls that ZooKeeper does not answer, with pauses and a bound.
 
 kazoo reconnects by itself, with its own pauses: see ``client``. ``lease`` and ``writer`` wait the
-same way, through this module. A thread that stops the topology calls :meth:`Patience.abandon`, and
+same way, through this module. A thread that stops the topology calls :meth:`Retry.abandon`, and
 every wait ends at once.
 """
 
@@ -31,7 +31,7 @@ class AbandonedError(errors.ZooKeeperUnavailableError):
     """The wait for ZooKeeper was ended from outside, because the topology is being stopped."""
 
 
-class Patience:
+class Retry:
     """Repeats calls that ZooKeeper does not answer, for at most ``wait_s`` each. Thread-safe."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Patience:
         """Make every wait, now and from now on, raise :class:`AbandonedError`."""
         self._abandoned.set()
 
-    def insist(self, call: Callable[[], T]) -> T:
+    def call(self, call: Callable[[], T]) -> T:
         """Call ``call()`` again and again while it raises
         :class:`~txtopo.state.base.StateUnavailableError`.
 
@@ -93,4 +93,4 @@ class Patience:
             )
 
 
-__all__ = ["AbandonedError", "Patience"]
+__all__ = ["AbandonedError", "Retry"]

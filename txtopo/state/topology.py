@@ -86,7 +86,7 @@ class TopologyState:
         store: base.StateStore,
         paths: layout.Layout,
         held: lease.Lease,
-        waits: retry.Patience,
+        waits: retry.Retry,
         metadata_bytes_max: int,
     ) -> None:
         """Load the stored state; the lease is taken already. Use :meth:`open`."""
@@ -164,10 +164,10 @@ class TopologyState:
         held = lease.Lease(
             store, paths, holder, displaces, new_id, lambda epoch: _first_nodes(paths, epoch)
         )
-        waits = retry.Patience(store, wait_s, clock, abandoned)
-        waits.insist(held.take)
+        waits = retry.Retry(store, wait_s, clock, abandoned)
+        waits.call(held.take)
         try:
-            return waits.insist(lambda: cls(store, paths, held, waits, metadata_bytes_max))
+            return waits.call(lambda: cls(store, paths, held, waits, metadata_bytes_max))
         except BaseException:
             with suppress(base.StateConflictError, base.StateUnavailableError):
                 held.release()
@@ -350,7 +350,7 @@ class TopologyState:
         """
         with self._writing:
             self._raise_if_ended()
-            self._ending(lambda: self._waits.insist(self._lease.require_epoch))
+            self._ending(lambda: self._waits.call(self._lease.require_epoch))
 
     def abandon(self) -> None:
         """Make a call that waits for ZooKeeper raise, and every later write, too. Runs on: any

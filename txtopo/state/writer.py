@@ -43,7 +43,7 @@ class Writer:
     """Performs multis under ``lease``, waiting for ZooKeeper as ``waits`` allows."""
 
     def __init__(
-        self, store: base.StateStore, paths: layout.Layout, held: lease.Lease, waits: retry.Patience
+        self, store: base.StateStore, paths: layout.Layout, held: lease.Lease, waits: retry.Retry
     ) -> None:
         """Read ``current``.
 
@@ -101,7 +101,7 @@ class Writer:
         set_current = self.fixed_operations(current)[-1]
         assert isinstance(set_current, base.Set)
         write = _Write(current, set_current, operations, inside)
-        self._waits.insist(lambda: self._try(write))
+        self._waits.call(lambda: self._try(write))
         self._version += 1
         self._write += 1
         self.current = current

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 
 from txtopo import errors
-from txtopo.stores import faults as failures
+from txtopo.stores import failures
 from txtopo.topology import context as contexts
 
 WAIT_S = 60.0

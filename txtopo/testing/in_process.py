@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from txtopo.dataplane import one_task, outcome, wire
-from txtopo.dataplane import slot as execute
 from txtopo.dataplane.job import Job
+from txtopo.dataplane.slot import SlotRun, forward
 from txtopo.dataplane.wire import Frame
 from txtopo.dataplane.worker import WorkerRun
 from txtopo.engine import jobs
@@ -34,7 +34,7 @@ class Computed:
     """One computation of one slot; ``runs`` are its parts, none for a forwarding computation."""
 
     outputs: Outputs
-    runs: Sequence[execute.SlotRun] = ()
+    runs: Sequence[SlotRun] = ()
 
 
 class InProcessJob:
@@ -48,7 +48,7 @@ class InProcessJob:
         seeds: Sequence[Frame] = (),
         pinned: Sequence[Sequence[bytes]] | None = None,
         task_attempts: Iterator[int] | None = None,
-        slot_run: one_task.SlotFactory = execute.SlotRun,
+        slot_run: one_task.SlotFactory = SlotRun,
     ) -> None:
         self.worker, self.job = worker, job
         self.levels = worker.plan(job.task_counts, job.cores).levels_of(job.part).levels
@@ -89,7 +89,7 @@ class InProcessJob:
         if self.level == FORWARDING:
             slots = self.levels[0].slots
             return Computed(
-                list(execute.forward(self.worker, self.job, slot, task_attempt, slots, incoming))
+                list(forward(self.worker, self.job, slot, task_attempt, slots, incoming))
             )
         computation = one_task.computation(
             self.worker, self.job, self.level, slot, task_attempt, self._slot_run
@@ -97,7 +97,7 @@ class InProcessJob:
         outputs = list(computation.run(incoming))
         return Computed(
             outputs,
-            computation.parts if isinstance(computation, one_task.StraightRun) else [computation],
+            computation.parts if isinstance(computation, one_task.WholeRun) else [computation],
         )
 
     def deliver(self, slot: int, outputs: Outputs) -> None:
@@ -132,7 +132,7 @@ class InProcessJobs:
         self,
         worker: WorkerRun,
         rng: random.Random | None = None,
-        slot_run: one_task.SlotFactory = execute.SlotRun,
+        slot_run: one_task.SlotFactory = SlotRun,
     ) -> None:
         self.worker = worker
         self._rng, self._slot_run = rng, slot_run

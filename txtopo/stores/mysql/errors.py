@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import pymysql
 import sqlalchemy as sa
 
-from txtopo.stores import faults as failures
+from txtopo.stores import failures
 
 DRIVER_ERROR: type[Exception] = pymysql.err.MySQLError
 """The base class for all errors that the driver raises."""

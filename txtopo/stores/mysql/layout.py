@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from txtopo import errors
-from txtopo.stores import faults as failures
+from txtopo.stores import failures
 from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores.mysql import connection as connections

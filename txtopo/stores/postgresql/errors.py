@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import psycopg
 import sqlalchemy as sa
 
-from txtopo.stores import faults as failures
+from txtopo.stores import failures
 
 _BUSY = {
     "40001": "transactions got in each other's way",

@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from txtopo import errors
-from txtopo.stores import faults as failures
+from txtopo.stores import failures, rows, stamps
 from txtopo.stores import place as places
-from txtopo.stores import rows, stamps
 from txtopo.stores.redis import connection as connections
 from txtopo.stores.redis import errors as faults
 from txtopo.stores.redis import layout, maintenance
@@ -91,7 +90,7 @@ class Connection:
             rows.check_form(store.address, opened.form, store.form)
             return sessions.Session(store, link, stamp, opened, known, self._acknowledge)
 
-        return self._at_home(store, begin)
+        return self._on_owning_node(store, begin)
 
     @contextlib.contextmanager
     def maintenance(
@@ -104,13 +103,13 @@ class Connection:
             link.check_may_be_written(accept_loss)
             return maintenance.Maintenance(link, store.name, store.address, store.form)
 
-        session = self._at_home(store, begin)
+        session = self._on_owning_node(store, begin)
         yield session
         session.commit()
 
     def read(self, store: places.Place, function: Callable[[readings.Reader], T]) -> T:
         """Call ``function`` with a reader at the store's node."""
-        return self._at_home(
+        return self._on_owning_node(
             store,
             lambda link: function(readings.Reader(link, store.name, store.address, store.form)),
         )
@@ -131,7 +130,7 @@ class Connection:
             ):
                 self._acknowledged[store] = news
 
-    def _at_home(self, store: places.Place, act: Callable[[connections.Link], T]) -> T:
+    def _on_owning_node(self, store: places.Place, act: Callable[[connections.Link], T]) -> T:
         for _ in range(REDIRECTS_MAX):
             try:
                 return act(self._link(store))

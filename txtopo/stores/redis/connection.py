@@ -23,7 +23,7 @@ import redis.backoff
 import redis.retry
 
 from txtopo import errors
-from txtopo.stores import faults as failures
+from txtopo.stores import failures
 from txtopo.stores import place as places
 from txtopo.stores.redis import errors as faults
 from txtopo.stores.redis import layout

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import redis.exceptions
 
 from txtopo import errors
-from txtopo.stores import faults as failures
+from txtopo.stores import failures
 
 _BUSY = {
     "BUSY": "a script has kept the server for too long",

@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import faults as failures
-from txtopo.stores import sessions, stamps
+from txtopo.stores import failures, sessions, stamps
 from txtopo.stores.redis import apply as applying
 from txtopo.stores.redis import connection as connections
 from txtopo.stores.redis import layout

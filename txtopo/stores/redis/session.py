@@ -24,9 +24,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple
 
 from txtopo import errors
-from txtopo.stores import faults as failures
+from txtopo.stores import failures, sessions, stamps
 from txtopo.stores import place as places
-from txtopo.stores import sessions, stamps
 from txtopo.stores.redis import apply as applying
 from txtopo.stores.redis import connection as connections
 from txtopo.stores.redis import layout

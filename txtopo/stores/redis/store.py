@@ -26,8 +26,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import base, codecs, sessions, stamps
-from txtopo.stores import faults as failures
+from txtopo.stores import base, codecs, failures, sessions, stamps
 from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 

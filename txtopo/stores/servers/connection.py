@@ -23,9 +23,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from txtopo import errors
-from txtopo.stores import faults as failures
+from txtopo.stores import failures, stamps
 from txtopo.stores import place as places
-from txtopo.stores import stamps
 from txtopo.stores.servers import layout as server_layout
 from txtopo.stores.servers import session as relational
 

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Iterator
 
 from txtopo import errors
-from txtopo.stores import faults as failures
+from txtopo.stores import failures
 from txtopo.stores import place as places
 from txtopo.stores.sqlite import errors as faults
 from txtopo.stores.sqlite import layout

@@ -10,7 +10,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 
-from txtopo.stores import faults as failures
+from txtopo.stores import failures
 
 TRANSIENT = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 """Codes for errors that pass when other processes finish."""

@@ -18,11 +18,11 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.dataplane import column_runs
-from txtopo.dataplane import slot as execute
 from txtopo.dataplane.guard import Guard
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.receive import Received
 from txtopo.dataplane.route import Row
+from txtopo.dataplane.slot import SlotRun
 from txtopo.dataplane.spout_task import SpoutTask
 from txtopo.dataplane.task import BoltTask
 from txtopo.dataplane.worker import WorkerRun
@@ -111,7 +111,7 @@ def _fail() -> Any:
     raise ToldToFail("told to fail by the simulator")
 
 
-class SimulatedSlot(execute.SlotRun):
+class SimulatedSlot(SlotRun):
     """A slot whose hooks may fail, and whose emissions are written down where the schedule wants
     them."""
 

@@ -20,7 +20,7 @@ from tests.topologies.recording import (
 )
 from txtopo import FailedException
 from txtopo.dataplane import wire
-from txtopo.dataplane.one_task import StraightRun
+from txtopo.dataplane.one_task import WholeRun
 from txtopo.dataplane.receive import MixedEmissionsError
 from txtopo.dataplane.slot import SlotRun
 from txtopo.topology.graph import TopologyGraph
@@ -45,9 +45,9 @@ def graph(keep: NotingCommitter, after: NotingBolt | None = None) -> TopologyGra
     return declared.build_topology()
 
 
-def parts_of(topology: InProcessTopology, slot_run: Any = SlotRun) -> StraightRun:
+def parts_of(topology: InProcessTopology, slot_run: Any = SlotRun) -> WholeRun:
     """One run, to its end."""
-    run = StraightRun(topology.worker, topology.job("straight", batch=BATCH, cores=1), 7, slot_run)
+    run = WholeRun(topology.worker, topology.job("whole", batch=BATCH, cores=1), 7, slot_run)
     ((slot, report),) = run.run(iter([b""]))
     assert (slot, wire.unpack_report(report)) == (0, run.report)
     return run
@@ -60,7 +60,7 @@ def test_processing_late_and_commit_part_follow_each_other() -> None:
         assert [part.job.part for part in run.parts] == ["processing", "late", "commit"]
         assert [part.job.expected for part in run.parts] == [None, (7,), (7,)]
         assert (run.report.job, run.report.slot, run.report.task_attempt, run.report.failure) == (
-            "1:0:straight",
+            "1:0:whole",
             0,
             7,
             None,
@@ -136,7 +136,7 @@ def test_each_task_has_values_of_its_own_although_all_are_in_one_process() -> No
         tup["value"].append(bolt.context.task_index)
 
     with InProcessTopology(graph(NotingCommitter(spoil))) as topology:
-        ran = topology.run(planned({0: rows([1], [2])}), straight=True)
+        ran = topology.run(planned({0: rows([1], [2])}), whole=True)
     assert ran.failure is None
     assert [ran.executed("keep", task) for task in (0, 1)] == [
         [[1, 0], [2, 0]],
