@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ class Listed(SimpleLedger):
     def records(self, topology_id: str) -> Iterable[Record]:
         return [record for (of, _, _), record in self.kept_records.items() if of == topology_id]
 
-    def write(self, record: Record, rows: Sequence[Any]) -> None:
+    def write(self, record: Record, rows: Collection[Any]) -> None:
         self.rows.extend(rows)
         self.kept_records[record.topology_id, record.component, record.task] = record
 

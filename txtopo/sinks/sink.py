@@ -5,7 +5,7 @@ Runs on: executor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from txtopo.sinks import streaming, tuple_rows
@@ -57,7 +57,7 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         context: TopologyContext,
         attempt: TransactionAttempt,
         fields: Sequence[str],
-        rows: Sequence[Any],
+        rows: Collection[Any],
     ) -> bool:
         """Write one task's rows, all or none, once. False if the rows were there already.
 
@@ -67,7 +67,7 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         return applied
 
     def write_batch(
-        self, context: TopologyContext, txid: int, fields: Sequence[str], rows: Sequence[Any]
+        self, context: TopologyContext, txid: int, fields: Sequence[str], rows: Collection[Any]
     ) -> bool:
         """Call :meth:`write` for a micro-batch or for one partition. A micro-batch has one attempt.
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 MEMORY_BYTES_MAX = 64 << 20
 """Pickled rows beyond this size go to a file in the directory for temporary files."""
@@ -18,7 +18,7 @@ PORTION_ROWS = 10_000
 """Number of rows that are pickled at once."""
 
 
-class Spool(Sequence[Sequence[Any]]):
+class Spool(Collection[Sequence[Any]]):
     """Rows for repeated iteration. ``close`` the spool."""
 
     def __init__(self) -> None:
@@ -48,9 +48,5 @@ class Spool(Sequence[Sequence[Any]]):
             yield from pickle.load(self._file)
         yield from self._last
 
-    @overload
-    def __getitem__(self, index: int) -> Sequence[Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Sequence[Any]]: ...
-    def __getitem__(self, index: Any) -> Any:
-        raise TypeError("a spool has no index: iterate over the rows")
+    def __contains__(self, row: object) -> bool:
+        return any(each == row for each in self)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 from txtopo import errors
@@ -73,7 +73,7 @@ class Writes(Protocol):
         context: contexts.TopologyContext,
         txid: int,
         fields: Sequence[str],
-        rows: Sequence[Any],
+        rows: Collection[Any],
     ) -> bool: ...
 
 
@@ -121,7 +121,7 @@ class _Query:
         context: contexts.TopologyContext,
         batch_id: int,
         fields: Sequence[str],
-        rows: Sequence[Any],
+        rows: Collection[Any],
     ) -> bool:
         with self._explaining(batch_id):
             return self.sink.write_batch(context, batch_id + 1, fields, rows)

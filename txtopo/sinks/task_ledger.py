@@ -17,7 +17,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from txtopo import errors, faults
@@ -66,7 +66,7 @@ class Turn:
     """The task's last record."""
     others: Mapping[int, Record] | None
     """The other tasks' last records. None if an earlier turn has judged them."""
-    write: Callable[[Record, Sequence[Any]], None]
+    write: Callable[[Record, Collection[Any]], None]
     """Writes the task's next record and its rows, both or none. If the rows were written before,
     the record comes alone."""
     end: Callable[[int], None] = lambda task: None
@@ -85,7 +85,7 @@ class TaskLedger(destination.Destination):
 
     @abc.abstractmethod
     def turn(
-        self, context: contexts.TopologyContext, own: Record, rows: Sequence[Any]
+        self, context: contexts.TopologyContext, own: Record, rows: Collection[Any]
     ) -> contextlib.AbstractContextManager[Turn]:
         """Begin a task's turn to write ``rows`` and the record ``own``."""
 
@@ -113,7 +113,7 @@ class TaskLedger(destination.Destination):
         self,
         context: contexts.TopologyContext,
         attempt: transaction.TransactionAttempt,
-        rows: Sequence[Any],
+        rows: Collection[Any],
     ) -> Record:
         """Make the record that a task writes with ``rows``."""
         return Record(
@@ -132,7 +132,7 @@ class TaskLedger(destination.Destination):
         self,
         context: contexts.TopologyContext,
         attempt: transaction.TransactionAttempt,
-        rows: Sequence[Any],
+        rows: Collection[Any],
     ) -> bool:
         """Write one task's rows, all or none, once. False if the rows were there already.
 
@@ -161,7 +161,7 @@ class TaskLedger(destination.Destination):
         return not is_written
 
     def _apply(
-        self, context: contexts.TopologyContext, own: Record, rows: Sequence[Any], turn: Turn
+        self, context: contexts.TopologyContext, own: Record, rows: Collection[Any], turn: Turn
     ) -> bool:
         """Write in ``turn``. True if the rows were there already."""
         judge = Judge(self, context, own, turn.record, turn.others)
@@ -306,7 +306,7 @@ class SimpleLedger(TaskLedger):
         """List the last record of each task, for all components in the topology."""
 
     @abc.abstractmethod
-    def write(self, record: Record, rows: Sequence[Any]) -> None:
+    def write(self, record: Record, rows: Collection[Any]) -> None:
         """Write ``rows`` and ``record``, both or none. Do not write the transaction's rows a second
         time, and do not replace a newer record: a late task of an older attempt may come here."""
 
@@ -316,7 +316,7 @@ class SimpleLedger(TaskLedger):
 
     @contextlib.contextmanager
     def turn(
-        self, context: contexts.TopologyContext, own: Record, rows: Sequence[Any]
+        self, context: contexts.TopologyContext, own: Record, rows: Collection[Any]
     ) -> Iterator[Turn]:
         of_task = {
             record.task: record

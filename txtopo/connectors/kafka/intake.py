@@ -7,7 +7,7 @@ Runs on: executor. For a query of Structured Streaming also on the driver.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from txtopo import errors
@@ -88,7 +88,7 @@ def apply(
     ledger: ledgers.Ledger,
     context: contexts.TopologyContext,
     attempt: transaction.TransactionAttempt,
-    rows: Sequence[Message],
+    rows: Collection[Message],
 ) -> bool:
     """Write the rows, as :meth:`task_ledger.TaskLedger.apply`.
 

@@ -46,7 +46,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from txtopo import errors
@@ -155,14 +155,14 @@ class Ledger(task_ledger.TaskLedger):
         self,
         context: contexts.TopologyContext,
         attempt: transaction.TransactionAttempt,
-        rows: Sequence[Any],
+        rows: Collection[Any],
     ) -> Record:
         own = super().record_of(context, attempt, rows)
         return Record(**dataclasses.asdict(own), target=self.topic, sink=self.name)
 
     @contextlib.contextmanager
     def turn(
-        self, context: contexts.TopologyContext, own: task_ledger.Record, rows: Sequence[Any]
+        self, context: contexts.TopologyContext, own: task_ledger.Record, rows: Collection[Any]
     ) -> Iterator[task_ledger.Turn]:
         """Give a task its turn to write, as the only producer with its id.
 
@@ -188,7 +188,7 @@ class Ledger(task_ledger.TaskLedger):
             writer = None
         begun = writer or self._new_writer(context, own, topic, id, sizes)
 
-        def write(record: Any, rows: Sequence[Message]) -> None:
+        def write(record: Any, rows: Collection[Message]) -> None:
             stamp: producing.Headers = (
                 [("txtopo-txid", b"%d" % own.txid), ("txtopo-task", b"%d" % own.task)]
                 if self.stamp_headers

@@ -8,7 +8,7 @@ Runs on: executor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
@@ -171,7 +171,7 @@ class KafkaSink(sinks.Sink):
         context: TopologyContext,
         attempt: TransactionAttempt,
         fields: Sequence[str],
-        rows: Sequence[Any],
+        rows: Collection[Any],
     ) -> bool:
         return intake.apply(self.ledger, context, attempt, rows)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,7 @@ def check_timeout(resource: Resource, cluster: client.Cluster, timeout_s: float)
 
 
 def bytes_max(
-    resource: Resource, cluster: client.Cluster, rows: Sequence[producing.Message]
+    resource: Resource, cluster: client.Cluster, rows: Collection[producing.Message]
 ) -> dict[str, int]:
     """The bound on a record, for each topic in ``rows`` whose bound the brokers tell. Empty if the
     user has set ``message.max.bytes``."""
@@ -96,7 +96,7 @@ def bytes_max(
 
 
 def sizes_of(
-    resource: Resource, cluster: client.Cluster, rows: Sequence[producing.Message]
+    resource: Resource, cluster: client.Cluster, rows: Collection[producing.Message]
 ) -> producing.Sizes:
     """A producer's bounds for ``rows``."""
     bounds = bytes_max(resource, cluster, rows).values()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
@@ -99,7 +99,7 @@ class Ledger(base.Store):
         context: contexts.TopologyContext,
         attempt: attempts.TransactionAttempt,
         columns: tuple[str, ...],
-        rows: Sequence[Sequence[Any]],
+        rows: Collection[Sequence[Any]],
     ) -> bool:
         """Write a task's rows once, all or none. False if the rows were there already.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
@@ -123,12 +123,12 @@ class SqlSink(sinks.Sink):
         context: TopologyContext,
         attempt: TransactionAttempt,
         fields: Sequence[str],
-        rows: Sequence[Any],
+        rows: Collection[Any],
     ) -> bool:
         return self.ledger.apply(context, attempt, self._columns_of(fields), rows)
 
     def write_batch(
-        self, context: TopologyContext, txid: int, fields: Sequence[str], rows: Sequence[Any]
+        self, context: TopologyContext, txid: int, fields: Sequence[str], rows: Collection[Any]
     ) -> bool:
         # The attempt's number says how the transaction's rows are divided among the writers.
         ledger = copy.copy(self.ledger)
