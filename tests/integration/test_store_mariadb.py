@@ -532,7 +532,7 @@ class TestTables:
         mariadb.execute("ALTER TABLE txtopo_lock ENGINE=MyISAM", database=database)
         with pytest.raises(
             SetupError,
-            match=r"table txtopo_lock .* of the engine MyISAM.*\n.*ALTER TABLE `txtopo_lock` ENGINE=InnoDB",
+            match=r"table txtopo_lock .* uses the engine MyISAM.*\n.*ALTER TABLE `txtopo_lock` ENGINE=InnoDB",
         ):
             contract.run(store, workers[1].process.task(), 2, 0, x=1)
 

@@ -286,7 +286,7 @@ class TestTables:
         postgres.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
         with pytest.raises(
             SetupError,
-            match=r"has the encoding LATIN1.*\n  Use one that was made with ENCODING 'UTF8'",
+            match=r"has the encoding LATIN1.*\n  Use a database that was made with ENCODING 'UTF8'",
         ):
             contract.run(
                 SqlStore(

@@ -211,7 +211,7 @@ class TestFile:
             connection.execute("DELETE FROM counts")
         with pytest.raises(
             StateMismatchError,
-            match=r'updates of key "dog" are gone \(updates committed: 1\)',
+            match=r'update of key "dog" is gone \(updates committed: 1\)',
         ):
             contract.run(store, context, 1, dog=1)
 

@@ -625,8 +625,8 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     ),
     "shared values": (sqlite, lambda patch: patch.setattr(keys, "decode_value", _cached)),
     "raw values": (sqlite, opened(update=_raw_update)),
-    "function dooms": (sqlite, stepping(_computed=_dooming)),
-    "function unguarded": (sqlite, stepping(_computed=_unguarded)),
+    "function dooms": (sqlite, stepping(_call=_dooming)),
+    "function unguarded": (sqlite, stepping(_call=_unguarded)),
     "half of many": (sqlite, stepping(all_or_nothing=lambda self: contextlib.nullcontext())),
     "never ends": (sqlite, opened(end=_nothing)),
     "refuses without doom": (sqlite, stepping(_refuse=_carefree_refuse)),
@@ -765,12 +765,12 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "has no turns": (
         memory(Unlocked),
         lambda patch: patch.setattr(
-            turns, "taken", lambda context, name, address: contextlib.nullcontext()
+            turns, "take", lambda context, name, address: contextlib.nullcontext()
         ),
     ),
     "refuses a second thread": (
         memory(stores.MemoryStore),
-        lambda patch: patch.setattr(turns, "taken", _first_thread_only),
+        lambda patch: patch.setattr(turns, "take", _first_thread_only),
     ),
     "reads along": (memory(ReadingAlong), None),
     "checks no reader": (memory(CheckingNoReader), None),

@@ -55,6 +55,6 @@ def written_after_read(address: str, text: str) -> errors.UsageError:
 def changed_by_others(address: str, text: str, step: int) -> errors.StateMismatchError:
     """Another program undid a committed write of the attempt."""
     return errors.StateMismatchError(
-        f"store {address}: this attempt's updates of key {text} are gone (updates committed: {step})\n"
+        f"store {address}: this attempt's update of key {text} is gone (updates committed: {step})\n"
         "  Another program changed the store meanwhile. Stop the program, and run again."
     )
