@@ -101,7 +101,7 @@ def _suspects(
                 continue
             dealt = list(_routing(graph, places, recorded, expected))
             if differing or (also_routes and dealt):
-                has_all = _all(places, recorded.taken) == _all(places, expected.taken)
+                has_all = _all_rows(places, recorded.taken) == _all_rows(places, expected.taken)
                 upstream = [
                     each for each in disordered if has_all and _follows(graph, component, each)
                 ]
@@ -125,7 +125,7 @@ def _same(
     return all(recorded.get(place, []) == expected.get(place, []) for place in places)
 
 
-def _all(places: Sequence[Place], rows: Mapping[Place, list[str]]) -> list[str]:
+def _all_rows(places: Sequence[Place], rows: Mapping[Place, list[str]]) -> list[str]:
     """The rows of all tasks, in any order: by a shuffle grouping, the order decides the task."""
     return sorted(itertools.chain(*(rows.get(place, ()) for place in places)))
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from txtopo.testing.simulator.fault_kinds import KINDS, SAID, FaultKind
+from txtopo.testing.simulator.fault_kinds import KINDS, TRACE_PREFIXES, FaultKind
 
 FAULTS_MAX = 8
 
@@ -31,7 +31,7 @@ _TAKES_PART = 0.35
 _UNKNOWN = 3
 """How many opportunities a kind is taken to have that has none without other faults."""
 
-_RESTLESS = (0.0, 0.1, 0.4)
+_REORDER_RATES = (0.0, 0.1, 0.4)
 """How often another than the first in line may be chosen."""
 
 
@@ -48,7 +48,7 @@ class Fault:
     how: Any
 
     def __str__(self) -> str:
-        return f"{self.where}: {SAID.get(self.kind, '')}{self.how}"
+        return f"{self.where}: {TRACE_PREFIXES.get(self.kind, '')}{self.how}"
 
     @property
     def in_any_attempt(self) -> Fault:
@@ -84,7 +84,7 @@ class Chance:
 
     rng: random.Random
     rates: Mapping[str, float]
-    restless: float
+    reorder_rate: float
     shuffle_seed: int | None
 
     @classmethod
@@ -99,7 +99,7 @@ class Chance:
         return cls(
             rng,
             rates,
-            rng.choice(_RESTLESS),
+            rng.choice(_REORDER_RATES),
             rng.randrange(1 << 30) if rng.random() < 0.5 else None,
         )
 
@@ -154,7 +154,7 @@ class Decisions:
         chosen = 0
         if self.chance is None:
             chosen = min(self._picks.get(self._moments, 0), count - 1)
-        elif self.chance.restless and self.chance.rng.random() < self.chance.restless:
+        elif self.chance.reorder_rate and self.chance.rng.random() < self.chance.reorder_rate:
             chosen = self.chance.rng.randrange(count)
         if chosen:
             self._picked.append((self._moments, chosen))

@@ -42,7 +42,7 @@ class Touch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Snapshot:
     effects: Mapping[str, str]
     variables: Sequence[str]
     store_commits: int
@@ -56,7 +56,7 @@ class Probe:
         self._effects = effects
         self.touches: list[Touch] = []
         self._hooks: list[tuple[str, int, str, str, TransactionAttempt]] = []
-        self._last: _Look | None = None
+        self._last: _Snapshot | None = None
 
     @contextlib.contextmanager
     def around(
@@ -81,7 +81,7 @@ class Probe:
 
     def _note(self, world: World) -> None:
         """Attribute each change since the last look to the running hook."""
-        now = self._look(world)
+        now = self._snapshot(world)
         if self._last is not None and self._hooks:
             effects = frozenset(
                 key
@@ -97,7 +97,7 @@ class Probe:
                 )
         self._last = now
 
-    def _look(self, world: World) -> _Look:
+    def _snapshot(self, world: World) -> _Snapshot:
         processes = world.processes
         variables = processes.shown()
         shown: dict[str, str] = {}
@@ -110,7 +110,7 @@ class Probe:
                 else {"": repr(effects)}
             )
         commits = sum(getattr(store, "commits", 0) for store in world.stores)
-        return _Look(shown, variables, commits, world.store_reads)
+        return _Snapshot(shown, variables, commits, world.store_reads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ def _of_effects(touching: Sequence[Touch], touches: Sequence[Touch]) -> Diagnosi
     early = [touch for touch in touching if touch.phase == "processing"]
     if early:
         return Diagnosis(
-            early[0].component, (mistakes.WRITE_WHILE_PROCESSING,), (_described(early[0]),)
+            early[0].component, (mistakes.WRITE_WHILE_PROCESSING,), (_description(early[0]),)
         )
     component = _most_suspicious(touching)
     own = [touch for touch in touching if touch.component == component]
@@ -286,11 +286,11 @@ def _of_effects(touching: Sequence[Touch], touches: Sequence[Touch]) -> Diagnosi
         recognised.append(mistakes.OUTSIDE_THE_STORE)
     elif late is not None and again is None:
         recognised.append(mistakes.OLDER_AFTER_NEWER)
-        details.append(f"{_described(late)}, after a later transaction had been written")
+        details.append(f"{_description(late)}, after a later transaction had been written")
     elif again is not None:
         recognised.append(mistakes.APPLIED_AGAIN)
         details.append(
-            f"{_described(again)}, although an earlier attempt of the same transaction had written"
+            f"{_description(again)}, although an earlier attempt of the same transaction had written"
         )
     return Diagnosis(component, tuple(recognised), tuple(details))
 
@@ -325,5 +325,5 @@ def _applied_again(touches: Sequence[Touch]) -> Touch | None:
     return None
 
 
-def _described(touch: Touch) -> str:
+def _description(touch: Touch) -> str:
     return f"{touch.hook} of {touch.component!r} task {touch.task} wrote in the {touch.phase} phase of attempt {touch.attempt}"

@@ -224,7 +224,7 @@ class SimulatedLoop:
             turns.park()
             self._driver.require_alive()
 
-    def go_on(self) -> bool:
+    def resume_aside(self) -> bool:
         """Let threads that have stepped aside go on, because no other step is possible; returns
         whether a thread had stepped aside."""
         had_any = bool(self._aside)
@@ -256,7 +256,7 @@ class SimulatedLoop:
             "driver", f"{point} of txid {txid} in driver {self._driver.number}", ways
         )
         if how is not None:
-            self._driver.struck(how)
+            self._driver.apply_fault(how)
 
     def end(self) -> None:
         """Unwind and give back every thread, and forget posted actions."""
@@ -276,7 +276,7 @@ class SimulatedLoop:
         """The possible next steps of this process, the usual one first."""
         steps: list[Action] = []
         if self._aside and self._aside[0][0] < self._world.commits:
-            self.go_on()
+            self.resume_aside()
         if self._queue or (self._timers and self._timers[0][0] <= self._world.now):
             steps.append(self._turn_loop)
         if self.ready:
@@ -405,7 +405,7 @@ class Driver:
         self.is_dead = True
         raise DriverDied
 
-    def bury(self) -> None:
+    def discard(self) -> None:
         """Forget everything but the messages that the dead driver has sent."""
         self.is_dead = True
         self._unwind()
@@ -432,14 +432,14 @@ class Driver:
         return how is not None
 
     def _unwind(self) -> None:
-        self.loop.go_on()
+        self.loop.resume_aside()
         while self.ready and not self.is_dead:
             self.loop.resume()
         was_dead, self.is_dead = self.is_dead, True
         self.loop.end()
         self.is_dead = was_dead
 
-    def struck(self, how: str) -> None:
+    def apply_fault(self, how: str) -> None:
         """A fault of the driver: it dies, or is suspended."""
         if how == DIES:
             self.die()

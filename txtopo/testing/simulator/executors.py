@@ -39,7 +39,7 @@ class Executors:
         self._applied = 0
         """How many commit jobs have ended well."""
 
-    def wanted(self) -> Iterator[Action]:
+    def job_steps(self) -> Iterator[Action]:
         """Steps of jobs whose driver waits, without stuck jobs."""
         return (
             functools.partial(self._step, running)
@@ -47,7 +47,7 @@ class Executors:
             if running.fault is None
         )
 
-    def unwanted(self) -> Iterator[Action]:
+    def zombie_steps(self) -> Iterator[Action]:
         """Steps of tasks whose job was given up, and whose moment has come."""
         return (
             functools.partial(self._run_zombie, zombie)
@@ -110,11 +110,11 @@ class Executors:
             if isinstance(second, JobResult):
                 self._answer(running, second)
                 return
-            computed = jobs.recomputed(computed, second, again)
+            computed = jobs.merge_recomputed(computed, second, again)
         outputs = computed.outputs
         if not state.is_last_level:
             damage = self._world.decisions.strike("chunk", where, fault_kinds.CHUNK_FAULTS)
-            outputs = outputs if damage is None else jobs.damaged(outputs, damage)
+            outputs = outputs if damage is None else jobs.damage_chunks(outputs, damage)
         for run in computed.runs:
             if isinstance(run, SimulatedSlot):
                 running.emitted.extend(run.emitted)
@@ -168,9 +168,9 @@ class Executors:
     def _lose(self, running: Running, why: str, tasks: fault_kinds.RunsOn) -> None:
         self._world.note(f"the {running.name} is lost: {why.splitlines()[0]}")
         self._answer(running, JobLostError(why))
-        self._haunt(running, tasks)
+        self._keep_tasks(running, tasks)
 
-    def _haunt(self, running: Running, tasks: fault_kinds.RunsOn) -> None:
+    def _keep_tasks(self, running: Running, tasks: fault_kinds.RunsOn) -> None:
         if tasks.after is not None and not running.state.is_done:
             self._zombies.append(
                 Zombie(running, self._applied + tasks.after, is_visible=tasks.after == 0)
@@ -194,7 +194,7 @@ class Executors:
                 )
                 self._lose(running, "cancelled", tasks)
 
-    def bereave(self, driver: Submitter) -> None:
+    def lose_driver(self, driver: Submitter) -> None:
         """``driver`` is dead: nobody waits for its jobs."""
         for running in [running for running in self._running if running.driver is driver]:
             self._running.remove(running)
@@ -203,7 +203,7 @@ class Executors:
                 self._world.decisions.strike("cancel", where, fault_kinds.RUNS_ON)
                 or fault_kinds.RunsOn()
             )
-            self._haunt(running, tasks if running.fault is None else running.fault.tasks)
+            self._keep_tasks(running, tasks if running.fault is None else running.fault.tasks)
 
     def is_running(self, group: str) -> bool:
         """Whether a task of ``group`` can be seen to run."""
@@ -220,7 +220,7 @@ class Executors:
         with contextlib.suppress(JobLostError):
             self._on_worker(running, slot)
 
-    def run_out(self) -> None:
+    def run_leftover_tasks(self) -> None:
         """The run is over: run the tasks that are left of jobs that were given up."""
         while self._zombies and self._world.error is None:
             self._run_zombie(self._zombies[0])

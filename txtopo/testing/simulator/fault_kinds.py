@@ -40,7 +40,7 @@ thread waits before a read of state shared with other threads."""
 
 KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
-SAID: dict[str, str] = {
+TRACE_PREFIXES: dict[str, str] = {
     "hook": "it fails ",
     "worker": "its worker process dies ",
     "coordinator": "it fails ",

@@ -79,16 +79,16 @@ class HookGuard(Guard):
     def __init__(self, job: Job, phase: Phase) -> None:
         super().__init__(job, phase)
         world = current.world()
-        self.is_endangered = world.is_watching or world.decisions.may_strike("hook", "worker")
+        self.may_be_struck = world.is_watching or world.decisions.may_strike("hook", "worker")
         """Something may strike here, or be seen; otherwise thousands of hooks need no name."""
 
     def call(
         self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any
     ) -> Any:
-        if not self.is_endangered or not _is_hook(hook):
+        if not self.may_be_struck or not _is_hook(hook):
             return super().call(component, task, hook, function, *args)
         world = current.world()
-        when = self.struck(
+        when = self.fault_at(
             f"{hook} of {component!r} task {task}, attempt {self._job.attempt}", (_BEFORE, _AFTER)
         )
         if when == _BEFORE:
@@ -97,7 +97,7 @@ class HookGuard(Guard):
             result = super().call(component, task, hook, function, *args)
         return super().call(component, task, hook, _fail) if when == _AFTER else result
 
-    def struck(self, where: str, ways: tuple[Any, ...]) -> Any:
+    def fault_at(self, where: str, ways: tuple[Any, ...]) -> Any:
         """How a fault strikes at ``where``, if one does."""
         decisions = current.world().decisions
         how = decisions.strike("hook", where, ways)
@@ -148,15 +148,15 @@ class SimulatedSlot(execute.SlotRun):
     def begin_tasks(self, received: Received) -> None:
         super().begin_tasks(received)
         for (component, index), bolt in self.bolts.items():
-            self._endanger(component, index, bolt)
+            self._let_fail(component, index, bolt)
 
-    def _endanger(self, component: str, index: int, bolt: BoltTask) -> None:
+    def _let_fail(self, component: str, index: int, bolt: BoltTask) -> None:
         """Let ``execute`` fail at one of its tuples, and be watched."""
         world, user_execute = current.world(), bolt._execute
-        if not self.guard.is_endangered:
+        if not self.guard.may_be_struck:
             return
         where = f"execute of {component!r} task {index}, {self.job.part} job of attempt {self.job.attempt}"
-        fatal = _TUPLES.get(self.guard.struck(where, tuple(_TUPLES)))
+        fatal = _TUPLES.get(self.guard.fault_at(where, tuple(_TUPLES)))
         if fatal is None and not world.is_watching:
             return
         count = 0
@@ -206,7 +206,7 @@ def _write_columns_down(
     emitted.append((task.component.id, task.index, stream, batch))
 
 
-class EndangeredSpout:
+class FaultySpout:
     """Stands for the spout on the simulated driver: its coordinator's hooks may fail. The driver
     calls ``get_coordinator`` alone."""
 
@@ -216,15 +216,11 @@ class EndangeredSpout:
         self.metadata_type = self._spout.metadata_type
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EndangeredSpout, (self._template,)
+        return FaultySpout, (self._template,)
 
-    def get_coordinator(
-        self, conf: TopologyConf, context: CoordinatorContext
-    ) -> EndangeredCoordinator:
+    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> FaultyCoordinator:
         """The user's, endangered."""
-        return EndangeredCoordinator(
-            self._spout.get_coordinator(conf, context), context.component_id
-        )
+        return FaultyCoordinator(self._spout.get_coordinator(conf, context), context.component_id)
 
 
 _FOR_DASHBOARDS = ("lag", "lost")
@@ -232,7 +228,7 @@ _FOR_DASHBOARDS = ("lag", "lost")
 that it is told, and simulated positions are nothing to publish."""
 
 
-class EndangeredCoordinator:
+class FaultyCoordinator:
     """The user's spout coordinator; every call may raise FailedException before or after it is
     made."""
 
@@ -270,6 +266,6 @@ class EndangeredCoordinator:
         return call
 
 
-def endangered(spout: Component) -> Component:
+def with_faults(spout: Component) -> Component:
     """``spout`` as the simulated driver sees it."""
-    return dataclasses.replace(spout, template=pickling.dumps(EndangeredSpout(spout.template)))
+    return dataclasses.replace(spout, template=pickling.dumps(FaultySpout(spout.template)))

@@ -196,7 +196,7 @@ def compute(running: Running, slot: int) -> Computed | JobResult:
     return computed
 
 
-def recomputed(first: Computed, second: Computed, how: str) -> Computed:
+def merge_recomputed(first: Computed, second: Computed, how: str) -> Computed:
     """Of two computations of a slot, the one whose results arrive; or of each something, and a
     single receiver gets both."""
     if how == RECOMPUTED[0]:
@@ -209,6 +209,6 @@ def recomputed(first: Computed, second: Computed, how: str) -> Computed:
     return Computed([*even, *(output for output in second.outputs if output[0] % 2)], second.runs)
 
 
-def damaged(outputs: Outputs, how: str) -> Outputs:
+def damage_chunks(outputs: Outputs, how: str) -> Outputs:
     """Chunks of which one was lost, or arrived twice."""
     return list(outputs[1:]) if how == CHUNK_FAULTS[0] else [outputs[0], *outputs]

@@ -47,16 +47,16 @@ class Judge:
         cannot be said."""
         self.source_pauses = expected.world.source_paused
         """Some run without failures saw the source not ready, and ready a moment later."""
-        self._alike = 0
+        self._equal_runs = 0
         """So many runs without failures gave all that the first gave."""
-        self._made: dict[str, list[str]] = {}
+        self._tuples_of_batch: dict[str, list[str]] = {}
         """By txid and metadata: what the spout emitted."""
         self._references: dict[str, Outcome] = {}
         if not subject.is_opaque:
             for txid in self.expected.emitted:
-                self._made[self._batch(self.expected, txid)] = self.expected.emitted[txid][
-                    self._spout
-                ]
+                self._tuples_of_batch[self._batch(self.expected, txid)] = self.expected.emitted[
+                    txid
+                ][self._spout]
 
     def reference_of(self, schedule: Schedule) -> Outcome:
         """The outcome of a run without failures over the batches of ``schedule``."""
@@ -77,17 +77,17 @@ class Judge:
         if self._has_the_batches(schedule.outcome) or self._begins_with_the_batches(
             schedule.outcome
         ):
-            return _played(self._subject, **watched)
+            return _play(self._subject, **watched)
         graph = reference.repeating(self._subject.graph, schedule.emitted, schedule.outcome.batches)
         with self._subject.of(graph) as subject:
-            return _played(subject, **watched)
+            return _play(subject, **watched)
 
     def differences(self, schedule: Schedule) -> list[Difference]:
         """How the played ``schedule`` differs from the expected outcome."""
         outcome = schedule.outcome
         if outcome.error is not None:
             return differences(outcome, self.expected, self._compares_outputs)
-        of_the_source = [*self._emitted_otherwise(outcome), *self._lost(schedule)]
+        of_the_source = [*self._changed_batches(outcome), *self._lost(schedule)]
         if not self._subject.is_opaque:
             return [
                 *of_the_source,
@@ -123,13 +123,13 @@ class Judge:
     def _batch(self, outcome: Outcome, txid: int) -> str:
         return f"{txid} {json.dumps(outcome.batches.get(txid), sort_keys=True)}"
 
-    def _emitted_otherwise(self, outcome: Outcome) -> list[Difference]:
+    def _changed_batches(self, outcome: Outcome) -> list[Difference]:
         """Batches that came out otherwise than the same metadata did before (R18)."""
         if self._subject.is_opaque:
             return []
         changed = []
         for txid, rows in outcome.emitted.items():
-            known = self._made.setdefault(self._batch(outcome, txid), rows[self._spout])
+            known = self._tuples_of_batch.setdefault(self._batch(outcome, txid), rows[self._spout])
             if known != rows[self._spout]:
                 place = f"what {self._spout!r} emitted in transaction {txid}, of metadata {short(shown(outcome.batches.get(txid)))},"
                 lacks = not Counter(rows[self._spout]) - Counter(known)
@@ -191,17 +191,19 @@ class Judge:
     def is_steady(self) -> bool:
         """Whether the source gives the same, as a whole, whenever it is read without failures."""
         began, expected = time.monotonic(), self._whole(self.expected)
-        while self._alike < (RUNS_TO_BE_SURE if time.monotonic() - began < LONG_S else FEW_RUNS):
-            played = _played(self._subject)
+        while self._equal_runs < (
+            RUNS_TO_BE_SURE if time.monotonic() - began < LONG_S else FEW_RUNS
+        ):
+            played = _play(self._subject)
             self.source_pauses = self.source_pauses or played.world.source_paused
             if self._whole(played.outcome) != expected:
                 return False
-            self._alike += 1
+            self._equal_runs += 1
         return True
 
     def gives_the_same_batches(self) -> bool:
         """Whether one more run without failures has the batches of the first."""
-        played = _played(self._subject).outcome
+        played = _play(self._subject).outcome
         same = all(
             played.emitted[txid][self._spout] == rows[self._spout]
             for txid, rows in self.expected.emitted.items()
@@ -216,7 +218,7 @@ class Judge:
         return Counter(row for rows in outcome.emitted.values() for row in rows[self._spout])
 
 
-def _played(subject: Subject, **watched: Any) -> Schedule:
+def _play(subject: Subject, **watched: Any) -> Schedule:
     schedule = Schedule(subject, Decisions(), is_patient=True, **watched)
     schedule.play()
     return schedule

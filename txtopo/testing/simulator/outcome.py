@@ -152,8 +152,8 @@ def _stores(actual: Outcome, expected: Outcome) -> Iterable[Difference]:
                 writer = actual.writers.get((address, key)) or expected.writers.get((address, key))
                 yield Difference(
                     f"key {key!r} of store {address}",
-                    _shown(ours, key),
-                    _shown(theirs, key),
+                    _text_at(ours, key),
+                    _text_at(theirs, key),
                     writer,
                 )
 
@@ -184,14 +184,14 @@ def _effects(actual: Any, expected: Any) -> Iterable[Difference]:
             if actual.get(key) != expected.get(key):
                 yield Difference(
                     f"effects()[{key!r}]",
-                    _shown(actual, key),
-                    _shown(expected, key),
+                    _text_at(actual, key),
+                    _text_at(expected, key),
                     effect=str(key),
                 )
     elif (
         isinstance(actual, list)
         and isinstance(expected, list)
-        and (counts := _counted(actual, expected))
+        and (counts := _item_counts(actual, expected))
     ):
         for item, (ours, theirs) in counts.items():
             yield Difference(f"{short(item)} in effects()", _times(ours), _times(theirs), effect="")
@@ -199,7 +199,7 @@ def _effects(actual: Any, expected: Any) -> Iterable[Difference]:
         yield Difference("effects()", short(repr(actual)), short(repr(expected)), effect="")
 
 
-def _counted(actual: Iterable[Any], expected: Iterable[Any]) -> dict[str, tuple[int, int]]:
+def _item_counts(actual: Iterable[Any], expected: Iterable[Any]) -> dict[str, tuple[int, int]]:
     """How often each item is in both, as text, where that differs."""
     ours, theirs = Counter(map(shown, actual)), Counter(map(shown, expected))
     return {
@@ -223,7 +223,7 @@ def _outputs(actual: Outcome, expected: Outcome) -> Iterable[Difference]:
                 )
 
 
-def _shown(values: Mapping[Any, Any], key: Any) -> str:
+def _text_at(values: Mapping[Any, Any], key: Any) -> str:
     return short(repr(values[key])) if key in values else "absent"
 
 

@@ -31,10 +31,10 @@ from txtopo.testing.simulator.diagnosis import Case, Diagnosis, Probe, diagnose
 from txtopo.testing.simulator.judge import Judge
 from txtopo.testing.simulator.mistakes import Mistake
 from txtopo.testing.simulator.outcome import Outcome, short
-from txtopo.testing.simulator.replays import Otherwise
+from txtopo.testing.simulator.replays import Disagreement
 from txtopo.testing.simulator.schedule import StoppedError
 from txtopo.testing.simulator.subject import Subject
-from txtopo.testing.simulator.world import LookingOn, Watch
+from txtopo.testing.simulator.world import NullWatch, Watch
 from txtopo.topology.graph import TopologyGraph
 
 STORIES = 10
@@ -67,7 +67,7 @@ _SAME_AGAIN: Mapping[Fault, tuple[int, str]] = {
 """The rule and the cure of a difference between two attempts of a batch."""
 
 
-def of_the_spout(
+def check_spout(
     subject: Subject, judge: Judge, varies_parallelism: bool
 ) -> tuple[Diagnosis, ContractError] | None:
     """The contract that the spout breaks; ``None`` if the spout keeps its contract, or if the
@@ -123,11 +123,11 @@ def of_the_spout(
     ), broken
 
 
-def of_the_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | None:
+def check_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | None:
     """The contract broken by a bolt with other results from the same tuples in another attempt, or
     by a grouping with other tasks."""
 
-    def first_otherwise(watch: Watch) -> Otherwise | None:
+    def first_disagreement(watch: Watch) -> Disagreement | None:
         until = time.monotonic() + ENOUGH_S
 
         def begin_process() -> None:
@@ -137,16 +137,16 @@ def of_the_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | Non
 
         subject.begin()
         with _in_a_process(subject), contextlib.suppress(*_NO_VERDICT):
-            return replays.first_otherwise(subject, _settings(subject), begin_process, watch)
+            return replays.first_disagreement(subject, _settings(subject), begin_process, watch)
         return None
 
-    otherwise = first_otherwise(LookingOn())
-    if otherwise is None:
+    disagreement = first_disagreement(NullWatch())
+    if disagreement is None:
         return None
     # Once more, more slowly: the changes of each hook tell the mistakes apart.
     probe = Probe(None)
-    otherwise = first_otherwise(probe) or otherwise
-    blamed, graph = otherwise.blame, subject.graph
+    disagreement = first_disagreement(probe) or disagreement
+    blamed, graph = disagreement.blame, subject.graph
     case = Case(
         tuple(graph.components),
         frozenset(compiler.held_components(graph)),
@@ -154,14 +154,18 @@ def of_the_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | Non
         clues=subject.clues_of,
     )
     diagnosis = diagnose(blamed.differences, probe.touches, blamed, case)
-    difference, first, second = blamed.differences[0], otherwise.first.attempt, otherwise.second
+    difference, first, second = (
+        blamed.differences[0],
+        disagreement.first.attempt,
+        disagreement.second,
+    )
     fact = f"{difference.place} is {difference.found} in attempt {second.attempt}, {second.where}; in attempt {first} it is {difference.expected}"
     rule, cure = _SAME_AGAIN[blamed.fault]
     broken = ContractError("bolt", rule, f"component {blamed.component!r}: {fact}", cure)
     return Diagnosis(blamed.component, diagnosis.mistakes, diagnosis.details), broken
 
 
-def of_the_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractError] | None:
+def check_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractError] | None:
     """The contract broken by a component that finishes in the commit phase; the component is
     ``None`` where several components may be at fault."""
     if subject.is_opaque or not judge.gives_the_same_batches():

@@ -93,7 +93,7 @@ class Variables:
         """The identities of the classes and namespaces that were looked at."""
         self._functions: list[FunctionType] = []
         for cls in classes:
-            self._look_at(cls)
+            self._add_class(cls)
         self.places: list[tuple[Owner, str]] = []
         for namespace in self.namespaces:
             self.places.extend(
@@ -114,7 +114,7 @@ class Variables:
             )
         self.places = [place for place in self.places if _can_be_copied(_get(place))]
 
-    def _look_at(self, cls: type) -> None:
+    def _add_class(self, cls: type) -> None:
         for base in cls.__mro__:
             if id(base) in self._seen:
                 continue
@@ -125,24 +125,24 @@ class Variables:
             self._classes.append(base)
             self._functions.extend(functions)
             for function in functions:
-                self._look_around(function.__globals__)
+                self._add_namespace(function.__globals__)
             for value in list(vars(base).values()):
                 if isinstance(value, type):
-                    self._look_at(value)
+                    self._add_class(value)
 
-    def _look_around(self, namespace: dict[str, Any]) -> None:
+    def _add_namespace(self, namespace: dict[str, Any]) -> None:
         if id(namespace) in self._seen:
             return
         self._seen.add(id(namespace))
         self.namespaces.append(namespace)
         for value in list(namespace.values()):
             if isinstance(value, type):
-                self._look_at(value)
+                self._add_class(value)
             elif is_users(value):
                 self._functions.append(value)
-                self._look_around(value.__globals__)
+                self._add_namespace(value.__globals__)
             elif isinstance(value, ModuleType) and _is_users_file(getattr(value, "__file__", None)):
-                self._look_around(vars(value))
+                self._add_namespace(vars(value))
 
     def values(self) -> list[Any]:
         """What they hold now."""
@@ -158,10 +158,10 @@ class Variables:
 
     def names(self) -> list[str]:
         """What a person calls them."""
-        return [_named(owner, name) for owner, name in self.places]
+        return [_variable_name(owner, name) for owner, name in self.places]
 
 
-def _named(owner: Owner, name: str) -> str:
+def _variable_name(owner: Owner, name: str) -> str:
     if isinstance(owner, FunctionType):
         return f"the default of a parameter of {owner.__qualname__}"
     if isinstance(owner, type):
@@ -233,7 +233,7 @@ class Processes:
         self._pristine = _Copier(self.variables.values())
         self._outside = Process(self.variables.values())
         self._all: dict[str, Process] = {}
-        self._on = self._outside
+        self._active = self._outside
 
     def switch_to(self, name: str) -> Process:
         """Put process ``name`` on; a fresh one if there is none."""
@@ -246,7 +246,7 @@ class Processes:
     @contextlib.contextmanager
     def outside(self) -> Iterator[None]:
         """No simulated process is on while this context lasts."""
-        on = self._on
+        on = self._active
         self.leave()
         try:
             yield
@@ -258,17 +258,17 @@ class Processes:
         self._switch(self._outside)
 
     def _switch(self, process: Process) -> None:
-        if process is not self._on:
-            self._on.values = self.variables.values()
+        if process is not self._active:
+            self._active.values = self.variables.values()
             self.variables.put(process.values)
-            self._on = process
+            self._active = process
 
     def end(self, name: str) -> None:
         """Process ``name`` ends."""
         process = self._all.pop(name, None)
         if process is None:
             return
-        if process is self._on:
+        if process is self._active:
             self.leave()
         process.resources.close()
 

@@ -36,7 +36,7 @@ from txtopo.testing.simulator.outcome import Difference, Outcome, differences, s
 from txtopo.testing.simulator.schedule import Schedule
 from txtopo.testing.simulator.subject import Subject
 from txtopo.testing.simulator.violation import Violation
-from txtopo.testing.simulator.world import LookingOn
+from txtopo.testing.simulator.world import NullWatch
 from txtopo.topology import pickling
 from txtopo.topology.graph import TopologyGraph
 
@@ -136,18 +136,18 @@ def recompute(payload: bytes) -> list[Recomputed]:
     subject = Subject(topology, conf, transactions=transactions, effects=effects, reset=reset)
     try:
         decisions = Decisions()
-        played = [_played(subject, decisions)]
+        played = [_play(subject, decisions)]
         for seed in range(SCHEDULES):
             played.append(
-                _played(subject, Decisions(chance=Chance.of(seed, decisions.opportunities)))
+                _play(subject, Decisions(chance=Chance.of(seed, decisions.opportunities)))
             )
         return played
     finally:
         subject.close()
 
 
-def _played(subject: Subject, decisions: Decisions) -> Recomputed:
-    schedule = Schedule(subject, decisions, watch=LookingOn())
+def _play(subject: Subject, decisions: Decisions) -> Recomputed:
+    schedule = Schedule(subject, decisions, watch=NullWatch())
     outcome = schedule.play()
     outcome.stores = {
         address: {_Text(shown(key)): _Text(shown(value)) for key, value in values.items()}

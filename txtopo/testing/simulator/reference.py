@@ -101,7 +101,7 @@ class _RepeatedCommitter(_Repeated, spout.CommitterSpoutEmitter):
         self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
     ) -> None:
         stored = metadata_of.from_json(self._batches[metadata - 1][1], self._metadata_type)
-        self._inner.emit_batch(attempt, stored, _Deaf())
+        self._inner.emit_batch(attempt, stored, _DroppingCollector())
         super().emit_batch(attempt, metadata, collector)
 
     def commit(self, attempt: TransactionAttempt) -> None:
@@ -111,7 +111,7 @@ class _RepeatedCommitter(_Repeated, spout.CommitterSpoutEmitter):
         self._inner.close()
 
 
-class _Deaf:
+class _DroppingCollector:
     """A collector that drops every tuple."""
 
     def __getattr__(self, name: str) -> Any:

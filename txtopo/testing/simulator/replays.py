@@ -47,7 +47,7 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
-class Otherwise:
+class Disagreement:
     """A component that makes something else of the same tuples in attempt ``second`` than in
     attempt ``first``."""
 
@@ -56,9 +56,9 @@ class Otherwise:
     second: Replayed
 
 
-def first_otherwise(
+def first_disagreement(
     subject: Subject, conf: Mapping[str, Any], begin_process: Callable[[], None], watch: Watch
-) -> Otherwise | None:
+) -> Disagreement | None:
     """The first bolt or grouping whose results change between attempts of the same batch, if the
     tuples of committers change too.
 
@@ -68,7 +68,7 @@ def first_otherwise(
         for second in others:
             blamed = blame.first_to_differ(subject.graph, second.recording, first.recording)
             if blamed is not None and _counts(subject.graph, blamed, first, second):
-                return Otherwise(blamed, first, second)
+                return Disagreement(blamed, first, second)
     return None
 
 

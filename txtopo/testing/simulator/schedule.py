@@ -94,7 +94,7 @@ class Schedule:
                 self.world.set_clocks()
                 self._start_driver()
                 self._turn_until_over()
-                self.executors.run_out()
+                self.executors.run_leftover_tasks()
                 self.subject.clocks.restore()
                 self._require_exhausted()
                 self.subject.processes.leave()
@@ -107,7 +107,7 @@ class Schedule:
             finally:
                 for driver in self._drivers:
                     if not driver.is_closed:
-                        driver.bury()
+                        driver.discard()
                 self.subject.clocks.restore()
                 self.subject.processes.end_all()
         self.outcome.error, self.outcome.error_component = (
@@ -115,7 +115,7 @@ class Schedule:
             self.world.error_component,
         )
         if self.world.is_watching and self.world.error is not None:
-            self._take_down_what_did_not_commit()
+            self._keep_uncommitted()
         return self.outcome
 
     def _turn_until_over(self) -> None:
@@ -131,7 +131,10 @@ class Schedule:
             possible = self._possible()
             if possible:
                 self._do(*possible[self.world.decisions.pick(len(possible))])
-            elif not any(driver.loop.go_on() for driver in alive) and not self._let_time_pass():
+            elif (
+                not any(driver.loop.resume_aside() for driver in alive)
+                and not self._let_time_pass()
+            ):
                 raise errors.TxtopoError("nothing can happen any more, and the run has not ended")
         raise errors.TxtopoError(f"the run has not ended after {TURNS_MAX} steps")
 
@@ -139,11 +142,11 @@ class Schedule:
         """The possible next steps, each with its driver; a schedule without decisions takes the
         first."""
         steps: list[tuple[Driver | None, Action]] = []
-        steps.extend((None, action) for action in self.executors.unwanted())
+        steps.extend((None, action) for action in self.executors.zombie_steps())
         for driver in self._drivers:
             if driver.is_active:
                 steps.extend((driver, action) for action in driver.loop.actions())
-        steps.extend((None, action) for action in self.executors.wanted())
+        steps.extend((None, action) for action in self.executors.job_steps())
         return steps
 
     def _do(self, driver: Driver | None, action: Action) -> None:
@@ -183,13 +186,13 @@ class Schedule:
             return
         for driver in self._drivers:
             if driver.is_dead and not driver.is_closed:
-                self._bury(driver)
+                self._discard(driver)
             elif driver.has_ended:
                 self._close(driver)
         self._wake_up()
         while self._drivers[-1].is_dead or self._drivers[-1].sleeps_until is not None:
             if self._drivers[-1].is_dead and not self._drivers[-1].is_closed:
-                self._bury(self._drivers[-1])
+                self._discard(self._drivers[-1])
             self._start_driver()
         if self._drivers[-1].is_closed:
             # A successor that finds nothing left to do is gone at once.
@@ -222,11 +225,11 @@ class Schedule:
         self.world.note(f"driver {number} starts")
         self._do(driver, driver.begin)
 
-    def _bury(self, driver: Driver) -> None:
+    def _discard(self, driver: Driver) -> None:
         self.world.note(f"driver {driver.number} dies")
-        self._do(driver, driver.bury)
+        self._do(driver, driver.discard)
         driver.is_closed = True
-        self.executors.bereave(driver)
+        self.executors.lose_driver(driver)
         self.subject.processes.end(f"driver {driver.number}")
 
     def _close(self, driver: Driver) -> None:
@@ -295,7 +298,7 @@ class Schedule:
         """The tuples of every task; complete only if the schedule was watched."""
         return blame.recording(self.executed, self.emitted, self.stored)
 
-    def _take_down_what_did_not_commit(self) -> None:
+    def _keep_uncommitted(self) -> None:
         """Keep the tuples of the last attempts of the transaction in which the run ended with an
         error."""
         for driver in self._drivers:

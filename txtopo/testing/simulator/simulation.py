@@ -19,13 +19,13 @@ from typing import Any
 
 from txtopo import config, errors
 from txtopo.plan import compiler
-from txtopo.testing.simulator import clocks, looked_at, parts, recomputation
+from txtopo.testing.simulator import clocks, compared, parts, recomputation
 from txtopo.testing.simulator import shrink as shrinking
 from txtopo.testing.simulator.blame import first_to_differ
+from txtopo.testing.simulator.compared import Compared, Unseen
 from txtopo.testing.simulator.decisions import Chance, Decisions, Script
 from txtopo.testing.simulator.diagnosis import Case, Diagnosis, Probe, diagnose
 from txtopo.testing.simulator.judge import Judge
-from txtopo.testing.simulator.looked_at import Compared, Unseen
 from txtopo.testing.simulator.outcome import Difference, Outcome
 from txtopo.testing.simulator.schedule import Schedule, StoppedError
 from txtopo.testing.simulator.subject import TRANSACTIONS, Subject
@@ -138,8 +138,8 @@ class Simulation:
             self._require_comparable()
             self.compared = Compared.of(self.expected, effects is not None, self._compares_outputs)
             """The effects that decide the verdict."""
-            self.unseen = looked_at.unseen(
-                self._subject.graph, self._subject.strange, self.compared
+            self.unseen = compared.unseen(
+                self._subject.graph, self._subject.uncompared, self.compared
             )
             """The effects that no schedule is judged by."""
             self._judge = Judge(self._subject, schedule, self._compares_outputs)
@@ -178,12 +178,12 @@ class Simulation:
     def check_parts(self) -> Violation | None:
         """The findings of the contract checkers: on the spout, on the processing phase, then on the
         commit phase, with a schedule as proof."""
-        finding = parts.of_the_spout(
+        finding = parts.check_spout(
             self._subject, self._judge, self._varies_parallelism
-        ) or parts.of_the_processing(self._subject)
+        ) or parts.check_processing(self._subject)
         if finding is not None:
             return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
-        finding = parts.of_the_bolts(self._subject, self._judge)
+        finding = parts.check_bolts(self._subject, self._judge)
         if finding is None:
             return None
         shown = self.run(SEEDS_TO_SHOW).violation
@@ -224,7 +224,7 @@ class Simulation:
                 if report.violation is not None:
                     break
                 decisions = self._decisions_of(seed)
-                differing = self._counted(decisions, report)
+                differing = self._play_and_count(decisions, report)
                 if differing:
                     report.violation = self._violation(seed, decisions.written_down(), differing)
         except StoppedError:
@@ -234,10 +234,10 @@ class Simulation:
 
     def shows_a_violation(self, seed: int, report: SimulationReport) -> bool:
         """Whether the schedule of ``seed`` does; it is counted in ``report``."""
-        return bool(self._counted(self._decisions_of(seed), report))
+        return bool(self._play_and_count(self._decisions_of(seed), report))
 
-    def _counted(self, decisions: Decisions, report: SimulationReport) -> list[Difference]:
-        differing = self._played(decisions)
+    def _play_and_count(self, decisions: Decisions, report: SimulationReport) -> list[Difference]:
+        differing = self._play(decisions)
         report.schedules += 1
         report.faults.update(fault.kind for fault in decisions.struck)
         return differing
@@ -275,12 +275,12 @@ class Simulation:
         self, script: Script, trace: Callable[[str], None] | None = None
     ) -> list[Difference]:
         """How the schedule of ``script`` differs from a run without failures."""
-        return self._played(Decisions(script), trace)
+        return self._play(Decisions(script), trace)
 
     def _decisions_of(self, seed: int) -> Decisions:
         return Decisions(chance=Chance.of(seed, self._opportunities))
 
-    def _played(
+    def _play(
         self, decisions: Decisions, trace: Callable[[str], None] | None = None, clock_s: float = 0.0
     ) -> list[Difference]:
         """Play a schedule, ``clock_s`` later, and return its differences from the expected
@@ -292,12 +292,12 @@ class Simulation:
     def _without_failures(self) -> Violation | None:
         """The violation that two runs without failures differ, of which the second is at another
         time of the day and year."""
-        differing = self._played(Decisions(), clock_s=clocks.ANOTHER_TIME_S)
+        differing = self._play(Decisions(), clock_s=clocks.ANOTHER_TIME_S)
         if not differing:
             return None
         # Explain the violation, even if the time is over.
         self.goes_on = lambda: True
-        diagnosis = self._diagnosed(
+        diagnosis = self._diagnosis(
             differing,
             Script(),
             by_itself=True,
@@ -311,7 +311,7 @@ class Simulation:
         a minute may have passed since, and a library may have kept something."""
         for _ in range(2):  # If a minute passes just now, not again.
             now, moved = (
-                [self._played(Decisions(), clock_s=clock_s) for _ in range(PLAYS_TO_BE_SURE)]
+                [self._play(Decisions(), clock_s=clock_s) for _ in range(PLAYS_TO_BE_SURE)]
                 for clock_s in (0.0, clocks.ANOTHER_TIME_S)
             )
             if now == [now[0]] * len(now) and moved == [moved[0]] * len(moved):
@@ -335,14 +335,14 @@ class Simulation:
         differing = self.replay(shortest, trace.append) or differing
         decided = len(script.faults) + len(script.picks)
         is_the_clock = any(fault.kind == "clock" for fault in shortest.faults)
-        diagnosis = self._diagnosed(
+        diagnosis = self._diagnosis(
             differing, shortest, by_itself=not shortest.faults, is_the_clock=is_the_clock
         )
         return Violation(
             self.topology.id, seed, tuple(differing), diagnosis, shortest, tuple(trace), decided
         )
 
-    def _diagnosed(
+    def _diagnosis(
         self,
         differing: Sequence[Difference],
         script: Script,

@@ -95,7 +95,7 @@ class Subject:
         self._substitutes = substitutes.Substitutes(topology, has_reset=reset is not None)
         self.graph, self.token = self._substitutes.graph, self._substitutes.token
         self.stores = self._substitutes.stores
-        self.strange = self._substitutes.strange
+        self.uncompared = self._substitutes.uncompared
         """Components whose destinations are no stores, and so have no substitute."""
         self.is_opaque = topology.spout_traits.is_opaque
         self.transactions_max = transactions * (_OPAQUE_FACTOR if self.is_opaque else 1)
@@ -162,7 +162,7 @@ class Subject:
         may fail."""
         if settings.task_counts not in self._driver_graphs:
             graph = self.graph.with_task_counts(dict(settings.task_counts))
-            components = {**graph.components, graph.spout.id: hooks.endangered(graph.spout)}
+            components = {**graph.components, graph.spout.id: hooks.with_faults(graph.spout)}
             self._driver_graphs[settings.task_counts] = TopologyGraph(
                 graph.id, components, graph.by_value
             )

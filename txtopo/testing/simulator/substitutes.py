@@ -37,27 +37,27 @@ class _SubstitutingPickler(wire.ReferencePickler):
 
     def __init__(self, file: io.BytesIO, run: str, substitutes: Substitutes) -> None:
         super().__init__(file, run)
-        self._made = substitutes
-        self.is_strange = False
+        self._substitutes = substitutes
+        self.has_uncompared = False
         """A destination was found whose rows cannot be compared."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, destination.Destination):
-            index = self._made.index_of(obj)
+            index = self._substitutes.index_of(obj)
             is_compared = index is not None and isinstance(
-                self._made.stores[index], base.Store | SimulatedSink
+                self._substitutes.stores[index], base.Store | SimulatedSink
             )
-            self.is_strange = self.is_strange or not is_compared
+            self.has_uncompared = self.has_uncompared or not is_compared
             if index is not None:
-                return _given, (self._made.token, index)
+                return _substitute_of, (self._substitutes.token, index)
         return super().reducer_override(obj)
 
 
-_given_by: dict[str, Substitutes] = {}
+_by_token: dict[str, Substitutes] = {}
 
 
-def _given(token: str, index: int) -> destination.Destination:
-    substitute: destination.Destination = _given_by[token].stores[index]
+def _substitute_of(token: str, index: int) -> destination.Destination:
+    substitute: destination.Destination = _by_token[token].stores[index]
     return substitute
 
 
@@ -71,13 +71,13 @@ class Substitutes:
         self._originals: list[tuple[Any, ...]] = []
         self.stores: list[Any] = []
         self._in_memory: list[stores.MemoryStore] = []
-        self.strange: frozenset[str] = frozenset()
+        self.uncompared: frozenset[str] = frozenset()
         """Components with a destination whose rows cannot be compared."""
         self._directory: str | None = None
-        _given_by[self.token] = self
+        _by_token[self.token] = self
         wire.register_classes(self.token, graph.by_value)
         components = {
-            component.id: self._substituted(component) for component in graph.components.values()
+            component.id: self._substitute(component) for component in graph.components.values()
         }
         self.graph = TopologyGraph(graph.id, components, graph.by_value)
 
@@ -125,15 +125,15 @@ class Substitutes:
     def close(self) -> None:
         """Let go of everything."""
         self.empty()
-        _given_by.pop(self.token, None)
+        _by_token.pop(self.token, None)
         wire.forget_classes(self.token)
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _substituted(self, component: Component) -> Component:
+    def _substitute(self, component: Component) -> Component:
         buffer = io.BytesIO()
         pickler = _SubstitutingPickler(buffer, self.token, self)
         pickler.dump(pickling.loads(component.template))
-        if pickler.is_strange:
-            self.strange = self.strange | {component.id}
+        if pickler.has_uncompared:
+            self.uncompared = self.uncompared | {component.id}
         return dataclasses.replace(component, template=buffer.getvalue())

@@ -18,7 +18,7 @@ from typing import Any
 
 from txtopo import config, errors
 from txtopo.dataplane import worker
-from txtopo.testing.simulator import abreast, current
+from txtopo.testing.simulator import current, parallel
 from txtopo.testing.simulator.schedule import StoppedError
 from txtopo.testing.simulator.simulation import Simulation, SimulationReport
 from txtopo.topology.graph import TopologyGraph
@@ -41,7 +41,7 @@ class Progress:
     def __str__(self) -> str:
         report = self.report
         if report is None:
-            return f"{self.stage}{_inside()}"
+            return f"{self.stage}{_commits_so_far()}"
         passed_s = max(time.monotonic() - self.schedules_began, 1e-9)
         parts = [
             f"{report.schedules:,} schedules"
@@ -63,7 +63,7 @@ class Progress:
             if report.violation is None
             else "a violation, which is made shorter"
         )
-        return ", ".join(parts) + _inside()
+        return ", ".join(parts) + _commits_so_far()
 
 
 def _require_steady(effects: Callable[[], Any] | None, reset: Callable[[], None] | None) -> None:
@@ -86,7 +86,7 @@ def _require_steady(effects: Callable[[], Any] | None, reset: Callable[[], None]
         )
 
 
-def _inside() -> str:
+def _commits_so_far() -> str:
     """How far the schedule has come that is played now."""
     world = current.world_or_none()
     if world is None:
@@ -152,7 +152,7 @@ class Trial:
             if self.processes == 1:
                 simulation.run(self.seeds, self.first_seed, report)
             else:
-                abreast.run(
+                parallel.run(
                     simulation,
                     self.conf,
                     self.options,

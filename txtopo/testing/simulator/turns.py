@@ -45,7 +45,7 @@ class Carrier:
         self._go.acquire()
         self._back.acquire()
         self._work: Callable[[], None] | None = None
-        self._given: Any = None
+        self._answer: Any = None
         self._error: BaseException | None = None
         self.is_busy = False
         """A work is under way."""
@@ -61,7 +61,7 @@ class Carrier:
     def resume(self, answer: Any = None) -> None:
         """Go on where the work is parked; returns when it parks again or ends."""
         assert self.is_busy
-        self._given = answer
+        self._answer = answer
         self._turn()
 
     def end(self) -> None:
@@ -81,7 +81,7 @@ class Carrier:
     def _park(self) -> Any:
         self._back.release()
         self._go.acquire()
-        answer, self._given = self._given, None
+        answer, self._answer = self._answer, None
         if isinstance(answer, BaseException):
             raise answer
         return answer

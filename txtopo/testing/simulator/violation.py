@@ -44,7 +44,7 @@ class Violation:
 
     def text(self, whole_trace: bool = False) -> str:
         """The report."""
-        who = (
+        culprit = (
             f"component {self.component!r}"
             if self.component is not None
             else f"topology {self.topology!r}"
@@ -54,7 +54,7 @@ class Violation:
             if self.mistakes
             else " does not give the same results under failures"
         )
-        lines = [f"VIOLATION by {who}{headline}"]
+        lines = [f"VIOLATION by {culprit}{headline}"]
         if self.broken is not None:
             # Where a schedule has shown it, the mistake has a cure of its own.
             shown = (

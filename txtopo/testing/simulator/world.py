@@ -41,7 +41,7 @@ class Watch(Protocol):
         """A hook runs while this context lasts."""
 
 
-class LookingOn:
+class NullWatch:
     """A watch that adds nothing: its presence alone has the schedule write everything down."""
 
     def around(

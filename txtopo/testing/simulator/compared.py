@@ -26,14 +26,14 @@ class Unseen:
     cure: str = CURE
 
     @property
-    def what(self) -> str:
+    def fact(self) -> str:
         """The fact, in one line."""
         if self.component is None:
             return "nothing is compared: no component has a store, a sink or a commit"
         return f"component {self.component!r} writes where the simulator cannot look"
 
     def __str__(self) -> str:
-        return f"{self.what}\n  {self.cure}"
+        return f"{self.fact}\n  {self.cure}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +77,17 @@ class Compared:
         ]
 
 
-def unseen(graph: TopologyGraph, strange: frozenset[str], compared: Compared) -> tuple[Unseen, ...]:
-    """The effects of ``graph`` that no schedule is judged by; ``strange`` are components with
+def unseen(
+    graph: TopologyGraph, uncompared: frozenset[str], compared: Compared
+) -> tuple[Unseen, ...]:
+    """The effects of ``graph`` that no schedule is judged by; ``uncompared`` are components with
     destinations that have no substitute."""
     if compared.effects:
         return ()
     elsewhere = [
         id
         for id, component in graph.components.items()
-        if id in strange or guarantees.writes_elsewhere(component)
+        if id in uncompared or guarantees.writes_elsewhere(component)
     ]
     if not elsewhere and not (compared.stores or compared.sinks):
         return (Unseen(None),)
