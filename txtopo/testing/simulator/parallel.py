@@ -1,8 +1,7 @@
-"""Schedules in several processes: each plays every n-th seed and tells how far it is; a seed that
-shows a violation is played again here.
+"""Plays schedules in several processes: each process plays every n-th seed and reports its
+progress. A seed that shows a violation is played again here.
 
-Apart from ``trial`` because it knows processes and pipes. Run as a module, ``parallel`` is such a
-process.
+Run as a module, ``parallel`` is such a process.
 
 Invariants: results travel back as text, so that the user's classes need not travel. No process
 outlives :func:`run`.
@@ -41,8 +40,8 @@ def run(
     processes: int,
     goes_on: Callable[[], bool],
 ) -> SimulationReport:
-    """Play ``seeds`` schedules in ``processes``; their results go into ``report`` while the
-    schedules are still being played."""
+    """Play ``seeds`` schedules in ``processes``. Results go into ``report`` while schedules are
+    still being played."""
     began = time.perf_counter()
     messages: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
     children = [
@@ -66,7 +65,7 @@ def run(
                     left -= 1
                     if children[number].wait(END_S):
                         raise errors.UsageError(
-                            "a process that played schedules has died\n  Its last words are on standard error. Leave out -j."
+                            "a process that played schedules has died\n  Standard error shows why. Leave out -j."
                         )
                     continue
                 played[number], struck[number] = message["schedules"], message["faults"]
@@ -135,7 +134,7 @@ def _listen(
 
 
 def play(data: bytes, tell: Callable[[dict[str, Any]], None]) -> None:
-    """In the other process: play the seeds up to the first that shows a violation."""
+    """Run in a child process: play the seeds up to the first that shows a violation."""
     topology, conf, options, seeds = pickling.loads(data)
     with worker.seldom_collected(), Simulation(topology, conf, **options) as simulation:
         report, told_at = simulation.report(), 0.0
@@ -156,7 +155,7 @@ def play(data: bytes, tell: Callable[[dict[str, Any]], None]) -> None:
 
 
 if __name__ == "__main__":
-    # Other modules import this module by its name, and not the copy that runs as __main__.
+    # Other modules import this module under its name, not as __main__: take the same copy.
     from txtopo.testing.simulator import parallel
 
     answers = os.fdopen(os.dup(1), "w")
