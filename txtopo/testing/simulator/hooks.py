@@ -265,5 +265,5 @@ class FaultyCoordinator:
 
 
 def with_faults(spout: Component) -> Component:
-    """Make the simulated driver's form of ``spout``."""
+    """Replace the template in ``spout`` by a :class:`FaultySpout`, for the simulated driver."""
     return dataclasses.replace(spout, template=pickling.dumps(FaultySpout(spout.template)))

@@ -106,7 +106,7 @@ NOT_FROM_METADATA = Mistake(
 TAKEN_AWAY = Mistake(
     "a source that gives its tuples once",
     "a tuple is gone from the source before its transaction has committed, so no attempt can emit it again",
-    "Take nothing away when a batch is opened or emitted. Acknowledge in a committer spout's commit(attempt), or in cleanup_before(txid).",
+    "Take nothing away when a batch is opened or emitted. Acknowledge in commit(attempt) of a committer spout, or in cleanup_before(txid).",
 )
 POSITION_ELSEWHERE = Mistake(
     "a position outside of the metadata",

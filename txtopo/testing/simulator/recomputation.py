@@ -70,8 +70,8 @@ def check_recomputation(
     reset: Callable[[], None] | None,
     clues: Callable[[str], Mapping[Clue, str]] = lambda component: {},
 ) -> Violation | None:
-    """Find the violation that processes with different hash seeds compute different results from
-    ``topology``. ``clues`` returns the clues in a component's code."""
+    """Compare processes with different hash seeds: different results from ``topology`` are a
+    violation. ``clues`` returns the clues in a component's code."""
     payload = pickling.dumps((topology, conf, transactions, effects, reset))
     # Effects outside the simulation exist once, so one process at a time writes and reads them.
     alone = effects is not None or reset is not None

@@ -37,7 +37,8 @@ COULD_NOT_LOOK = 7
 
 
 SEEDS_TO_SHOW = 200
-"""After a broken contract, a schedule that shows it is looked for among so many."""
+"""After a checker has found a broken contract, so many schedules are searched for one that shows
+it."""
 
 PLAYS_TO_BE_SURE = 4
 """So many plays at the same time must be equal, before the clock is blamed. Chance with two equal
@@ -254,8 +255,8 @@ class Simulation:
         )
 
     def recompute(self) -> Violation | None:
-        """Find the violation that processes with different ``PYTHONHASHSEED`` compute different
-        results from the topology."""
+        """Compare processes with different ``PYTHONHASHSEED``: different results from the topology
+        are a violation."""
         subject = self._subject
         return recomputation.check_recomputation(
             self.topology,
@@ -289,8 +290,8 @@ class Simulation:
         return self._judge.differences(schedule)
 
     def _without_failures(self) -> Violation | None:
-        """Find the violation that two runs without failures differ, the second at another time of
-        the day and year."""
+        """Compare two runs without failures, the second at another time of the day and year: a
+        difference is a violation."""
         differing = self._play(Decisions(), clock_s=clocks.ANOTHER_TIME_S)
         if not differing:
             return None
