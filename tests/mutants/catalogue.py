@@ -947,8 +947,8 @@ MUTATIONS = (
     Mutation(
         "what a spout loses is not looked for",
         "txtopo/testing/simulator/judge.py",
-        "        of_the_source = [*self._emitted_otherwise(outcome), *self._lost(schedule)]\n",
-        "        of_the_source = self._emitted_otherwise(outcome)\n",
+        "        of_the_source = [*self._changed_batches(outcome), *self._lost(schedule)]\n",
+        "        of_the_source = self._changed_batches(outcome)\n",
         ("tests/unit/test_simulator_live_sources.py", "-k", "gives_every_row_only_once"),
     ),
     Mutation(

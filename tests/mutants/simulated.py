@@ -16,7 +16,7 @@ SIMULATED = (
     Mutation(
         "the attempts of what only processes are not compared",
         "txtopo/testing/simulator/simulation.py",
-        " or parts.of_the_processing(self._subject)",
+        " or parts.check_processing(self._subject)",
         "",
         (PARTS, "-k", "breaks_its_contract_is_told_without_a_schedule"),
     ),
@@ -90,7 +90,7 @@ SIMULATED = (
     ),
     Mutation(
         "a committer that writes elsewhere is not named",
-        "txtopo/testing/simulator/looked_at.py",
+        "txtopo/testing/simulator/compared.py",
         " or guarantees.writes_elsewhere(component)]",
         "]",
         LOOKS,
@@ -98,15 +98,15 @@ SIMULATED = (
     Mutation(
         "a destination of a user's own passes for compared",
         "txtopo/testing/simulator/substitutes.py",
-        "            self.is_strange = self.is_strange or not is_compared\n",
+        "            self.has_uncompared = self.has_uncompared or not is_compared\n",
         "",
         LOOKS,
     ),
     Mutation(
         "the run without failures is repeated at the same time",
         "txtopo/testing/simulator/simulation.py",
-        "self._played(Decisions(), clock_s=clocks.ANOTHER_TIME_S)",
-        "self._played(Decisions())",
+        "self._play(Decisions(), clock_s=clocks.ANOTHER_TIME_S)",
+        "self._play(Decisions())",
         CLOCKS,
     ),
     Mutation(

@@ -16,7 +16,7 @@ from txtopo import BaseTransactionalBolt, ICommitter, TransactionalTopologyBuild
 from txtopo.connectors.sql import SqlSink
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout, simulate
-from txtopo.testing.simulator.looked_at import CURE
+from txtopo.testing.simulator.compared import CURE
 from txtopo.testing.simulator.substitutes import Substitutes
 from txtopo.topology import pickling
 from txtopo.topology.destination import Destination, Guarantee
@@ -91,7 +91,7 @@ def test_a_destination_of_a_users_own_may_bring_a_substitute_that_every_schedule
 ):
     substitutes = Substitutes(with_bolt(FilesMail()), has_reset=False)
     bolt = pickling.loads(substitutes.graph.components["report"].template)
-    assert (set(substitutes.strange), os.listdir(bolt.box.directory)) == ({"report"}, [])
+    assert (set(substitutes.uncompared), os.listdir(bolt.box.directory)) == ({"report"}, [])
     bolt.finish_batch()
     substitutes.empty()
     assert os.listdir(bolt.box.directory) == []

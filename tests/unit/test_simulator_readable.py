@@ -130,7 +130,7 @@ def test_a_mutable_default_is_a_variable_of_each_process() -> None:
     [
         (
             "def effects(): return object()",
-            "effects() returns something else whenever it is called",
+            "effects() returns another value at every call",
         ),
         ("def effects(): raise ValueError('no')", "effects() raised ValueError: no"),
         ("def reset(): raise OSError('disk')", "reset() raised OSError: disk"),

@@ -195,7 +195,7 @@ def test_an_unknown_backend_needs_a_reset() -> None:
     store = ForeignStore("results", "somewhere")
     with pytest.raises(
         UsageError,
-        match=r"nothing to put in the place of the store somewhere#results, of class ForeignStore\n  Define reset",
+        match=r"no substitute for the store somewhere#results, of class ForeignStore\n  Define reset",
     ):
         Substitutes(storing(store), has_reset=False)
     substitutes = Substitutes(storing(store), has_reset=True)

@@ -120,7 +120,7 @@ def document(
         "elapsed_s": round(report.elapsed_s, 3),
         "compared": dataclasses.asdict(report.compared),
         "could_not_look": [
-            {"component": unseen.component, "what": unseen.what, "cure": unseen.cure}
+            {"component": unseen.component, "what": unseen.fact, "cure": unseen.cure}
             for unseen in report.unseen
         ],
         "violation": _violation(report, command),

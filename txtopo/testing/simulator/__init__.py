@@ -1,11 +1,11 @@
-"""The simulator: a topology in one process, without Spark, in thousands of ways in which things can
-fail.
+"""The simulator: a topology in one process, without Spark, in thousands of schedules with faults.
 
-The same plan, coordinator, engine, batches, data plane, state and stores as in Spark, and the
-user's own objects, on virtual time, under a scheduler that a seed decides: it interleaves attempts,
-delays and drops answers, fails hooks, kills workers, lets tasks of cancelled jobs run on, loses
-writes to ZooKeeper or their acknowledgements, and kills or suspends the driver wherever it can be
-killed. At the end stores and effects must be as after a run without failures.
+A schedule runs the same plan, coordinator, engine, batches, data plane, state and stores as in
+Spark, and the user's own objects, on virtual time. A seed decides the order of steps and the
+faults: attempts interleave, answers come late or never, hooks fail, workers die, tasks outlive
+their cancelled jobs, writes to ZooKeeper or their acknowledgements are lost, and the driver is
+killed or suspended wherever it can be. At the end stores and effects must be as after a run without
+failures.
 
 ::
 

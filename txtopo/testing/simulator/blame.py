@@ -1,15 +1,14 @@
-"""The component that is the first to differ: transaction by transaction, and in each from the spout
+"""Finds the first component that differs: transaction by transaction, and in each from the spout
 downstream.
 
-The results of a component in a transaction are its tuples and its writes to stores. The first
-component with other results from the same input is at fault; differences downstream, or in later
-transactions, may follow from the first. If its input came in another order, or at other tasks, the
+In a transaction, a component's results are its tuples and its writes to stores. The first component
+with other results from the same input is at fault. Differences downstream, or in later
+transactions, may follow from the first. If the input came in another order, or at other tasks, the
 component upstream that changed the order or chose the tasks is at fault.
 
-Apart from ``diagnosis``, which names the mistake, and from ``judge``, which finds that results
-differ.
+``diagnosis`` names the mistake, and ``judge`` finds that results differ.
 
-Invariants: two recordings are of runs with the same batches.
+Invariants: two recordings are from runs with the same batches.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ tasks."""
 
 @dataclass(slots=True)
 class Recording:
-    """The tuples that every task took and emitted, in order, and the rows of every component after
-    each committed transaction; all as text."""
+    """Each task's tuples, taken and emitted, in order, and each component's rows after each
+    committed transaction: all as text."""
 
     taken: Mapping[Place, list[str]] = field(default_factory=dict)
     emitted: Mapping[Place, list[str]] = field(default_factory=dict)
@@ -45,7 +44,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """``component`` is the first to differ in transaction ``txid``; ``differences`` show it."""
+    """``component`` is the first that differs in transaction ``txid``, as ``differences`` show."""
 
     component: str
     fault: Fault
@@ -58,7 +57,7 @@ def recording(
     emitted_by_txid: Mapping[int, Sequence[Emission]],
     stored_by_txid: Mapping[int, Mapping[str, tuple[str, str]]],
 ) -> Recording:
-    """The recording of a schedule that was watched."""
+    """Make the recording of a watched schedule."""
     taken: dict[Place, list[str]] = defaultdict(list)
     emitted: dict[Place, list[str]] = defaultdict(list)
     stored: dict[tuple[int, str], dict[str, str]] = defaultdict(dict)
@@ -77,8 +76,8 @@ def recording(
 def first_to_differ(
     graph: TopologyGraph, recorded: Recording, expected: Recording, also_routes: bool = False
 ) -> Blame | None:
-    """The component to blame; ``None`` if every component made equal results of equal input. With
-    ``also_routes`` tuples at different tasks count even if all results are equal."""
+    """Find the component to blame: ``None`` if every component made equal results from equal input.
+    With ``also_routes`` tuples at different tasks count even if all results are equal."""
     return next(_suspects(graph, recorded, expected, also_routes), None)
 
 
@@ -101,7 +100,7 @@ def _suspects(
                 continue
             dealt = list(_routing(graph, places, recorded, expected))
             if differing or (also_routes and dealt):
-                has_all = _all(places, recorded.taken) == _all(places, expected.taken)
+                has_all = _all_rows(places, recorded.taken) == _all_rows(places, expected.taken)
                 upstream = [
                     each for each in disordered if has_all and _follows(graph, component, each)
                 ]
@@ -125,16 +124,16 @@ def _same(
     return all(recorded.get(place, []) == expected.get(place, []) for place in places)
 
 
-def _all(places: Sequence[Place], rows: Mapping[Place, list[str]]) -> list[str]:
-    """The rows of all tasks, in any order: by a shuffle grouping, the order decides the task."""
+def _all_rows(places: Sequence[Place], rows: Mapping[Place, list[str]]) -> list[str]:
+    """All tasks' rows, sorted: under a shuffle grouping, the order decides the task."""
     return sorted(itertools.chain(*(rows.get(place, ()) for place in places)))
 
 
 def _routing(
     graph: TopologyGraph, places: Sequence[Place], recorded: Recording, expected: Recording
 ) -> Iterator[Blame]:
-    """Each source whose tuples come to other tasks. The tuples are equal: another component would
-    have been blamed before."""
+    """Find the sources whose tuples come to other tasks. The tuples are equal: otherwise an earlier
+    component would have been blamed."""
     for subscription in graph.components[places[0][1]].inputs if places else ():
         source, prefix = subscription.source, f"{subscription.source}/{subscription.stream}: "
         differing = []
@@ -179,5 +178,5 @@ def _stored(
 
 
 def listed(rows: Sequence[str]) -> str:
-    """``rows`` in one line, cut where it is too long to be read."""
+    """Join ``rows`` in one line, cut to a readable length."""
     return short(", ".join(row.removeprefix("default: ") for row in rows) or "nothing")

@@ -1,7 +1,5 @@
-"""A topology's promise as a check for tests: the whole of ``txtopo test`` in one call.
-
-Apart from ``trial`` because it fails a test instead of reporting.
-"""
+"""Checks a topology in a test: all steps of ``txtopo test`` in one call, which fails the test
+instead of reporting."""
 
 from __future__ import annotations
 
@@ -25,14 +23,14 @@ def check_topology(
     may_be_unseen: bool = False,
     **options: Any,
 ) -> SimulationReport:
-    """Do what ``txtopo test`` does: check the parts, ask other processes, play ``seeds`` schedules
-    for at most ``time_s`` seconds.
+    """Do the same as ``txtopo test``: check the parts, compare two other processes, play ``seeds``
+    schedules for at most ``time_s`` seconds.
 
     ``options`` are those of :class:`txtopo.testing.Simulation`: ``transactions``, ``effects``,
     ``reset``, ``vary_parallelism``.
 
-    :raises AssertionError: a violation, with the verdict as text; or effects that could not be
-        looked at, unless they ``may_be_unseen``.
+    :raises AssertionError: a violation, with the verdict as text, or effects that the simulator
+        cannot see, unless they ``may_be_unseen``.
     :raises errors.UsageError: without any failure the topology ends with an error, or its source
         gives no batch.
     """
@@ -44,7 +42,7 @@ def check_topology(
             "\n".join(
                 [
                     *map(str, report.unseen),
-                    "  Or say that nothing is to be said of it: may_be_unseen=True.",
+                    "  Or leave these effects out of the verdict: may_be_unseen=True.",
                 ]
             )
         )

@@ -1,15 +1,14 @@
-"""Simulated clocks: the user's code sees a later time, by hours, days or months, and the clock may
+"""Simulated clocks: user code sees a time that is hours, days or months later, and the clock may
 jump.
 
-A transaction is replayed when its driver is back: after a night, or after a holiday. Here the
-modules ``time`` and ``datetime`` in the namespaces of the user's code are replaced by ones that add
-to the time; also where they are imported inside a function. Libraries, txtopo among them, keep the
-real time. Clocks give ordinary values. ``datetime`` is a C type whose methods cannot be replaced,
-so a subclass without instances stands for it. Clocks that only measure, such as ``time.monotonic``,
-are not shifted.
+A transaction is replayed when its driver is back: after a night, or after a holiday. So the modules
+``time`` and ``datetime`` in user namespaces are replaced by copies that add to the time. An import
+inside a function gets the copies, too. Libraries, txtopo among them, keep the real time. Clocks
+give ordinary values. ``datetime`` is a C type whose methods cannot be replaced, so a subclass
+without instances stands for it. Clocks that only measure, such as ``time.monotonic``, are not
+shifted.
 
-Apart from ``processes``, which knows the namespaces, and from ``schedule``, which says when the
-clock jumps.
+``processes`` knows the namespaces, and ``schedule`` decides when the clock jumps.
 
 Invariants: while no clock is shifted, the namespaces hold their own modules and functions.
 """
@@ -27,7 +26,7 @@ from typing import Any
 
 DAY_S = 86_400.0
 ANOTHER_TIME_S = 397 * DAY_S + 7 * 3600 + 13 * 60 + 29
-"""Another minute, hour, day, weekday, month and year."""
+"""Seconds to another minute, hour, day, weekday, month and year."""
 
 JUMPS: Mapping[str, float] = MappingProxyType(
     {
@@ -36,7 +35,7 @@ JUMPS: Mapping[str, float] = MappingProxyType(
         "the clock jumps by a month": 31 * DAY_S + 5 * 3600 + 17 * 60 + 19,
     }
 )
-"""The jumps of a clock, in seconds: never full minutes, hours or days alone."""
+"""How far a clock jumps, in seconds: never full minutes, hours or days alone."""
 
 _shift_s = 0.0
 
@@ -46,7 +45,7 @@ def _time() -> float:
 
 
 def _of_now(function: Callable[..., Any], place: int) -> Callable[..., Any]:
-    """``function``, whose argument number ``place`` is the present if it is left out."""
+    """Wrap ``function``: its argument number ``place`` defaults to the shifted present."""
 
     def of_now(*args: Any) -> Any:
         has_time = len(args) > place and args[place] is not None
@@ -66,8 +65,7 @@ def _asctime(*args: Any) -> str:
 
 
 class _Shifted(type):
-    """Metaclass of a stand-in class: instances of the real class count as instances of the
-    stand-in."""
+    """Metaclass of a stand-in: instances of the real class count as the stand-in's instances."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, _REAL[cls])
@@ -145,11 +143,11 @@ _INSTEAD: dict[int, Any] = {
         for name in ("time", "time_ns", "localtime", "gmtime", "ctime", "asctime", "strftime")
     },
 }
-"""By the identity of the object to replace."""
+"""Stand-ins, by the identity of the object to replace."""
 
 
 class Clocks:
-    """The clocks of the user's code, whose globals are ``namespaces``."""
+    """The clocks in user code, whose globals are ``namespaces``."""
 
     def __init__(self, namespaces: Sequence[dict[str, Any]]) -> None:
         self._namespaces = namespaces
@@ -157,14 +155,14 @@ class Clocks:
         self._import: Any = None
 
     def shift(self, by_s: float) -> None:
-        """Let it be ``by_s`` later than it is for the user's code, from now on."""
+        """From now on, let user code see a time ``by_s`` seconds later than the real time."""
         global _shift_s
         _shift_s = by_s
         if by_s and self._import is None:
             self._install()
 
     def restore(self) -> None:
-        """Give the user's code the real time again."""
+        """Give user code the real time again."""
         global _shift_s
         _shift_s = 0.0
         if self._import is None:

@@ -1,8 +1,7 @@
-"""Clues in the code of a component to results that change from run to run: clocks, dice, threads,
+"""Finds clues in a component's code that explain changing results: clocks, dice, threads,
 addresses, hashes. The functions are read, not run.
 
-Apart from ``diagnosis``, which asks only about a component that is at fault already: a clock alone
-is no mistake.
+``diagnosis`` asks only about a component that is at fault already: a clock alone is no mistake.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ _VALUES: tuple[tuple[Any, Clue], ...] = (
 )
 _SETS = frozenset({"BUILD_SET", "SET_ADD", "SET_UPDATE"})
 _OF_THE_CLOCK = frozenset({"now", "utcnow", "today"})
-"""Methods of ``datetime``, of ``date`` and of the classes of libraries."""
+"""Methods in ``datetime``, in ``date`` and in classes from libraries."""
 _IMPORTING = frozenset({"__import__", "import_module", "modules"})
-"""Beside one of these names, a text may name a module."""
+"""Beside such a name, a text may name a module."""
 
 
 def clues_in(classes: Iterable[type]) -> dict[Clue, str]:
-    """The clues in the user's functions of ``classes``, and in the user's functions and classes
-    that these name, each with its function, line and file."""
+    """Find the clues in the user's functions in ``classes``, and in the user's functions and
+    classes that these name. Each clue has its function, line and file."""
     clues: dict[Clue, str] = {}
     seen: set[types.CodeType] = set()
     for base in (base for cls in classes for base in cls.__mro__):
@@ -83,7 +82,7 @@ def _uses(
         elif operation in ("LOAD_ATTR", "LOAD_METHOD"):
             with contextlib.suppress(
                 Exception
-            ):  # a module may import another when it is asked for a name
+            ):  # A module may import another module when a name is read.
                 value = getattr(value, name) if isinstance(value, types.ModuleType) else None
             word = f"{word}.{name}".lstrip(".")
             clue = "clock" if name in _OF_THE_CLOCK else None

@@ -1,5 +1,4 @@
-"""The world of the schedule that runs now: how the user's objects, which are pickled and copied,
-find their way back to the schedule.
+"""The running schedule's world: user objects are pickled and copied, and find their schedule here.
 
 Invariants: at most one schedule runs in a process.
 """
@@ -16,24 +15,24 @@ _running: World | None = None
 
 
 def world() -> World:
-    """The world of the running schedule."""
+    """The running schedule's world."""
     assert _running is not None, "outside a simulation"
     return _running
 
 
 def world_or_none() -> World | None:
-    """The world of the running schedule; ``None`` while a contract checker runs parts of a
-    topology, without any schedule."""
+    """The running schedule's world: ``None`` while a contract checker runs a topology's parts
+    without any schedule."""
     return _running
 
 
 @contextlib.contextmanager
 def running(world: World) -> Iterator[None]:
-    """The schedule of ``world`` runs while this context lasts."""
+    """The schedule in ``world`` runs while this context lasts."""
     global _running
     if _running is not None:
         raise errors.UsageError(
-            "a simulation cannot be run inside another\n  Run one after the other."
+            "a simulation cannot be run inside another simulation\n  Run the simulations one after the other."
         )
     _running = world
     try:

@@ -1,9 +1,9 @@
-"""Decisions of a schedule: the faults, their places, and the order of concurrent steps. Made by
-chance, written down, played again.
+"""Decides a schedule's faults, their places, and the order among concurrent steps: by chance,
+written down, or played again.
 
-A schedule is its *script*: the faults by name of the place where they strike, and the few moments
-at which a step other than the first in line was chosen. Everything else follows. A script with
-parts left out is a script too, which is how a violation is made short.
+A schedule is its *script*. The script has the faults, each with the name of the place where it
+strikes, and the few moments at which a step other than the first in line was chosen. Everything
+else follows. A script with parts left out is a script too, which is how a violation is made short.
 
 Invariants: without chance, a :class:`Decisions` depends on its script alone. At most ``FAULTS_MAX``
 faults strike.
@@ -18,21 +18,21 @@ from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from txtopo.testing.simulator.fault_kinds import KINDS, SAID, FaultKind
+from txtopo.testing.simulator.fault_kinds import KINDS, TRACE_PREFIXES, FaultKind
 
 FAULTS_MAX = 8
 
 _TARGETS = (1, 1, 2)
-"""How many faults of a kind are aimed at, where the kind takes part at all."""
+"""How many faults to aim at for each kind that takes part."""
 
 _TAKES_PART = 0.35
 """How likely a kind is to take part."""
 
 _UNKNOWN = 3
-"""How many opportunities a kind is taken to have that has none without other faults."""
+"""The assumed opportunities for a kind that has none without other faults."""
 
-_RESTLESS = (0.0, 0.1, 0.4)
-"""How often another than the first in line may be chosen."""
+_REORDER_RATES = (0.0, 0.1, 0.4)
+"""How often a step other than the first in line may be chosen."""
 
 
 _ATTEMPT = re.compile(r"(attempt \d+):\d+")
@@ -40,20 +40,20 @@ _ATTEMPT = re.compile(r"(attempt \d+):\d+")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``kind`` strikes at ``where``, once, in the way ``how``; in ``attempt 3:any`` in the first
-    attempt of 3 that gets there."""
+    """``kind`` strikes at ``where``, once, in the way ``how``. ``attempt 3:any`` stands for
+    transaction 3's first attempt that gets there."""
 
     kind: FaultKind
     where: str
     how: Any
 
     def __str__(self) -> str:
-        return f"{self.where}: {SAID.get(self.kind, '')}{self.how}"
+        return f"{self.where}: {TRACE_PREFIXES.get(self.kind, '')}{self.how}"
 
     @property
     def in_any_attempt(self) -> Fault:
-        """The fault at the same place in any attempt. The fault then still strikes when faults that
-        led to more attempts are left out."""
+        """The fault at the same place in any attempt. The fault still strikes when faults that led
+        to more attempts are left out."""
         return Fault(self.kind, _in_any_attempt(self.where), self.how)
 
 
@@ -63,34 +63,34 @@ def _in_any_attempt(where: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """All decisions of a schedule. ``picks`` are pairs (number of the choice, index chosen instead
-    of 0)."""
+    """All decisions in a schedule. ``picks`` are pairs: the choice's number, and the index chosen
+    instead of 0."""
 
     faults: tuple[Fault, ...] = ()
     picks: tuple[tuple[int, int], ...] = ()
     shuffle_seed: int | None = None
-    """Slots and chunks come in the order this seed gives; ``None``: in order."""
+    """Puts slots and chunks in a random order. ``None``: in order."""
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """The key by which scripts are compared for length."""
+        """The key that compares the lengths of scripts."""
         return len(self.faults), len(self.picks), self.shuffle_seed is not None
 
 
 @dataclass(slots=True)
 class Chance:
-    """Where decisions come from when they are not played back: ``rates`` is the probability of each
-    kind of fault per opportunity."""
+    """Makes decisions that are not played back. ``rates`` has, for each fault kind, the probability
+    at each opportunity."""
 
     rng: random.Random
     rates: Mapping[str, float]
-    restless: float
+    reorder_rate: float
     shuffle_seed: int | None
 
     @classmethod
     def of(cls, seed: int, opportunities: Mapping[str, int]) -> Chance:
-        """For ``seed``: some kinds of faults take part and some do not, because many at once hide
-        each other's effects."""
+        """Make the chances for ``seed``. Some fault kinds take part and some do not, because many
+        at once hide each other's effects."""
         rng = random.Random(seed)
         rates: dict[str, float] = {}
         for kind in KINDS:
@@ -99,21 +99,21 @@ class Chance:
         return cls(
             rng,
             rates,
-            rng.choice(_RESTLESS),
+            rng.choice(_REORDER_RATES),
             rng.randrange(1 << 30) if rng.random() < 0.5 else None,
         )
 
 
 @dataclass(slots=True)
 class Decisions:
-    """Decides each open question of a schedule. Without ``chance``, ``script`` decides."""
+    """Decides each open question in a schedule. Without ``chance``, ``script`` decides."""
 
     script: Script = field(default_factory=Script)
     chance: Chance | None = None
     opportunities: Counter[str] = field(default_factory=Counter)
-    """How often each kind of fault could have struck."""
+    """How often each fault kind could have struck."""
     struck: list[Fault] = field(default_factory=list)
-    """What did, in order."""
+    """The faults that struck, in order."""
     _planned: dict[tuple[str, str], Any] = field(init=False)
     _picks: dict[int, int] = field(init=False)
     _picked: list[tuple[int, int]] = field(default_factory=list)
@@ -124,11 +124,11 @@ class Decisions:
         self._picks = dict(self.script.picks)
 
     def may_strike(self, *kinds: FaultKind) -> bool:
-        """Whether it is worth asking: thousands of hooks need no name if nothing can strike there."""
+        """Whether any fault in ``kinds`` can strike. If not, thousands of hooks need no name."""
         return self.chance is None or any(kind in self.chance.rates for kind in kinds)
 
     def strike(self, kind: FaultKind, where: str, ways: Sequence[Any]) -> Any:
-        """How ``kind`` strikes at ``where``, one of ``ways``; ``None`` if it does not."""
+        """Decide how ``kind`` strikes at ``where``: one of ``ways``, or ``None`` for no fault."""
         self.opportunities[kind] += 1
         how: Any = None
         if self._planned:
@@ -147,14 +147,15 @@ class Decisions:
         return how
 
     def pick(self, count: int) -> int:
-        """Which of ``count`` comes first; 0 unless a later step is to come first."""
+        """Choose which of ``count`` steps comes first: 0, the first in line, unless decided
+        otherwise."""
         if count < 2:
             return 0
         self._moments += 1
         chosen = 0
         if self.chance is None:
             chosen = min(self._picks.get(self._moments, 0), count - 1)
-        elif self.chance.restless and self.chance.rng.random() < self.chance.restless:
+        elif self.chance.reorder_rate and self.chance.rng.random() < self.chance.reorder_rate:
             chosen = self.chance.rng.randrange(count)
         if chosen:
             self._picked.append((self._moments, chosen))
@@ -171,5 +172,5 @@ class Decisions:
             random.Random(f"{self.shuffle_seed}/{where}").shuffle(items)
 
     def written_down(self) -> Script:
-        """The script of the decisions so far."""
+        """Make the script from the decisions so far."""
         return Script(tuple(self.struck), tuple(self._picked), self.shuffle_seed)

@@ -1,13 +1,11 @@
-"""Diagnosis of a violation: a violating schedule is played once more while every hook is watched,
-to name the component at fault and its mistake.
+"""Diagnoses a violation: plays the violating schedule once more, watches every hook, and names the
+component at fault and its mistake.
 
-Before and after each hook the effects, the stores and the user's variables are compared; each
-change in between is the doing of that hook. The pattern of these *touches* tells the classic
-mistakes apart.
+Before and after each hook the effects, the stores and the user's variables are compared. Each
+change in between is that hook's doing. The pattern in these *touches* tells the classic mistakes
+apart. Watching is slow, so only violating schedules are watched.
 
-Apart from ``schedule`` because looking is slow, and only done when something was found.
-
-Invariants: a change is the doing of the innermost hook that was running.
+Invariants: a change is the innermost running hook's doing.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class Touch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Snapshot:
     effects: Mapping[str, str]
     variables: Sequence[str]
     store_commits: int
@@ -50,13 +48,13 @@ class _Look:
 
 
 class Probe:
-    """A watch that takes down touches."""
+    """A watch that records touches."""
 
     def __init__(self, effects: Callable[[], Any] | None) -> None:
         self._effects = effects
         self.touches: list[Touch] = []
         self._hooks: list[tuple[str, int, str, str, TransactionAttempt]] = []
-        self._last: _Look | None = None
+        self._last: _Snapshot | None = None
 
     @contextlib.contextmanager
     def around(
@@ -68,7 +66,7 @@ class Probe:
         phase: str,
         attempt: TransactionAttempt,
     ) -> Iterator[None]:
-        """A hook runs while this lasts."""
+        """A hook runs while this context lasts."""
         self._note(world)
         self._hooks.append((component, task, hook, phase, attempt))
         try:
@@ -80,8 +78,8 @@ class Probe:
                 self._last = None
 
     def _note(self, world: World) -> None:
-        """Attribute each change since the last look to the running hook."""
-        now = self._look(world)
+        """Attribute each change since the last snapshot to the running hook."""
+        now = self._snapshot(world)
         if self._last is not None and self._hooks:
             effects = frozenset(
                 key
@@ -97,7 +95,7 @@ class Probe:
                 )
         self._last = now
 
-    def _look(self, world: World) -> _Look:
+    def _snapshot(self, world: World) -> _Snapshot:
         processes = world.processes
         variables = processes.shown()
         shown: dict[str, str] = {}
@@ -110,13 +108,12 @@ class Probe:
                 else {"": repr(effects)}
             )
         commits = sum(getattr(store, "commits", 0) for store in world.stores)
-        return _Look(shown, variables, commits, world.store_reads)
+        return _Snapshot(shown, variables, commits, world.store_reads)
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """``component`` is at fault, if that can be told, by ``mistakes``, the first being the most
-    telling."""
+    """``component`` is at fault, if known, by ``mistakes``, the most telling first."""
 
     component: str | None
     mistakes: tuple[Mistake, ...]
@@ -125,17 +122,17 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Facts beside the touches: ``order`` are the components, the spout first; ``clues`` returns
-    the clues in the code of a component."""
+    """Facts beside the touches: ``order`` has the components, the spout first. ``clues`` returns
+    the clues in a component's code."""
 
     order: Sequence[str] = ()
     committers: frozenset[str] = frozenset()
     """The components that finish in the commit phase."""
     is_opaque: bool = False
     by_itself: bool = False
-    """It differs without any failure."""
+    """The results differ without any failure."""
     is_the_clock: bool = False
-    """It differs because the clock of the user's code was shifted."""
+    """The results differ because the user code's clock was shifted."""
     clues: Callable[[str], Mapping[Clue, str]] = lambda component: {}
 
 
@@ -145,8 +142,8 @@ def diagnose(
     blame: Blame | None = None,
     case: Case | None = None,
 ) -> Diagnosis:
-    """The diagnosis of ``differences``, from the touches of the violating schedule's hooks and from
-    the first component that differs."""
+    """Diagnose ``differences``, from the touches in the violating schedule and from the first
+    component that differs."""
     case = Case() if case is None else case
     spout = case.order[0] if case.order else None
     named = [difference for difference in differences if difference.component == spout]
@@ -163,7 +160,7 @@ def diagnose(
         None,
     )
     if blame is None and case.by_itself:
-        # The difference does not come again where it is looked for, as if the clock made it.
+        # The difference did not come again in the watched run, so look for a clock or chance.
         component = next(
             (id for id in case.order if case.clues(id).keys() & {"clock", "chance"}), component
         )
@@ -194,8 +191,7 @@ def diagnose(
 
 
 def _is_upstream(blame: Blame | None, touching: Sequence[Touch], case: Case) -> bool:
-    """Whether ``blame`` falls on a component upstream of every component with a touch in
-    ``touching``."""
+    """Whether ``blame`` falls on a component upstream of all components in ``touching``."""
     if blame is None or blame.component not in case.order:
         return False
     return all(
@@ -229,7 +225,7 @@ def _of_bolt(
     blame: Blame | None,
     case: Case,
 ) -> Diagnosis:
-    """Of a component that is not seen to touch anything it should not."""
+    """Diagnose a component whose touches show no mistake."""
     clues = case.clues(component) if component is not None else {}
     clue = next((clue for clue in clues if case.by_itself or clue != "hash"), None)
     details = (clues[clue],) if clue is not None else ()
@@ -268,7 +264,7 @@ def _of_effects(touching: Sequence[Touch], touches: Sequence[Touch]) -> Diagnosi
     early = [touch for touch in touching if touch.phase == "processing"]
     if early:
         return Diagnosis(
-            early[0].component, (mistakes.WRITE_WHILE_PROCESSING,), (_described(early[0]),)
+            early[0].component, (mistakes.WRITE_WHILE_PROCESSING,), (_description(early[0]),)
         )
     component = _most_suspicious(touching)
     own = [touch for touch in touching if touch.component == component]
@@ -286,11 +282,11 @@ def _of_effects(touching: Sequence[Touch], touches: Sequence[Touch]) -> Diagnosi
         recognised.append(mistakes.OUTSIDE_THE_STORE)
     elif late is not None and again is None:
         recognised.append(mistakes.OLDER_AFTER_NEWER)
-        details.append(f"{_described(late)}, after a later transaction had been written")
+        details.append(f"{_description(late)}, after a later transaction had been written")
     elif again is not None:
         recognised.append(mistakes.APPLIED_AGAIN)
         details.append(
-            f"{_described(again)}, although an earlier attempt of the same transaction had written"
+            f"{_description(again)}, although an earlier attempt of the same transaction had written"
         )
     return Diagnosis(component, tuple(recognised), tuple(details))
 
@@ -304,7 +300,7 @@ def _most_suspicious(touching: Sequence[Touch]) -> str:
 
 
 def _older_after_newer(touches: Sequence[Touch]) -> Touch | None:
-    """The first write of a transaction that comes after one of a later transaction."""
+    """The first write that comes after a later transaction's write."""
     newest = 0
     for touch in touches:
         if touch.attempt.txid < newest:
@@ -314,8 +310,8 @@ def _older_after_newer(touches: Sequence[Touch]) -> Touch | None:
 
 
 def _applied_again(touches: Sequence[Touch]) -> Touch | None:
-    """The first write of a task that has written for an earlier attempt of the same transaction,
-    with no later one in between."""
+    """The first write by a task that has written for an earlier attempt at the same transaction,
+    with no later transaction in between."""
     last: dict[int, TransactionAttempt] = {}
     for touch in touches:
         before = last.get(touch.task)
@@ -325,5 +321,5 @@ def _applied_again(touches: Sequence[Touch]) -> Touch | None:
     return None
 
 
-def _described(touch: Touch) -> str:
+def _description(touch: Touch) -> str:
     return f"{touch.hook} of {touch.component!r} task {touch.task} wrote in the {touch.phase} phase of attempt {touch.attempt}"

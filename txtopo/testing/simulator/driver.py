@@ -1,13 +1,13 @@
-"""A driver process, simulated: the real engine, coordinator, batches and state on virtual time,
-parked threads and a loop that is turned by hand.
+"""Simulates a driver process: the real engine, coordinator, batches and state, on virtual time,
+with parked threads and a loop that is turned by hand.
 
-A driver may die at every named fault point, between two slots of a job, and right after a write to
-ZooKeeper was applied; or be suspended at such a point, and wake up when another driver has taken
-the topology.
+A driver may die at every named fault point, between two slots in a job, and right after a write to
+ZooKeeper was applied. Or a driver is suspended at such a point, and wakes up after another driver
+has taken the topology.
 
-Apart from ``schedule``, which has several drivers in turn, and sometimes two at once.
+``schedule`` has several drivers in turn, and sometimes two at once.
 
-Invariants: when a driver is dead none of its code runs any more, except to unwind.
+Invariants: after a driver's death its code no longer runs, except to unwind.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from txtopo.topology.context import SOME_TIME
 from txtopo.topology.transaction import TransactionAttempt
 
 BETWEEN_OPENINGS = datetime.timedelta(minutes=1)
-"""Between ``context.opened_at`` of a transaction and that of the next."""
+"""The time between two transactions' ``context.opened_at``."""
 
 
 class DriverDied(BaseException):
@@ -53,7 +53,7 @@ class DriverDied(BaseException):
 
 
 class SimulatedStateStore(memory.MemoryStateStore):
-    """The session of one driver with ZooKeeper; a write, or its acknowledgement, may be lost."""
+    """A driver's session with ZooKeeper. A write, or its acknowledgement, may be lost."""
 
     def __init__(self, world: World, driver: Driver) -> None:
         super().__init__(world.server)
@@ -125,8 +125,8 @@ class SimulatedStateStore(memory.MemoryStateStore):
 
 
 class SimulatedThreads:
-    """Threads of a driver: each parks where the real one would wait; threads that make batches also
-    park before each read of state shared with other threads."""
+    """A driver's threads: each parks where the real thread would wait. Threads that make batches
+    also park before each read of state shared with other threads."""
 
     def __init__(self, driver: Driver, count: int, failed: Callable[[BaseException], None]) -> None:
         self._driver, self._count, self._failed = driver, count, failed
@@ -143,13 +143,13 @@ class SimulatedThreads:
 
     @property
     def can_start(self) -> bool:
-        """Something waits, and a thread is free."""
+        """Whether work waits and a thread is free."""
         return (
             bool(self._waiting) and sum(carrier.is_busy for carrier in self.carriers) < self._count
         )
 
     def start(self) -> None:
-        """Begin what waits longest."""
+        """Start the work that has waited longest."""
         carrier = next((carrier for carrier in self.carriers if not carrier.is_busy), None)
         if carrier is None:
             carrier = self._borrow()
@@ -164,7 +164,7 @@ class SimulatedThreads:
 
 
 class SimulatedLoop:
-    """The surroundings of the engine of ``driver``: time, threads, and a loop that is turned by
+    """The surroundings of the engine in ``driver``: time, threads, and a loop that is turned by
     hand."""
 
     def __init__(self, world: World, driver: Driver) -> None:
@@ -176,7 +176,8 @@ class SimulatedLoop:
         self._ids = itertools.count()
         self._steps = itertools.count(1)
         self._aside: list[tuple[int, turns.Carrier]] = []
-        """Threads that have stepped aside, and how many transactions were recorded then."""
+        """Threads that have stepped aside, each with the number of transactions recorded at that
+        time."""
         self._threads: list[SimulatedThreads] = []
         self._stepping_threads: list[SimulatedThreads] = []
 
@@ -185,8 +186,7 @@ class SimulatedLoop:
 
     @staticmethod
     def time_of_opening(txid: int) -> datetime.datetime:
-        # Not virtual time: results are compared with those of a schedule in which other things
-        # happened before.
+        # Not virtual time: results are compared between schedules with different histories.
         return SOME_TIME + txid * BETWEEN_OPENINGS
 
     def sleep(self, duration_s: float) -> None:
@@ -211,8 +211,8 @@ class SimulatedLoop:
         return threads
 
     def step_aside(self, when: str) -> None:
-        """Where a batch is made: wait until a transaction is recorded, if the schedule wants that.
-        At this point the thread reads state shared with other threads."""
+        """Let a thread that makes a batch wait until a transaction is recorded, if the schedule
+        decides so. At this point the thread reads state shared with other threads."""
         if self._world.is_asking_again or not turns.is_carried():
             return
         if not any(turns.current() in threads.carriers for threads in self._stepping_threads):
@@ -224,17 +224,17 @@ class SimulatedLoop:
             turns.park()
             self._driver.require_alive()
 
-    def go_on(self) -> bool:
-        """Let threads that have stepped aside go on, because no other step is possible; returns
-        whether a thread had stepped aside."""
+    def resume_aside(self) -> bool:
+        """Resume the threads that have stepped aside, because no other step is possible. Return
+        whether there were any."""
         had_any = bool(self._aside)
         self.ready.extend((carrier, None) for _, carrier in self._aside)
         self._aside.clear()
         return had_any
 
     def stepping(self, reads: Callable[..., Any]) -> Callable[..., Any]:
-        """``reads`` what other threads change; a thread that makes a batch may step aside before it
-        is used."""
+        """Wrap ``reads``, which reads state that other threads change: before the value is used, a
+        thread that makes a batch may step aside."""
 
         def read(*args: Any) -> Any:
             value = reads(*args)
@@ -244,22 +244,23 @@ class SimulatedLoop:
         return read
 
     def collect_garbage(self) -> None:
-        # Virtual seconds pass by the thousand, and a collection each time took longer than the
-        # transactions. Python collects when there is much.
+        # Virtual seconds pass by the thousand, and a collection each time would take longer than
+        # the transactions. Python collects when there is much garbage.
         pass
 
     def reach(self, point: FaultPoint, txid: int) -> None:
         self._driver.require_alive()
-        # The loop itself cannot wait anywhere; a suspension in it would be one a moment later.
+        # The loop itself cannot wait anywhere. A suspension in the loop equals a suspension a
+        # moment later.
         ways = DRIVER_FAULTS if turns.is_carried() else (DIES,)
         how = self._world.decisions.strike(
             "driver", f"{point} of txid {txid} in driver {self._driver.number}", ways
         )
         if how is not None:
-            self._driver.struck(how)
+            self._driver.apply_fault(how)
 
     def end(self) -> None:
-        """Unwind and give back every thread, and forget posted actions."""
+        """Unwind and give back every thread, and drop posted actions."""
         for threads in self._threads:
             for carrier in threads.carriers:
                 while carrier.is_busy:
@@ -270,13 +271,13 @@ class SimulatedLoop:
         for waiting in (self.ready, self._queue, self._timers):
             waiting.clear()
 
-    # -- what the driver can do next --------------------------------------------------------------
+    # -- the driver's next steps -------------------------------------------------------------------
 
     def actions(self) -> list[Action]:
-        """The possible next steps of this process, the usual one first."""
+        """The driver's possible next steps, the usual step first."""
         steps: list[Action] = []
         if self._aside and self._aside[0][0] < self._world.commits:
-            self.go_on()
+            self.resume_aside()
         if self._queue or (self._timers and self._timers[0][0] <= self._world.now):
             steps.append(self._turn_loop)
         if self.ready:
@@ -291,7 +292,7 @@ class SimulatedLoop:
             self._queue.popleft()()
 
     def resume(self) -> None:
-        """Let the thread that waits longest go on."""
+        """Resume the thread that has waited longest."""
         carrier, answer = self.ready.popleft()
         carrier.resume(answer)
 
@@ -302,7 +303,7 @@ class SimulatedLoop:
 
 
 class Driver:
-    """Driver ``number`` (1, 2, …) of a schedule. ``has_committed`` gets each transaction that this
+    """Driver ``number`` (1, 2, …) in a schedule. ``has_committed`` gets each transaction that this
     driver commits, with the metadata."""
 
     def __init__(
@@ -324,7 +325,7 @@ class Driver:
         self.is_dead = False
         self.is_closed = False
         self.sleeps_until: int | None = None
-        """Suspended until so many transactions are committed, by others."""
+        """The driver is suspended until other drivers have committed so many transactions."""
         self.loop = SimulatedLoop(world, self)
         self.ready = self.loop.ready
         self.emitted: dict[TransactionAttempt, list[Emission]] = {}
@@ -333,10 +334,10 @@ class Driver:
         self._engine: Engine | None = None
         self.jobs: SimulatedJobs | None = None
 
-    # -- its life ---------------------------------------------------------------------------------
+    # -- start and end ---------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Take the topology and start the engine, unless nothing is left to do."""
+        """Take the topology and start the engine, unless no transaction is left."""
         subject, loop = self.subject, self.loop
         ids = iter([f"driver-{self.number}", GENERATION])
         holder = Holder("simulated", self.number, "at some time")
@@ -378,16 +379,16 @@ class Driver:
 
     @property
     def is_active(self) -> bool:
-        """It lives, and is not suspended."""
+        """Whether the driver lives and is not suspended."""
         return not self.is_dead and not self.is_closed and self.sleeps_until is None
 
     @property
     def has_ended(self) -> bool:
-        """Its engine has nothing left to do, but is not closed."""
+        """Whether the engine has ended and is not closed yet."""
         return self.is_active and self._engine is not None and self._engine.ended
 
     def close(self) -> BaseException | None:
-        """The engine has ended: close it; returns what ended it."""
+        """Close the ended engine, and return the error that ended it, if any."""
         assert self._engine is not None
         self._engine.close()
         self._unwind()
@@ -401,17 +402,18 @@ class Driver:
             raise DriverDied
 
     def die(self) -> None:
-        """Now. Does not return."""
+        """Die now. Does not return."""
         self.is_dead = True
         raise DriverDied
 
-    def bury(self) -> None:
-        """Forget everything but the messages that the dead driver has sent."""
+    def discard(self) -> None:
+        """Drop everything except the messages that the dead driver has sent."""
         self.is_dead = True
         self._unwind()
 
     def suspend(self, commits: int) -> None:
-        """Stop here until others have committed ``commits`` transactions, if this code can."""
+        """Stop here until other drivers have committed ``commits`` transactions, if this thread can
+        wait."""
         self.sleeps_until = self._world.commits + commits
         self._world.note(f"driver {self.number} is suspended")
         if turns.is_carried():
@@ -419,7 +421,7 @@ class Driver:
             turns.park()
 
     def is_struck(self, where: str) -> bool:
-        """A fault may strike this driver between two slots of a job; returns whether one does."""
+        """Let a fault strike this driver between two slots in a job, and return whether one does."""
         if not self.is_active:
             return False
         how = self._world.decisions.strike(
@@ -432,15 +434,15 @@ class Driver:
         return how is not None
 
     def _unwind(self) -> None:
-        self.loop.go_on()
+        self.loop.resume_aside()
         while self.ready and not self.is_dead:
             self.loop.resume()
         was_dead, self.is_dead = self.is_dead, True
         self.loop.end()
         self.is_dead = was_dead
 
-    def struck(self, how: str) -> None:
-        """A fault of the driver: it dies, or is suspended."""
+    def apply_fault(self, how: str) -> None:
+        """Let the driver die, or suspend it."""
         if how == DIES:
             self.die()
         self.suspend(SUSPENSIONS[how])
@@ -448,6 +450,6 @@ class Driver:
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether ``error`` is how a driver ends that another one has succeeded (R26), also if a store
-    has told it before ZooKeeper did."""
+    """Whether ``error`` says that another driver has taken over (R26), also if a store says so
+    before ZooKeeper does."""
     return isinstance(error, errors.FencedError)

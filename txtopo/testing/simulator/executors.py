@@ -1,10 +1,9 @@
-"""The executors of a schedule: its jobs, slot by slot, and tasks of jobs that were given up.
+"""A schedule's executors: they compute jobs slot by slot, and run tasks whose jobs were given up.
 
-Apart from ``schedule``, which only asks for the possible next steps, and from ``jobs``, the
-driver's side.
+``jobs`` has the driver's side. ``schedule`` only asks for the possible next steps.
 
-Invariants: executors' code runs on the schedule's thread, one slot at a time, in the worker process
-that slot belongs to. A job that is listed is waited for by a driver.
+Invariants: executors' code runs on the schedule's thread, one slot at a time, in the slot's worker
+process. Every listed job has a driver that waits.
 """
 
 from __future__ import annotations
@@ -25,12 +24,11 @@ from txtopo.testing.simulator.world import World
 from txtopo.topology import transaction
 
 ATTEMPTS_MAX = 60
-"""With so few faults, a transaction that one driver tries more often than this is replayed for
-ever."""
+"""With so few faults, a transaction that needs more tries from one driver is replayed for ever."""
 
 
 class Executors:
-    """The executors of a schedule in ``world``."""
+    """A schedule's executors in ``world``."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -39,16 +37,16 @@ class Executors:
         self._applied = 0
         """How many commit jobs have ended well."""
 
-    def wanted(self) -> Iterator[Action]:
-        """Steps of jobs whose driver waits, without stuck jobs."""
+    def job_steps(self) -> Iterator[Action]:
+        """Steps for jobs whose driver waits, without stuck jobs."""
         return (
             functools.partial(self._step, running)
             for running in self._running
             if running.fault is None
         )
 
-    def unwanted(self) -> Iterator[Action]:
-        """Steps of tasks whose job was given up, and whose moment has come."""
+    def zombie_steps(self) -> Iterator[Action]:
+        """Steps for tasks whose job was given up, and whose time has come."""
         return (
             functools.partial(self._run_zombie, zombie)
             for zombie in self._zombies
@@ -56,7 +54,7 @@ class Executors:
         )
 
     def launch(self, running: Running) -> None:
-        """A driver has submitted a job."""
+        """Take a job that a driver has submitted."""
         if transaction.try_of(running.job.attempt) > ATTEMPTS_MAX:
             self._world.ended_with(
                 errors.TxtopoError(f"transaction {running.job.attempt.txid} is replayed for ever")
@@ -69,7 +67,7 @@ class Executors:
             self._world.let_clock_jump(jump)
 
     def _step(self, running: Running) -> None:
-        """Compute one slot, or have the job struck."""
+        """Compute one slot, unless a fault strikes the job."""
         state = running.state
         slot = state.waiting[0]
         where = f"{running.name}, level {state.level}, slot {slot}"
@@ -110,11 +108,11 @@ class Executors:
             if isinstance(second, JobResult):
                 self._answer(running, second)
                 return
-            computed = jobs.recomputed(computed, second, again)
+            computed = jobs.merge_recomputed(computed, second, again)
         outputs = computed.outputs
         if not state.is_last_level:
             damage = self._world.decisions.strike("chunk", where, fault_kinds.CHUNK_FAULTS)
-            outputs = outputs if damage is None else jobs.damaged(outputs, damage)
+            outputs = outputs if damage is None else jobs.damage_chunks(outputs, damage)
         for run in computed.runs:
             if isinstance(run, SimulatedSlot):
                 running.emitted.extend(run.emitted)
@@ -168,16 +166,16 @@ class Executors:
     def _lose(self, running: Running, why: str, tasks: fault_kinds.RunsOn) -> None:
         self._world.note(f"the {running.name} is lost: {why.splitlines()[0]}")
         self._answer(running, JobLostError(why))
-        self._haunt(running, tasks)
+        self._keep_tasks(running, tasks)
 
-    def _haunt(self, running: Running, tasks: fault_kinds.RunsOn) -> None:
+    def _keep_tasks(self, running: Running, tasks: fault_kinds.RunsOn) -> None:
         if tasks.after is not None and not running.state.is_done:
             self._zombies.append(
                 Zombie(running, self._applied + tasks.after, is_visible=tasks.after == 0)
             )
 
     def cancel(self, group: str) -> None:
-        """A driver gives up the jobs of ``group``."""
+        """Give up the jobs in ``group``, whose driver no longer waits."""
         for running in [running for running in self._running if running.group == group]:
             if running.fault is not None and running.fault.answers:
                 # The cancellation comes too late: the waiting thread gets an answer that its
@@ -194,8 +192,8 @@ class Executors:
                 )
                 self._lose(running, "cancelled", tasks)
 
-    def bereave(self, driver: Submitter) -> None:
-        """``driver`` is dead: nobody waits for its jobs."""
+    def lose_driver(self, driver: Submitter) -> None:
+        """Give up all jobs that the dead ``driver`` has submitted."""
         for running in [running for running in self._running if running.driver is driver]:
             self._running.remove(running)
             where = f"{running.name}, when driver {driver.number} dies"
@@ -203,10 +201,10 @@ class Executors:
                 self._world.decisions.strike("cancel", where, fault_kinds.RUNS_ON)
                 or fault_kinds.RunsOn()
             )
-            self._haunt(running, tasks if running.fault is None else running.fault.tasks)
+            self._keep_tasks(running, tasks if running.fault is None else running.fault.tasks)
 
     def is_running(self, group: str) -> bool:
-        """Whether a task of ``group`` can be seen to run."""
+        """Whether the driver can see a task in ``group`` run."""
         return any(zombie.running.group == group and zombie.is_visible for zombie in self._zombies)
 
     def _run_zombie(self, zombie: Zombie) -> None:
@@ -220,7 +218,7 @@ class Executors:
         with contextlib.suppress(JobLostError):
             self._on_worker(running, slot)
 
-    def run_out(self) -> None:
-        """The run is over: run the tasks that are left of jobs that were given up."""
+    def run_leftover_tasks(self) -> None:
+        """After the run, run the remaining tasks whose jobs were given up."""
         while self._zombies and self._world.error is None:
             self._run_zombie(self._zombies[0])

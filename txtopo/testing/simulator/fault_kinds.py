@@ -1,12 +1,11 @@
-"""The faults of schedules: the kinds, and the ways in which a fault of each kind strikes.
+"""Faults in schedules: the kinds, and the ways in which each kind strikes.
 
-A new way of a known kind is an entry here and its effect where the kind strikes: ``hook``,
-``worker`` and ``coordinator`` in ``hooks``; ``store`` in ``simulated_store`` (``world`` asks
-whether it strikes); ``job``, ``recomputed``, ``chunk``, ``cancel`` and ``clock`` in ``executors``;
-``driver``, ``state``, ``read`` and ``opening`` in ``driver``; ``settings`` in ``schedule``. A new
-kind moves the random choices of every seed.
-
-Apart from ``decisions`` because chance and scripts are the same for all faults.
+A new way for a known kind is an entry here, and an effect where the kind strikes. The kinds
+``hook``, ``worker`` and ``coordinator`` strike in ``hooks``. ``store`` strikes in
+``simulated_store``, and ``world`` asks for it. ``job``, ``recomputed``, ``chunk``, ``cancel`` and
+``clock`` strike in ``executors``. ``driver``, ``state``, ``read`` and ``opening`` strike in
+``driver``, and ``settings`` strikes in ``schedule``. A new kind changes the random choices for
+every seed.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ thread waits before a read of state shared with other threads."""
 
 KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
-SAID: dict[str, str] = {
+TRACE_PREFIXES: dict[str, str] = {
     "hook": "it fails ",
     "worker": "its worker process dies ",
     "coordinator": "it fails ",
@@ -49,7 +48,7 @@ SAID: dict[str, str] = {
     "chunk": "a chunk that it sends ",
     "cancel": "nobody wants it any more, ",
 }
-"""What a trace says between the place of a fault and the way."""
+"""The words that a trace puts between a fault's place and its way."""
 
 DIES = "the driver dies"
 SUSPENSIONS = {
@@ -72,7 +71,7 @@ THE_END = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class RunsOn:
-    """Launched tasks of a job that was given up run on after so many commit jobs have ended well.
+    """When a job is given up, its launched tasks run on after so many commit jobs have ended well.
     ``None``: the tasks end with the job."""
 
     after: int | None = None
@@ -92,8 +91,8 @@ class RunsOn:
 
 @dataclass(frozen=True, slots=True)
 class JobFault:
-    """What happens to a job: Spark loses the job, or the job is so slow that its phase times out
-    and the job is cancelled. A slow job may answer nevertheless: ``answers``."""
+    """A job's fault: Spark loses the job, or the job is so slow that its phase times out and the
+    job is cancelled. A slow job may still answer: ``answers``."""
 
     is_slow: bool
     tasks: RunsOn = RunsOn()

@@ -1,11 +1,10 @@
-"""The user's code under faults: a hook may fail before or after it did its work, and its process
-may die there.
+"""Runs user code under faults: a hook may fail before or after its work, and its process may die
+there.
 
-Apart from ``schedule`` because this is all that stands between the data plane and a user's hook:
-the slots and their guard, and the spout coordinator on the driver. Emissions are written down on
-the way.
+Here is all that stands between the data plane and a user's hook: the slots and their guard, and the
+spout coordinator on the driver. Emissions are recorded on the way.
 
-Invariants: without a fault, the user's code runs exactly as in Spark.
+Invariants: without a fault, user code runs exactly as in Spark.
 """
 
 from __future__ import annotations
@@ -34,17 +33,16 @@ from txtopo.topology.graph import Component
 from txtopo.topology.transaction import TransactionAttempt
 
 Emission = tuple[str, int, str, Any]
-"""(component, task, stream, values after the attempt); in the place of values a RecordBatch, as it
-was emitted, whose rows few ever ask for. The stream of a direct emit has :data:`DIRECT` and the
-task behind it."""
+"""(component, task, stream, values after the attempt). Instead of values there may be a
+RecordBatch, as it was emitted, because its rows are seldom needed. A direct emit's stream has
+:data:`DIRECT` and the task behind it."""
 
 DIRECT = " for task "
-"""Stands between the name of a direct stream and the task that a tuple was emitted to."""
+"""Separates a direct stream's name and the tuple's task."""
 
 _HOOK = re.compile(r"\w+(, partition \d+)?")
 _is_hook = functools.lru_cache(_HOOK.fullmatch)
-"""Whether text is the name of a hook; of each schedule hundreds are asked for, always the same few.
-"""
+"""Whether a text is a hook's name. Each schedule asks hundreds of times, for the same few texts."""
 _BEFORE, _AFTER = "before it is called", "after it was called"
 _ASKED_MAX = 30
 """So often a patient schedule asks a source that is not ready, before the source counts as
@@ -55,7 +53,7 @@ _TUPLES = {f"at tuple number {number}": number for number in (1, 2, 3)}
 
 
 def in_rows(emissions: Iterable[Emission]) -> Iterator[tuple[str, int, str, tuple[Any, ...]]]:
-    """``emissions``, and of each RecordBatch its rows."""
+    """Yield ``emissions`` row by row, also from each RecordBatch."""
     for component, task, stream, values in emissions:
         if isinstance(values, tuple):
             yield component, task, stream, values
@@ -67,28 +65,29 @@ def in_rows(emissions: Iterable[Emission]) -> Iterator[tuple[str, int, str, tupl
 
 
 class ToldToFail(errors.FailedException):
-    """A fault of the simulator's."""
+    """A failure made by the simulator."""
 
 
 class HookGuard(Guard):
     """Runs user code for one slot, or fails it."""
 
     worker_died = False
-    """The failure stands for the death of the process."""
+    """Whether the failure stands for the process's death."""
 
     def __init__(self, job: Job, phase: Phase) -> None:
         super().__init__(job, phase)
         world = current.world()
-        self.is_endangered = world.is_watching or world.decisions.may_strike("hook", "worker")
-        """Something may strike here, or be seen; otherwise thousands of hooks need no name."""
+        self.may_be_struck = world.is_watching or world.decisions.may_strike("hook", "worker")
+        """Whether a fault may strike here, or a watch is on. If not, thousands of hooks need no
+        name."""
 
     def call(
         self, component: str, task: int, hook: str, function: Callable[..., Any], *args: Any
     ) -> Any:
-        if not self.is_endangered or not _is_hook(hook):
+        if not self.may_be_struck or not _is_hook(hook):
             return super().call(component, task, hook, function, *args)
         world = current.world()
-        when = self.struck(
+        when = self.fault_at(
             f"{hook} of {component!r} task {task}, attempt {self._job.attempt}", (_BEFORE, _AFTER)
         )
         if when == _BEFORE:
@@ -97,8 +96,8 @@ class HookGuard(Guard):
             result = super().call(component, task, hook, function, *args)
         return super().call(component, task, hook, _fail) if when == _AFTER else result
 
-    def struck(self, where: str, ways: tuple[Any, ...]) -> Any:
-        """How a fault strikes at ``where``, if one does."""
+    def fault_at(self, where: str, ways: tuple[Any, ...]) -> Any:
+        """Decide how a fault strikes at ``where``, if one does."""
         decisions = current.world().decisions
         how = decisions.strike("hook", where, ways)
         if how is None:
@@ -112,8 +111,7 @@ def _fail() -> Any:
 
 
 class SimulatedSlot(SlotRun):
-    """A slot whose hooks may fail, and whose emissions are written down where the schedule wants
-    them."""
+    """A slot whose hooks may fail. Emissions are recorded where the schedule needs them."""
 
     def __init__(
         self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int
@@ -122,8 +120,8 @@ class SimulatedSlot(SlotRun):
         self.guard: HookGuard = HookGuard(job, self.phase)
         self.emitted: list[Emission] = []
         self.executed: list[tuple[str, int, str, str, Row]] = []
-        """(component, task, source component, stream, values after the attempt), where the schedule
-        is watched closely."""
+        """(component, task, source component, stream, values after the attempt), recorded in
+        watched schedules only."""
 
     def connect(self, task: BoltTask | SpoutTask) -> None:
         super().connect(task)
@@ -148,15 +146,15 @@ class SimulatedSlot(SlotRun):
     def begin_tasks(self, received: Received) -> None:
         super().begin_tasks(received)
         for (component, index), bolt in self.bolts.items():
-            self._endanger(component, index, bolt)
+            self._let_fail(component, index, bolt)
 
-    def _endanger(self, component: str, index: int, bolt: BoltTask) -> None:
-        """Let ``execute`` fail at one of its tuples, and be watched."""
+    def _let_fail(self, component: str, index: int, bolt: BoltTask) -> None:
+        """Let ``execute`` fail at a chosen tuple, and be watched."""
         world, user_execute = current.world(), bolt._execute
-        if not self.guard.is_endangered:
+        if not self.guard.may_be_struck:
             return
         where = f"execute of {component!r} task {index}, {self.job.part} job of attempt {self.job.attempt}"
-        fatal = _TUPLES.get(self.guard.struck(where, tuple(_TUPLES)))
+        fatal = _TUPLES.get(self.guard.fault_at(where, tuple(_TUPLES)))
         if fatal is None and not world.is_watching:
             return
         count = 0
@@ -179,7 +177,7 @@ def _write_down(emitted: list[Emission], component: str, task: int, stream: str,
 
 
 def _rows_taken(bolt: BoltTask, taken: Any) -> list[tuple[str, str, Row]]:
-    """(source component, stream, values after the attempt) of a tuple, or of each row of a
+    """List (source component, stream, values after the attempt) for a tuple, or for each row in a
     RecordBatch."""
     source = bolt.context.source
     if source is None:
@@ -193,7 +191,7 @@ def _rows_taken(bolt: BoltTask, taken: Any) -> list[tuple[str, str, Row]]:
 def _watched_ports(
     connect: Callable[[], Any], emitted: list[Emission], task: BoltTask | SpoutTask
 ) -> Any:
-    """The ports for columns, whose rows are written down too."""
+    """Make ports for columns that also record the rows."""
     ports = connect()
     for stream in task.component.outputs:
         ports.connect(stream, functools.partial(_write_columns_down, emitted, task, stream))
@@ -206,7 +204,7 @@ def _write_columns_down(
     emitted.append((task.component.id, task.index, stream, batch))
 
 
-class EndangeredSpout:
+class FaultySpout:
     """Stands for the spout on the simulated driver: its coordinator's hooks may fail. The driver
     calls ``get_coordinator`` alone."""
 
@@ -216,25 +214,21 @@ class EndangeredSpout:
         self.metadata_type = self._spout.metadata_type
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EndangeredSpout, (self._template,)
+        return FaultySpout, (self._template,)
 
-    def get_coordinator(
-        self, conf: TopologyConf, context: CoordinatorContext
-    ) -> EndangeredCoordinator:
-        """The user's, endangered."""
-        return EndangeredCoordinator(
-            self._spout.get_coordinator(conf, context), context.component_id
-        )
+    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> FaultyCoordinator:
+        """The user's coordinator, whose hooks may fail."""
+        return FaultyCoordinator(self._spout.get_coordinator(conf, context), context.component_id)
 
 
 _FOR_DASHBOARDS = ("lag", "lost")
-"""Hooks that no result depends on. They are not called: a coordinator may publish the positions
-that it is told, and simulated positions are nothing to publish."""
+"""Hooks that no result depends on. These hooks are not called: a coordinator may publish the
+positions in their arguments, and simulated positions must not be published."""
 
 
-class EndangeredCoordinator:
-    """The user's spout coordinator; every call may raise FailedException before or after it is
-    made."""
+class FaultyCoordinator:
+    """The user's spout coordinator. Every call may raise FailedException before or after the call
+    is made."""
 
     def __init__(self, coordinator: Any, component: str) -> None:
         self._coordinator, self._component = coordinator, component
@@ -270,6 +264,6 @@ class EndangeredCoordinator:
         return call
 
 
-def endangered(spout: Component) -> Component:
-    """``spout`` as the simulated driver sees it."""
-    return dataclasses.replace(spout, template=pickling.dumps(EndangeredSpout(spout.template)))
+def with_faults(spout: Component) -> Component:
+    """Replace the template in ``spout`` by a :class:`FaultySpout`, for the simulated driver."""
+    return dataclasses.replace(spout, template=pickling.dumps(FaultySpout(spout.template)))

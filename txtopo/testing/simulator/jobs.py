@@ -1,14 +1,12 @@
-"""Spark, simulated: jobs that are computed slot by slot when the schedule says so, and may be lost,
-be slow, or run on after they were cancelled.
+"""Simulates Spark: computes jobs slot by slot when the schedule says so. Jobs may be lost, be slow,
+or run on after they were cancelled.
 
-The driver's side is the engine's port: results are merged and checked by the code that serves
-Spark, and the calling thread parks until the job has ended. The executors' side is
-:class:`Running`, stepped by :class:`~txtopo.testing.simulator.executors.Executors`.
+The driver's side is the engine's port: the same code as for Spark merges and checks results, and
+the calling thread parks until the job has ended. The executors' side is :class:`Running`, stepped
+by :class:`~txtopo.testing.simulator.executors.Executors`, which decide when a fault strikes.
 
-Apart from ``executors``, which decide when a fault strikes: here is the list of faults.
-
-Invariants: a job that ended is not stepped any more. Of a job that was given up only tasks that had
-been launched run on: those of its level.
+Invariants: a job that ended is not stepped any more. When a job was given up, only its launched
+tasks run on: those in its current level.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ class Submitter(Protocol):
         """Unwind the calling code if the driver is dead."""
 
     def is_struck(self, where: str) -> bool:
-        """A fault may strike the driver between two slots of a job; returns whether one does."""
+        """Let a fault strike the driver between two slots in a job, and return whether one does."""
 
 
 @dataclass(eq=False)
@@ -77,11 +75,11 @@ class Running:
     fault: JobFault | None = None
     """Stops the job until its driver gives the job up."""
     is_cancelled: bool = False
-    """The driver has given it up, but will be answered all the same."""
+    """Whether the driver has given the job up, but will be answered all the same."""
     emitted: list[Emission] = field(default_factory=list)
     executed: list[Any] = field(default_factory=list)
     slot: SimulatedSlot | None = None
-    """The computation that is under way, or was the last."""
+    """The computation under way, or the last computation."""
 
     @property
     def driver(self) -> Submitter:
@@ -101,8 +99,8 @@ class Running:
 
 @dataclass(eq=False)
 class Zombie:
-    """Tasks of a job that was given up. They run when ``after`` commit jobs have ended well; the
-    driver can see them if ``is_visible``."""
+    """Tasks whose job was given up. They run when ``after`` commit jobs have ended well. The driver
+    can see them if ``is_visible``."""
 
     running: Running
     after: int
@@ -110,7 +108,7 @@ class Zombie:
 
 
 class SimulatedJobs:
-    """The port that the engine of ``driver`` takes for Spark's. ``launch``, ``cancel`` and
+    """The port that ``driver``'s engine takes for Spark's. ``launch``, ``cancel`` and
     ``is_running`` reach the executors."""
 
     def __init__(
@@ -129,12 +127,12 @@ class SimulatedJobs:
         self.pinned: list[Blocks] = []
 
     def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
-        """On a carrier: park until the job has come to an end."""
+        """Park until the job has ended. Runs on: a carrier."""
         self.driver.require_alive()
         job = jobs.reading(job, plan.levels_of(job.part), source)
         group = self.group(job)
         if group in self._cancelled:
-            raise JobLostError("it was cancelled before it began")
+            raise JobLostError("the job was cancelled before its start")
         blocks = source.blocks.records if isinstance(source, Pinned) else None
         running = Running(self, job, group, turns.current())
 
@@ -151,17 +149,19 @@ class SimulatedJobs:
         return result
 
     def group(self, job: Job) -> str:
-        """As Spark's."""
+        """The job's group, as in Spark."""
         return f"{job.run}/{job.name}"
 
     def cancel(self, group: str) -> None:
-        """The jobs of ``group`` are lost to the driver at once; their tasks may run on."""
+        """Give up the jobs in ``group`` at once. Their tasks may run on."""
         self._cancelled.add(group)
         self._cancel_tasks(group)
 
     def result_of(self, running: Running) -> JobResult:
-        """The result of a job that has delivered all its records; :class:`JobLostError` if the
-        records do not fit together."""
+        """Make the result from all the job's records.
+
+        :raises JobLostError: the records do not fit together.
+        """
         job, state = running.job, running.state
         keep: Callable[[tuple[int, ...]], Pinned] | None = None
         records = state.records
@@ -182,8 +182,10 @@ class SimulatedJobs:
 
 
 def compute(running: Running, slot: int) -> Computed | JobResult:
-    """Compute one slot; a failure of user code that ends the task ends the job.
-    :class:`JobLostError` where Spark would lose it."""
+    """Compute one slot. If user code fails so that the task ends, the result is the job's failure.
+
+    :raises JobLostError: Spark would lose the job here.
+    """
     computed: Computed | JobResult
     try:
         computed = running.state.compute(slot)
@@ -196,9 +198,9 @@ def compute(running: Running, slot: int) -> Computed | JobResult:
     return computed
 
 
-def recomputed(first: Computed, second: Computed, how: str) -> Computed:
-    """Of two computations of a slot, the one whose results arrive; or of each something, and a
-    single receiver gets both."""
+def merge_recomputed(first: Computed, second: Computed, how: str) -> Computed:
+    """Choose the computation whose results arrive. Or mix both: each receiver gets one
+    computation's results, and a single receiver gets both."""
     if how == RECOMPUTED[0]:
         return first
     if how == RECOMPUTED[1]:
@@ -209,6 +211,6 @@ def recomputed(first: Computed, second: Computed, how: str) -> Computed:
     return Computed([*even, *(output for output in second.outputs if output[0] % 2)], second.runs)
 
 
-def damaged(outputs: Outputs, how: str) -> Outputs:
-    """Chunks of which one was lost, or arrived twice."""
+def damage_chunks(outputs: Outputs, how: str) -> Outputs:
+    """Lose the first chunk, or double it."""
     return list(outputs[1:]) if how == CHUNK_FAULTS[0] else [outputs[0], *outputs]

@@ -1,15 +1,12 @@
-"""The judge of schedules: each must have the same effects as a run without failures that has the
-same batches.
+"""Judges schedules: each must have the same effects as a run without failures that has the same
+batches.
 
-If the spout makes the same batches whenever it runs, one run without failures serves for all
-schedules. A live source cuts its batches otherwise. Then only results of *equal* metadata are
-compared, the reference run has the batches of the schedule, and the source must still give all of
-its tuples.
+If the spout makes the same batches in every run, one run without failures serves for all schedules.
+A live source cuts its batches differently each time. Then only results from *equal* metadata are
+compared, the reference run has the schedule's batches, and the source must still give all its
+tuples.
 
-Apart from ``simulation``, which plays schedules, and from ``outcome``, which compares two
-schedules.
-
-Invariants: a difference is told only if the two compared had the same input.
+Invariants: a difference is reported only between results from equal input.
 """
 
 from __future__ import annotations
@@ -26,8 +23,8 @@ from txtopo.testing.simulator.schedule import Schedule
 from txtopo.testing.simulator.subject import Subject
 
 RUNS_TO_BE_SURE = 24
-"""So many further runs without failures must give all that the first gave, before a loss is the
-spout's fault."""
+"""So many further runs without failures must give the same tuples, before a loss is the spout's
+fault."""
 
 FEW_RUNS, LONG_S = 3, 5.0
 """Only ``FEW_RUNS`` further runs are made where they take longer than ``LONG_S``."""
@@ -36,30 +33,30 @@ REFERENCES_KEPT = 64
 
 
 class Judge:
-    """Judges schedules of ``subject``. ``expected`` is the schedule of a run without failures."""
+    """Judges schedules of ``subject``. ``expected`` is a schedule without failures."""
 
     def __init__(self, subject: Subject, expected: Schedule, compares_outputs: bool) -> None:
         self._subject, self._compares_outputs = subject, compares_outputs
         self._spout = subject.graph.spout.id
         self.expected = expected.outcome
         self.is_live = False
-        """The source gives other tuples, as a whole, from run to run: whether all of them arrive
-        cannot be said."""
+        """The source gives other tuples, as a whole, from run to run. Whether all tuples arrive is
+        then unknown."""
         self.source_pauses = expected.world.source_paused
         """Some run without failures saw the source not ready, and ready a moment later."""
-        self._alike = 0
-        """So many runs without failures gave all that the first gave."""
-        self._made: dict[str, list[str]] = {}
-        """By txid and metadata: what the spout emitted."""
+        self._equal_runs = 0
+        """So many runs without failures gave the same tuples as the first run."""
+        self._tuples_of_batch: dict[str, list[str]] = {}
+        """The spout's tuples by txid and metadata."""
         self._references: dict[str, Outcome] = {}
         if not subject.is_opaque:
             for txid in self.expected.emitted:
-                self._made[self._batch(self.expected, txid)] = self.expected.emitted[txid][
-                    self._spout
-                ]
+                self._tuples_of_batch[self._batch(self.expected, txid)] = self.expected.emitted[
+                    txid
+                ][self._spout]
 
     def reference_of(self, schedule: Schedule) -> Outcome:
-        """The outcome of a run without failures over the batches of ``schedule``."""
+        """Return the outcome without failures over the batches of ``schedule``."""
         if self._has_the_batches(schedule.outcome):
             return self.expected
         key = json.dumps(
@@ -73,21 +70,21 @@ class Judge:
         return self._references[key]
 
     def reference(self, schedule: Schedule, **watched: Any) -> Schedule:
-        """A run without failures that has the batches of ``schedule``."""
+        """Play a run without failures that has the batches of ``schedule``."""
         if self._has_the_batches(schedule.outcome) or self._begins_with_the_batches(
             schedule.outcome
         ):
-            return _played(self._subject, **watched)
+            return _play(self._subject, **watched)
         graph = reference.repeating(self._subject.graph, schedule.emitted, schedule.outcome.batches)
         with self._subject.of(graph) as subject:
-            return _played(subject, **watched)
+            return _play(subject, **watched)
 
     def differences(self, schedule: Schedule) -> list[Difference]:
-        """How the played ``schedule`` differs from the expected outcome."""
+        """Find how the played ``schedule`` differs from the expected outcome."""
         outcome = schedule.outcome
         if outcome.error is not None:
             return differences(outcome, self.expected, self._compares_outputs)
-        of_the_source = [*self._emitted_otherwise(outcome), *self._lost(schedule)]
+        of_the_source = [*self._changed_batches(outcome), *self._lost(schedule)]
         if not self._subject.is_opaque:
             return [
                 *of_the_source,
@@ -112,8 +109,8 @@ class Judge:
         return outcome.batches == self.expected.batches
 
     def _begins_with_the_batches(self, outcome: Outcome) -> bool:
-        """Whether a run that ended with an error had the batches of a run without failures up to
-        there."""
+        """Whether a run that ended with an error had the same batches as a run without failures up
+        to the error."""
         return (
             outcome.error is not None
             and not self._subject.is_opaque
@@ -123,13 +120,13 @@ class Judge:
     def _batch(self, outcome: Outcome, txid: int) -> str:
         return f"{txid} {json.dumps(outcome.batches.get(txid), sort_keys=True)}"
 
-    def _emitted_otherwise(self, outcome: Outcome) -> list[Difference]:
-        """Batches that came out otherwise than the same metadata did before (R18)."""
+    def _changed_batches(self, outcome: Outcome) -> list[Difference]:
+        """Find the batches that differ from earlier batches with the same metadata (R18)."""
         if self._subject.is_opaque:
             return []
         changed = []
         for txid, rows in outcome.emitted.items():
-            known = self._made.setdefault(self._batch(outcome, txid), rows[self._spout])
+            known = self._tuples_of_batch.setdefault(self._batch(outcome, txid), rows[self._spout])
             if known != rows[self._spout]:
                 place = f"what {self._spout!r} emitted in transaction {txid}, of metadata {short(shown(outcome.batches.get(txid)))},"
                 lacks = not Counter(rows[self._spout]) - Counter(known)
@@ -145,8 +142,8 @@ class Judge:
         return changed
 
     def _lost(self, schedule: Schedule) -> list[Difference]:
-        """Differences in the spout's tuples as a whole; none if runs without failures differ in the
-        same way."""
+        """Find differences in the spout's tuples as a whole. There are none if runs without
+        failures differ in the same way."""
         outcome = schedule.outcome
         if (
             self.is_live
@@ -178,8 +175,8 @@ class Judge:
         ]
 
     def _only_ended_early(self, schedule: Schedule) -> bool:
-        """Whether the source gives all that it should when the same happens again, and it is asked
-        more than once before it counts as exhausted."""
+        """Whether the source gives all its tuples when a patient schedule plays the same decisions:
+        it asks more than once before the source counts as exhausted."""
         patient = Schedule(
             self._subject,
             Decisions(schedule.world.decisions.written_down()),
@@ -189,19 +186,21 @@ class Judge:
         return self._whole(patient.play()) == self._whole(self.expected)
 
     def is_steady(self) -> bool:
-        """Whether the source gives the same, as a whole, whenever it is read without failures."""
+        """Whether the source gives the same tuples, as a whole, in every run without failures."""
         began, expected = time.monotonic(), self._whole(self.expected)
-        while self._alike < (RUNS_TO_BE_SURE if time.monotonic() - began < LONG_S else FEW_RUNS):
-            played = _played(self._subject)
+        while self._equal_runs < (
+            RUNS_TO_BE_SURE if time.monotonic() - began < LONG_S else FEW_RUNS
+        ):
+            played = _play(self._subject)
             self.source_pauses = self.source_pauses or played.world.source_paused
             if self._whole(played.outcome) != expected:
                 return False
-            self._alike += 1
+            self._equal_runs += 1
         return True
 
     def gives_the_same_batches(self) -> bool:
-        """Whether one more run without failures has the batches of the first."""
-        played = _played(self._subject).outcome
+        """Whether one more run without failures has the same batches as the first."""
+        played = _play(self._subject).outcome
         same = all(
             played.emitted[txid][self._spout] == rows[self._spout]
             for txid, rows in self.expected.emitted.items()
@@ -216,7 +215,7 @@ class Judge:
         return Counter(row for rows in outcome.emitted.values() for row in rows[self._spout])
 
 
-def _played(subject: Subject, **watched: Any) -> Schedule:
+def _play(subject: Subject, **watched: Any) -> Schedule:
     schedule = Schedule(subject, Decisions(), is_patient=True, **watched)
     schedule.play()
     return schedule

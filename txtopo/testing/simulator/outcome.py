@@ -1,7 +1,4 @@
-"""Outcome of a schedule, and the differences from the outcome of a run without failures.
-
-Apart from ``schedule`` so that comparing can be read, and argued about, alone.
-"""
+"""Compares a schedule's outcome with the outcome of a run without failures."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from txtopo.testing.simulator.hooks import Emission
 
 _SHOWN_MAX = 200
 _SCALARS = frozenset({type(None), bool, int, float, str, bytes})
-"""Types whose values show themselves; of each schedule thousands are shown."""
+"""Types whose values show themselves. Each schedule shows thousands of values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +42,28 @@ class Difference:
 
 @dataclass(slots=True)
 class Outcome:
-    """Stores, rows, emissions and effects after the end of a schedule."""
+    """Stores, rows, emissions and effects after a schedule's end."""
 
     committed: int = 0
     stores: dict[str, dict[Any, Any]] = field(default_factory=dict)
     """Per store, by address."""
     writers: dict[tuple[str, Any], str] = field(default_factory=dict)
-    """Which component wrote a key of a store last."""
+    """Which component wrote a store's key last."""
     rows: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Per sink, by its table: how often each row is there, the row as text."""
+    """Per sink, by its table: how often each row, as text, is in the sink."""
     row_writers: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Which component wrote a row of a sink."""
+    """Which component wrote a sink's row."""
     effects: Any = None
     emitted: dict[int, dict[str, list[str]]] = field(default_factory=dict)
-    """Per txid, the tuples of the spout and the held components in the attempt that committed."""
+    """Per txid, the tuples from the spout and the held components in the committed attempt."""
     batches: dict[int, Any] = field(default_factory=dict)
-    """Per txid, the metadata as it was stored; of an opaque spout nothing is."""
+    """Per txid, the metadata as stored. An opaque spout stores none."""
     error: str | None = None
-    """The error that ended the run; empty if the run ended well."""
+    """The error that ended the run. ``None`` if the run ended well."""
     error_component: str | None = None
 
     def read_stores(self, stores: Iterable[Any]) -> None:
-        """Take down what ``stores`` hold, as far as it can be compared."""
+        """Record the content of ``stores``, as far as it can be compared."""
         for store in stores:
             if isinstance(store, SimulatedSink):
                 self._read_sink(store)
@@ -79,8 +76,7 @@ class Outcome:
                     self.writers[store.address, key] = value.component
 
     def _read_sink(self, sink: SimulatedSink) -> None:
-        """Take down the rows; not the auxiliary ones, of which an opaque batch may rightly leave
-        others."""
+        """Record the rows without the auxiliary ones, in which opaque batches may rightly differ."""
         rows = self.rows.setdefault(sink.sink, {})
         for row in sink.rows():
             rows[str(row)] = rows.get(str(row), 0) + 1
@@ -105,7 +101,7 @@ class Outcome:
 
 
 def differences(actual: Outcome, expected: Outcome, compares_outputs: bool) -> list[Difference]:
-    """How ``actual`` differs from ``expected``; outputs only if ``compares_outputs``."""
+    """List how ``actual`` differs from ``expected``. Outputs count only if ``compares_outputs``."""
     if actual.error is not None:
         return [Difference("the run ended with an error", actual.error, "", actual.error_component)]
     differing = [*_stores(actual, expected), *_rows(actual, expected)]
@@ -124,7 +120,8 @@ def differences(actual: Outcome, expected: Outcome, compares_outputs: bool) -> l
 
 
 def shown(value: Any) -> str:
-    """``value`` as text. Equal values give equal text, also if a set or dict has another order."""
+    """Write ``value`` as text. Equal values give equal text, also if a set or dict has another
+    order."""
     if type(value) in _SCALARS:
         return repr(value)
     if isinstance(value, set | frozenset):
@@ -138,8 +135,8 @@ def shown(value: Any) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _rows_shown(stream: bytes) -> list[str]:
-    """The rows of a RecordBatch, an Arrow IPC stream, as text. Schedule after schedule emits the
-    same ones, and there may be thousands in each."""
+    """Write a RecordBatch's rows as text, from an Arrow IPC stream. Many schedules emit the same
+    batches, which may have thousands of rows."""
     arrow = column_runs.load_batches()
     return [shown(row[1:]) for batch in arrow.loaded(stream) for row in arrow.rows(batch, None)]
 
@@ -152,8 +149,8 @@ def _stores(actual: Outcome, expected: Outcome) -> Iterable[Difference]:
                 writer = actual.writers.get((address, key)) or expected.writers.get((address, key))
                 yield Difference(
                     f"key {key!r} of store {address}",
-                    _shown(ours, key),
-                    _shown(theirs, key),
+                    _text_at(ours, key),
+                    _text_at(theirs, key),
                     writer,
                 )
 
@@ -184,14 +181,14 @@ def _effects(actual: Any, expected: Any) -> Iterable[Difference]:
             if actual.get(key) != expected.get(key):
                 yield Difference(
                     f"effects()[{key!r}]",
-                    _shown(actual, key),
-                    _shown(expected, key),
+                    _text_at(actual, key),
+                    _text_at(expected, key),
                     effect=str(key),
                 )
     elif (
         isinstance(actual, list)
         and isinstance(expected, list)
-        and (counts := _counted(actual, expected))
+        and (counts := _item_counts(actual, expected))
     ):
         for item, (ours, theirs) in counts.items():
             yield Difference(f"{short(item)} in effects()", _times(ours), _times(theirs), effect="")
@@ -199,8 +196,8 @@ def _effects(actual: Any, expected: Any) -> Iterable[Difference]:
         yield Difference("effects()", short(repr(actual)), short(repr(expected)), effect="")
 
 
-def _counted(actual: Iterable[Any], expected: Iterable[Any]) -> dict[str, tuple[int, int]]:
-    """How often each item is in both, as text, where that differs."""
+def _item_counts(actual: Iterable[Any], expected: Iterable[Any]) -> dict[str, tuple[int, int]]:
+    """Count each item on both sides, as text, and keep those whose counts differ."""
     ours, theirs = Counter(map(shown, actual)), Counter(map(shown, expected))
     return {
         item: (ours[item], theirs[item])
@@ -223,10 +220,10 @@ def _outputs(actual: Outcome, expected: Outcome) -> Iterable[Difference]:
                 )
 
 
-def _shown(values: Mapping[Any, Any], key: Any) -> str:
+def _text_at(values: Mapping[Any, Any], key: Any) -> str:
     return short(repr(values[key])) if key in values else "absent"
 
 
 def short(text: str) -> str:
-    """``text``, cut where it is too long to be read."""
+    """Cut ``text`` to a readable length."""
     return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."

@@ -1,11 +1,9 @@
-"""The contracts of a topology's parts, checked before any schedule is played: of the spout, of the
-processing phase, of the commit phase.
+"""Checks the contracts of a topology's parts before any schedule is played: the spout, the
+processing phase and the commit phase.
 
-A contract checker fails, replays and reorders on purpose, where schedules do so by chance. The
+A contract checker fails, replays and reorders on purpose, where schedules do so by chance. So the
 usual mistakes are found in a moment, with rule, hook and cure. The checkers get the topology as
-simulated: over the same substitutes of stores, with ``reset()`` before each of its runs.
-
-Apart from ``simulation`` because the checkers know nothing of schedules, engines or coordinators.
+simulated: over the same store substitutes, with ``reset()`` before each run.
 
 Invariants: a finding about a source whose batches change from run to run is no verdict.
 """
@@ -31,26 +29,25 @@ from txtopo.testing.simulator.diagnosis import Case, Diagnosis, Probe, diagnose
 from txtopo.testing.simulator.judge import Judge
 from txtopo.testing.simulator.mistakes import Mistake
 from txtopo.testing.simulator.outcome import Outcome, short
-from txtopo.testing.simulator.replays import Otherwise
+from txtopo.testing.simulator.replays import Disagreement
 from txtopo.testing.simulator.schedule import StoppedError
 from txtopo.testing.simulator.subject import Subject
-from txtopo.testing.simulator.world import LookingOn, Watch
+from txtopo.testing.simulator.world import NullWatch, Watch
 from txtopo.topology.graph import TopologyGraph
 
 STORIES = 10
 """How often a spout is run with abandoned attempts and restarts."""
 
 BOLT_TRANSACTIONS = 3
-"""Of so many transactions each commit is made to fail at every point."""
+"""In so many transactions each commit is made to fail at every point."""
 
 ENOUGH_S = 3.0
-"""A checker begins no further run after so long: topologies of real size are for the schedules to
-find out."""
+"""A checker begins no further run after so long: schedules judge large topologies."""
 
 _PROCESS = "contract"
 _SPOUT_RULES = frozenset({4, 5, 17, 18, 19, 20, 21})
 _OF_THE_WHOLE = frozenset({5, 20})
-"""Rules about the tuples of a whole run, which a live source may change."""
+"""Rules about all tuples in a whole run, which a live source may change."""
 _BOLT_RULES: Mapping[int | None, Mistake] = {
     28: mistakes.APPLIED_AGAIN,
     29: mistakes.OLDER_AFTER_NEWER,
@@ -59,18 +56,18 @@ _BOLT_RULES: Mapping[int | None, Mistake] = {
 _SAME_AGAIN: Mapping[Fault, tuple[int, str]] = {
     "output": (
         10,
-        "Make the same of the same tuples: from attributes that prepare makes, the tuples, the txid and context.opened_at alone.",
+        "Derive all results from attributes that prepare makes, the tuples, the txid and context.opened_at alone.",
     ),
     "order": (17, "Emit the same tuples in the same order."),
     "routing": (17, "Choose the same tasks for the same tuples."),
 }
-"""The rule and the cure of a difference between two attempts of a batch."""
+"""The rule and the cure for a difference between a batch's two attempts."""
 
 
-def of_the_spout(
+def check_spout(
     subject: Subject, judge: Judge, varies_parallelism: bool
 ) -> tuple[Diagnosis, ContractError] | None:
-    """The contract that the spout breaks; ``None`` if the spout keeps its contract, or if the
+    """Find the contract that the spout breaks. ``None`` if the spout keeps its contract, or if the
     contract does not hold for its source."""
     until = time.monotonic() + ENOUGH_S
     names = subject.processes.variables.names()
@@ -123,11 +120,11 @@ def of_the_spout(
     ), broken
 
 
-def of_the_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | None:
-    """The contract broken by a bolt with other results from the same tuples in another attempt, or
-    by a grouping with other tasks."""
+def check_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | None:
+    """Find the contract broken by a bolt with other results from the same tuples in another
+    attempt, or by a grouping with other tasks."""
 
-    def first_otherwise(watch: Watch) -> Otherwise | None:
+    def first_disagreement(watch: Watch) -> Disagreement | None:
         until = time.monotonic() + ENOUGH_S
 
         def begin_process() -> None:
@@ -137,16 +134,16 @@ def of_the_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | Non
 
         subject.begin()
         with _in_a_process(subject), contextlib.suppress(*_NO_VERDICT):
-            return replays.first_otherwise(subject, _settings(subject), begin_process, watch)
+            return replays.first_disagreement(subject, _settings(subject), begin_process, watch)
         return None
 
-    otherwise = first_otherwise(LookingOn())
-    if otherwise is None:
+    disagreement = first_disagreement(NullWatch())
+    if disagreement is None:
         return None
-    # Once more, more slowly: the changes of each hook tell the mistakes apart.
+    # Once more, with a watch: the changes in each hook tell the mistakes apart.
     probe = Probe(None)
-    otherwise = first_otherwise(probe) or otherwise
-    blamed, graph = otherwise.blame, subject.graph
+    disagreement = first_disagreement(probe) or disagreement
+    blamed, graph = disagreement.blame, subject.graph
     case = Case(
         tuple(graph.components),
         frozenset(compiler.held_components(graph)),
@@ -154,16 +151,20 @@ def of_the_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | Non
         clues=subject.clues_of,
     )
     diagnosis = diagnose(blamed.differences, probe.touches, blamed, case)
-    difference, first, second = blamed.differences[0], otherwise.first.attempt, otherwise.second
+    difference, first, second = (
+        blamed.differences[0],
+        disagreement.first.attempt,
+        disagreement.second,
+    )
     fact = f"{difference.place} is {difference.found} in attempt {second.attempt}, {second.where}; in attempt {first} it is {difference.expected}"
     rule, cure = _SAME_AGAIN[blamed.fault]
     broken = ContractError("bolt", rule, f"component {blamed.component!r}: {fact}", cure)
     return Diagnosis(blamed.component, diagnosis.mistakes, diagnosis.details), broken
 
 
-def of_the_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractError] | None:
-    """The contract broken by a component that finishes in the commit phase; the component is
-    ``None`` where several components may be at fault."""
+def check_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractError] | None:
+    """Find the contract broken by a component that finishes in the commit phase. The component is
+    ``None`` if several components may be at fault."""
     if subject.is_opaque or not judge.gives_the_same_batches():
         return None
     until = time.monotonic() + ENOUGH_S
@@ -206,14 +207,14 @@ def of_the_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractErr
 
 
 def hook_of(broken: ContractError) -> str:
-    """The hook that broke a contract of spouts, or the component of one of bolts, as its message
-    begins."""
+    """Name the hook that broke a spout's contract, or the component that broke a bolt's: the
+    message begins with the name."""
     return short(broken.what.partition(":")[0].partition(" of attempt")[0])
 
 
 class _EnoughError(BaseException):
-    """Unwinds a checker. Not an ``Exception``, so that user code cannot swallow it and is not
-    blamed for it."""
+    """Unwinds a checker. Not an ``Exception``, so that user code cannot swallow or be blamed for
+    it."""
 
 
 _NO_VERDICT = (
@@ -222,7 +223,7 @@ _NO_VERDICT = (
     local_run.HookFailedError,
     AttemptFailedError,
 )
-"""Raised where a checker cannot run a topology to its end, so that the schedules will tell."""
+"""Raised where a checker cannot run a topology to its end. Schedules then judge the topology."""
 
 
 def _settings(subject: Subject) -> Mapping[str, Any]:
@@ -242,15 +243,14 @@ def _broken(check: Callable[[], object]) -> ContractError | None:
     except violation.ContractError as error:
         return error
     except (_EnoughError, errors.TxtopoError):
-        # A topology that a checker cannot run is none that breaks a contract: the schedules will
-        # tell.
+        # A topology that a checker cannot run breaks no contract. Schedules judge the topology.
         return None
     return None
 
 
 @contextlib.contextmanager
 def _in_a_process(subject: Subject) -> Iterator[None]:
-    """User code runs in a simulated process of its own while this lasts."""
+    """User code runs in a simulated process while this context lasts."""
     subject.processes.switch_to(_PROCESS)
     try:
         yield

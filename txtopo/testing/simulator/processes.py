@@ -1,14 +1,12 @@
-"""Worker processes, simulated: each has module globals, class attributes and resources of its own,
-and may be replaced by a fresh one.
+"""Simulates worker processes: each has its own module globals, class attributes and resources, and
+may be replaced by a fresh process.
 
-In Spark the tasks of a topology run in several processes, which outlive transactions and then
-suddenly do not. Code that keeps values in a global therefore sees values of earlier tasks. Here the
-globals of the user's modules are exchanged whenever another process is on.
+In Spark, a topology's tasks run in several processes, which outlive transactions and then suddenly
+do not. Code that keeps values in a global therefore sees earlier tasks' values. Here the globals in
+the user's modules are exchanged when another process becomes active.
 
-Apart from ``schedule`` because it knows modules and classes, and no transaction.
-
-Invariants: outside a simulation the globals are those that were there before. Between two switches
-only the process that is on changes its own.
+Invariants: outside a simulation the globals are as before. Between two switches only the active
+process changes its globals.
 """
 
 from __future__ import annotations
@@ -43,15 +41,15 @@ _LIBRARIES = tuple(
 )
 
 _FOLDERS_OF_PACKAGES = ("site-packages", "dist-packages")
-"""Also the libraries of an environment whose packages this environment can import."""
+"""Also libraries in an environment whose packages this environment can import."""
 
 Owner = dict[str, Any] | type | FunctionType
 """Where a variable lives: a module's globals, a class, or a function, whose defaults are kept."""
 
 
 def is_users(function: Callable[..., Any] | Any) -> bool:
-    """Whether ``function`` is the user's own: neither of Python's library, nor of an installed
-    package, nor of txtopo."""
+    """Whether ``function`` is the user's own: neither from Python's library, nor from an installed
+    package, nor from txtopo."""
     if not isinstance(function, FunctionType):
         return False
     return _is_users_file(function.__code__.co_filename)
@@ -59,7 +57,7 @@ def is_users(function: Callable[..., Any] | Any) -> bool:
 
 @functools.lru_cache(4096)
 def _is_users_file(path: str | None) -> bool:
-    # Remembered, because a search looks at thousands of functions in a few files.
+    # Cached, because a search reads thousands of functions in a few files.
     if path is None or path.startswith("<frozen"):
         return False
     real = os.path.realpath(path)
@@ -69,7 +67,7 @@ def _is_users_file(path: str | None) -> bool:
 
 
 def functions_of(cls: type) -> Iterator[FunctionType]:
-    """The functions, methods and getters that ``cls`` itself defines."""
+    """Yield the functions, methods and getters that ``cls`` defines, without inherited functions."""
     for value in list(vars(cls).values()):
         inner = (
             value.__func__
@@ -83,17 +81,17 @@ def functions_of(cls: type) -> Iterator[FunctionType]:
 
 
 class Variables:
-    """The variables in which the user's code could keep something between two tasks."""
+    """The variables in which user code could keep a value between two tasks."""
 
     def __init__(self, classes: Iterable[type]) -> None:
         self.namespaces: list[dict[str, Any]] = []
-        """The globals of the user's modules."""
+        """The globals in the user's modules."""
         self._classes: list[type] = []
         self._seen: set[int] = set()
-        """The identities of the classes and namespaces that were looked at."""
+        """Identities of the classes and namespaces already searched."""
         self._functions: list[FunctionType] = []
         for cls in classes:
-            self._look_at(cls)
+            self._add_class(cls)
         self.places: list[tuple[Owner, str]] = []
         for namespace in self.namespaces:
             self.places.extend(
@@ -102,7 +100,7 @@ class Variables:
                 if not name.startswith("__") and _is_data(value)
             )
         for cls in self._classes:
-            # A member of an enumeration stays what it is: Python refuses another value.
+            # An enumeration's members never change: Python refuses another value.
             members = list(cls.__members__) if isinstance(cls, enum.EnumType) else []
             names = [name for name in vars(cls) if not name.startswith("_") and name not in members]
             self.places.extend((cls, name) for name in names if _is_data(vars(cls)[name]))
@@ -114,7 +112,7 @@ class Variables:
             )
         self.places = [place for place in self.places if _can_be_copied(_get(place))]
 
-    def _look_at(self, cls: type) -> None:
+    def _add_class(self, cls: type) -> None:
         for base in cls.__mro__:
             if id(base) in self._seen:
                 continue
@@ -125,31 +123,31 @@ class Variables:
             self._classes.append(base)
             self._functions.extend(functions)
             for function in functions:
-                self._look_around(function.__globals__)
+                self._add_namespace(function.__globals__)
             for value in list(vars(base).values()):
                 if isinstance(value, type):
-                    self._look_at(value)
+                    self._add_class(value)
 
-    def _look_around(self, namespace: dict[str, Any]) -> None:
+    def _add_namespace(self, namespace: dict[str, Any]) -> None:
         if id(namespace) in self._seen:
             return
         self._seen.add(id(namespace))
         self.namespaces.append(namespace)
         for value in list(namespace.values()):
             if isinstance(value, type):
-                self._look_at(value)
+                self._add_class(value)
             elif is_users(value):
                 self._functions.append(value)
-                self._look_around(value.__globals__)
+                self._add_namespace(value.__globals__)
             elif isinstance(value, ModuleType) and _is_users_file(getattr(value, "__file__", None)):
-                self._look_around(vars(value))
+                self._add_namespace(vars(value))
 
     def values(self) -> list[Any]:
-        """What they hold now."""
+        """The variables' present values."""
         return [_get(place) for place in self.places]
 
     def put(self, values: list[Any]) -> None:
-        """Make them hold ``values``."""
+        """Set the variables to ``values``."""
         for (owner, name), value in zip(self.places, values, strict=True):
             if isinstance(owner, dict):
                 owner[name] = value
@@ -157,11 +155,11 @@ class Variables:
                 setattr(owner, name, value)
 
     def names(self) -> list[str]:
-        """What a person calls them."""
-        return [_named(owner, name) for owner, name in self.places]
+        """The variables' names for messages."""
+        return [_variable_name(owner, name) for owner, name in self.places]
 
 
-def _named(owner: Owner, name: str) -> str:
+def _variable_name(owner: Owner, name: str) -> str:
     if isinstance(owner, FunctionType):
         return f"the default of a parameter of {owner.__qualname__}"
     if isinstance(owner, type):
@@ -185,8 +183,8 @@ def _has_container(defaults: tuple[Any, ...] | dict[str, Any] | None) -> bool:
 def _is_data(value: Any) -> bool:
     if isinstance(value, _SCALARS + _CONTAINERS):
         return True
-    # An object of the user's own may keep something; one of a library is more likely a client or a
-    # lock.
+    # An object from a user's class may keep a value. An object from a library is more likely a
+    # client or a lock.
     return not isinstance(value, type) and any(
         is_users(function) for function in functions_of(type(value))
     )
@@ -201,7 +199,7 @@ def _can_be_copied(value: Any) -> bool:
 
 
 class _Copier:
-    """Makes copies of values as they were, by pickle where possible, which is much faster."""
+    """Copies values as they were, by pickle where possible, which is much faster."""
 
     def __init__(self, values: list[Any]) -> None:
         self._values = copy.deepcopy(values)
@@ -210,7 +208,7 @@ class _Copier:
             self._pickled = pickle.dumps(values, pickle.HIGHEST_PROTOCOL)
 
     def copy(self) -> list[Any]:
-        """A new one."""
+        """Make a new copy."""
         values: list[Any] = (
             copy.deepcopy(self._values) if self._pickled is None else pickle.loads(self._pickled)
         )
@@ -218,25 +216,25 @@ class _Copier:
 
 
 class Process:
-    """One process: its resources, and its variables while another process is on."""
+    """A process: its resources, and its variables while another process is active."""
 
     def __init__(self, values: list[Any]) -> None:
         self.values, self.resources = values, worker.Resources()
 
 
 class Processes:
-    """The processes of one simulation. ``driver`` and the workers by number are made when they are
-    first on."""
+    """A simulation's processes. ``driver`` and the numbered workers are made when they first become
+    active."""
 
     def __init__(self, classes: Iterable[type]) -> None:
         self.variables = Variables(classes)
         self._pristine = _Copier(self.variables.values())
         self._outside = Process(self.variables.values())
         self._all: dict[str, Process] = {}
-        self._on = self._outside
+        self._active = self._outside
 
     def switch_to(self, name: str) -> Process:
-        """Put process ``name`` on; a fresh one if there is none."""
+        """Make process ``name`` active, as a fresh process if there is none."""
         process = self._all.get(name)
         if process is None:
             process = self._all[name] = Process(self._pristine.copy())
@@ -245,8 +243,8 @@ class Processes:
 
     @contextlib.contextmanager
     def outside(self) -> Iterator[None]:
-        """No simulated process is on while this context lasts."""
-        on = self._on
+        """No simulated process is active while this context lasts."""
+        on = self._active
         self.leave()
         try:
             yield
@@ -254,37 +252,37 @@ class Processes:
             self._switch(on)
 
     def leave(self) -> None:
-        """Put none of them on: the globals are those of the program that simulates."""
+        """Make no process active: the globals are those of the simulating program."""
         self._switch(self._outside)
 
     def _switch(self, process: Process) -> None:
-        if process is not self._on:
-            self._on.values = self.variables.values()
+        if process is not self._active:
+            self._active.values = self.variables.values()
             self.variables.put(process.values)
-            self._on = process
+            self._active = process
 
     def end(self, name: str) -> None:
-        """Process ``name`` ends."""
+        """End process ``name``."""
         process = self._all.pop(name, None)
         if process is None:
             return
-        if process is self._on:
+        if process is self._active:
             self.leave()
         process.resources.close()
 
     def end_all(self) -> None:
-        """All of them end."""
+        """End all processes."""
         for name in list(self._all):
             self.end(name)
         self.leave()
 
     def changed_between(self, before: Sequence[str], after: Sequence[str]) -> list[str]:
-        """Names of the variables whose :meth:`shown` differs."""
+        """List the names of variables whose :meth:`shown` differs."""
         names = self.variables.names()
         return [name for name, old, new in zip(names, before, after, strict=True) if old != new]
 
     def shown(self) -> list[str]:
-        """The variables of the process that is on, as text that changes when a variable does."""
+        """Write the active process's variables as text that changes when a variable does."""
         return [_show(value) for value in self.variables.values()]
 
 
@@ -295,7 +293,7 @@ def _show(value: Any) -> str:
 
 
 def classes_of(instances: Iterable[Any]) -> list[type]:
-    """The classes of ``instances`` and of the values of their attributes."""
+    """List the classes of ``instances`` and of their attributes' values."""
     classes: list[type] = []
     for instance in instances:
         for part in [instance, *getattr(instance, "__dict__", {}).values()]:

@@ -1,14 +1,13 @@
-"""A batch must come out the same in another process: two interpreters with different
-``PYTHONHASHSEED`` compute it.
+"""Computes a topology in two interpreters with different ``PYTHONHASHSEED``: each batch must come
+out the same.
 
 Within one process ``hash()`` never changes, so no schedule can show that results depend on
 ``hash()``. Here the topology runs in fresh interpreters, without failures and then in a few
-schedules, the same in both. A task must make equal results of equal tuples, and a tuple must go to
-the same task. After a difference the topology is computed once more with the first hash seed, to
+schedules, the same in both. From equal tuples a task must make equal results, and a tuple must go
+to the same task. After a difference the topology is computed once more with the first hash seed, to
 tell ``hash()`` from dice.
 
-Apart from ``simulation`` because a comparison costs a second, not milliseconds. One process plays
-all the schedules of its hash seed.
+A process costs a second, not milliseconds, so each process plays all schedules for its hash seed.
 
 Invariants: results travel back as text, so that the user's classes need not travel.
 """
@@ -36,19 +35,19 @@ from txtopo.testing.simulator.outcome import Difference, Outcome, differences, s
 from txtopo.testing.simulator.schedule import Schedule
 from txtopo.testing.simulator.subject import Subject
 from txtopo.testing.simulator.violation import Violation
-from txtopo.testing.simulator.world import LookingOn
+from txtopo.testing.simulator.world import NullWatch
 from txtopo.topology import pickling
 from txtopo.topology.graph import TopologyGraph
 
 HASH_SEEDS = (1, 2)
 SCHEDULES = 6
-"""How many schedules are played in each process, beside the one without failures."""
+"""How many schedules are played in each process, beside the schedule without failures."""
 TIMEOUT_S = 300.0
 
 
 @dataclass(slots=True)
 class Recomputed:
-    """The results of one process in one schedule, as text."""
+    """One process's results in one schedule, as text."""
 
     outcome: Outcome
     """Values are text."""
@@ -57,7 +56,7 @@ class Recomputed:
 
 
 class _Text(str):
-    """A value as text, which shows itself without quotes."""
+    """A value as text that shows itself without quotes."""
 
     __slots__ = ()
     __repr__ = str.__str__
@@ -71,10 +70,10 @@ def check_recomputation(
     reset: Callable[[], None] | None,
     clues: Callable[[str], Mapping[Clue, str]] = lambda component: {},
 ) -> Violation | None:
-    """A violation if processes with different hash seeds make different things of ``topology``;
-    ``clues`` returns the clues in the code of a component."""
+    """Compare processes with different hash seeds: different results from ``topology`` are a
+    violation. ``clues`` returns the clues in a component's code."""
     payload = pickling.dumps((topology, conf, transactions, effects, reset))
-    # Effects outside of the simulation exist once, so one process at a time writes and reads them.
+    # Effects outside the simulation exist once, so one process at a time writes and reads them.
     alone = effects is not None or reset is not None
     first, second = _in_processes(payload, HASH_SEEDS, alone)
     differing = _compare(topology, first, second)
@@ -94,7 +93,7 @@ def check_recomputation(
 def _diagnosis(
     component: str | None, by_itself: bool, clues: Callable[[str], Mapping[Clue, str]]
 ) -> Diagnosis:
-    """The mistake of ``component``, which differs with the same hash seed, too, if it differs
+    """Diagnose ``component``. The results also differ with the same hash seed if they differ
     ``by_itself``."""
     known = clues(component) if component is not None else {}
     clue: Clue | None = (
@@ -107,8 +106,8 @@ def _diagnosis(
 
 
 def _in_processes(payload: bytes, hash_seeds: Sequence[int], alone: bool) -> list[list[Recomputed]]:
-    """The results of processes with these hash seeds; the processes run side by side unless each
-    must run ``alone``."""
+    """Compute the results in a process for each hash seed. The processes run side by side unless
+    each must run ``alone``."""
     with concurrent.futures.ThreadPoolExecutor(1 if alone else len(hash_seeds)) as threads:
         return list(threads.map(functools.partial(_in_process, payload), hash_seeds))
 
@@ -131,23 +130,23 @@ def _in_process(payload: bytes, hash_seed: int) -> list[Recomputed]:
 
 
 def recompute(payload: bytes) -> list[Recomputed]:
-    """In the other process: run the topology without failures, and in a few schedules."""
+    """Run in a child process: play the topology without failures, and in a few schedules."""
     topology, conf, transactions, effects, reset = pickling.loads(payload)
     subject = Subject(topology, conf, transactions=transactions, effects=effects, reset=reset)
     try:
         decisions = Decisions()
-        played = [_played(subject, decisions)]
+        played = [_play(subject, decisions)]
         for seed in range(SCHEDULES):
             played.append(
-                _played(subject, Decisions(chance=Chance.of(seed, decisions.opportunities)))
+                _play(subject, Decisions(chance=Chance.of(seed, decisions.opportunities)))
             )
         return played
     finally:
         subject.close()
 
 
-def _played(subject: Subject, decisions: Decisions) -> Recomputed:
-    schedule = Schedule(subject, decisions, watch=LookingOn())
+def _play(subject: Subject, decisions: Decisions) -> Recomputed:
+    schedule = Schedule(subject, decisions, watch=NullWatch())
     outcome = schedule.play()
     outcome.stores = {
         address: {_Text(shown(key)): _Text(shown(value)) for key, value in values.items()}
@@ -163,7 +162,8 @@ def _played(subject: Subject, decisions: Decisions) -> Recomputed:
 def _compare(
     topology: TopologyGraph, first: Sequence[Recomputed], second: Sequence[Recomputed]
 ) -> list[Difference]:
-    """The differences of the first component to blame; if there is none, all results that differ."""
+    """Find the differences at the first component to blame. Without such a component, return all
+    results that differ."""
     for ours, theirs in zip(first, second, strict=True):
         blamed = blame.first_to_differ(topology, theirs.recorded, ours.recorded, also_routes=True)
         if blamed is not None and blamed.txid in _comparable(
@@ -179,7 +179,8 @@ def _compare(
 
 
 def _comparable(topology: TopologyGraph, ours: Outcome, theirs: Outcome) -> Iterator[int]:
-    """The transactions before the first batch that may rightly differ: after it all results may."""
+    """Yield the transactions before the first batch that may rightly differ. Later results may all
+    differ."""
     spout = topology.spout.id
     for txid in sorted(ours.emitted.keys() & theirs.emitted.keys()):
         is_other = (
@@ -192,8 +193,8 @@ def _comparable(topology: TopologyGraph, ours: Outcome, theirs: Outcome) -> Iter
 
 
 def serve() -> None:
-    """The other process: a topology comes by standard input, results go by standard output. Prints
-    of user code go to standard error."""
+    """Serve as the child process: a topology comes by standard input, results go by standard
+    output. User code prints to standard error."""
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     results.write(pickle.dumps(recompute(sys.stdin.buffer.read())))

@@ -1,13 +1,13 @@
-"""The reference of a schedule: a run with equal batches and without failures.
+"""Makes a schedule's reference: a run with equal batches and without failures.
 
 A live source gives other batches in every run: a batch ends where the rows end, or after a time.
-This is right as long as the metadata describes the batch (R4). The results of such a schedule are
-compared with a run over the very same batches: their tuples are emitted again, task by task, by a
-spout that stands for the user's.
+This is right as long as the metadata describes the batch (R4). So the schedule's results are
+compared with a run over the very same batches. A spout that stands for the user's emits their
+tuples again, task by task.
 
-Apart from ``judge``, which decides when a reference is needed.
+``judge`` decides when a reference is needed.
 
-Invariants: a reference asks the user's spout for nothing, except that of a committer spout the
+Invariants: a reference does not read from the user's spout, except that a committer spout's
 ``commit`` is called as always.
 """
 
@@ -28,12 +28,12 @@ from txtopo.topology.stream import OutputFieldsDeclarer
 from txtopo.topology.transaction import TransactionAttempt
 
 Rows = Mapping[int, Sequence[tuple[str, int | None, tuple[Any, ...]]]]
-"""By task: (stream, task that a direct stream is for, values after the attempt)."""
+"""By task: (stream, task for a direct stream, values after the attempt)."""
 
 
 class RepeatedSpout(spout.BaseTransactionalSpout):
-    """Emits ``batches`` again; ``batches[txid - 1]`` is (rows, metadata). Of a committer spout,
-    ``template``, the emitter is made too, to commit."""
+    """Emits ``batches`` again. ``batches[txid - 1]`` is (rows, metadata). For a committer spout,
+    ``template``, the user's emitter is made too, to commit."""
 
     def __init__(self, batches: Sequence[tuple[Rows, Any]], template: bytes | None = None) -> None:
         self.batches, self.template = batches, template
@@ -57,7 +57,7 @@ class RepeatedSpout(spout.BaseTransactionalSpout):
         )
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        """The graph knows them."""
+        """Declare nothing: the graph knows the streams."""
 
 
 class _Counter(spout.TransactionalSpoutCoordinator):
@@ -89,7 +89,7 @@ class _Repeated(spout.TransactionalSpoutEmitter):
 
 
 class _RepeatedCommitter(_Repeated, spout.CommitterSpoutEmitter):
-    """The user's emitter emits too, into the void, so that the emitter is ready to commit."""
+    """The user's emitter emits too, into a collector that drops the tuples, to be ready to commit."""
 
     def __init__(
         self, batches: Sequence[tuple[Rows, Any]], task: int, inner: Any, metadata_type: Any
@@ -101,7 +101,7 @@ class _RepeatedCommitter(_Repeated, spout.CommitterSpoutEmitter):
         self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
     ) -> None:
         stored = metadata_of.from_json(self._batches[metadata - 1][1], self._metadata_type)
-        self._inner.emit_batch(attempt, stored, _Deaf())
+        self._inner.emit_batch(attempt, stored, _DroppingCollector())
         super().emit_batch(attempt, metadata, collector)
 
     def commit(self, attempt: TransactionAttempt) -> None:
@@ -111,7 +111,7 @@ class _RepeatedCommitter(_Repeated, spout.CommitterSpoutEmitter):
         self._inner.close()
 
 
-class _Deaf:
+class _DroppingCollector:
     """A collector that drops every tuple."""
 
     def __getattr__(self, name: str) -> Any:
@@ -123,7 +123,7 @@ class _Deaf:
 def repeating(
     graph: TopologyGraph, emissions: Mapping[int, Sequence[Emission]], metadata: Mapping[int, Any]
 ) -> TopologyGraph:
-    """``graph`` with a spout that emits ``emissions``, by txid, again."""
+    """Copy ``graph`` with a spout that emits ``emissions``, by txid, again."""
     batches: list[tuple[Rows, Any]] = []
     for txid in sorted(emissions):
         rows: dict[int, list[tuple[str, int | None, tuple[Any, ...]]]] = {}

@@ -1,11 +1,10 @@
-"""The processing phase of a few batches, each in several attempts: in one process, and in a fresh
-process on a single slot.
+"""Replays the processing phase for a few batches, each in several attempts: in one process, and in
+a fresh process on a single slot.
 
-Apart from ``parts``, which knows the contracts, and from schedules: in replays no step fails and no
-effect is committed.
+In replays no step fails and no effect is committed. ``parts`` knows the contracts.
 
-Invariants: stores stay as they are, so that reading a store in the processing phase makes no
-difference. The attempts of a transaction have the same metadata, unless the spout is opaque.
+Invariants: stores do not change, so that reading a store in the processing phase makes no
+difference. A transaction's attempts have the same metadata, unless the spout is opaque.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from txtopo.topology.graph import TopologyGraph
 from txtopo.topology.transaction import TransactionAttempt
 
 TRANSACTIONS = 3
-"""Of so many transactions the attempts are compared."""
+"""The attempts are compared in so many transactions."""
 
 SAME_PROCESS = "in the same process"
 FRESH_PROCESS = "in a fresh process with a single slot"
@@ -37,8 +36,8 @@ FRESH_PROCESS = "in a fresh process with a single slot"
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One attempt of a transaction, with the tuples that its tasks took and emitted. ``where`` is
-    the attempt's process, beside that of the first attempt."""
+    """A transaction's attempt, with the tuples that its tasks took and emitted. ``where`` tells the
+    attempt's process, compared with the first attempt's."""
 
     attempt: TransactionAttempt
     where: str
@@ -47,34 +46,34 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
-class Otherwise:
-    """A component that makes something else of the same tuples in attempt ``second`` than in
-    attempt ``first``."""
+class Disagreement:
+    """A component with other results from the same tuples in attempt ``second`` than in attempt
+    ``first``."""
 
     blame: Blame
     first: Replayed
     second: Replayed
 
 
-def first_otherwise(
+def first_disagreement(
     subject: Subject, conf: Mapping[str, Any], begin_process: Callable[[], None], watch: Watch
-) -> Otherwise | None:
-    """The first bolt or grouping whose results change between attempts of the same batch, if the
-    tuples of committers change too.
+) -> Disagreement | None:
+    """Find the first bolt or grouping whose results change between a batch's attempts, if the
+    committers' tuples change too.
 
-    ``begin_process`` puts a fresh process in the place of the one that is on.
+    ``begin_process`` replaces the active process by a fresh process.
     """
     for first, *others in _replays(subject, conf, begin_process, watch):
         for second in others:
             blamed = blame.first_to_differ(subject.graph, second.recording, first.recording)
             if blamed is not None and _counts(subject.graph, blamed, first, second):
-                return Otherwise(blamed, first, second)
+                return Disagreement(blamed, first, second)
     return None
 
 
 def _counts(graph: TopologyGraph, blamed: Blame, first: Replayed, second: Replayed) -> bool:
-    """Whether it is a bolt's doing, no mere look of the values, and reaches a component that
-    finishes in the commit phase, if any is there."""
+    """Whether a bolt or grouping is to blame, the values differ and not only their texts, and the
+    difference reaches a component that finishes in the commit phase, if there is one."""
     if blamed.fault == "output" and (
         blamed.component == graph.spout.id or not _is_other(blamed.component, first, second)
     ):
@@ -102,8 +101,8 @@ def _is_other(component: str, first: Replayed, second: Replayed) -> bool:
 def _replays(
     subject: Subject, conf: Mapping[str, Any], begin_process: Callable[[], None], watch: Watch
 ) -> Iterator[list[Replayed]]:
-    """The attempts of each transaction in turn. A process has earlier batches behind it, but for
-    the last attempt of each transaction."""
+    """Yield each transaction's attempts in turn. A process has earlier batches behind it, except
+    for each transaction's last attempt."""
     server = memory.MemoryServer()
     begin_process()
     for _ in range(TRANSACTIONS):
@@ -119,7 +118,7 @@ def _replays(
 
 
 class _Run:
-    """A run of the contract checkers, whose tasks are written down as a schedule's are. Close it."""
+    """A contract checker's run that records tasks as a schedule does. Close it."""
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class _Run:
         return self._run.batches.open(self._run.state.current)
 
     def replay(self, where: str) -> Replayed:
-        """A new attempt of that transaction."""
+        """Process the opened transaction in a new attempt."""
         self._slots.clear()
         txid = self._run.state.current
         with current.running(

@@ -1,10 +1,10 @@
-"""One schedule: from the first transaction to the last, through all the faults that its decisions
-let strike.
+"""Plays one schedule from the first transaction to the last, through all the faults that its
+decisions let strike.
 
-Theory of operation. At any moment several steps are possible: a driver's loop takes an answer, one
-of its threads goes on, a job computes one more slot, a task of a cancelled job runs after all.
-Decisions choose the step. When no step is possible, (virtual) time passes until a timer goes off,
-so that a missing answer ends as a time-out. When a driver dies, a new driver starts; a suspended
+Theory of operation. At any moment several steps are possible: a driver's loop takes an answer, a
+driver's thread goes on, a job computes one more slot, a cancelled job's task runs after all.
+Decisions choose the step. When no step is possible, virtual time passes until a timer goes off, so
+that a missing answer ends as a time-out. When a driver dies, a new driver starts. A suspended
 driver wakes up when it is too late.
 
 Invariants: the schedule depends on its decisions and the user's code alone. Executors' code runs on
@@ -29,17 +29,17 @@ from txtopo.testing.simulator.subject import Subject
 from txtopo.testing.simulator.world import Watch, World
 
 TURNS_MAX = 100_000
-"""A schedule that takes more steps than this goes round in circles."""
+"""A schedule that takes more steps goes round in circles."""
 
 
 class StoppedError(BaseException):
-    """Unwinds a schedule that is not to be played to its end. Not an ``Exception``, so that the
-    schedule does not count it as a failure of its own."""
+    """Unwinds a schedule that must not be played to its end. Not an ``Exception``, so that the
+    schedule does not take it for a failure in its own run."""
 
 
 class Schedule:
-    """``trace`` gets the events of the schedule, line by line; ``watch`` looks at every hook; the
-    user's clock is ``clock_s`` ahead.
+    """``trace`` gets the schedule's events, line by line. ``watch`` observes every hook. The user's
+    clock is ``clock_s`` ahead.
 
     A schedule that ``is_patient`` does not end when the source is empty for a moment: see
     ``hooks``.
@@ -60,7 +60,7 @@ class Schedule:
             subject.graph.spout.id,
             *sorted(compiler.held_components(subject.graph) - {subject.graph.spout.id}),
         ]
-        """The components whose emissions are part of the outcome."""
+        """The components whose emissions the outcome contains."""
         self.world = World(
             decisions,
             subject.processes,
@@ -73,28 +73,27 @@ class Schedule:
             is_patient=is_patient,
         )
         self.executed: dict[int, list[Any]] = {}
-        """Per txid, the tuples executed in the attempt that committed; only in watched
-        schedules."""
+        """Per txid, the tuples executed in the committed attempt, in watched schedules only."""
         self.emitted: dict[int, list[Any]] = {}
-        """Per txid, the tuples emitted in the attempt that committed: by every component in watched
+        """Per txid, the tuples emitted in the committed attempt: by every component in watched
         schedules, else by the reported components."""
         self.stored: dict[int, dict[str, tuple[str, str]]] = {}
-        """Per txid, the rows of all stores after the commit, each with its writer and value; only
-        in watched schedules."""
+        """Per txid, all stores' rows after the commit, each with its writer and value, in watched
+        schedules only."""
         self._drivers: list[Driver] = []
         self.executors = Executors(self.world)
 
     # -- the whole --------------------------------------------------------------------------------
 
     def play(self) -> Outcome:
-        """From beginning to end."""
+        """Play the schedule from beginning to end."""
         with current.running(self.world), worker.seldom_collected():
             self.subject.begin()
             try:
                 self.world.set_clocks()
                 self._start_driver()
                 self._turn_until_over()
-                self.executors.run_out()
+                self.executors.run_leftover_tasks()
                 self.subject.clocks.restore()
                 self._require_exhausted()
                 self.subject.processes.leave()
@@ -107,7 +106,7 @@ class Schedule:
             finally:
                 for driver in self._drivers:
                     if not driver.is_closed:
-                        driver.bury()
+                        driver.discard()
                 self.subject.clocks.restore()
                 self.subject.processes.end_all()
         self.outcome.error, self.outcome.error_component = (
@@ -115,7 +114,7 @@ class Schedule:
             self.world.error_component,
         )
         if self.world.is_watching and self.world.error is not None:
-            self._take_down_what_did_not_commit()
+            self._keep_uncommitted()
         return self.outcome
 
     def _turn_until_over(self) -> None:
@@ -131,23 +130,26 @@ class Schedule:
             possible = self._possible()
             if possible:
                 self._do(*possible[self.world.decisions.pick(len(possible))])
-            elif not any(driver.loop.go_on() for driver in alive) and not self._let_time_pass():
-                raise errors.TxtopoError("nothing can happen any more, and the run has not ended")
+            elif (
+                not any(driver.loop.resume_aside() for driver in alive)
+                and not self._let_time_pass()
+            ):
+                raise errors.TxtopoError("no step is possible any more, and the run has not ended")
         raise errors.TxtopoError(f"the run has not ended after {TURNS_MAX} steps")
 
     def _possible(self) -> list[tuple[Driver | None, Action]]:
-        """The possible next steps, each with its driver; a schedule without decisions takes the
-        first."""
+        """List the possible next steps, each with its driver. A schedule without decisions takes
+        the first."""
         steps: list[tuple[Driver | None, Action]] = []
-        steps.extend((None, action) for action in self.executors.unwanted())
+        steps.extend((None, action) for action in self.executors.zombie_steps())
         for driver in self._drivers:
             if driver.is_active:
                 steps.extend((driver, action) for action in driver.loop.actions())
-        steps.extend((None, action) for action in self.executors.wanted())
+        steps.extend((None, action) for action in self.executors.job_steps())
         return steps
 
     def _do(self, driver: Driver | None, action: Action) -> None:
-        """Let ``action`` happen, in the process of ``driver`` if it is given."""
+        """Do ``action``, in the process of ``driver`` if there is one."""
         if driver is None:
             action()
             return
@@ -174,7 +176,7 @@ class Schedule:
         return bool(due)
 
     def _settle(self) -> None:
-        """Let the consequences of the last step happen: ends, deaths, awakenings, successors."""
+        """Follow the last step's consequences: ends, deaths, awakenings, successors."""
         if (
             len(self._drivers) == 1
             and self._drivers[0].is_active
@@ -183,16 +185,16 @@ class Schedule:
             return
         for driver in self._drivers:
             if driver.is_dead and not driver.is_closed:
-                self._bury(driver)
+                self._discard(driver)
             elif driver.has_ended:
                 self._close(driver)
         self._wake_up()
         while self._drivers[-1].is_dead or self._drivers[-1].sleeps_until is not None:
             if self._drivers[-1].is_dead and not self._drivers[-1].is_closed:
-                self._bury(self._drivers[-1])
+                self._discard(self._drivers[-1])
             self._start_driver()
         if self._drivers[-1].is_closed:
-            # A successor that finds nothing left to do is gone at once.
+            # A successor without any transaction left is gone at once.
             self._wake_up()
 
     def _wake_up(self) -> None:
@@ -222,11 +224,11 @@ class Schedule:
         self.world.note(f"driver {number} starts")
         self._do(driver, driver.begin)
 
-    def _bury(self, driver: Driver) -> None:
+    def _discard(self, driver: Driver) -> None:
         self.world.note(f"driver {driver.number} dies")
-        self._do(driver, driver.bury)
+        self._do(driver, driver.discard)
         driver.is_closed = True
-        self.executors.bereave(driver)
+        self.executors.lose_driver(driver)
         self.subject.processes.end(f"driver {driver.number}")
 
     def _close(self, driver: Driver) -> None:
@@ -245,7 +247,7 @@ class Schedule:
         ):
             self.world.ended_with(
                 errors.TxtopoError(
-                    f"driver {driver.number} ended without giving back all that was pinned on the executors"
+                    f"driver {driver.number} ended with results still pinned on the executors"
                 )
             )
         self.subject.processes.end(f"driver {driver.number}")
@@ -257,11 +259,12 @@ class Schedule:
             and self.world.commits >= self.subject.transactions_max
         ):
             raise errors.TxtopoError(
-                f"its input is not exhausted after {self.world.commits} transactions"
+                f"the source is not exhausted after {self.world.commits} transactions"
             )
 
     def _has_committed(self, driver: Driver, txid: int, metadata: Any) -> None:
-        """``driver`` has recorded in ZooKeeper that ``txid`` is committed, with ``metadata``."""
+        """Take the news that ``driver`` has recorded ``txid`` as committed in ZooKeeper, with
+        ``metadata``."""
         if txid <= self.world.commits:
             return
         self.world.commits = txid
@@ -276,7 +279,7 @@ class Schedule:
             self.stored[txid] = self._values()
 
     def _values(self) -> dict[str, tuple[str, str]]:
-        """The rows of all stores, as text."""
+        """Write all stores' rows as text."""
         now = Outcome()
         now.read_stores(self.subject.stores)
         values = {
@@ -292,11 +295,12 @@ class Schedule:
         return values | rows
 
     def recording(self) -> blame.Recording:
-        """The tuples of every task; complete only if the schedule was watched."""
+        """Make the recording of every task's tuples. It is complete only if the schedule was
+        watched."""
         return blame.recording(self.executed, self.emitted, self.stored)
 
-    def _take_down_what_did_not_commit(self) -> None:
-        """Keep the tuples of the last attempts of the transaction in which the run ended with an
+    def _keep_uncommitted(self) -> None:
+        """Keep the tuples from the last attempts at the transaction in which the run ended with an
         error."""
         for driver in self._drivers:
             for attempt in sorted(driver.emitted.keys() | driver.executed.keys()):

@@ -1,8 +1,6 @@
-"""From a schedule that shows a violation to the shortest one that still does: parts of its script
-are left out, as long as that works.
+"""Shortens a script that shows a violation: leaves out parts as long as the violation shows.
 
-Apart from ``simulation`` because shrinking knows no topologies: its arguments are a question and a
-script.
+Shrinking knows no topologies: its arguments are a question and a script.
 """
 
 from __future__ import annotations
@@ -12,11 +10,11 @@ from collections.abc import Callable, Iterator
 from txtopo.testing.simulator.decisions import Script
 
 TRIES_MAX = 300
-"""How many scripts are tried; each costs one schedule."""
+"""How many scripts to try. Each script costs one schedule."""
 
 
 def shrink(script: Script, shows_it: Callable[[Script], bool]) -> Script:
-    """The smallest part of ``script`` for which ``shows_it`` holds, as far as the search gets."""
+    """Find the smallest part of ``script`` for which ``shows_it`` holds, as far as the search gets."""
     tries = 0
     improved = True
     while improved:
@@ -32,7 +30,7 @@ def shrink(script: Script, shows_it: Callable[[Script], bool]) -> Script:
 
 
 def _smaller(script: Script) -> Iterator[Script]:
-    """Shorter scripts made from ``script``, those with the largest cuts first."""
+    """Yield shorter scripts made from ``script``, those with the largest cuts first."""
     faults, picks, seed = script.faults, script.picks, script.shuffle_seed
     if picks and seed is not None:
         yield Script(faults)

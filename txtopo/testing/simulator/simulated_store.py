@@ -1,9 +1,5 @@
-"""A store of a schedule: the rules of every store, in memory, on a database that fails when the
-schedule says so.
-
-Apart from ``substitutes``, which replaces the destinations of a topology. The ledgers of sinks lie
-on such stores.
-"""
+"""A schedule's store: every store's rules, in memory, on a database that fails when the schedule
+says so. Sinks' ledgers lie on such stores, too."""
 
 from __future__ import annotations
 
@@ -17,8 +13,8 @@ from txtopo.testing.simulator import current
 
 
 class SimulatedStore(stores.MemoryStore):
-    """Stands for a store of the user's. The schedule may make a transaction fail before it began,
-    or after it committed."""
+    """Stands for a user's store. The schedule may make a transaction fail before it began, or after
+    it committed."""
 
     local_only_reason: str | None = None
 

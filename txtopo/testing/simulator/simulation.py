@@ -1,9 +1,9 @@
-"""The simulator: a topology, thousands of schedules, and whether any of them gives other results
-than a run without failures.
+"""Simulates a topology in thousands of schedules, and finds those with other results than a run
+without failures.
 
-The code is the user's own, and ours: the same plan, coordinator, engine, batches, data plane, state
-and stores as in Spark. Simulated are time, threads, the network, processes and the luck of all of
-them. ``schedule`` describes the possible steps.
+The code is the user's own, and txtopo's: the same plan, coordinator, engine, batches, data plane,
+state and stores as in Spark. Time, threads, the network, processes and their luck are simulated.
+``schedule`` describes the possible steps.
 
 Invariants: a seed and the code together determine a schedule.
 """
@@ -19,13 +19,13 @@ from typing import Any
 
 from txtopo import config, errors
 from txtopo.plan import compiler
-from txtopo.testing.simulator import clocks, looked_at, parts, recomputation
+from txtopo.testing.simulator import clocks, compared, parts, recomputation
 from txtopo.testing.simulator import shrink as shrinking
 from txtopo.testing.simulator.blame import first_to_differ
+from txtopo.testing.simulator.compared import Compared, Unseen
 from txtopo.testing.simulator.decisions import Chance, Decisions, Script
 from txtopo.testing.simulator.diagnosis import Case, Diagnosis, Probe, diagnose
 from txtopo.testing.simulator.judge import Judge
-from txtopo.testing.simulator.looked_at import Compared, Unseen
 from txtopo.testing.simulator.outcome import Difference, Outcome
 from txtopo.testing.simulator.schedule import Schedule, StoppedError
 from txtopo.testing.simulator.subject import TRANSACTIONS, Subject
@@ -33,11 +33,12 @@ from txtopo.testing.simulator.violation import Violation
 from txtopo.topology.graph import TopologyGraph
 
 COULD_NOT_LOOK = 7
-"""The exit code of a simulation that saw nothing wrong, and could not look at all effects."""
+"""The exit code without a violation, if the simulator could not see all effects."""
 
 
 SEEDS_TO_SHOW = 200
-"""Of so many schedules one that shows a broken contract is looked for."""
+"""After a checker has found a broken contract, so many schedules are searched for one that shows
+it."""
 
 PLAYS_TO_BE_SURE = 4
 """So many plays at the same time must be equal, before the clock is blamed. Chance with two equal
@@ -46,29 +47,29 @@ outcomes does this once in 64 times."""
 
 @dataclass(slots=True)
 class SimulationReport:
-    """What a simulation came to."""
+    """A simulation's results."""
 
     topology: str
     schedules: int = 0
-    """How many were played."""
+    """How many schedules were played."""
     transactions: int = 0
-    """How many each of them commits."""
+    """How many transactions each schedule commits."""
     faults: Counter[str] = field(default_factory=Counter)
-    """How many struck, by kind."""
+    """How many faults struck, by kind."""
     violation: Violation | None = None
-    """The first that was found; nothing is played after it."""
+    """The first violation. No schedule is played after it."""
     elapsed_s: float = 0.0
     compared: Compared = field(default_factory=Compared)
     """The effects that decided the verdict."""
     unseen: tuple[Unseen, ...] = ()
-    """The effects that the simulator could not see; the verdict is not about these."""
+    """The effects that the simulator could not see. They are not part of the verdict."""
     is_partial: bool = False
-    """It was stopped before all schedules were played."""
+    """Whether the simulation was stopped before all schedules were played."""
 
     @property
     def exit_code(self) -> int:
-        """That of ``txtopo test``: 1 for a violation, 7 if there is none, but not everything could
-        be looked at."""
+        """The exit code for ``txtopo test``: 1 for a violation, 7 without a violation if some
+        effects could not be seen, else 0."""
         return (
             errors.TxtopoError.exit_code
             if self.violation is not None
@@ -79,7 +80,7 @@ class SimulationReport:
 
     @property
     def schedules_per_minute(self) -> float:
-        """How fast it went."""
+        """How many schedules were played in a minute."""
         return 60 * self.schedules / max(self.elapsed_s, 1e-9)
 
     def __str__(self) -> str:
@@ -96,13 +97,12 @@ class SimulationReport:
 
 
 class Simulation:
-    """Simulates ``topology`` under ``conf``; to be closed, or used in a ``with`` block.
+    """Simulates ``topology`` under ``conf``. Close the simulation, or use it in a ``with`` block.
 
     ``transactions`` bounds a schedule whose source does not end before. ``effects()`` returns all
-    the effects of the topology that are not in stores of txtopo, as JSON-able data, by preference a
-    dict; ``reset()`` removes them. ``vary_parallelism`` lets drivers start with other task counts
-    too; then only stores and effects are compared, because the tuples of a task may rightly depend
-    on the number of tasks.
+    effects outside txtopo's stores, as JSON-able data, by preference a dict. ``reset()`` removes
+    these effects. ``vary_parallelism`` lets drivers start with other task counts, too. Then only
+    stores and effects are compared, because a task's tuples may rightly depend on the task count.
 
     :raises errors.UsageError: without any failure the topology ends with an error, or its source
         gives no batch.
@@ -133,15 +133,15 @@ class Simulation:
             decisions = Decisions()
             schedule = Schedule(self._subject, decisions, is_patient=True)
             self.expected = schedule.play()
-            """The outcome of a run without failures."""
+            """The outcome without failures."""
             self._opportunities = decisions.opportunities
             self._require_comparable()
             self.compared = Compared.of(self.expected, effects is not None, self._compares_outputs)
             """The effects that decide the verdict."""
-            self.unseen = looked_at.unseen(
-                self._subject.graph, self._subject.strange, self.compared
+            self.unseen = compared.unseen(
+                self._subject.graph, self._subject.uncompared, self.compared
             )
-            """The effects that no schedule is judged by."""
+            """The effects that judge no schedule."""
             self._judge = Judge(self._subject, schedule, self._compares_outputs)
         except BaseException:
             self.close()
@@ -154,14 +154,14 @@ class Simulation:
         self.close()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
         self._subject.close()
 
     def _require_comparable(self) -> None:
         id = self.topology.id
         if self.expected.error is not None:
             raise errors.UsageError(
-                f"topology {id!r} ends with an error without any failure: {self.expected.error}\n  Mend that first."
+                f"topology {id!r} ends with an error without any failure: {self.expected.error}\n  Correct the topology first."
             )
         if not self.expected.committed:
             raise errors.UsageError(
@@ -170,25 +170,25 @@ class Simulation:
         if self._subject.is_opaque and self.expected.committed >= self._subject.transactions:
             raise errors.UsageError(
                 f"topology {id!r} has an opaque spout with more than {self._subject.transactions} transactions of input\n"
-                "  Batches of an opaque spout may differ, so only all of them together can be compared: give less input, or allow more transactions."
+                "  An opaque spout's batches may differ, so only all batches together can be compared. Give less input, or allow more transactions."
             )
 
     # -- parts ------------------------------------------------------------------------------------
 
     def check_parts(self) -> Violation | None:
-        """The findings of the contract checkers: on the spout, on the processing phase, then on the
-        commit phase, with a schedule as proof."""
-        finding = parts.of_the_spout(
+        """Run the contract checkers: on the spout, on the processing phase, then on the commit
+        phase, with a schedule as proof."""
+        finding = parts.check_spout(
             self._subject, self._judge, self._varies_parallelism
-        ) or parts.of_the_processing(self._subject)
+        ) or parts.check_processing(self._subject)
         if finding is not None:
             return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
-        finding = parts.of_the_bolts(self._subject, self._judge)
+        finding = parts.check_bolts(self._subject, self._judge)
         if finding is None:
             return None
         shown = self.run(SEEDS_TO_SHOW).violation
         if shown is not None:
-            # The checker says which commit goes wrong; upstream of it may be the reason.
+            # The checker names the commit that goes wrong, but the reason may be upstream.
             return (
                 dataclasses.replace(shown, broken=finding[1])
                 if repr(shown.component) in finding[1].what
@@ -211,8 +211,7 @@ class Simulation:
     def run(
         self, seeds: int, first_seed: int = 0, report: SimulationReport | None = None
     ) -> SimulationReport:
-        """Play the schedules of seeds ``first_seed``, ``first_seed + 1`` …, ``seeds`` of them, up
-        to the first violation.
+        """Play ``seeds`` schedules, the first with seed ``first_seed``, up to the first violation.
 
         Results go into ``report`` as soon as a schedule has been played.
         """
@@ -224,7 +223,7 @@ class Simulation:
                 if report.violation is not None:
                     break
                 decisions = self._decisions_of(seed)
-                differing = self._counted(decisions, report)
+                differing = self._play_and_count(decisions, report)
                 if differing:
                     report.violation = self._violation(seed, decisions.written_down(), differing)
         except StoppedError:
@@ -233,17 +232,18 @@ class Simulation:
         return report
 
     def shows_a_violation(self, seed: int, report: SimulationReport) -> bool:
-        """Whether the schedule of ``seed`` does; it is counted in ``report``."""
-        return bool(self._counted(self._decisions_of(seed), report))
+        """Whether the schedule for ``seed`` shows a violation. The schedule is counted in
+        ``report``."""
+        return bool(self._play_and_count(self._decisions_of(seed), report))
 
-    def _counted(self, decisions: Decisions, report: SimulationReport) -> list[Difference]:
-        differing = self._played(decisions)
+    def _play_and_count(self, decisions: Decisions, report: SimulationReport) -> list[Difference]:
+        differing = self._play(decisions)
         report.schedules += 1
         report.faults.update(fault.kind for fault in decisions.struck)
         return differing
 
     def report(self, violation: Violation | None = None) -> SimulationReport:
-        """The report before any schedule is played."""
+        """Make the report before any schedule is played."""
         expected = self.expected
         return SimulationReport(
             self.topology.id,
@@ -255,8 +255,8 @@ class Simulation:
         )
 
     def recompute(self) -> Violation | None:
-        """The violation that processes with different ``PYTHONHASHSEED`` make different things of
-        the topology."""
+        """Compare processes with different ``PYTHONHASHSEED``: different results from the topology
+        are a violation."""
         subject = self._subject
         return recomputation.check_recomputation(
             self.topology,
@@ -268,36 +268,36 @@ class Simulation:
         )
 
     def outcome_of(self, seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
-        """The outcome of the schedule of ``seed``; ``trace`` gets its events, line by line."""
+        """Play the schedule for ``seed`` and return its outcome. ``trace`` gets its events, line by
+        line."""
         return Schedule(self._subject, self._decisions_of(seed), trace).play()
 
     def replay(
         self, script: Script, trace: Callable[[str], None] | None = None
     ) -> list[Difference]:
-        """How the schedule of ``script`` differs from a run without failures."""
-        return self._played(Decisions(script), trace)
+        """Play ``script``, and find how the schedule differs from a run without failures."""
+        return self._play(Decisions(script), trace)
 
     def _decisions_of(self, seed: int) -> Decisions:
         return Decisions(chance=Chance.of(seed, self._opportunities))
 
-    def _played(
+    def _play(
         self, decisions: Decisions, trace: Callable[[str], None] | None = None, clock_s: float = 0.0
     ) -> list[Difference]:
-        """Play a schedule, ``clock_s`` later, and return its differences from the expected
-        outcome."""
+        """Play a schedule, ``clock_s`` later, and return its differences from the expected outcome."""
         schedule = Schedule(self._subject, decisions, trace, clock_s=clock_s)
         schedule.play()
         return self._judge.differences(schedule)
 
     def _without_failures(self) -> Violation | None:
-        """The violation that two runs without failures differ, of which the second is at another
-        time of the day and year."""
-        differing = self._played(Decisions(), clock_s=clocks.ANOTHER_TIME_S)
+        """Compare two runs without failures, the second at another time of the day and year: a
+        difference is a violation."""
+        differing = self._play(Decisions(), clock_s=clocks.ANOTHER_TIME_S)
         if not differing:
             return None
         # Explain the violation, even if the time is over.
         self.goes_on = lambda: True
-        diagnosis = self._diagnosed(
+        diagnosis = self._diagnosis(
             differing,
             Script(),
             by_itself=True,
@@ -307,11 +307,11 @@ class Simulation:
         return Violation(self.topology.id, None, tuple(differing), diagnosis)
 
     def _is_the_clock(self) -> bool:
-        """Whether nothing but the time tells two plays apart. The first play of all does not count:
-        a minute may have passed since, and a library may have kept something."""
-        for _ in range(2):  # If a minute passes just now, not again.
+        """Whether only the time tells two plays apart. The very first play does not count: a minute
+        may have passed since, and a library may have kept a value."""
+        for _ in range(2):  # If a minute passes in the first round, none passes in the second.
             now, moved = (
-                [self._played(Decisions(), clock_s=clock_s) for _ in range(PLAYS_TO_BE_SURE)]
+                [self._play(Decisions(), clock_s=clock_s) for _ in range(PLAYS_TO_BE_SURE)]
                 for clock_s in (0.0, clocks.ANOTHER_TIME_S)
             )
             if now == [now[0]] * len(now) and moved == [moved[0]] * len(moved):
@@ -335,14 +335,14 @@ class Simulation:
         differing = self.replay(shortest, trace.append) or differing
         decided = len(script.faults) + len(script.picks)
         is_the_clock = any(fault.kind == "clock" for fault in shortest.faults)
-        diagnosis = self._diagnosed(
+        diagnosis = self._diagnosis(
             differing, shortest, by_itself=not shortest.faults, is_the_clock=is_the_clock
         )
         return Violation(
             self.topology.id, seed, tuple(differing), diagnosis, shortest, tuple(trace), decided
         )
 
-    def _diagnosed(
+    def _diagnosis(
         self,
         differing: Sequence[Difference],
         script: Script,
@@ -350,8 +350,8 @@ class Simulation:
         is_the_clock: bool,
         clock_s: float = 0.0,
     ) -> Diagnosis:
-        """Play ``script`` once more and look at every hook; beside a run without failures, which is
-        looked at as well."""
+        """Play ``script`` once more and watch every hook. Compare it with a run without failures,
+        which is watched as well."""
         probe = Probe(self._subject.effects)
         schedule = Schedule(self._subject, Decisions(script), watch=probe, clock_s=clock_s)
         schedule.play()
@@ -379,10 +379,10 @@ def simulate(
     other_processes: bool = True,
     **more: Any,
 ) -> SimulationReport:
-    """Play ``seeds`` schedules of ``topology``; ``more`` as for :class:`Simulation`.
+    """Play ``seeds`` schedules of ``topology``. ``more`` is as for :class:`Simulation`.
 
     Before, the topology runs in two processes with different ``PYTHONHASHSEED``, which takes a
-    second or two; not with ``other_processes=False``.
+    second or two. Pass ``other_processes=False`` to skip this.
     """
     with Simulation(topology, conf, **more) as simulation:
         violation = simulation.recompute() if other_processes else None

@@ -1,7 +1,7 @@
-"""The subject of a simulation: a topology, with everything that is equal in all schedules.
+"""A simulation's subject: a topology, with everything that all schedules share.
 
-Apart from ``schedule`` because a subject is made once and used thousands of times: other stores put
-in place, plans compiled, threads started, the user's variables found.
+A subject is made once and used thousands of times: substitutes replace the stores, plans are
+compiled, threads are started, and the user's variables are found.
 
 Invariants: between two schedules the stores are empty, ``reset`` has been called, and no simulated
 process lives.
@@ -31,29 +31,28 @@ from txtopo.topology.graph import TopologyGraph
 GENERATION = "simulated"
 CORES = 2
 TRANSACTIONS = 12
-"""How many transactions a schedule runs at most, unless told otherwise."""
+"""The default bound for a schedule's transactions."""
 
 _POLL_S = 10.0
-"""A source that is not ready is asked again after this (virtual) time: while a phase times out, it
-need not be asked three hundred times."""
+"""A source that is not ready is asked again after this virtual time, so that it is not asked three
+hundred times until a phase times out."""
 
 _OPAQUE_FACTOR = 5
-"""Batches of an opaque spout may be smaller when they are replayed, so that a schedule may need
-more of them."""
+"""An opaque spout's batches may be smaller in a replay, so that a schedule may need more batches."""
 
 _ids = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a driver. ``task_counts`` are pairs (component, tasks)."""
+    """A driver's settings. ``task_counts`` are pairs (component, tasks)."""
 
     max_spout_pending: int
     cores: int
     inline_bytes_max: int
     task_counts: tuple[tuple[str, int], ...]
     small_transaction_s: float
-    """In a simulation no time passes at work, so every transaction is small unless this is 0."""
+    """In a simulation work takes no time, so every transaction is small unless this is 0."""
 
     def __str__(self) -> str:
         tasks = ", ".join(f"{component}={count}" for component, count in self.task_counts)
@@ -62,7 +61,7 @@ class Settings:
 
 
 class Subject:
-    """``topology`` as it is simulated, under ``conf`` without the settings that end a run early."""
+    """``topology`` as simulated, under ``conf`` without the settings that end a run early."""
 
     def __init__(
         self,
@@ -95,13 +94,13 @@ class Subject:
         self._substitutes = substitutes.Substitutes(topology, has_reset=reset is not None)
         self.graph, self.token = self._substitutes.graph, self._substitutes.token
         self.stores = self._substitutes.stores
-        self.strange = self._substitutes.strange
-        """Components whose destinations are no stores, and so have no substitute."""
+        self.uncompared = self._substitutes.uncompared
+        """Components with a destination that is no store, and so has no substitute."""
         self.is_opaque = topology.spout_traits.is_opaque
         self.transactions_max = transactions * (_OPAQUE_FACTOR if self.is_opaque else 1)
         """A schedule ends after so many transactions, even if the source has more."""
         self.goes_on: Callable[[], bool] = lambda: True
-        """Asked at every step of a schedule, which else ends there."""
+        """Asked at every step in a schedule: the schedule stops there if the answer is false."""
         self.carriers = turns.Carriers()
         self._workers: dict[tuple[int, int], WorkerRun] = {}
         self._driver_graphs: dict[tuple[tuple[str, int], ...], TopologyGraph] = {}
@@ -117,13 +116,13 @@ class Subject:
             [*classes_of([*templates, *filter(None, groupings)]), *self.graph.by_value]
         )
         self.clocks = clocks.Clocks(self.processes.variables.namespaces)
-        """Those of the user's code."""
+        """The clocks in user code."""
         self.variants = self._variants(vary_parallelism)
-        """Settings a driver may be started with, the topology's own first."""
+        """Settings that a driver may start with, the topology's own first."""
 
     @contextlib.contextmanager
     def of(self, graph: TopologyGraph) -> Iterator[Subject]:
-        """The same with ``graph`` in the place of the topology."""
+        """Copy the subject with ``graph`` in the topology's place."""
         other = copy.copy(self)
         other.graph, other._workers, other._driver_graphs = graph, {}, {}
         other.is_opaque = graph.spout_traits.is_opaque
@@ -134,7 +133,7 @@ class Subject:
                 wire.forget_classes(worker.run.token)
 
     def clues_of(self, component: str) -> dict[Clue, str]:
-        """The clues in the code of ``component``."""
+        """Find the clues in the code of ``component``."""
         return clues_in(classes_of([pickling.loads(self.graph.components[component].template)]))
 
     def begin(self) -> None:
@@ -144,7 +143,7 @@ class Subject:
             self.reset()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
         for worker in self._workers.values():
             wire.forget_classes(worker.run.token)
         self._substitutes.close()
@@ -162,7 +161,7 @@ class Subject:
         may fail."""
         if settings.task_counts not in self._driver_graphs:
             graph = self.graph.with_task_counts(dict(settings.task_counts))
-            components = {**graph.components, graph.spout.id: hooks.endangered(graph.spout)}
+            components = {**graph.components, graph.spout.id: hooks.with_faults(graph.spout)}
             self._driver_graphs[settings.task_counts] = TopologyGraph(
                 graph.id, components, graph.by_value
             )

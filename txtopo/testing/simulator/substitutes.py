@@ -1,12 +1,12 @@
-"""The user's topology, with its destinations replaced by ones that every schedule finds empty.
+"""Replaces the destinations in a user's topology by substitutes that every schedule finds empty.
 
-A schedule must begin with empty stores and must not touch the user's. So each destination is asked
-for one that is simulated (``Destination.simulated``), wherever in the spout or a bolt it is. Their
-world is here: stores in memory that fail when the schedule says so, and a directory.
+A schedule must begin with empty stores and must not touch the user's. So each destination, wherever
+it is in the spout or a bolt, is asked for a simulated one (``Destination.simulated``). The
+substitutes' world is here: stores in memory that fail when the schedule says so, and a directory.
 
-Apart from the rest because here alone objects are taken apart.
+Only this module takes the user's objects apart.
 
-Invariants: a substitute has the name and the guarantee of the destination for which it stands.
+Invariants: a substitute has its destination's name and guarantee.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ _ids = itertools.count()
 
 
 class _SubstitutingPickler(wire.ReferencePickler):
-    """Pickles a component with other stores; classes of the topology go by reference, so that
-    loading does not make them anew."""
+    """Pickles a component with other stores. The topology's classes go by reference, so that
+    loading does not make them again."""
 
     def __init__(self, file: io.BytesIO, run: str, substitutes: Substitutes) -> None:
         super().__init__(file, run)
-        self._made = substitutes
-        self.is_strange = False
-        """A destination was found whose rows cannot be compared."""
+        self._substitutes = substitutes
+        self.has_uncompared = False
+        """Whether a destination was found whose rows cannot be compared."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, destination.Destination):
-            index = self._made.index_of(obj)
+            index = self._substitutes.index_of(obj)
             is_compared = index is not None and isinstance(
-                self._made.stores[index], base.Store | SimulatedSink
+                self._substitutes.stores[index], base.Store | SimulatedSink
             )
-            self.is_strange = self.is_strange or not is_compared
+            self.has_uncompared = self.has_uncompared or not is_compared
             if index is not None:
-                return _given, (self._made.token, index)
+                return _substitute_of, (self._substitutes.token, index)
         return super().reducer_override(obj)
 
 
-_given_by: dict[str, Substitutes] = {}
+_by_token: dict[str, Substitutes] = {}
 
 
-def _given(token: str, index: int) -> destination.Destination:
-    substitute: destination.Destination = _given_by[token].stores[index]
+def _substitute_of(token: str, index: int) -> destination.Destination:
+    substitute: destination.Destination = _by_token[token].stores[index]
     return substitute
 
 
 class Substitutes:
-    """``graph`` with other destinations. ``stores`` are the substitutes, ``close`` gives everything
-    back."""
+    """Makes ``graph`` with other destinations. ``stores`` are the substitutes. ``close`` gives
+    everything back."""
 
     def __init__(self, graph: TopologyGraph, has_reset: bool) -> None:
         self.token = f"substitutes-{next(_ids)}"
@@ -71,20 +71,20 @@ class Substitutes:
         self._originals: list[tuple[Any, ...]] = []
         self.stores: list[Any] = []
         self._in_memory: list[stores.MemoryStore] = []
-        self.strange: frozenset[str] = frozenset()
+        self.uncompared: frozenset[str] = frozenset()
         """Components with a destination whose rows cannot be compared."""
         self._directory: str | None = None
-        _given_by[self.token] = self
+        _by_token[self.token] = self
         wire.register_classes(self.token, graph.by_value)
         components = {
-            component.id: self._substituted(component) for component in graph.components.values()
+            component.id: self._substitute(component) for component in graph.components.values()
         }
         self.graph = TopologyGraph(graph.id, components, graph.by_value)
 
     def index_of(self, original: destination.Destination) -> int | None:
-        """The substitute of ``original``, None if there is none; copies of one destination share a
-        substitute."""
-        # Sinks of one database share a ledger's address, and write to tables of their own.
+        """Find or make the substitute for ``original``: its index in ``stores``, or ``None`` if
+        there is none. Copies of a destination share a substitute."""
+        # Sinks in one database share a ledger's address, and write to their own tables.
         identity = (type(original), original.guarantee(), getattr(original, "target", None))
         if identity in self._originals:
             return self._originals.index(identity)
@@ -92,8 +92,8 @@ class Substitutes:
         if substitute is None and isinstance(original, base.Store):
             if not self._has_reset:
                 raise errors.UsageError(
-                    f"the simulator has nothing to put in the place of the store {original.address}, of class {type(original).__qualname__}\n"
-                    "  Define reset() beside the topology: it makes everything that the topology writes empty; and let the store be one for tests."
+                    f"the simulator has no substitute for the store {original.address}, of class {type(original).__qualname__}\n"
+                    "  Define reset() beside the topology, which removes everything that the topology writes, and use a store for tests."
                 )
             substitute = original
         if substitute is None:
@@ -103,19 +103,19 @@ class Substitutes:
         return len(self.stores) - 1
 
     def store(self, original: Any) -> stores.MemoryStore:
-        """A store in memory with the rules and the form of the store ``original``."""
-        # Tables of one SQLite file share its lock, so their substitutes share a database.
+        """Make a store in memory with the rules and the form of ``original``."""
+        # Tables in one SQLite file share its lock, so their substitutes share a database.
         place = getattr(original, "path", original.address)
         self._in_memory.append(simulated_store.SimulatedStore(original, f"{self.token} {place}"))
         return self._in_memory[-1]
 
     def directory(self) -> str:
-        """A directory for files."""
+        """The directory for files, made at the first call."""
         self._directory = self._directory or tempfile.mkdtemp(prefix="txtopo-simulator-")
         return self._directory
 
     def empty(self) -> None:
-        """Make every substitute empty."""
+        """Empty every substitute."""
         for store in self._in_memory:
             store.forget()
         if self._directory is not None:
@@ -123,17 +123,17 @@ class Substitutes:
             os.mkdir(self._directory)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
         self.empty()
-        _given_by.pop(self.token, None)
+        _by_token.pop(self.token, None)
         wire.forget_classes(self.token)
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _substituted(self, component: Component) -> Component:
+    def _substitute(self, component: Component) -> Component:
         buffer = io.BytesIO()
         pickler = _SubstitutingPickler(buffer, self.token, self)
         pickler.dump(pickling.loads(component.template))
-        if pickler.is_strange:
-            self.strange = self.strange | {component.id}
+        if pickler.has_uncompared:
+            self.uncompared = self.uncompared | {component.id}
         return dataclasses.replace(component, template=buffer.getvalue())

@@ -1,8 +1,5 @@
-"""One whole test of a topology: its parts, a comparison of processes, then schedules, in turn or in
-several processes.
-
-Apart from ``simulation``, which plays schedules, because a trial knows order, duration and
-progress.
+"""Tests a whole topology: its parts, a comparison between processes, then schedules, in turn or in
+several processes. A trial adds order, duration and progress to ``simulation``.
 
 Invariants: a trial that was stopped reports its results so far, and never that all schedules were
 played.
@@ -18,7 +15,7 @@ from typing import Any
 
 from txtopo import config, errors
 from txtopo.dataplane import worker
-from txtopo.testing.simulator import abreast, current
+from txtopo.testing.simulator import current, parallel
 from txtopo.testing.simulator.schedule import StoppedError
 from txtopo.testing.simulator.simulation import Simulation, SimulationReport
 from txtopo.topology.graph import TopologyGraph
@@ -29,11 +26,11 @@ UNBOUNDED = 1 << 30
 
 @dataclass(slots=True)
 class Progress:
-    """How far a trial has come. Another thread may read it."""
+    """A trial's progress. Another thread may read it."""
 
     stage: str = "a run without failures"
     seeds: int = 0
-    """How many schedules are to be played."""
+    """How many schedules to play."""
     report: SimulationReport | None = None
     began: float = dataclasses.field(default_factory=time.monotonic)
     schedules_began: float = 0.0
@@ -41,7 +38,7 @@ class Progress:
     def __str__(self) -> str:
         report = self.report
         if report is None:
-            return f"{self.stage}{_inside()}"
+            return f"{self.stage}{_commits_so_far()}"
         passed_s = max(time.monotonic() - self.schedules_began, 1e-9)
         parts = [
             f"{report.schedules:,} schedules"
@@ -63,7 +60,7 @@ class Progress:
             if report.violation is None
             else "a violation, which is made shorter"
         )
-        return ", ".join(parts) + _inside()
+        return ", ".join(parts) + _commits_so_far()
 
 
 def _require_steady(effects: Callable[[], Any] | None, reset: Callable[[], None] | None) -> None:
@@ -77,17 +74,17 @@ def _require_steady(effects: Callable[[], Any] | None, reset: Callable[[], None]
         is_steady = effects is None or effects() == effects()
     except Exception as error:
         raise errors.UsageError(
-            f"{name} raised {type(error).__name__}: {error}\n  Mend that first; -v shows where."
+            f"{name} raised {type(error).__name__}: {error}\n  Correct the function first: -v shows the place."
         ) from error
     if not is_steady:
         raise errors.UsageError(
-            "effects() returns something else whenever it is called, although nothing was written in between\n"
-            "  Return what was written as plain data: dicts, lists, texts and numbers, and nothing that depends on the time."
+            "effects() returns another value at every call, although nothing was written in between\n"
+            "  Return the written values as plain data: dicts, lists, texts and numbers, without a value that depends on the time."
         )
 
 
-def _inside() -> str:
-    """How far the schedule has come that is played now."""
+def _commits_so_far() -> str:
+    """Tell how far the running schedule has come."""
     world = current.world_or_none()
     if world is None:
         return ""
@@ -101,8 +98,8 @@ def _duration(seconds: float) -> str:
 
 @dataclass(slots=True)
 class Trial:
-    """``topology`` under test. ``time_s`` bounds its schedules, ``should_stop`` is asked all the
-    time, ``processes`` play schedules side by side."""
+    """``topology`` under test. ``time_s`` bounds its schedules. ``should_stop`` is asked all the
+    time. ``processes`` play schedules side by side."""
 
     topology: TopologyGraph
     conf: config.Config | Mapping[str, Any] | None
@@ -116,12 +113,12 @@ class Trial:
     progress: Progress = dataclasses.field(default_factory=Progress)
 
     def run(self) -> SimulationReport:
-        """All of it, up to the first violation."""
+        """Run the whole test, up to the first violation."""
         if self.processes > 1 and (
             self.options.get("effects") is not None or self.options.get("reset") is not None
         ):
             raise errors.UsageError(
-                "effects() and reset() are about one place outside, which several processes would change at once\n  Leave out -j."
+                "effects() and reset() belong to one place outside, which several processes would change at once\n  Leave out -j."
             )
         _require_steady(self.options.get("effects"), self.options.get("reset"))
         deadline = float("inf")
@@ -140,7 +137,7 @@ class Trial:
                 self.progress.stage = "the contracts of its parts"
                 report.violation = simulation.check_parts()
                 if report.violation is None:
-                    self.progress.stage = "two other processes, with other hash seeds"
+                    self.progress.stage = "two processes with different hash seeds"
                     report.violation = simulation.recompute()
             except StoppedError:
                 report.is_partial = True
@@ -152,7 +149,7 @@ class Trial:
             if self.processes == 1:
                 simulation.run(self.seeds, self.first_seed, report)
             else:
-                abreast.run(
+                parallel.run(
                     simulation,
                     self.conf,
                     self.options,

@@ -1,8 +1,8 @@
-"""Threads that take turns: one thread runs at a time, from its resumption to its next park, and no
+"""Runs threads in turns: one thread runs at a time, from its resumption to its next park, and no
 thread runs by itself.
 
 The engine's threads wait for Spark in the middle of their work. Here they park instead, and the
-scheduler resumes them; so real code that blocks becomes deterministic without being written anew.
+scheduler resumes them. So real code that blocks becomes deterministic without a rewrite.
 
 Invariants: a carrier runs only between :meth:`Carrier.start` or :meth:`Carrier.resume` and its next
 park or end, while its caller waits.
@@ -18,8 +18,8 @@ _current = threading.local()
 
 
 def park() -> Any:
-    """On a carrier: give the turn back; returns the value given to :meth:`Carrier.resume`; an
-    exception is raised."""
+    """Give the turn back, and return the answer from :meth:`Carrier.resume`, or raise it if it is
+    an exception. Runs on: a carrier."""
     return current()._park()
 
 
@@ -29,13 +29,13 @@ def is_carried() -> bool:
 
 
 def current() -> Carrier:
-    """The carrier this code runs on."""
+    """The carrier that runs this code."""
     carrier: Carrier = _current.carrier
     return carrier
 
 
 class Carrier:
-    """One thread for many works in turn. An error that leaves a work is raised where the work was
+    """A thread for many works in turn. An error that leaves a work is raised where the work was
     started or resumed."""
 
     def __init__(self) -> None:
@@ -45,27 +45,27 @@ class Carrier:
         self._go.acquire()
         self._back.acquire()
         self._work: Callable[[], None] | None = None
-        self._given: Any = None
+        self._answer: Any = None
         self._error: BaseException | None = None
         self.is_busy = False
-        """A work is under way."""
+        """Whether a work is under way."""
         self._thread = threading.Thread(target=self._run, name="txtopo-simulated", daemon=True)
         self._thread.start()
 
     def start(self, work: Callable[[], None]) -> None:
-        """Begin ``work``; returns when it parks or ends."""
+        """Start ``work``, and return when the work parks or ends."""
         assert not self.is_busy
         self._work, self.is_busy = work, True
         self._turn()
 
     def resume(self, answer: Any = None) -> None:
-        """Go on where the work is parked; returns when it parks again or ends."""
+        """Resume the parked work, and return when the work parks again or ends."""
         assert self.is_busy
-        self._given = answer
+        self._answer = answer
         self._turn()
 
     def end(self) -> None:
-        """Let the thread end; no work may be under way."""
+        """End the thread. No work may be under way."""
         assert not self.is_busy
         self._work = None
         self._go.release()
@@ -81,7 +81,7 @@ class Carrier:
     def _park(self) -> Any:
         self._back.release()
         self._go.acquire()
-        answer, self._given = self._given, None
+        answer, self._answer = self._answer, None
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -101,22 +101,22 @@ class Carrier:
 
 
 class Carriers:
-    """Carriers to borrow: starting a thread for each of thousands of schedules would take longer
-    than the schedules."""
+    """Lends carriers: to start threads for each of thousands of schedules would take longer than
+    the schedules."""
 
     def __init__(self) -> None:
         self._idle: list[Carrier] = []
 
     def borrow(self) -> Carrier:
-        """An idle one."""
+        """Lend an idle carrier, or a new one."""
         return self._idle.pop() if self._idle else Carrier()
 
     def give_back(self, carrier: Carrier) -> None:
-        """It is idle again."""
+        """Take ``carrier`` back."""
         assert not carrier.is_busy
         self._idle.append(carrier)
 
     def close(self) -> None:
-        """End the idle ones."""
+        """End all idle carriers."""
         while self._idle:
             self._idle.pop().end()

@@ -1,5 +1,5 @@
-"""A violation as text: the differences, the component at fault with its mistake, and the shortest
-schedule that shows them."""
+"""Writes a violation as text: the differences, the component at fault with its mistake, and the
+shortest schedule that shows them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ DIFFERENCES_SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A schedule whose results differ from those of a run without failures. ``seed`` is None where
-    no schedule was needed to see it."""
+    """A schedule whose results differ from a run without failures. ``seed`` is None if no schedule
+    was needed to see the violation."""
 
     topology: str
     seed: int | None
     differences: tuple[Difference, ...]
     diagnosis: Diagnosis
     script: Script = field(default_factory=Script)
-    """The shortest script of the search."""
+    """The shortest script that the search found."""
     trace: tuple[str, ...] = ()
-    """What happens in it."""
+    """The events in the shortest schedule."""
     decided: int = 0
-    """How many decisions the schedule of ``seed`` consists of."""
+    """How many decisions the schedule for ``seed`` has."""
     broken: ContractError | None = None
     """The contract that a part of the topology breaks, if a checker has found it."""
 
@@ -39,12 +39,12 @@ class Violation:
 
     @property
     def mistakes(self) -> tuple[str, ...]:
-        """The classes of mistakes that explain it, by name."""
+        """The mistakes that explain the violation, by name."""
         return tuple(mistake.name for mistake in self.diagnosis.mistakes)
 
     def text(self, whole_trace: bool = False) -> str:
-        """The report."""
-        who = (
+        """Write the report."""
+        culprit = (
             f"component {self.component!r}"
             if self.component is not None
             else f"topology {self.topology!r}"
@@ -54,9 +54,9 @@ class Violation:
             if self.mistakes
             else " does not give the same results under failures"
         )
-        lines = [f"VIOLATION by {who}{headline}"]
+        lines = [f"VIOLATION by {culprit}{headline}"]
         if self.broken is not None:
-            # Where a schedule has shown it, the mistake has a cure of its own.
+            # If a schedule has shown the violation, the mistake's own cure is printed.
             shown = (
                 str(self.broken).removesuffix(f"\n  {self.broken.cure}")
                 if self.differences and self.mistakes

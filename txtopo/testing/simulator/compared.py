@@ -1,7 +1,5 @@
-"""Names of the effects that a simulation compares, and of those it cannot see: a verdict is about
-the compared effects alone.
-
-Apart from ``outcome``, which compares, so that a verdict can name both without having run.
+"""Names the effects that a simulation compares, and the effects that it cannot see: a verdict is
+about the compared effects alone.
 
 Invariants: every effect named as compared is read after every schedule.
 """
@@ -14,32 +12,31 @@ from txtopo.plan import guarantees
 from txtopo.testing.simulator.outcome import Outcome
 from txtopo.topology.graph import TopologyGraph
 
-CURE = "Define effects(), which returns what is written there, and reset(), which removes it, beside the topology."
+CURE = "Define effects(), which returns the data written there, and reset(), which removes the data, beside the topology."
 
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Effects that no schedule is judged by. ``component`` is ``None`` where no component is known
-    to write anything."""
+    """Effects that judge no schedule. ``component`` is ``None`` if no component is known to write."""
 
     component: str | None
     cure: str = CURE
 
     @property
-    def what(self) -> str:
+    def fact(self) -> str:
         """The fact, in one line."""
         if self.component is None:
             return "nothing is compared: no component has a store, a sink or a commit"
         return f"component {self.component!r} writes where the simulator cannot look"
 
     def __str__(self) -> str:
-        return f"{self.what}\n  {self.cure}"
+        return f"{self.fact}\n  {self.cure}"
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The effects that decide about every schedule: addresses of stores, tables of sinks,
-    components whose emissions are compared."""
+    """The effects that judge every schedule: store addresses, sink tables, and components whose
+    emissions are compared."""
 
     stores: tuple[str, ...] = ()
     sinks: tuple[str, ...] = ()
@@ -49,7 +46,7 @@ class Compared:
 
     @classmethod
     def of(cls, expected: Outcome, has_effects: bool, emissions: bool) -> Compared:
-        """What there is in ``expected``; ``emissions`` if those are compared."""
+        """List the effects in ``expected``. ``emissions`` is whether emissions are compared."""
         emitting = (
             {
                 component
@@ -68,7 +65,7 @@ class Compared:
         )
 
     def lines(self) -> list[str]:
-        """One line for each thing."""
+        """One line for each compared effect."""
         return [
             *(f"store {address}" for address in self.stores),
             *(f"sink {table}" for table in self.sinks),
@@ -77,15 +74,17 @@ class Compared:
         ]
 
 
-def unseen(graph: TopologyGraph, strange: frozenset[str], compared: Compared) -> tuple[Unseen, ...]:
-    """The effects of ``graph`` that no schedule is judged by; ``strange`` are components with
-    destinations that have no substitute."""
+def unseen(
+    graph: TopologyGraph, uncompared: frozenset[str], compared: Compared
+) -> tuple[Unseen, ...]:
+    """Find the effects of ``graph`` that judge no schedule. ``uncompared`` are components with a
+    destination that has no substitute."""
     if compared.effects:
         return ()
     elsewhere = [
         id
         for id, component in graph.components.items()
-        if id in strange or guarantees.writes_elsewhere(component)
+        if id in uncompared or guarantees.writes_elsewhere(component)
     ]
     if not elsewhere and not (compared.stores or compared.sinks):
         return (Unseen(None),)

@@ -1,8 +1,7 @@
-"""Schedules in several processes: each plays every n-th seed and tells how far it is; a seed that
-shows a violation is played again here.
+"""Plays schedules in several processes: each process plays every n-th seed and reports its
+progress. A seed that shows a violation is played again here.
 
-Apart from ``trial`` because it knows processes and pipes. Run as a module, ``abreast`` is such a
-process.
+Run as a module, ``parallel`` is such a process.
 
 Invariants: results travel back as text, so that the user's classes need not travel. No process
 outlives :func:`run`.
@@ -41,10 +40,10 @@ def run(
     processes: int,
     goes_on: Callable[[], bool],
 ) -> SimulationReport:
-    """Play ``seeds`` schedules in ``processes``; their results go into ``report`` while the
-    schedules are still being played."""
+    """Play ``seeds`` schedules in ``processes``. Results go into ``report`` while schedules are
+    still being played."""
     began = time.perf_counter()
-    heard: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
+    messages: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
     children = [
         _start(simulation, conf, options, seeds, first_seed, number, processes)
         for number in range(min(processes, seeds))
@@ -52,7 +51,7 @@ def run(
     played: dict[int, int] = {}
     struck: dict[int, dict[str, int]] = {}
     listeners = [
-        threading.Thread(target=_listen, args=(number, child.stdout, heard))
+        threading.Thread(target=_listen, args=(number, child.stdout, messages))
         for number, child in enumerate(children)
     ]
     try:
@@ -61,21 +60,21 @@ def run(
         left = len(children)
         while left and goes_on():
             with contextlib.suppress(queue.Empty):
-                number, said = heard.get(timeout=LOOK_EVERY_S)
-                if said is None:
+                number, message = messages.get(timeout=LOOK_EVERY_S)
+                if message is None:
                     left -= 1
                     if children[number].wait(END_S):
                         raise errors.UsageError(
-                            "a process that played schedules has died\n  Its last words are on standard error. Leave out -j."
+                            "a process that played schedules has died\n  Standard error shows why. Leave out -j."
                         )
                     continue
-                played[number], struck[number] = said["schedules"], said["faults"]
+                played[number], struck[number] = message["schedules"], message["faults"]
                 report.schedules = sum(played.values())
                 report.faults.clear()
                 for faults in struck.values():
                     report.faults.update(faults)
-                if said["seed"] is not None:
-                    report.violation = simulation.run(1, said["seed"]).violation
+                if message["seed"] is not None:
+                    report.violation = simulation.run(1, message["seed"]).violation
                     break
         report.is_partial = report.violation is None and left > 0
     finally:
@@ -124,25 +123,25 @@ def _start(
 
 
 def _listen(
-    number: int, lines: IO[bytes] | None, heard: queue.Queue[tuple[int, dict[str, Any] | None]]
+    number: int, lines: IO[bytes] | None, messages: queue.Queue[tuple[int, dict[str, Any] | None]]
 ) -> None:
     assert lines is not None
     try:
         for line in lines:
-            heard.put((number, json.loads(line)))
+            messages.put((number, json.loads(line)))
     finally:
-        heard.put((number, None))
+        messages.put((number, None))
 
 
 def play(data: bytes, tell: Callable[[dict[str, Any]], None]) -> None:
-    """In the other process: play the seeds up to the first that shows a violation."""
+    """Run in a child process: play the seeds up to the first that shows a violation."""
     topology, conf, options, seeds = pickling.loads(data)
     with worker.seldom_collected(), Simulation(topology, conf, **options) as simulation:
-        report, told = simulation.report(), 0.0
+        report, told_at = simulation.report(), 0.0
         for seed in seeds:
             is_found = simulation.shows_a_violation(seed, report)
-            if is_found or time.monotonic() - told > TELL_EVERY_S:
-                told = time.monotonic()
+            if is_found or time.monotonic() - told_at > TELL_EVERY_S:
+                told_at = time.monotonic()
                 tell(
                     {
                         "schedules": report.schedules,
@@ -156,15 +155,15 @@ def play(data: bytes, tell: Callable[[dict[str, Any]], None]) -> None:
 
 
 if __name__ == "__main__":
-    # Other modules import this module by its name, and not the copy that runs as __main__.
-    from txtopo.testing.simulator import abreast
+    # Other modules import this module under its name, not as __main__: take the same copy.
+    from txtopo.testing.simulator import parallel
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def tell(said: dict[str, Any]) -> None:
-        answers.write(json.dumps(said) + "\n")
+    def tell(message: dict[str, Any]) -> None:
+        answers.write(json.dumps(message) + "\n")
         answers.flush()
 
-    abreast.play(sys.stdin.buffer.read(), tell)
+    parallel.play(sys.stdin.buffer.read(), tell)
     answers.close()
