@@ -58,14 +58,14 @@ class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
         self.schema = first.schema.remove_metadata()
         for partition, batches in by_partition.items():
             self._check(partition, batches)
-        spooled = {partition: _spooled(batches) for partition, batches in by_partition.items()}
+        spooled = {partition: _spool_rows(batches) for partition, batches in by_partition.items()}
         super().__init__(spooled, self.schema.names, take_per_partition, always_ready)
 
     def append(self, partition: int, rows: Columns) -> None:
         """Add RecordBatches at the end of ``partition``."""
         batches = self._batches(rows)
         self._check(partition, batches)
-        super().append(partition, _spooled(batches))
+        super().append(partition, _spool_rows(batches))
 
     def get_emitter(
         self, conf: TopologyConf, context: TopologyContext
@@ -96,11 +96,11 @@ class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
                     f"{where} has another schema than the first RecordBatch\n  Cast it: batch.cast(first.schema)."
                 )
 
-    def _checked(self, partition: int, rows: Iterable[Any]) -> list[Any]:
+    def _valid_rows(self, partition: int, rows: Iterable[Any]) -> list[Any]:
         return list(rows)
 
 
-def _spooled(batches: list[pa.RecordBatch]) -> list[tuple[bytes]]:
+def _spool_rows(batches: list[pa.RecordBatch]) -> list[tuple[bytes]]:
     return [(column_batches.to_stream(batch.replace_schema_metadata(None)),) for batch in batches]
 
 

@@ -59,7 +59,8 @@ class InProcessJob:
             self.level = FORWARDING if job.forwarding_slots else 0
         else:
             self.inputs = [
-                _seeded(seeds, slot, self.levels[0].slots) for slot in range(self.levels[0].slots)
+                _seed_data(seeds, slot, self.levels[0].slots)
+                for slot in range(self.levels[0].slots)
             ]
             self.level = 0
         self.waiting: list[int] = []
@@ -119,7 +120,7 @@ class InProcessJob:
         """The chunks delivered so far to each slot on the next level."""
 
 
-def _seeded(seeds: Sequence[Frame], slot: int, slots: int) -> list[bytes]:
+def _seed_data(seeds: Sequence[Frame], slot: int, slots: int) -> list[bytes]:
     seeded = [frame for frame in seeds if frame.task % slots == slot]
     return [wire.pack_frames(seeded, wire.SEED) if seeded else b""]
 

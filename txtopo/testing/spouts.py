@@ -45,7 +45,7 @@ class _MemorySpout:
         self.take_per_partition = take_per_partition
         self.always_ready = always_ready
         checked = {
-            partition: self._checked(partition, rows) for partition, rows in partitions.items()
+            partition: self._valid_rows(partition, rows) for partition, rows in partitions.items()
         }
         self._spool = spool.RowSpool.create()
         for partition, rows in checked.items():
@@ -54,7 +54,7 @@ class _MemorySpout:
     def append(self, partition: int, rows: Iterable[Sequence[Any]]) -> None:
         """Add ``rows`` at the end of ``partition``. A running topology reads them too, and a new
         partition from the next new transaction on (R19)."""
-        self._spool.append(partition, self._checked(partition, rows))
+        self._spool.append(partition, self._valid_rows(partition, rows))
 
     def close(self) -> None:
         """Delete the rows now instead of when the process ends. No topology may be using them."""
@@ -63,7 +63,7 @@ class _MemorySpout:
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(self.fields)
 
-    def _checked(self, partition: int, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+    def _valid_rows(self, partition: int, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
         _check_partition(partition)
         checked = list(rows)
         for i, row in enumerate(checked):

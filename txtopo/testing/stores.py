@@ -169,12 +169,12 @@ class MemoryStore(backend.Backend):
 
     def read_row(self, text: str) -> stamps.Row | None:
         table = self._table()
-        return None if table is None or text not in table.rows else _copied(table.rows[text])
+        return None if table is None or text not in table.rows else _copy_of(table.rows[text])
 
     def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         table = self._table()
         rows = {} if table is None else table.rows
-        yield from (_copied(rows[key]) for key in sorted(rows) if key >= text)
+        yield from (_copy_of(rows[key]) for key in sorted(rows) if key >= text)
 
 
 class _Session(sessions.Session, sessions.Maintenance):
@@ -201,10 +201,12 @@ class _Session(sessions.Session, sessions.Maintenance):
         counts[stamp.task] = counted + (counted < number)
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        return {text: _copied(self._table.rows[text]) for text in texts if text in self._table.rows}
+        return {
+            text: _copy_of(self._table.rows[text]) for text in texts if text in self._table.rows
+        }
 
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
-        self._table.rows.update((row.key, _copied(row)) for row in rows)
+        self._table.rows.update((row.key, _copy_of(row)) for row in rows)
 
     def merge_rows(
         self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
@@ -218,7 +220,7 @@ class _Session(sessions.Session, sessions.Maintenance):
             row = self._table.rows.get(key)
             curr = str(how(None if row is None or row.curr is None else int(row.curr), deltas[key]))
             self._table.rows[key] = stamps.advanced(
-                None if row is None else _copied(row), key, "past", stamp, curr
+                None if row is None else _copy_of(row), key, "past", stamp, curr
             )
         return refused
 
@@ -303,6 +305,6 @@ def _is_ordinary(row: stamps.Row | None, stamp: stamps.Stamp, settled_txid: int)
     return same and row.stamp.txid <= settled_txid and is_integer
 
 
-def _copied(row: stamps.Row) -> stamps.Row:
-    """A row is owned and changed by one transaction."""
+def _copy_of(row: stamps.Row) -> stamps.Row:
+    """A copy of ``row``: only its own transaction may change a row."""
     return stamps.Row(row.key, row.stamp, row.prev, row.prev_txid, list(row.steps))
