@@ -122,7 +122,7 @@ FOUND_BY = {
     "a failed attempt's writes are overwritten, by any task, and not taken back": "takes plain values back",
     "updates are refused with the cure, and so are writes to a key that was read": "updates plain values",
     "a late task of an older attempt or transaction is refused, and changes nothing in a plain store": "fence never above",
-    "a late task at its own fence does not overwrite a plain store's newer value": "no plain value is ahead",
+    "a late task that passes its own fence does not overwrite a plain store's newer value": "no plain value is ahead",
     "a plain store refuses a key's second writer in one attempt, naming both writers": "nobody is a rival in a plain store",
     "a plain store of another generation or age is refused, and so is an emptied plain store": "any generation",
     "a plain store's block that raises leaves nothing, and a written store pickles": "writes in place",

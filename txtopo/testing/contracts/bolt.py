@@ -25,14 +25,14 @@ HASH_SEEDS = (1, 2)
 """Seeds for Python's ``hash``, one for each remote process."""
 
 _REPLAY = (
-    "Let every write name its transaction: write to a store from txtopo.stores, or compare and set txid and attempt in the"
-    " database transaction that writes."
+    "Let every write name its transaction: write to a store from txtopo.stores, or compare and set txid and attempt together with the write,"
+    " in one transaction of the destination."
 )
 _CURES = {
     "differs": "Keep a batch's data in attributes that prepare makes: module globals and class attributes outlive the attempt, and other processes"
     " do not see them. Leave values that always differ, such as a time stamp, out of effects.",
     "processing": "Write in finish_batch of a committer only: prepare and execute also run for attempts that never commit.",
-    "late": "Compare generation, txid and attempt with the stored row in the database transaction that writes, and refuse an older attempt:"
+    "late": "Compare generation, txid and attempt with the stored row in the destination's transaction that writes, and refuse an older attempt:"
     " `stored.txid != txid` lets a late task of an earlier transaction write again.",
     "process": "Neither route nor compute by hash(), by a set's order, or by a module global: all differ from process to process.",
 }

@@ -110,10 +110,8 @@ def _late(subject: Subject) -> None:
     run(store, subject.task(), 3, 2, dog=1)
     for txid, attempt in ((3, 1), (2, 9), (1, 0)):
         late = f"{txid}:{attempt}"
-        for key in (
-            "dog",
-            "cat",
-        ):  # a newer attempt has written the first, and no attempt the second
+        # A newer attempt has written "dog". No attempt has written "cat".
+        for key in ("dog", "cat"):
             write = functools.partial(run, store, subject.task(task=1), txid, attempt, **{key: 5})
             refused(
                 errors.StaleAttemptError,

@@ -1,8 +1,8 @@
 """Clauses about late tasks that pass their own fence, and meet newer attempts of other components at
 their keys (R29-R31).
 
-A component that has written nothing since has an old fence. Its late tasks pass: only the rows can
-tell that they are late.
+A component without recent writes has an old fence. Its late tasks pass, and only the rows can tell
+that they are late.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def _late(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "a late task at its own fence does not overwrite a plain store's newer value",
+    "a late task that passes its own fence does not overwrite a plain store's newer value",
     29,
     cure=_STAMP,
     only="plain",
