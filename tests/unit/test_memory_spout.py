@@ -291,7 +291,10 @@ def test_take_per_partition_is_at_least_one(take: Any) -> None:
         ({True: []}, "True is not a partition"),
         ({0: ["cat"]}, r"row 0 given for partition 0 is 'cat'\n.*\('cat',\)"),
         ({0: [7]}, "row 0 given for partition 0 is 7"),
-        ({0: [("cat",), ("a", "b")]}, r"row 1 given for partition 0 has 2 values.*\n.*each field: word"),
+        (
+            {0: [("cat",), ("a", "b")]},
+            r"row 1 given for partition 0 has 2 values.*\n.*each field: word",
+        ),
     ],
 )
 def test_an_object_that_is_no_row_is_refused_with_the_cure(partitions: Any, message: str) -> None:
