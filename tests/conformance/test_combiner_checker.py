@@ -79,7 +79,7 @@ def test_a_combiner_with_one_result_for_every_cut_passes(combiner: CombinerAggre
         (
             Sum("cents"),
             [(1.0,), (float("nan"),)],
-            r"Sum\.init makes nan of \(nan,\)\n.*drop such tuples",
+            r"Sum\.init makes nan of \(nan,\)\n.*drop the tuples",
         ),
     ],
 )

@@ -137,11 +137,11 @@ def test_a_transaction_has_so_many_record_batches_of_each_partition() -> None:
         ({0: []}, "no RecordBatch at all"),
         (
             {0: WORDS, 1: WORDS.select(["n"])},
-            "number 0 of what is given for partition 1 has another schema",
+            "part 0 given for partition 1 has another schema",
         ),
         (
             {0: [WORDS.to_batches()[0], WORDS]},
-            "number 1 of what is given for partition 0 is a Table",
+            "part 1 given for partition 0 is a Table",
         ),
     ],
 )

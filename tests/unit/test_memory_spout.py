@@ -250,7 +250,7 @@ def test_a_planned_row_that_is_not_there_is_an_input_error_that_names_it(spouts:
     drive = Drive(spouts({0: [("a",)]}, 1))
     with pytest.raises(
         InputError,
-        match=r"partition 0 has 1 rows; the batch was planned as rows 1 to 2\n.*state reset",
+        match=r"partition 0 has 1 rows, but the batch was planned as rows 1 to 2\n.*state reset",
     ):
         drive.emitted({0: {"index": 1, "amount": 2}})
 
@@ -259,11 +259,11 @@ def test_rows_that_are_gone_are_an_input_error(spouts: Spouts) -> None:
     spout = spouts({0: [("a",)]}, 1)
     drive = Drive(spout)
     spout.close()
-    with pytest.raises(InputError, match="its rows are gone"):
+    with pytest.raises(InputError, match="the rows are gone"):
         drive.coordinator.is_ready()
-    with pytest.raises(InputError, match="its rows are gone"):
+    with pytest.raises(InputError, match="the rows are gone"):
         drive.emitted({0: {"index": 0, "amount": 1}})
-    with pytest.raises(InputError, match="its rows are gone"):
+    with pytest.raises(InputError, match="the rows are gone"):
         spout.append(0, [("b",)])
 
 
@@ -291,7 +291,10 @@ def test_take_per_partition_is_at_least_one(take: Any) -> None:
         ({True: []}, "True is not a partition"),
         ({0: ["cat"]}, r"row 0 given for partition 0 is 'cat'\n.*\('cat',\)"),
         ({0: [7]}, "row 0 given for partition 0 is 7"),
-        ({0: [("cat",), ("a", "b")]}, r"row 1 given for partition 0 has 2 values.*\n.*fields word"),
+        (
+            {0: [("cat",), ("a", "b")]},
+            r"row 1 given for partition 0 has 2 values.*\n.*each field: word",
+        ),
     ],
 )
 def test_an_object_that_is_no_row_is_refused_with_the_cure(partitions: Any, message: str) -> None:

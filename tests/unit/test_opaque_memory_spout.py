@@ -151,7 +151,7 @@ def test_a_switch_whose_rows_are_gone_is_an_input_error(make: MakeSpout) -> None
     spout = make(LETTERS, 1)
     spout.close()
     for disabled in (True, False):
-        with pytest.raises(InputError, match="its rows are gone"):
+        with pytest.raises(InputError, match="the rows are gone"):
             spout.set_disabled(0, disabled)
 
 

@@ -1,7 +1,6 @@
-"""A transactional spout over RecordBatches given in the program: the memory spout, for columns.
+"""A memory spout for columns: a transactional spout over RecordBatches given in the program.
 
-Apart from the memory spouts over rows because it needs pyarrow. The RecordBatches live in a spool
-of the same kind, each as one row.
+The spout needs pyarrow. Its RecordBatches are kept in a row spool, each as one row.
 """
 
 from __future__ import annotations
@@ -25,17 +24,16 @@ Columns: TypeAlias = pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]
 
 
 class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
-    """Emits columns held in memory: ``take_per_partition`` RecordBatches of each partition per
-    transaction, in order, as they were given.
+    """Emits columns held in memory: each transaction takes ``take_per_partition`` RecordBatches
+    from every partition, in the order given.
 
-    ``partitions`` maps a partition (0, 1, …) to a Table, a RecordBatch, or several RecordBatches,
-    all of one schema, whose columns are the fields of the stream; field ``tx``, the attempt, comes
-    before them. A Table is taken in RecordBatches of at most ``rows_per_record_batch`` rows.
+    ``partitions`` maps a partition (0, 1, …) to a Table, a RecordBatch, or several RecordBatches.
+    All have the same schema. Their columns become the stream's fields, behind field ``tx``, the
+    attempt. A Table is cut into RecordBatches with at most ``rows_per_record_batch`` rows.
 
-    Everything else is as for :class:`MemoryTransactionalSpout`: positions, ``always_ready``, and
-    :meth:`append`.
+    Positions, ``always_ready`` and :meth:`append` work as in :class:`MemoryTransactionalSpout`.
 
-    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument or a RecordBatch of
+    Raises :class:`~txtopo.errors.ConfigError` for an impossible argument or a RecordBatch with
     another schema.
     """
 
@@ -55,19 +53,19 @@ class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
         first = next((batch for batches in by_partition.values() for batch in batches), None)
         if first is None:
             raise errors.ConfigError(
-                "memory spout: no RecordBatch at all\n  Give one, perhaps without rows, that says which columns there are."
+                "memory spout: no RecordBatch at all\n  Give a RecordBatch with the columns. The RecordBatch may have no rows."
             )
         self.schema = first.schema.remove_metadata()
         for partition, batches in by_partition.items():
             self._check(partition, batches)
-        spooled = {partition: _spooled(batches) for partition, batches in by_partition.items()}
+        spooled = {partition: _spool_rows(batches) for partition, batches in by_partition.items()}
         super().__init__(spooled, self.schema.names, take_per_partition, always_ready)
 
     def append(self, partition: int, rows: Columns) -> None:
-        """Add RecordBatches behind those of ``partition``."""
+        """Add RecordBatches at the end of ``partition``."""
         batches = self._batches(rows)
         self._check(partition, batches)
-        super().append(partition, _spooled(batches))
+        super().append(partition, _spool_rows(batches))
 
     def get_emitter(
         self, conf: TopologyConf, context: TopologyContext
@@ -88,7 +86,7 @@ class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
 
     def _check(self, partition: int, batches: list[pa.RecordBatch]) -> None:
         for i, batch in enumerate(batches):
-            where = f"memory spout: number {i} of what is given for partition {partition}"
+            where = f"memory spout: part {i} given for partition {partition}"
             if not isinstance(batch, pa.RecordBatch):
                 raise errors.ConfigError(
                     f"{where} is a {type(batch).__name__}\n  Give a pyarrow.Table, a RecordBatch, or several RecordBatches."
@@ -98,11 +96,11 @@ class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
                     f"{where} has another schema than the first RecordBatch\n  Cast it: batch.cast(first.schema)."
                 )
 
-    def _checked(self, partition: int, rows: Iterable[Any]) -> list[Any]:
+    def _valid_rows(self, partition: int, rows: Iterable[Any]) -> list[Any]:
         return list(rows)
 
 
-def _spooled(batches: list[pa.RecordBatch]) -> list[tuple[bytes]]:
+def _spool_rows(batches: list[pa.RecordBatch]) -> list[tuple[bytes]]:
     return [(column_batches.to_stream(batch.replace_schema_metadata(None)),) for batch in batches]
 
 

@@ -1,10 +1,10 @@
 """Jobs in this process: the data plane without Spark.
 
-Level after level, the ``SlotRun`` of Spark's workers runs, and data between processes is pickled as
-in Spark. The holder of a job computes the job slot by slot, and decides about everything between
-two slots, and about the chunks that a slot has sent.
+Spark's workers and this module run the same ``SlotRun``, level after level, and pickle the data
+between processes. The caller computes a job slot by slot, decides about each next step, and may
+reorder or lose the chunks that a slot has sent.
 
-Invariants: a level begins when every slot of the one before has delivered; a slot delivers once.
+Invariants: a level begins when every slot of the level before has delivered. A slot delivers once.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from txtopo.engine import jobs
 from txtopo.engine.jobs import JobResult
 
 Outputs = list[tuple[int, bytes]]
-"""What a slot sends: (receiving slot, bytes)."""
+"""The chunks that a slot sends: (receiving slot, bytes)."""
 
 FORWARDING = -1
-"""The level at which pinned results are sent on, if the reading job has another number of slots."""
+"""The level that sends pinned results on, if the reading job has a different slot count."""
 
 
 @dataclass(slots=True)
 class Computed:
-    """One computation of one slot; ``runs`` are its parts, none for a forwarding computation."""
+    """A slot, computed once. ``runs`` are the parts, none if the slot only forwards."""
 
     outputs: Outputs
     runs: Sequence[SlotRun] = ()
 
 
 class InProcessJob:
-    """One job under way. ``pinned`` are the records of the pinned results it reads, by slot;
-    otherwise it begins from ``seeds``."""
+    """A job under way. ``pinned`` are the records of pinned results, by slot. Without ``pinned``
+    the job begins from ``seeds``."""
 
     def __init__(
         self,
@@ -59,16 +59,17 @@ class InProcessJob:
             self.level = FORWARDING if job.forwarding_slots else 0
         else:
             self.inputs = [
-                _seeded(seeds, slot, self.levels[0].slots) for slot in range(self.levels[0].slots)
+                _seed_data(seeds, slot, self.levels[0].slots)
+                for slot in range(self.levels[0].slots)
             ]
             self.level = 0
         self.waiting: list[int] = []
-        """The slots of the current level that have not delivered."""
+        """The current level's slots that have not delivered."""
         self._begin_level()
 
     @property
     def is_done(self) -> bool:
-        """The last level has delivered; ``inputs`` then holds its records, by slot."""
+        """The last level has delivered: ``inputs`` holds its records, by slot."""
         return self.level == len(self.levels)
 
     @property
@@ -82,8 +83,8 @@ class InProcessJob:
         return list(itertools.chain.from_iterable(self.inputs))
 
     def compute(self, slot: int) -> Computed:
-        """Compute a slot of the current level; may be done repeatedly. Raises the errors of a Spark
-        task."""
+        """Compute a slot of the current level, perhaps not for the first time. Raises the errors
+        that a Spark task raises."""
         task_attempt = next(self._task_attempts)
         incoming = iter(self.inputs[slot])
         if self.level == FORWARDING:
@@ -101,7 +102,7 @@ class InProcessJob:
         )
 
     def deliver(self, slot: int, outputs: Outputs) -> None:
-        """Hand on what ``slot`` sent."""
+        """Hand on the chunks that ``slot`` sent."""
         self.waiting.remove(slot)
         for receiver, data in outputs:
             self.outputs[receiver].append(data)
@@ -116,10 +117,10 @@ class InProcessJob:
         self.waiting = list(range(len(self.inputs)))
         receiving = self.levels[self.level if self.is_last_level else self.level + 1].slots
         self.outputs: list[list[bytes]] = [[] for _ in range(receiving)]
-        """The chunks delivered to each slot of the next level so far."""
+        """The chunks delivered so far to each slot on the next level."""
 
 
-def _seeded(seeds: Sequence[Frame], slot: int, slots: int) -> list[bytes]:
+def _seed_data(seeds: Sequence[Frame], slot: int, slots: int) -> list[bytes]:
     seeded = [frame for frame in seeds if frame.task % slots == slot]
     return [wire.pack_frames(seeded, wire.SEED) if seeded else b""]
 
@@ -138,10 +139,10 @@ class InProcessJobs:
         self._rng, self._slot_run = rng, slot_run
         self._task_attempts = itertools.count()
         self.records: list[bytes] = []
-        """Of the job that was last to end without a failure in a text."""
+        """The results of the last job that no failure ended early."""
 
     def run(self, job: Job, seeds: Sequence[Frame] = ()) -> JobResult:
-        """The result of ``job``, whose results all come back."""
+        """Run ``job``. All results come back."""
         running = InProcessJob(
             self.worker, job, seeds, task_attempts=self._task_attempts, slot_run=self._slot_run
         )
@@ -158,5 +159,5 @@ class InProcessJobs:
 
 
 def result_of_failure(worker: WorkerRun, error: outcome.FailureInTaskError) -> JobResult:
-    """The result of a job that a failure of user code has ended early."""
+    """The result if failing user code has ended the job early."""
     return JobResult(outcome.Tally(), outcome.from_text(str(error), worker.run.secret))

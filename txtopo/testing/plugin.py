@@ -1,8 +1,7 @@
-"""The pytest plugin of txtopo: a fixture ``txtopo_test``, which plays a topology in simulated
-Spark. It is loaded with every run of pytest.
+"""txtopo's pytest plugin: the fixture ``txtopo_test``, which plays a topology in simulated Spark.
 
-The simulator is imported when the fixture is first used, so that a run of pytest without such a
-test does not wait for it.
+Every pytest run loads the plugin. The simulator is imported when the fixture is first used, so that
+tests without the fixture do not wait for the import.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def txtopo_test() -> Callable[..., SimulationReport]:
     """``txtopo_test(topology, conf, seeds=100)``: fail with the verdict if the topology breaks a
-    promise; see ``txtopo.testing.check_topology``."""
+    promise. See ``txtopo.testing.check_topology``."""
     from txtopo.testing import check_topology
 
     return check_topology

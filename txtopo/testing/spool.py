@@ -1,14 +1,13 @@
-"""Rows in append-only files: a growing source that processes of one machine share.
+"""Rows in append-only files: a growing source that several processes on one machine share.
 
-Apart from the spouts because a spool knows files and no transactions. Every instance over the same
-directory sees the same rows, in every process and copy.
+Every instance over the same directory sees the same rows, in every process and copy.
 
 Invariants:
-- Entry k of a partition's index is where the pickle of row k ends; the entry is written after the
+- Entry k in a partition's index says where the pickled row k ends. The entry is written after the
   row, so a reader never sees half a row.
 - A row with an index entry never changes again.
-- One writer at a time: appending holds the lock of the directory.
-- A partition is disabled while the file ``<partition>.disabled`` is there; its rows stay.
+- One writer at a time: a writer holds the directory's lock.
+- A partition is disabled while the file ``<partition>.disabled`` is there. Its rows stay.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _ENTRY_BYTES = 8
 
 
 class RowSpool:
-    """The rows of numbered partitions, kept in ``directory``."""
+    """Numbered partitions with rows, kept in ``directory``."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -60,7 +59,7 @@ class RowSpool:
         )
 
     def count(self, partition: int) -> int:
-        """How many rows ``partition`` has now; 0 if none was ever appended."""
+        """How many rows ``partition`` has now, 0 if none was ever appended."""
         try:
             return os.stat(self._path(partition, "index")).st_size // _ENTRY_BYTES
         except FileNotFoundError:
@@ -69,7 +68,7 @@ class RowSpool:
             return 0
 
     def append(self, partition: int, rows: Sequence[Sequence[Any]]) -> None:
-        """Append copies of ``rows`` to ``partition``, which is made if it is new."""
+        """Append copies of ``rows`` to ``partition``, which need not exist."""
         pickled = [_dumps(tuple(row)) for row in rows]
         try:
             lock = open(os.path.join(self.directory, "lock"), "ab")  # noqa: SIM115
@@ -84,8 +83,8 @@ class RowSpool:
             self._open_to_write(partition, "index") as index,
             self._open_to_write(partition, "rows") as data,
         ):
-            # The index is the truth: bytes behind its last entry come from a writer that died
-            # half-way, and no reader sees them.
+            # Readers read up to the last index entry. Bytes behind that come from a writer that died
+            # half-way.
             count = os.fstat(index.fileno()).st_size // _ENTRY_BYTES
             end = 0
             if count:
@@ -126,12 +125,14 @@ class RowSpool:
         return False
 
     def read(self, partition: int, index: int, amount: int) -> list[tuple[Any, ...]]:
-        """Rows ``index … index + amount - 1`` of ``partition``; :class:`~txtopo.errors.InputError`
-        if they are not all there."""
+        """Rows ``index … index + amount - 1`` of ``partition``.
+
+        :raises InputError: some are missing.
+        """
         count = self.count(partition)
         if count < index + amount:
             raise errors.InputError(
-                f"memory spout: partition {partition} has {count} rows; the batch was planned as rows {index} to {index + amount - 1}\n"
+                f"memory spout: partition {partition} has {count} rows, but the batch was planned as rows {index} to {index + amount - 1}\n"
                 "  Give the spout the rows it had in the earlier run, or start over with `txtopo state reset`."
             )
         if not amount:
@@ -158,15 +159,15 @@ class RowSpool:
 
     def _gone(self) -> errors.InputError:
         return errors.InputError(
-            f"memory spout: its rows are gone: no directory {self.directory}\n"
-            "  They live as long as the process that made the spout, on its machine: make the spout in the process that runs the topology."
+            f"memory spout: the rows are gone, no directory {self.directory}\n"
+            "  The process that made the spout has ended, or runs on another machine. Make the spout in the process that runs the topology."
         )
 
 
 def _dumps(row: tuple[Any, ...]) -> bytes:
     data = pickle.dumps(row, protocol=pickle.HIGHEST_PROTOCOL)
-    # A class of __main__ is pickled by name, which means nothing in a worker; cloudpickle carries
-    # it along, but is far slower.
+    # pickle names a class in __main__, which workers do not have. cloudpickle carries the class
+    # along, but is far slower.
     return (
         pickling.dumps(row)
         if any(module.encode() in data for module in pickling.by_value_modules())

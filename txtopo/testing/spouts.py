@@ -1,10 +1,9 @@
-"""Spouts over rows given in the program, a transactional and an opaque one: the source of most
-tests and first steps.
+"""Memory spouts, one transactional and one opaque: they emit rows given in the program.
 
 Storm's ``org.apache.storm.testing.MemoryTransactionalSpout`` and ``OpaqueMemoryTransactionalSpout``
-keep their rows in a global of the one process there is. Spark's workers are processes of their own,
-so the rows live in a :class:`~txtopo.testing.spool.RowSpool` that all read. Emitters run on
-executors: nothing here may import more than the standard library and ``txtopo.topology``.
+keep their rows in a global, because Storm's tests have only one process. Spark has several worker
+processes, so the rows live in a :class:`~txtopo.testing.spool.RowSpool` that all processes read.
+Emitters run on executors: this module may import only the standard library and ``txtopo.topology``.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from txtopo.topology.transaction import TransactionAttempt
 
 
 class _MemorySpout:
-    """Base of the memory spouts: rows, and their partitions."""
+    """Base class for memory spouts: partitions with rows."""
 
     local_only_reason = "its rows are kept in temporary files on the driver's machine"
 
@@ -40,59 +39,59 @@ class _MemorySpout:
             or take_per_partition < 1
         ):
             raise errors.ConfigError(
-                f"memory spout: take_per_partition is {take_per_partition!r}; it is a whole number of at least 1"
+                f"memory spout: take_per_partition is {take_per_partition!r}\n  Give a whole number of at least 1."
             )
         self.fields = with_attempt(fields)
         self.take_per_partition = take_per_partition
         self.always_ready = always_ready
         checked = {
-            partition: self._checked(partition, rows) for partition, rows in partitions.items()
+            partition: self._valid_rows(partition, rows) for partition, rows in partitions.items()
         }
         self._spool = spool.RowSpool.create()
         for partition, rows in checked.items():
             self._spool.append(partition, rows)
 
     def append(self, partition: int, rows: Iterable[Sequence[Any]]) -> None:
-        """Add ``rows`` behind those of ``partition``; a running topology takes them up, a new
-        partition with its next new transaction (R19)."""
-        self._spool.append(partition, self._checked(partition, rows))
+        """Add ``rows`` at the end of ``partition``. A running topology reads them too, and a new
+        partition from the next new transaction on (R19)."""
+        self._spool.append(partition, self._valid_rows(partition, rows))
 
     def close(self) -> None:
-        """Delete the rows now instead of when the process ends; no topology may be using them."""
+        """Delete the rows now instead of when the process ends. No topology may be using them."""
         self._spool.remove()
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(self.fields)
 
-    def _checked(self, partition: int, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+    def _valid_rows(self, partition: int, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
         _check_partition(partition)
         checked = list(rows)
         for i, row in enumerate(checked):
             where = f"memory spout: row {i} given for partition {partition}"
             if isinstance(row, str | bytes) or not isinstance(row, Sequence):
                 raise errors.ConfigError(
-                    f"{where} is {row!r}\n  A row is a tuple of values, for example ({row!r},)."
+                    f"{where} is {row!r}\n  Give a tuple with the row's values, for example ({row!r},)."
                 )
             if len(row) != len(self.fields) - 1:
                 names = ", ".join(list(self.fields)[1:])
                 raise errors.ConfigError(
-                    f"{where} has {len(row)} values: {row!r}\n  Give one for each of the fields {names}."
+                    f"{where} has {len(row)} values: {row!r}\n  Give one for each field: {names}."
                 )
         return checked
 
 
 class MemoryTransactionalSpout(_MemorySpout, spout.BasePartitionedTransactionalSpout):
-    """Emits rows held in memory: ``take_per_partition`` of each partition per transaction, each row
-    as ``[attempt, *row]``.
+    """Emits rows held in memory: each transaction takes ``take_per_partition`` rows from every
+    partition, and emits ``[attempt, *row]``.
 
-    ``partitions`` maps a partition (0, 1, …; a number left out is an empty partition) to its rows,
-    tuples as long as ``fields``. ``fields`` names the values of a row; field ``tx``, the attempt,
-    is put before them. Metadata of a partition is ``{"index": first row, "amount": rows}``.
+    ``partitions`` maps a partition (0, 1, …) to its rows, which are tuples as long as ``fields``. A
+    number left out is an empty partition. ``fields`` names a row's values. Field ``tx``, the
+    attempt, is put before them. A partition's metadata is ``{"index": first row, "amount": rows}``.
 
-    With nothing left to read the spout is not ready, unless ``always_ready``: then, as in Storm,
-    empty transactions follow (R9). :meth:`append` adds rows while a topology runs. Copies of the
-    spout, also pickled ones, share its rows, which last until the process that made the spout ends.
-    After a restart rows are counted from the first one ever: make the spout with the same rows.
+    With no row left to read the spout is not ready, unless ``always_ready``: then, as in Storm,
+    empty transactions follow (R9). :meth:`append` adds rows while a topology runs. All copies of
+    the spout, also pickled copies, share its rows until the process that made the spout ends. After
+    a restart rows are counted from the very first: make the spout with the same rows.
 
     Raises :class:`~txtopo.errors.ConfigError` for an impossible argument or a row that does not fit
     ``fields``.
@@ -110,22 +109,21 @@ class MemoryTransactionalSpout(_MemorySpout, spout.BasePartitionedTransactionalS
 
 
 class OpaqueMemoryTransactionalSpout(_MemorySpout, spout.BaseOpaquePartitionedTransactionalSpout):
-    """Emits rows held in memory as :class:`MemoryTransactionalSpout` does, from partitions that may
-    be away: an opaque spout (R18).
+    """Emits rows held in memory as :class:`MemoryTransactionalSpout` does, but is opaque (R18):
+    :meth:`set_disabled` takes partitions away and brings them back.
 
-    Every attempt of a transaction is planned anew, from where the last committed or pending
-    transaction ended. A partition that :meth:`set_disabled` has disabled is left out of the plan
-    and keeps its position (R21). While only disabled partitions have rows left the spout is not
-    ready, unless ``always_ready``. Where a partition is disabled between the plan and its emission,
-    the attempt fails.
+    Every attempt gets a new plan, which begins where the last committed or pending transaction
+    ended. The plan leaves out disabled partitions, which keep their positions (R21). While only
+    disabled partitions have rows left the spout is not ready, unless ``always_ready``. If a
+    partition is disabled between plan and emission, the attempt fails.
     """
 
     def set_disabled(self, partition: int, disabled: bool) -> None:
         """Take ``partition`` away (True) or bring it back (False), at once, also while a topology
         runs.
 
-        (Storm's ``setDisabled`` does the opposite of its name: ``false`` takes the partition away,
-        and loses its position.)
+        (Storm's ``setDisabled`` means the opposite: ``false`` takes the partition away, and loses
+        its position.)
         """
         _check_partition(partition)
         self._spool.set_disabled(partition, disabled)
@@ -146,7 +144,7 @@ class OpaqueMemoryTransactionalSpout(_MemorySpout, spout.BaseOpaquePartitionedTr
 def _check_partition(partition: int) -> None:
     if not isinstance(partition, int) or isinstance(partition, bool) or partition < 0:
         raise errors.ConfigError(
-            f"memory spout: {partition!r} is not a partition; partitions are numbered 0, 1, 2 …"
+            f"memory spout: {partition!r} is not a partition\n  Partitions are numbered 0, 1, 2 …"
         )
 
 
@@ -159,8 +157,7 @@ def _next_index(last_metadata: Any) -> int:
 
 
 class _Planner:
-    """Plans batches from how many rows there are and where the last ones ended; keeps no position
-    of its own."""
+    """Plans batches. A position is taken from the last metadata, and never kept in the planner."""
 
     def __init__(
         self,
@@ -192,11 +189,11 @@ class _Planner:
         return self._partitions_of_next
 
     def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
-        """Up to ``take_per_partition`` rows of each partition; ``None`` where there is none to be
-        had, so that the position is kept (R21).
+        """Plan up to ``take_per_partition`` rows for each partition. A partition without rows to
+        read gets ``None``, which keeps its position (R21).
 
-        The partitions are those of the last answer of :meth:`num_partitions`: one that is appended
-        meanwhile joins the next transaction.
+        The last answer from :meth:`num_partitions` counts: a partition added since then joins the
+        next transaction.
         """
         partitions = (
             self.num_partitions() if self._partitions_of_next is None else self._partitions_of_next
@@ -210,16 +207,16 @@ class _Planner:
         return {"index": _next_index(last_metadata), "amount": amount} if amount > 0 else None
 
     def _available(self, partition: int, last_metadata: Any) -> int:
-        """How many rows of ``partition`` come after ``last_metadata`` and can be read now."""
+        """How many rows behind ``last_metadata`` can be read now."""
         return self._rows.count(partition) - _next_index(last_metadata)
 
 
 class _MemoryCoordinator(_Planner, spout.PartitionedSpoutCoordinator):
-    """The planner, for a transactional spout."""
+    """Plans for a transactional spout."""
 
 
 class _OpaqueMemoryCoordinator(_Planner, spout.OpaquePartitionedSpoutCoordinator):
-    """The planner, for an opaque spout: a disabled partition gives no rows."""
+    """Plans for an opaque spout: a disabled partition gives no rows."""
 
     def _available(self, partition: int, last_metadata: Any) -> int:
         return (

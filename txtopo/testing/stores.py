@@ -1,10 +1,9 @@
-"""A store in this process's memory: the contract of every store without a database, fast enough for
-thousands of runs a minute.
+"""A store in this process's memory, fast enough for thousands of simulated runs a minute.
 
-The rules of every store are in ``stores.base``; this module does the work of a database: a
-transaction that is all or nothing, and rows in order. Copies of a store, also pickled ones, find
-the same results; they last until the process ends, or :meth:`MemoryStore.forget`. Local to one
-process, so never for a topology that runs in Spark.
+``stores.base`` has the rules for every store. This module replaces the database: transactions are
+all or nothing, and rows are in order. Copies of a store, also pickled copies, find the same
+results, until the process ends or until :meth:`MemoryStore.forget`. Other processes do not see the
+results, so never use the store for a topology that runs in Spark.
 
 Invariants: a transaction works on a copy, which replaces the table at the commit. Threads take
 turns on a database.
@@ -32,7 +31,7 @@ class _Table:
     rows: dict[str, stamps.Row] = field(default_factory=dict)
     fences: dict[tuple[str, str], stamps.Fence] = field(default_factory=dict)
     counts: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
-    """By fence: how many transactions each task has committed in the attempt of the fence (R34)."""
+    """By fence: how many transactions each task has committed in the fence's attempt (R34)."""
 
     def copy(self) -> _Table:
         return _Table(
@@ -43,7 +42,7 @@ class _Table:
         )
 
     def fence(self, who: tuple[str, str]) -> stamps.Fence | None:
-        """The fence of a topology's component, with its count."""
+        """A component's fence, with its count."""
         fence = self.fences.get(who)
         return (
             None
@@ -54,15 +53,15 @@ class _Table:
 
 @dataclass(slots=True)
 class _Database:
-    """Several stores that one transaction at a time may change. ``commits`` counts those that did."""
+    """Several stores that one transaction at a time may change. ``commits`` counts commits."""
 
     tables: dict[str, _Table] = field(default_factory=dict)
     turn: threading.Lock = field(default_factory=threading.Lock)
     owner: int | None = None
     """The thread that has the turn."""
     commits: int = 0
-    beside: dict[Any, Any] = field(default_factory=dict)
-    """Data of a sink beside the values of a store."""
+    sink_data: dict[Any, Any] = field(default_factory=dict)
+    """A sink's data, kept beside a store's values."""
 
 
 _databases: dict[str, _Database] = {}
@@ -77,15 +76,13 @@ class MemoryStore(backend.Backend):
     """Results in table ``name`` of the database ``database``, which is made when it is first
     written.
 
-    :param database: any text; stores of the same database are written one after the other, like
-        tables of one file.
+    :param database: any text. Stores in one database are written in turn, like tables in a file.
     :param opaque: True with an opaque spout (R30, R31).
-    :param plain: True for values that are only set and deleted, and keep nothing but the last
-        write.
-    :param codec: turns values into texts; JSON by default.
+    :param plain: True for values that are only set and deleted, and keep only the last write.
+    :param codec: turns values into texts, by default JSON.
     """
 
-    local_only_reason: str | None = "MemoryStore keeps its results in the memory of one process"
+    local_only_reason: str | None = "MemoryStore keeps its results in one process's memory"
 
     def __init__(
         self,
@@ -114,9 +111,9 @@ class MemoryStore(backend.Backend):
         )
 
     @property
-    def beside(self) -> dict[Any, Any]:
-        """What sinks have written in transactions of the database."""
-        return _databases[self.database].beside if self.database in _databases else {}
+    def sink_data(self) -> dict[Any, Any]:
+        """The data that sinks have written in this database's transactions."""
+        return _databases[self.database].sink_data if self.database in _databases else {}
 
     @property
     def commits(self) -> int:
@@ -143,7 +140,7 @@ class MemoryStore(backend.Backend):
         if database.owner == threading.get_ident():
             raise errors.UsageError(
                 f"a transaction on {self.database} is open already in this task\n"
-                "  End it first: write to one store of a database after the other, or give each its own."
+                "  End the transaction first: write to the stores of one database in turn, or give each store its own database."
             )
         with database.turn:
             database.owner = threading.get_ident()
@@ -152,9 +149,9 @@ class MemoryStore(backend.Backend):
                 if table.rows:
                     layout.check_form(self.address, table.form, self.form)
                 table.form = self.form
-                session = _Session(table, dict(database.beside))
+                session = _Session(table, dict(database.sink_data))
                 yield session
-                database.tables[self.name], database.beside = table, session.beside
+                database.tables[self.name], database.sink_data = table, session.sink_data
                 database.commits += 1
             finally:
                 database.owner = None
@@ -172,21 +169,21 @@ class MemoryStore(backend.Backend):
 
     def read_row(self, text: str) -> stamps.Row | None:
         table = self._table()
-        return None if table is None or text not in table.rows else _copied(table.rows[text])
+        return None if table is None or text not in table.rows else _copy_of(table.rows[text])
 
     def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         table = self._table()
         rows = {} if table is None else table.rows
-        yield from (_copied(rows[key]) for key in sorted(rows) if key >= text)
+        yield from (_copy_of(rows[key]) for key in sorted(rows) if key >= text)
 
 
 class _Session(sessions.Session, sessions.Maintenance):
-    """One transaction, on the copy ``table``; ``beside`` is what a sink writes in the same
+    """One transaction, on the copy ``table``. ``sink_data`` is written by a sink in the same
     transaction."""
 
-    def __init__(self, table: _Table, beside: dict[Any, Any] | None = None) -> None:
+    def __init__(self, table: _Table, sink_data: dict[Any, Any] | None = None) -> None:
         super().__init__()
-        self._table, self.beside = table, beside or {}
+        self._table, self.sink_data = table, sink_data or {}
 
     def read_fence(self, topology_id: str, component: str) -> stamps.Fence | None:
         return self._table.fence((topology_id, component))
@@ -204,10 +201,12 @@ class _Session(sessions.Session, sessions.Maintenance):
         counts[stamp.task] = counted + (counted < number)
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        return {text: _copied(self._table.rows[text]) for text in texts if text in self._table.rows}
+        return {
+            text: _copy_of(self._table.rows[text]) for text in texts if text in self._table.rows
+        }
 
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
-        self._table.rows.update((row.key, _copied(row)) for row in rows)
+        self._table.rows.update((row.key, _copy_of(row)) for row in rows)
 
     def merge_rows(
         self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
@@ -221,7 +220,7 @@ class _Session(sessions.Session, sessions.Maintenance):
             row = self._table.rows.get(key)
             curr = str(how(None if row is None or row.curr is None else int(row.curr), deltas[key]))
             self._table.rows[key] = stamps.advanced(
-                None if row is None else _copied(row), key, "past", stamp, curr
+                None if row is None else _copy_of(row), key, "past", stamp, curr
             )
         return refused
 
@@ -306,6 +305,6 @@ def _is_ordinary(row: stamps.Row | None, stamp: stamps.Stamp, settled_txid: int)
     return same and row.stamp.txid <= settled_txid and is_integer
 
 
-def _copied(row: stamps.Row) -> stamps.Row:
-    """A row is owned and changed by one transaction."""
+def _copy_of(row: stamps.Row) -> stamps.Row:
+    """A copy of ``row``: only its own transaction may change a row."""
     return stamps.Row(row.key, row.stamp, row.prev, row.prev_txid, list(row.steps))

@@ -56,7 +56,7 @@ class SimulatedLedger(ledger.Ledger, backend.Backend, simulated.SimulatedSink):
     @contextlib.contextmanager
     def open_session(self, resources: base.Resources) -> Iterator[sessions.Session]:
         with self._store.open_session(resources) as session:
-            session.beside[self._table_key] = session.table = session.beside.get(
+            session.sink_data[self._table_key] = session.table = session.sink_data.get(
                 self._table_key, _Table()
             ).copy()
             session.connection, session.translating = None, contextlib.nullcontext
@@ -95,7 +95,7 @@ class SimulatedLedger(ledger.Ledger, backend.Backend, simulated.SimulatedSink):
         return commits
 
     def rows(self) -> list[Written]:
-        table = self._store.beside.get(self._table_key, _Table())
+        table = self._store.sink_data.get(self._table_key, _Table())
         return [*table.inserted, *table.by_key.values()]
 
     @property

@@ -1,4 +1,4 @@
-"""The contract of committers: a transaction takes effect once and emits the same tuples, in every
+"""The committers' contract: a transaction takes effect once and emits the same tuples, in every
 process and after every replay (R28)."""
 
 from __future__ import annotations
@@ -19,36 +19,35 @@ from txtopo.testing.contracts.bolt_scene import Effects, Scene, Setting
 from txtopo.testing.contracts.local_run import Work
 
 POINTS_MAX = 24
-"""At how many points of a ``finish_batch`` the check strikes; where there are more, they are chosen
-evenly."""
+"""The check strikes one ``finish_batch`` at so many points, evenly chosen if there are more."""
 
 HASH_SEEDS = (1, 2)
-"""Seeds of Python's ``hash`` in the two other processes."""
+"""Seeds for Python's ``hash``, one for each remote process."""
 
 _REPLAY = (
-    "Let every write say which transaction it belongs to: write to a store of txtopo.stores, or compare and set txid and attempt in the same"
-    " transaction of the destination."
+    "Let every write name its transaction: write to a store from txtopo.stores, or compare and set txid and attempt together with the write,"
+    " in one transaction of the destination."
 )
 _CURES = {
-    "differs": "Keep what a batch needs in attributes that prepare makes: module globals and class attributes outlive the attempt, and others do not"
-    " see them. Leave out of effects what differs anyway, such as a time stamp.",
+    "differs": "Keep a batch's data in attributes that prepare makes: module globals and class attributes outlive the attempt, and other processes"
+    " do not see them. Leave values that always differ, such as a time stamp, out of effects.",
     "processing": "Write in finish_batch of a committer only: prepare and execute also run for attempts that never commit.",
-    "late": "Refuse what is older than what is there, by generation, txid and attempt, in the transaction that writes: `stored.txid != txid` lets"
-    " a late task of an earlier transaction write again.",
-    "process": "Neither route nor compute by hash(), the order of a set, or what a module global holds: they differ from process to process.",
+    "late": "Compare generation, txid and attempt with the stored row in the destination's transaction that writes, and refuse an older attempt:"
+    " `stored.txid != txid` lets a late task of an earlier transaction write again.",
+    "process": "Neither route nor compute by hash(), by a set's order, or by a module global: all differ from process to process.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class BoltReport:
-    """What was checked."""
+    """The extent of a check."""
 
     components: tuple[str, ...]
     """The bolts that finish in the commit phase."""
     transactions: int
-    """Transactions of a run without failures."""
+    """Transactions in a run without failures."""
     points: int
-    """The largest number of points at which one transaction's commit was made to fail."""
+    """How many points one transaction's commit was made to fail at, at most."""
     applications: int
     """How often a commit phase was run."""
 
@@ -67,24 +66,22 @@ def check_bolt_idempotence(
     other_processes: bool = True,
     conf: Mapping[str, Any] | None = None,
 ) -> BoltReport:
-    """Commit every transaction of a bolt, or of a whole topology, many times over, and compare
-    effects and emits, without Spark.
+    """Commit every transaction of a bolt or a whole topology many times, and compare effects and
+    emits, without Spark.
 
-    First without failures; then every transaction is replayed after its commit, made to fail at
-    every point of its commit and replayed, committed late by an older attempt, and replayed in
-    another process.
+    The first run has no failures. Then every transaction is replayed after its commit, fails at
+    every point of its commit and is replayed, is committed late by an older attempt, and is
+    replayed in another process.
 
-    - ``make(directory)``: a batch bolt, a topology or its builder, over stores that are new: files
-      in ``directory``, which is empty, or tables named after it. Called once for each of these
-      runs.
-    - ``batches``, ``fields``: for a bolt alone, the tuples of each transaction without the attempt,
-      and the names of their values. The bolt is a committer with ``tasks`` tasks; tuples with equal
-      values of ``group_by`` go to the same.
+    - ``make(directory)``: a batch bolt, a topology or its builder, over new stores: files in
+      ``directory``, which is empty, or tables named after ``directory``. Called once for each run.
+    - ``batches``, ``fields``: for a bolt alone, each transaction's tuples without the attempt, and
+      the names of their values. The bolt is a committer with ``tasks`` tasks. Tuples with equal
+      ``group_by`` values go to the same task.
     - ``effects(directory)``: everything that the bolts have written, as a value that can be
-      compared. By default the contents of every store of txtopo in the bolts.
-    - ``transactions``: at most so many of a topology's.
-    - ``task_counts``: numbers of tasks by component that bolts ask the context for, beyond those of
-      the topology.
+      compared. By default the contents of every txtopo store in the bolts.
+    - ``transactions``: run at most so many transactions.
+    - ``task_counts``: task counts of further components, which bolts ask the context for.
     - ``late_tasks=False``: skip the check that needs a fence (R29). ``other_processes=False``: stay
       in this process.
 
@@ -99,7 +96,7 @@ def check_bolt_idempotence(
 def check_setting(
     setting: Setting, late_tasks: bool = True, other_processes: bool = True
 ) -> BoltReport:
-    """The check of :func:`check_bolt_idempotence`, of a setting that is made."""
+    """Run :func:`check_bolt_idempotence` on a ready setting."""
     with tempfile.TemporaryDirectory(prefix="txtopo-contract-") as directory:
         check = _Check(setting, Path(directory))
         check.without_failures()
@@ -117,8 +114,8 @@ def check_setting(
 
 @dataclass
 class _Check:
-    """``after`` and ``emitted`` are the effects and emits of a run without failures, by txid;
-    ``after[0]`` are the effects before the first transaction."""
+    """``before`` are the effects before the first transaction. ``after`` and ``emitted`` are the
+    effects and emits in a run without failures, by txid."""
 
     setting: Setting
     directory: Path
@@ -136,8 +133,8 @@ class _Check:
     # -- the runs ---------------------------------------------------------------------------------
 
     def without_failures(self) -> None:
-        """Each transaction once, as the measure of all other runs. No effect may come before the
-        commit phase."""
+        """Run each transaction once: later runs are compared with this run. No effect may come
+        before the commit phase."""
         with self._scene() as scene:
             self.components, self.emitting = scene.components, scene.emitting
             self.before = scene.effects()
@@ -157,7 +154,7 @@ class _Check:
                 scene.run.record(work)
 
     def once_more(self) -> None:
-        """A second run in the same process: leftovers of the first run must not matter."""
+        """Run again in the same process: leftovers from the first run must not matter."""
         with self._scene() as scene:
             for txid in scene.txids():
                 work = self._process(scene, txid)
@@ -172,8 +169,8 @@ class _Check:
                 scene.run.record(work)
 
     def replayed_after_the_commit(self) -> None:
-        """The driver dies when everything is applied and nothing recorded: in the same run, and in
-        another with larger attempt ids."""
+        """Let the driver die when everything is applied and nothing recorded. Replay in the same
+        run, and in a new run with larger attempt ids."""
         with self._scene() as scene:
             for txid in self._txids(scene):
                 first = self._process(scene, txid)
@@ -194,13 +191,13 @@ class _Check:
                 scene.run.record(replay)
 
     def failed_at_every_point(self) -> None:
-        """A commit that fails half-way is replayed whole."""
+        """Let a commit fail half-way, and replay it whole."""
         step = -(-self.points // POINTS_MAX) or 1
         for number in sorted({*range(0, self.points, step), self.points - 1} - {-1}):
             with self._scene() as scene:
                 for txid in self._txids(scene):
                     first = self._process(scene, txid)
-                    where = self._struck(scene, first, number)
+                    where = self._strike_at(scene, first, number)
                     replay = self._process(scene, txid)
                     self._apply(scene, replay)
                     self._same(
@@ -213,8 +210,8 @@ class _Check:
                     scene.run.record(replay)
 
     def late_tasks(self) -> None:
-        """A task of a replaced attempt does not know that it is late: at once, after the record,
-        and after the next transaction."""
+        """Commit a replaced attempt late: at once, after the record, and after the next
+        transaction."""
         with self._scene() as scene:
             late: list[Work] = []
             for txid in self._txids(scene):
@@ -229,8 +226,8 @@ class _Check:
                     self._late(scene, each, live)
 
     def in_other_processes(self) -> None:
-        """An attempt in a new process and the replay in a second one, each with its own globals and
-        ``hash``."""
+        """Run an attempt in a new process and the replay in a second process, each with its own
+        globals and ``hash``."""
         with self._scene(_remote) as scene:
             for txid in self._txids(scene):
                 first = self._process(scene, txid, 0)
@@ -272,17 +269,17 @@ class _Check:
         try:
             return scene.process(txid, process)
         except local_run.HookFailedError as error:
-            self._raised(error.failure)
+            self._blame_hook(error.failure)
 
     def _apply(self, scene: Scene, work: Work, process: int = 0) -> None:
         self.applications += 1
         try:
             scene.apply(work, process)
         except local_run.HookFailedError as error:
-            self._raised(error.failure)
+            self._blame_hook(error.failure)
 
-    def _struck(self, scene: Scene, work: Work, number: int) -> str:
-        """Commit ``work``, failing at a point; says where."""
+    def _strike_at(self, scene: Scene, work: Work, number: int) -> str:
+        """Commit ``work``, failing at a point, and return the point in words."""
         self.applications += 1
         try:
             scene.apply(work, strike=number)
@@ -310,7 +307,9 @@ class _Check:
         for name, value in expected.items():
             difference = _difference(actual[name], value)
             if difference is not None:
-                self._broken(rule, f"{_named(self.components)}: {name} {done}: {difference}", cure)
+                self._broken(
+                    rule, f"{_names_of(self.components)}: {name} {done}: {difference}", cure
+                )
 
     def _same_emits(self, work: Work, done: str, rule: int, cure: str) -> None:
         expected = self.emitted[work.attempt.txid]
@@ -323,7 +322,7 @@ class _Check:
                     rule, f"component {component!r} emits other tuples, {done}: {difference}", cure
                 )
 
-    def _raised(self, failure: outcome.Failure) -> NoReturn:
+    def _blame_hook(self, failure: outcome.Failure) -> NoReturn:
         error, rule = failure.to_error(), None
         for kind, number in (
             (errors.HeldStateError, 12),
@@ -334,8 +333,7 @@ class _Check:
         if isinstance(error, errors.UsageError) and failure.phase == "processing":
             rule = 32
         where = f"component {failure.component!r}, task {failure.task}, {failure.hook} of attempt {failure.attempt} in the {failure.phase} phase"
-        # The held object is the probe around the bolt, so pickle does not name the attribute of the
-        # bolt.
+        # The held object is the probe around the bolt, so pickle does not name the bolt's attribute.
         fault = f"{where}: {failure.error}".replace(
             "its attribute 'inner'", "one of its attributes"
         )
@@ -379,5 +377,5 @@ def _difference(actual: Any, expected: Any) -> str | None:
     return f"{equality.short(actual)}, it should be {equality.short(expected)}"
 
 
-def _named(components: Sequence[str]) -> str:
+def _names_of(components: Sequence[str]) -> str:
     return f"component{'s' if len(components) > 1 else ''} {', '.join(map(repr, components))}"

@@ -1,7 +1,7 @@
-"""One scene for committers: a fresh directory, a fresh topology and its stores, and the effects
-that can be seen there.
+"""Scenes for committers: each has a fresh directory, a fresh topology with stores, and the effects
+that the bolts leave there.
 
-Apart from the check because a scene collects effects, and the check compares them.
+A scene collects effects. ``bolt`` compares them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from txtopo.topology.stream import Fields, OutputFieldsDeclarer
 from txtopo.topology.transaction import TransactionAttempt
 
 Effects = dict[str, Any]
-"""The contents of each store, or the value of the user's function, by its name in messages."""
+"""Each store's contents, or the value from the user's function, by its name in messages."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How scenes are made: see :func:`txtopo.testing.check_bolt_idempotence`."""
+    """The arguments that make scenes: see :func:`txtopo.testing.check_bolt_idempotence`."""
 
     make: Callable[[Path], Any]
     batches: Sequence[Sequence[Sequence[Any]]] = ()
@@ -45,11 +45,11 @@ class Setting:
     task_counts: Mapping[str, int] = field(default_factory=dict)
     conf: Mapping[str, Any] | None = None
     token: str | None = None
-    """The token under which the classes of the topology are registered, if they must not be made
-    anew."""
+    """The token under which the topology's classes are registered, if unpickling must not make new
+    classes."""
 
     def graph(self, directory: Path) -> TopologyGraph:
-        """The topology in ``directory``: the user's, or one around the user's bolt."""
+        """The user's topology in ``directory``, or a topology around the user's bolt."""
         result = self.make(directory)
         if isinstance(result, TopologyGraph):
             return result
@@ -107,7 +107,7 @@ class Scene:
             for id, component in graph.components.items()
             if id in held and component.kind == "batch"
         ]
-        """The batch bolts that finish in the commit phase, and so may write."""
+        """The batch bolts that finish in the commit phase. They may write."""
         self.emitting = [
             id
             for id, component in graph.components.items()
@@ -121,8 +121,8 @@ class Scene:
         self._stores = list(_stores_of(graph))
         if not self._stores and setting.effects is None:
             raise errors.UsageError(
-                f"there is no store of txtopo in {', '.join(map(repr, self.components))}, so nothing can be compared"
-                "\n  Give effects=function: what it returns for the directory stands for all that the bolts have written."
+                f"there is no txtopo store in {', '.join(map(repr, self.components))}, so there are no effects to compare"
+                "\n  Give effects=function: for a directory, the function returns all data that the bolts have written."
             )
         self._graph, self._server = probe.probed(graph, setting.token), memory.MemoryServer()
         self.run = self._new_run()
@@ -137,8 +137,7 @@ class Scene:
         )
 
     def restart(self) -> None:
-        """A restart: a new run over the state and the stores, in a new epoch, with larger attempt
-        ids."""
+        """Begin a new run over the same state and stores, in a new epoch, with larger attempt ids."""
         self.run.close()
         self.run = self._new_run()
 
@@ -147,24 +146,23 @@ class Scene:
         self.run.close()
 
     def txids(self) -> Iterator[int]:
-        """The next txid, while there is one: its batch is fixed, and it must be recorded before the
-        next is asked for."""
+        """The txids in order, each with a fixed batch. Record a txid before you ask for the next."""
         while self.run.state.current <= self._setting.transactions and self.run.batches.open(
             self.run.state.current
         ):
             yield self.run.state.current
 
     def process(self, txid: int, process: int = 0) -> Work:
-        """The processing phase of a new attempt."""
+        """Run the processing phase in a new attempt."""
         return self.run.process(self.run.next_attempt(txid), self.run.processes[process])
 
     def apply(self, work: Work, process: int = 0, strike: int | None = None) -> None:
-        """The seal and the commit phase of an attempt."""
+        """Seal an attempt, and run its commit phase."""
         self.run.seal(work)
         self.run.apply(work, self.run.processes[process], strike)
 
     def effects(self) -> Effects:
-        """The visible effects of the bolts."""
+        """The bolts' visible effects."""
         if self._setting.effects is not None:
             return {"effects": copy.deepcopy(self._setting.effects(self._directory))}
         return {name: dict(store.items()) for name, store in self._stores}
@@ -184,7 +182,7 @@ def _stores_of(graph: TopologyGraph) -> Iterator[tuple[str, base.Store]]:
 
 
 class _Feeder(spout.BaseTransactionalSpout):
-    """Emits ``batches[txid - 1]``; its metadata is the number of the batch."""
+    """Emits ``batches[txid - 1]``. The metadata is the batch's index."""
 
     def __init__(self, batches: Sequence[Sequence[Sequence[Any]]], fields: Sequence[str]) -> None:
         self.batches = [[tuple(row) for row in batch] for batch in batches]

@@ -1,7 +1,7 @@
-"""A contract as a list of clauses, each a claim with a function that tries to refute it.
+"""Clauses, which make a contract: each is a claim with a function that tries to refute the claim.
 
-Apart from the contracts because they share how a clause is told, run and reported. Clauses know
-neither pytest nor each other, so that a test suite may run them all at once, or one test for each.
+Clauses know neither pytest nor each other. So a test suite may run all at once, or make a test for
+each clause.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Check = Callable[[S], None]
 
 
 class BrokenClauseError(AssertionError):
-    """What a clause found; becomes :class:`~txtopo.testing.contracts.violation.ContractError` with
-    the clause's rule and cure."""
+    """A clause is broken. :meth:`Clause.run` makes a
+    :class:`~txtopo.testing.contracts.violation.ContractError` with the clause's rule and cure."""
 
 
 @dataclass(frozen=True)
 class Clause(Generic[S]):
-    """One promise. ``check`` returns if it is kept by the subject it is given; ``rules`` are the
-    numbers it stems from, the first the nearest."""
+    """One promise. ``check(subject)`` returns if the subject keeps the promise. ``rules`` are rule
+    numbers, the nearest first."""
 
     contract: str
     claim: str
@@ -33,10 +33,13 @@ class Clause(Generic[S]):
     cure: str
     check: Check[S]
     only: str | None = None
-    """The kind of subject it applies to; ``None`` for every kind."""
+    """The kind of subject that must keep the promise, ``None`` for every kind."""
 
     def run(self, subject: S) -> None:
-        """Check it; :class:`ContractError` if it is broken."""
+        """Check ``subject``.
+
+        :raises ContractError: the clause is broken.
+        """
         rule = self.rules[0] if self.rules else None
         try:
             self.check(subject)
@@ -72,19 +75,19 @@ class Contract(Generic[S]):
 
 
 def equal(actual: Any, expected: Any, name: str) -> None:
-    """``actual`` must be ``expected``; ``name`` names it."""
+    """``actual``, which ``name`` describes, must be ``expected``."""
     if actual != expected:
         raise BrokenClauseError(f"{name}: expected {expected!r}, found {actual!r}")
 
 
 def true(condition: bool, violated: str) -> None:
-    """``condition`` must hold; ``violated`` describes the violation."""
+    """``condition`` must hold. ``violated`` describes the violation."""
     if not condition:
         raise BrokenClauseError(violated)
 
 
 def refused(kind: type[E], action: Callable[[], Any], attempted: str, *naming: str) -> E:
-    """``action()`` must raise ``kind``, with a message that contains all of ``naming``; returns the
+    """``action()`` must raise ``kind``, with a message that contains all ``naming``. Returns the
     error."""
     try:
         action()

@@ -1,5 +1,5 @@
-"""The contract of an aggregate of the user's: the same result however its tuples are cut into tasks
-and batches."""
+"""The contract for a user's aggregate: the same result however its tuples are cut into tasks and
+batches."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from txtopo.topology.transaction import TransactionAttempt
 def check_combiner(
     combiner: aggregator.CombinerAggregator, rows: Sequence[Sequence[Any]], *, fields: Sequence[str]
 ) -> int:
-    """Combine the values of ``rows``, tuples of one key with ``fields``, by every cut of them into
-    two parts, in either order, and dealt to two tasks; returns the number of divisions. Floats may
-    differ in their last digits.
+    """Combine the values of ``rows``, tuples of one key with ``fields``: cut at every place into
+    two parts, in either order, and dealt to two tasks. Returns how many divisions were compared.
+    Floats may differ in their last digits.
 
-    :raises ContractError: a value is None or not finite; a result depends on the cut; or
-        ``combine`` changes a value that it is given.
+    :raises ContractError: a value is None or not finite, a result depends on the cut, or
+        ``combine`` changes its arguments.
     """
     if not rows:
         raise errors.UsageError("check_combiner has no rows\n  Give some tuples of one key.")
@@ -41,7 +41,7 @@ def check_combiner(
         except aggregator.ValueRefusedError:
             raise broken(
                 fact,
-                "Let neither None nor NaN nor an infinity be a value: return another, or drop such tuples before.",
+                "Let neither None nor NaN nor an infinity be a value: return a finite value, or drop the tuples before.",
             ) from None
 
     def combine(left: Any, right: Any) -> Any:
@@ -67,13 +67,13 @@ def check_combiner(
         if not _is_same(parts, before):
             raise broken(
                 f".combine changed {before!r} to {parts!r}",
-                "Make a new value: the old one may be combined once more.",
+                "Make a new value: the old value may be combined once more.",
             )
         if not _is_same(result, whole):
             fact = f".combine makes {whole!r} of all tuples one by one, and {result!r} of {division[0]!r} and {division[1]!r}"
             raise broken(
                 fact,
-                "Let combine be associative, in any order. A mean is not; its parts are: a sum and a count.",
+                "Let combine be associative, in any order. Instead of a mean keep a sum and a count.",
             )
     return len(divisions)
 

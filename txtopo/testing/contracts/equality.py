@@ -1,7 +1,7 @@
-"""The equality of two values, and the differences of two collections in words.
+"""Compare two values, and tell in words how two collections differ.
 
-Apart from the checkers because values of tuples need be neither hashable nor ordered, may be NaN,
-and may be objects that only pickling has copied.
+Values in tuples need be neither hashable nor ordered. They may be NaN, or objects that pickling has
+copied.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 _PLAIN = frozenset({type(None), bool, int, str, bytes, datetime.date})
-"""Types for whose values ``==`` is exact; most values of tuples have such a type."""
+"""Types whose values ``==`` compares exactly. Most values in tuples have one of these types."""
 _SHOWN = 3
 _TEXT_MAX = 120
 
 
 def identity(value: Any) -> Any:
-    """A hashable key. Two values have equal keys exactly if they agree in type and in contents all
-    the way down."""
+    """A hashable key. Two values have equal keys exactly if types and contents are equal all the
+    way down."""
     if type(value) in _PLAIN:
         return type(value), value
     if type(value) is tuple and _PLAIN.issuperset(types := tuple(map(type, value))):
@@ -55,8 +55,8 @@ def counted(values: Iterable[Any]) -> collections.Counter[Any]:
 
 
 def multiset_difference(actual: Iterable[Any], expected: Iterable[Any]) -> str | None:
-    """The items that ``actual`` lacks and has too often, in any order; ``None`` if there are
-    none."""
+    """The items that ``actual`` lacks or has too often, in words. ``None`` if the collections agree
+    in any order."""
     actual, expected = list(actual), list(expected)
     ours, theirs = counted(actual), counted(expected)
     if ours == theirs:
@@ -71,7 +71,7 @@ def multiset_difference(actual: Iterable[Any], expected: Iterable[Any]) -> str |
 
 
 def _few(label: str, differing: collections.Counter[Any], values: list[Any]) -> str:
-    """How many values differ, and the first of them."""
+    """How many values differ, and the first few."""
     if not differing:
         return ""
     first: dict[Any, Any] = {}
@@ -89,7 +89,7 @@ def _few(label: str, differing: collections.Counter[Any], values: list[Any]) -> 
 
 
 def mapping_difference(actual: Mapping[Any, Any], expected: Mapping[Any, Any]) -> str | None:
-    """The first keys whose values differ; ``None`` if none do."""
+    """The first keys whose values differ, in words. ``None`` if all values agree."""
     parts = []
     for key in [*expected, *(key for key in actual if key not in expected)]:
         if key not in actual:
@@ -113,6 +113,6 @@ def mapping_difference(actual: Mapping[Any, Any], expected: Mapping[Any, Any]) -
 
 
 def short(value: Any) -> str:
-    """``repr`` of bounded length."""
+    """``repr``, cut to a bounded length."""
     shown = repr(value)
     return shown if len(shown) <= _TEXT_MAX else shown[: _TEXT_MAX - 1] + "…"

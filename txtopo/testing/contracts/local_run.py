@@ -1,13 +1,12 @@
-"""One run of a topology, transaction by transaction: its caller chooses process and moment of each
-step.
+"""Run a topology step by step: the caller chooses each step's process and moment.
 
-Apart from the engine because a checker does unlikely things on purpose: it replays a committed
-attempt, commits a replaced attempt, or runs the spout alone. The parts of a real run do the work,
-``engine.attempts`` too; the run chooses their order. A failed hook passes through as it is, because
-a checker needs the hook, where the engine makes a text for a log.
+The engine is no use to checkers, which do unlikely things on purpose: they replay a committed
+attempt, commit a replaced attempt, or run the spout alone. The parts of a real run, such as
+``engine.attempts``, do the work. Only their order is new. A hook's failure reaches the caller
+unchanged, because a checker names the hook.
 
-Invariants: the attempts of a txid are numbered as in a real run, and never twice.
-``engine.batches`` decides the contents of a batch.
+Invariants: a txid's attempts are numbered as in a real run, and never twice. ``engine.batches``
+decides a batch's contents.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from txtopo.topology.graph import TopologyGraph
 from txtopo.topology.transaction import TransactionAttempt
 
 CORES = 2
-"""Slots per level, if nothing else is said: several, so that tasks share processes as in Spark."""
+"""Slots per level by default: several, so that tasks share processes as in Spark."""
 
 _HOLDER = Holder("localhost", 0, "1970-01-01T00:00:00+00:00", "contract")
 _UNBOUNDED = Limits(inline_bytes_max=sys.maxsize)
@@ -42,11 +41,11 @@ _tokens = itertools.count(1)
 _ids = itertools.count(1)
 
 EmittedRow = tuple[str, tuple[Any, ...]]
-"""Stream, and values after the attempt. A direct emit has the task in its stream."""
+"""Stream, and values after the attempt. A direct emit's stream includes the task."""
 
 
 class HookFailedError(Exception):
-    """A hook of the user's raised: ``failure`` says which, and what."""
+    """A user's hook raised. ``failure`` has the hook and the error."""
 
     def __init__(self, failure: outcome.Failure) -> None:
         super().__init__(failure)
@@ -55,27 +54,26 @@ class HookFailedError(Exception):
 
 @dataclass(slots=True)
 class Work(Attempt):
-    """One attempt so far, with the results that checkers compare."""
+    """An attempt under way, with the results that checkers compare."""
 
     batch: Batch = field(init=False, repr=False)
-    """The batch that was emitted; only where the spout was run alone."""
+    """The emitted batch, only after :meth:`LocalRun.emit`."""
     rows: dict[int, list[EmittedRow]] = field(default_factory=dict)
-    """The rows that each task of the spout emitted, in order; only where the spout was run
-    alone."""
+    """The rows that each spout task emitted, in order, only after :meth:`LocalRun.emit`."""
     probed: list[probe.Emitted] = field(default_factory=list)
-    """The tuples of the probed bolts, from jobs that ended well."""
+    """The tuples that probed bolts emitted, from jobs that ended well."""
     points: list[probe.Point] = field(default_factory=list)
     """The points that probed bolts passed in the commit phase."""
 
     @property
     def emitted(self) -> list[EmittedRow]:
-        """What all tasks together emitted."""
+        """All tasks' rows."""
         return [row for task in sorted(self.rows) for row in self.rows[task]]
 
 
 class _Jobs:
-    """Runs the jobs of ``engine.attempts`` in a process. No time passes, and a job ends before the
-    call of ``run``, so that no job is cancelled or waited for."""
+    """Runs the jobs of ``engine.attempts`` in a process. No time passes. A job ends before ``run``
+    returns, so that the engine cancels no job and waits for none."""
 
     def use(self, process: processes.Process, strike: int | None = None) -> None:
         """Have ``process`` compute the next jobs."""
@@ -110,8 +108,8 @@ class _Jobs:
 
 
 class LocalRun:
-    """A run over the state kept in ``server``; a new run over the same server is a restart. Close
-    the old run before."""
+    """A run over the state kept in ``server``. To restart, close the run and make a new run over
+    the same server."""
 
     def __init__(
         self,
@@ -122,8 +120,8 @@ class LocalRun:
         more_tasks: Mapping[str, int] | None = None,
         cores: int = CORES,
     ) -> None:
-        """``more_tasks`` are components that are not in ``graph``, but known to contexts; ``cores``
-        are the slots of a level."""
+        """``more_tasks`` are task counts of components that contexts know, but ``graph`` lacks.
+        ``cores`` are a level's slots."""
         self._more_tasks = dict(more_tasks or {})
         settings = config.Config(conf or {}).as_mapping()
         self.graph = graph
@@ -153,19 +151,19 @@ class LocalRun:
             raise
 
     def close(self) -> None:
-        """End the run; its state remains."""
+        """End the run. The state remains."""
         self.state.abandon()
         for process in self.processes:
             process.close()
         self.batches.close()
 
     def next_attempt(self, txid: int) -> TransactionAttempt:
-        """A new attempt of ``txid``, larger than all before."""
+        """A new attempt for ``txid``, larger than all earlier attempts."""
         n = self._tries[txid] = self._tries.get(txid, -1) + 1
         return TransactionAttempt(txid, transaction.attempt_id(self.state.epoch, n))
 
     def task_counts(self, txid: int, **wanted: int) -> dict[str, int]:
-        """The numbers of tasks ``txid`` runs under: the sealed ones if it is sealed, else the
+        """The task counts for ``txid``: the sealed counts if ``txid`` is sealed, else the
         topology's, overlaid by ``wanted`` (R23)."""
         sealed_txid, sealed = self._sealed
         return {
@@ -179,8 +177,8 @@ class LocalRun:
     def emit(
         self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process
     ) -> Work:
-        """Run the spout alone, and keep its rows. Metadata learnt by emitting becomes the attempt's
-        metadata, now in use."""
+        """Run the spout alone, and keep its rows. If emitting learns metadata, the attempt uses the
+        metadata from now on."""
         work = self._begin(attempt, counts, process)
         work.batch = self.batches.batch(attempt.txid)
         work.result = work.emission or self._runner.run_job(
@@ -196,21 +194,21 @@ class LocalRun:
         return work
 
     def process(self, attempt: TransactionAttempt, process: processes.Process) -> Work:
-        """The processing phase of the whole topology."""
+        """Run the whole topology's processing phase."""
         work = self._begin(attempt, self.task_counts(attempt.txid), process)
         self._runner.process(work, *self._committed)
         work.probed = self._jobs.emitted
         return work
 
     def apply(self, work: Work, process: processes.Process, strike: int | None = None) -> None:
-        """The commit phase; may be run again, as a task that is late would. A probed bolt fails at
-        its ``strike``-th point."""
+        """Run the commit phase, perhaps again, as a late task would. A probed bolt fails at its
+        ``strike``-th point."""
         self._jobs.use(process, strike)
         self._runner.apply(work, *self._committed, zombie_wait_s=0)
         work.probed, work.points = work.probed + self._jobs.emitted, self._jobs.points
 
     def seal(self, work: Work) -> None:
-        """Make durable that effects of the attempt may exist."""
+        """Make durable that the attempt may have effects."""
         txid = work.attempt.txid
         self.state.seal(
             work.attempt,
@@ -220,7 +218,7 @@ class LocalRun:
         )
 
     def record(self, work: Work) -> None:
-        """Make the commit of the attempt durable."""
+        """Make the attempt's commit durable."""
         self.state.record(work.attempt, self.batches.moves(work.attempt.txid), work.stores)
         self.batches.discard(work.attempt)
 
@@ -232,7 +230,7 @@ class LocalRun:
     def _begin(
         self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process
     ) -> Work:
-        """A new attempt, whose metadata is known; ``process`` emits the batch if that is needed."""
+        """A new attempt with metadata. ``process`` emits the batch if emitting learns the metadata."""
         self._jobs.use(process)
         work = Work(attempt, counts, self._plans.under(counts, self.run.cores), 0.0)
         if self.batches.emits_metadata and (

@@ -1,13 +1,13 @@
-"""Bolts under observation: emits are written down, and a bolt can be made to fail at any point of
-its ``finish_batch``.
+"""Probes around bolts: a probe writes down emits, and makes the bolt fail at any point in its
+``finish_batch``.
 
-A worker may die, or a ``FailedException`` may arise, at a point: before ``finish_batch`` and after
-it, at a request for a resource, after the commit of a store's transaction, at an emit (a receiver
-in the same process may fail). Apart from the check because a probe travels with the bolt, is
-pickled while the bolt is held, and works in the bolt's process.
+A worker may die, or a ``FailedException`` may arise, at a point: before and after ``finish_batch``,
+at a request for a resource, after a store transaction's commit, at an emit (a receiver in the same
+process may fail). A probe travels with the bolt, is pickled while the bolt is held, and works in
+the bolt's process.
 
-Invariants: a bolt that is not struck runs as without a probe. One observer at a time in a
-process.
+Invariants: until it is struck, a bolt runs as without a probe. A process has one observer at a
+time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from txtopo.topology.transaction import TransactionAttempt
 
 
 class Emitted(NamedTuple):
-    """One emit: ``direct`` is the task it named, ``values`` are those after the attempt."""
+    """One emit: ``direct`` is the receiving task, ``values`` are the values after the attempt."""
 
     component: str
     stream: str
@@ -54,7 +54,7 @@ class ToldToFailError(errors.FailedException):
 
 
 class Observer:
-    """Watches one job; strikes at the point numbered ``strike``, if there is one."""
+    """Watches one job, and strikes at the point numbered ``strike``, if given."""
 
     def __init__(self, strike: int | None = None) -> None:
         self._strike = strike
@@ -73,7 +73,7 @@ _observer = Observer()
 
 @contextlib.contextmanager
 def observed_by(observer: Observer) -> Iterator[None]:
-    """``observer`` watches while this lasts."""
+    """``observer`` watches inside the block."""
     global _observer
     before, _observer = _observer, observer
     try:
@@ -83,8 +83,8 @@ def observed_by(observer: Observer) -> Iterator[None]:
 
 
 def _reach_for_good(point: Point, on_failure: Callable[[BaseException], None]) -> None:
-    """Be at ``point``, where a failure fails the attempt even if the bolt swallows it, as of an
-    emit (R7) or of a store (R39)."""
+    """Be at ``point``. If the observer strikes here, the attempt fails even if the bolt swallows
+    the error, as after a failed emit (R7) or a store's failure (R39)."""
     try:
         _observer.reach(point)
     except ToldToFailError as error:
@@ -130,8 +130,8 @@ class ProbedBolt(bolt.BaseTransactionalBolt):
 
 
 class ProbedBasicBolt(bolt.BaseBasicBolt):
-    """``inner``, whose emits are written down. A basic bolt has no ``finish_batch``, so no point is
-    in it."""
+    """``inner``, whose emits are written down. A basic bolt has no ``finish_batch``, and so no
+    points."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -156,8 +156,8 @@ class ProbedBasicBolt(bolt.BaseBasicBolt):
 
 
 class _ProbedContext:
-    """Everything of ``context``; not a ``TopologyContext``, because held bolts would get a new
-    context in its place."""
+    """``context``, with points. Not a ``TopologyContext``, because a held bolt would get a new
+    ``TopologyContext`` in its place."""
 
     def __init__(self, context: TopologyContext) -> None:
         self.context = context
@@ -187,7 +187,7 @@ class _ProbedContext:
 
 
 class _AnnouncingDict(MutableMapping[str, int]):
-    """``counts``, telling ``on_set`` of each new count: stores count when their transaction has
+    """``counts``, calling ``on_set`` for each new count. Stores count when their transaction has
     committed."""
 
     def __init__(self, counts: dict[str, int], on_set: Callable[[str], None]) -> None:
@@ -211,7 +211,7 @@ class _AnnouncingDict(MutableMapping[str, int]):
 
 
 class _ProbedCollector(bolt.BatchOutputCollector):
-    """``collector``, writing down what it delivers."""
+    """``collector``, writing down every emit."""
 
     def __init__(
         self,
@@ -278,7 +278,7 @@ class _ProbedCollector(bolt.BatchOutputCollector):
 
 
 class _NotingCollector(_ProbedCollector, bolt.BasicOutputCollector):
-    """The same without a point where something could strike."""
+    """A probed collector without points."""
 
     def _emit(self, emit: Callable[[], None]) -> None:
         emit()
@@ -287,8 +287,8 @@ class _NotingCollector(_ProbedCollector, bolt.BasicOutputCollector):
 def probed(graph: TopologyGraph, token: str | None = None) -> TopologyGraph:
     """``graph`` with every bolt that finishes in the commit phase under observation.
 
-    Classes of the graph are pickled by value, as for workers; by reference if they are registered
-    for ``token``, so that loading does not make them anew.
+    The graph's classes are pickled by value, as for workers. Classes registered for ``token`` are
+    pickled by reference, so that loading does not make new classes.
     """
     components, by_value = dict(graph.components), list(graph.by_value)
     for id in compiler.held_components(graph):

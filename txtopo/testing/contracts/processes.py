@@ -1,8 +1,7 @@
-"""Worker processes: this process, or a new process with its own module globals and its own seed of
+"""Worker processes: this process, or a new process with its own module globals and its own seed for
 Python's ``hash``.
 
-Apart from ``local_run`` because the results of a job must not depend on the process, and the
-checkers compare processes.
+A job's results must not depend on the process: the checkers compare processes.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _END_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The results of a job, with the emits and points of its probed bolts."""
+    """A job's result, with its probed bolts' emits and points."""
 
     result: JobResult
     emitted: list[probe.Emitted] = field(default_factory=list)
@@ -40,8 +39,8 @@ class Done:
 def start_python(
     program: str, hash_seed: int, stderr: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a Python interpreter whose ``hash`` of text has ``hash_seed``, with pipes for standard
-    input and output. The interpreter looks for modules in the places where this process does."""
+    """Start a Python interpreter whose ``hash`` uses ``hash_seed``, with pipes for standard input
+    and output. The interpreter has this process's module search path."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path}
     return subprocess.Popen(
@@ -57,18 +56,18 @@ class Process(Protocol):
     """Computes jobs, one at a time."""
 
     def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
-        """Compute ``job`` from ``seeds``; a probed bolt fails at its ``strike``-th point, if that
-        is given."""
+        """Compute ``job`` from ``seeds``. With ``strike`` given, a probed bolt fails at its
+        ``strike``-th point."""
         ...
 
     def close(self) -> None:
-        """Close the resources of all tasks."""
+        """Close all tasks' resources."""
         ...
 
 
 class LocalProcess:
-    """This process, with templates and resources of its own. ``slot_run`` makes what computes a
-    slot."""
+    """This process, with its own templates and resources. ``slot_run`` makes the object that
+    computes a slot."""
 
     def __init__(self, run: Run, slot_run: one_task.SlotFactory = slot.SlotRun) -> None:
         self._worker = worker.WorkerRun(run)
@@ -86,7 +85,7 @@ class LocalProcess:
 
 
 class RemoteProcess:
-    """A new Python interpreter, whose ``hash`` of text has ``hash_seed``."""
+    """A new Python interpreter whose ``hash`` uses ``hash_seed``."""
 
     def __init__(self, run: Run, hash_seed: int) -> None:
         self._child = start_python(f"from {__name__} import serve; serve()", hash_seed)
@@ -99,14 +98,14 @@ class RemoteProcess:
             self.close()
             raise errors.UsageError(
                 f"the topology cannot be made in another process: {answer}\n"
-                "  Workers import the bolts' module by its name: put it where they find it, or check with other_processes=False."
+                "  Workers import the bolts' module by name: put the module on the workers' path, or check with other_processes=False."
             )
 
     def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
         answer = self._ask(pickling.dumps((job, list(seeds), strike)))
         if not isinstance(answer, Done):
             raise errors.UsageError(
-                f"a job failed in another process: {answer}\n  What bolts emit must be of classes both processes can import."
+                f"a job failed in another process: {answer}\n  Emit only values whose classes both processes can import."
             )
         return answer
 
@@ -131,14 +130,14 @@ class RemoteProcess:
             received = None
         if received is None:
             raise errors.UsageError(
-                "another process died while it ran the topology\n  Its last words are on the standard error."
+                "the remote process died while it ran the topology\n  Read its last words on standard error."
             )
         return pickling.loads(received)
 
 
 def serve() -> None:
-    """The other process: jobs come by standard input, results go by standard output. Prints of user
-    code go to standard error."""
+    """Compute jobs in the remote process: jobs come by standard input, results go by standard
+    output. User code prints to standard error."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     process: LocalProcess | None = None

@@ -1,8 +1,8 @@
-"""The contract of sinks: a committer that writes to a destination of its own writes each
-transaction once and whole (R28, R29, R31).
+"""The sinks' contract: a committer that writes to a destination of its own writes each transaction
+once and whole (R28, R29, R31).
 
-Apart from ``bolt``, which asks what a committer and its stores do in a whole run: here one sink is
-driven by hand, killed at every line of its own code, and judged by its guarantee.
+``bolt`` checks a committer with its stores in a whole run. This module drives one sink by hand,
+kills it at every line of its own code, and asks for as much as its guarantee says.
 """
 
 from __future__ import annotations
@@ -30,32 +30,31 @@ from txtopo.topology.stream import DEFAULT_STREAM, Fields, Tuple, TupleSource
 from txtopo.topology.transaction import TransactionAttempt
 
 MakeSink = Callable[[Path], Any]
-"""Makes the sink over the destination in a directory: the same destination for the same directory.
-"""
+"""Makes the sink over the destination in a directory. Equal directories have equal destinations."""
 
 Contents = Callable[[Path], Iterable[Any]]
-"""The committed rows of the destination in a directory, in any order."""
+"""The destination's committed rows in a directory, in any order."""
 
 Share = Sequence[Sequence[Any]]
-"""The rows of one task."""
+"""One task's rows."""
 
 CONTRACT = clauses.Contract["Subject"]("sink")
 
 ROWS_MIN = 4
 POINTS_MAX = 500
-"""At how many lines of its code a sink is killed."""
+"""How many lines of its code a sink is killed at, at most."""
 
 _COMPONENT, _TASKS = "write", 2
 _TESTED_ELSEWHERE = ("txtopo.sinks.", "txtopo.stores.", "txtopo.topology.")
 _WAIT_S, _TICK_S = 60.0, 0.002
 _KILLED = 86
-"""The exit code of a process that was killed at a line."""
+"""The exit code if a process was killed at a line."""
 
-_ONCE = "In the transaction of the destination, keep which task and txid the rows are of; write them only if they are not there."
-_FENCE = "Keep (txid, attempt) of the component at the destination, compare and raise it in the transaction that writes the rows."
-_WHOLE = "Write all rows of a task, and the record that they are written, in one transaction of the destination."
-_TAKE_BACK = "Mark each row with its txid. In the first task of a newer attempt remove the rows of that txid; or say takes_back=False."
-_DESTINATION = "Keep a txtopo.Destination in an attribute of the sink; guarantee() says what the topology may rely on."
+_ONCE = "In the destination's transaction, keep task and txid of the rows. Write rows only if task and txid are not there."
+_FENCE = "Keep the component's (txid, attempt) at the destination. Compare and raise the pair in the transaction that writes the rows."
+_WHOLE = "Write all rows of a task, and the record that they are written, in one transaction."
+_TAKE_BACK = "Mark each row with its txid. In a newer attempt's first task remove all rows with its txid, or say takes_back=False."
+_DESTINATION = "Keep a txtopo.Destination in an attribute of the sink. guarantee() gives a name and describes the contents."
 
 
 class _Collected(bolt.BatchOutputCollector):
@@ -73,19 +72,19 @@ class _Collected(bolt.BatchOutputCollector):
 
 @dataclass(frozen=True)
 class SinkReport:
-    """What :func:`check_sink` looked at."""
+    """The extent of a check by :func:`check_sink`."""
 
     clauses: int
     """How many clauses were checked."""
     points: int
-    """At how many lines the sink was killed."""
+    """How many lines the sink was killed at."""
     takes_back: bool
-    """Whether the guarantee of the sink says that it undoes the writes of a failed attempt, and the
-    check asked for that."""
+    """Whether the sink's guarantee promises to undo a failed attempt's writes, so that the check
+    asked for the undoing."""
 
 
 class Subject:
-    """A sink and its rows, for one clause after the other; ``root`` is an empty directory."""
+    """A sink and its rows, for every clause. ``root`` is an empty directory."""
 
     def __init__(
         self, make_sink: MakeSink, rows: Share, fields: Fields, contents: Contents, root: Path
@@ -108,11 +107,11 @@ class Subject:
         return directory
 
     def sink(self, directory: Path) -> Any:
-        """The sink, as a task gets it: a copy that was pickled."""
+        """The sink as tasks get it: a pickled copy."""
         return pickling.loads(pickling.dumps(self._make_sink(directory)))
 
     def guarantees(self) -> tuple[destination.Guarantee, ...]:
-        """The guarantees of the destinations in the sink."""
+        """The guarantees that the sink's destinations give."""
         sink, search = self._make_sink(self.new()), destination.Search()
         pickling.dumps_with_classes(sink, search.visit)
         return search.writes(sink).destinations
@@ -120,8 +119,8 @@ class Subject:
     def write(
         self, directory: Path, txid: int, attempt: int, *shares: Share, task: int = 0
     ) -> list[list[tuple[Any, ...]]]:
-        """One attempt: each of ``shares`` is written by a task, from ``task`` on, in one process.
-        Returns the emitted tuples of each task."""
+        """Write one attempt in one process: each task, from ``task`` on, writes one of ``shares``.
+        Returns each task's emitted tuples."""
         process = WorkerProcess()
         try:
             return [
@@ -155,19 +154,19 @@ class Subject:
         return collected.values
 
     def contents(self, directory: Path) -> collections.Counter[str]:
-        """The committed rows, each with its number."""
+        """How often each row is committed."""
         return collections.Counter(map(repr, self._contents(directory)))
 
     def expected(self, *transactions: Share) -> collections.Counter[str]:
-        """The rows of a destination to which one task wrote each transaction, without failures."""
+        """The rows in a destination if one task writes each transaction, without failures."""
         directory = self.new()
         for txid, rows in enumerate(transactions, start=1):
             self.write(directory, txid, 0, rows)
         return self.contents(directory)
 
     def killed_at(self, line: int, action: Callable[[], object]) -> bool:
-        """Whether a child process was killed at its ``line``-th line of the sink's code; False if
-        ``action`` ended before."""
+        """Do ``action`` in a child process, killed at its ``line``-th line in the sink's code. False
+        if ``action`` ended before."""
         files = frozenset(_files_of(self._make_sink(self.new())))
         with warnings.catch_warnings():
             warnings.simplefilter(
@@ -180,7 +179,7 @@ class Subject:
 
 
 def _files_of(sink: Any) -> set[str]:
-    """The source files of the sink's classes, and of the destinations in it."""
+    """The source files with the sink's classes and its destinations' classes."""
     search: dict[type, None] = {}
 
     def visit(part: Any) -> None:
@@ -201,7 +200,7 @@ def _files_of(sink: Any) -> set[str]:
 
 
 def _act_until(line: int, files: frozenset[str], action: Callable[[], object]) -> None:
-    """In a child process: do ``action``, and die without a word at the ``line``-th line of
+    """In a child process: do ``action``, and die without a word at the ``line``-th line run in
     ``files``."""
     code, left = 1, line
 
@@ -230,7 +229,7 @@ def _exit_code(child: int) -> int:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             code = os.waitstatus_to_exitcode(status)
-            true(code in (0, _KILLED), f"a task that nobody disturbed ended with exit code {code}")
+            true(code in (0, _KILLED), f"a task that was not killed ended with exit code {code}")
             return code
         if time.monotonic() > deadline:
             os.kill(child, signal.SIGKILL)
@@ -252,12 +251,12 @@ def _destination(subject: Subject) -> None:
     true(bool(guarantees), f"there is no Destination in {type(sink).__name__}")
     true(
         all(guarantee.name and guarantee.holds for guarantee in guarantees),
-        "the guarantee has no name, or does not say what the sink holds",
+        "the guarantee has no name, or does not describe the contents",
     )
 
 
 @CONTRACT.clause(
-    "a transaction that is replayed is written once, and emits the same", 28, cure=_ONCE
+    "a replayed transaction is written once, and emits the same tuples", 28, cure=_ONCE
 )
 def _replayed(subject: Subject) -> None:
     first, second = subject.rows[::2], subject.rows[1::2]
@@ -283,7 +282,7 @@ def _next(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "a transaction that one of its tasks has written is completed by its replay", 28, cure=_ONCE
+    "a replay completes a transaction that only some tasks have written", 28, cure=_ONCE
 )
 def _completed(subject: Subject) -> None:
     first, second = subject.rows[::2], subject.rows[1::2]
@@ -301,7 +300,7 @@ def _late(subject: Subject) -> None:
     subject.write(directory, 2, 1, second)
     before = subject.contents(directory)
     for txid, attempt in ((2, 0), (1, 5), (1, 9)):
-        late_task = f"a task of attempt {txid}:{attempt} after attempt 2:1 has written"
+        late_task = f"a task in attempt {txid}:{attempt} after attempt 2:1 has written"
         for task in range(_TASKS):
             refused(
                 errors.FailedException,
@@ -312,7 +311,7 @@ def _late(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "a task that dies at any line leaves all of its rows or none, and a replay completes them",
+    "a task that dies at any line leaves all its rows or none, and a replay completes them",
     28,
     cure=_WHOLE,
 )
@@ -336,7 +335,7 @@ def _killed(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "the rows of a failed attempt of an opaque batch are taken back",
+    "a failed attempt's rows are taken back if the batch is opaque",
     31,
     cure=_TAKE_BACK,
     only="takes back",
@@ -361,7 +360,7 @@ def _taken_back_by_nothing(subject: Subject) -> None:
 
 
 SINK_CLAUSES: tuple[clauses.Clause[Subject], ...] = tuple(CONTRACT.clauses)
-"""Every promise of a sink; ``only="takes back"`` where its guarantee says so."""
+"""Every promise that sinks make. ``only="takes back"``: only if the sink's guarantee says so."""
 
 
 def check_sink(
@@ -370,19 +369,19 @@ def check_sink(
     """Run a sink of your own through its whole contract.
 
     ``make_sink(directory)`` gives the sink, a committer, over the destination in ``directory``,
-    which is empty the first time. ``rows`` are at least four tuples for it, all different, without
-    the attempt; ``fields`` are their names. ``contents(directory)`` gives the committed rows of the
-    destination, in any order, and an empty list where the sink has written nothing.
+    which is empty the first time. ``rows`` are at least four different tuples without the attempt.
+    ``fields`` are the names of their values. ``contents(directory)`` gives the destination's
+    committed rows, in any order, and an empty list if the sink has written nothing.
 
-    A process is forked for each line of code that the sink runs, and killed there. So the classes
-    of the sink are defined in a file, and the program holds no lock that a child would need.
+    For each line of code that the sink runs, a process is forked and killed at the line. So define
+    the sink's classes in a file, and hold no lock that a child would need.
 
     :raises ContractError: the first clause that is broken, with the number of its rule.
     :raises UsageError: there are fewer than four rows.
     """
     if len(rows) < ROWS_MIN:
         raise errors.UsageError(
-            f"check_sink was given {len(rows)} rows\n  Give at least {ROWS_MIN}, all different."
+            f"check_sink was given {len(rows)} rows\n  Give at least {ROWS_MIN} different rows."
         )
     with tempfile.TemporaryDirectory(prefix="txtopo-sink-") as root:
         subject = Subject(make_sink, rows, Fields("tx", *fields), contents, Path(root))

@@ -1,5 +1,5 @@
-"""The contract of spouts: a replay has the same batch, and every tuple comes exactly once after
-failures and restarts (R4, R5, R18 to R23)."""
+"""The spouts' contract: a replay has the same batch, and every tuple comes exactly once after failures
+and restarts (R4, R5, R18 to R23)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from txtopo.topology.graph import TopologyGraph
 from txtopo.topology.stream import Tuple
 
 DIRECT_TASKS = 64
-"""How many tasks listen to a direct stream of the spout."""
+"""How many tasks listen to the spout's direct streams."""
 
 _HISTORY_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
 class SpoutReport:
-    """The extent of a check. Assert that ``is_exhausted``: otherwise the run was cut at
+    """The extent of a check. Assert ``is_exhausted``: otherwise the run was cut at
     ``transactions``, and lost tuples look like tuples still to come."""
 
     kind: str
@@ -33,11 +33,11 @@ class SpoutReport:
     is_exhausted: bool
     """Every story went on until the spout had nothing more."""
     transactions: int
-    """Transactions of the run without failures."""
+    """Transactions in the run without failures."""
     tuples: int
-    """Tuples committed in it."""
+    """Tuples committed in the run without failures."""
     partitions: int
-    """Partitions seen; 0 for a spout without."""
+    """How many partitions there were, 0 for a spout without."""
     attempts: int
     """Emissions over all stories."""
     restarts: int
@@ -57,17 +57,18 @@ def check_spout(
 ) -> SpoutReport:
     """Run a spout of any kind through its contract, without Spark.
 
-    First a run without failures, in which every batch of a transactional spout is emitted again
-    with each of ``parallelisms``; then ``stories`` runs in which attempts are abandoned and the
-    driver restarts, at moments that ``seed`` gives. Every run is bounded by ``transactions``.
+    The first run has no failures. A transactional spout's batches are emitted again in it, with
+    each task count in ``parallelisms``. Then come ``stories`` runs in which attempts are abandoned
+    and the driver restarts, at moments that ``seed`` gives. No run has more transactions than
+    ``transactions``.
 
-    - ``make_spout()``: a spout whose source is at its beginning; called once for each run. Restarts
-      and tasks get pickled copies of it.
-    - ``expected``: the tuples, without the attempt and in any order, that the source holds in the
-      end. Without it the runs are compared with each other only, which misses a tuple that every
-      run loses.
-    - ``grow(spout)``: adds tuples to the source; called twice in each run, while a batch is open
-      and when the source was exhausted.
+    - ``make_spout()``: a spout whose source is at the beginning. Called once for each run. Restarts
+      and tasks get pickled copies.
+    - ``expected``: the tuples in the source at the end, without the attempt, in any order. Without
+      ``expected`` runs are only compared with each other, which misses a tuple that every run
+      loses.
+    - ``grow(spout)``: adds tuples to the source. Called twice in each run: while a batch is open,
+      and when the source is exhausted.
 
     :raises ContractError: the first broken promise, with hook and rule.
     """
@@ -93,8 +94,8 @@ def check_graph(
     seed: int = 0,
     conf: Mapping[str, Any] | None = None,
 ) -> SpoutReport:
-    """The check of :func:`check_spout`, of the spout of a graph; ``make()`` gives the graph, and
-    the spout that ``plot`` may grow."""
+    """Run :func:`check_spout` on a graph's spout. ``make()`` gives the graph, and the spout that
+    ``plot`` may grow."""
     graph, _ = make()
 
     def tell(rng: random.Random | None = None, replays: bool = False) -> Told:
@@ -114,7 +115,7 @@ def check_graph(
             truth,
             straight,
             may_lack=not straight.is_exhausted,
-            against="what the source holds",
+            against="the source",
         )
     for number in range(stories):
         story = tell(random.Random(f"{seed}/{number}"))
@@ -134,14 +135,17 @@ def check_graph(
 
 
 class _Sink(BaseBatchBolt):
-    """Listens to direct streams, which no spout can emit on without a receiver."""
+    """Listens to direct streams: without a receiver, a spout cannot emit on them."""
 
     def execute(self, tup: Tuple) -> None:
         pass
 
 
 def spout_graph(user_spout: Any) -> TopologyGraph:
-    """A topology of ``user_spout`` alone; :class:`ContractError` if it cannot be one."""
+    """A topology with only ``user_spout``.
+
+    :raises ContractError: the spout cannot be in a topology.
+    """
     try:
         build = builder.TransactionalTopologyBuilder("contract", "spout", user_spout)
         graph = build.build_topology()
@@ -162,7 +166,7 @@ def spout_graph(user_spout: Any) -> TopologyGraph:
 
 
 def _deciding_hook(graph: TopologyGraph) -> str:
-    """The hook that says where a batch begins."""
+    """The hook that decides where a batch begins."""
     if not graph.spout_traits.is_partitioned:
         return "initialize_transaction and emit_batch"
     learning = (
@@ -183,7 +187,7 @@ def _compare_stories(
             "spout",
             None,
             f"two runs without failures differ: {equality.multiset_difference(again.rows, straight.rows)}",
-            "Let make_spout bring the source back to its beginning; or the spout keeps positions outside of its metadata (R20).",
+            "Let make_spout bring the source back to its beginning, and keep positions only in metadata (R20).",
         )
     _compare(
         hook,

@@ -1,8 +1,7 @@
-"""One story of a spout: a whole run, its attempts and restarts, and the tuples of the committed
-attempts.
+"""Stories: a story is a spout's whole run with attempts, restarts, and the committed tuples.
 
-Apart from the check, which compares several stories. A story asserts the promises of a single step:
-the same batch again, metadata that comes back, tasks that agree.
+A story asserts each step's promises: replays have the same batch, metadata comes back unchanged,
+tasks agree. ``spout`` compares several stories.
 """
 
 from __future__ import annotations
@@ -31,29 +30,28 @@ TRIES_MAX = 20
 """How often a hook may raise ``FailedException`` in a row."""
 
 EMPTY_IN_A_ROW = 3
-"""A spout that is always ready has nothing left when so many transactions in a row were empty."""
+"""An always ready spout is exhausted after so many empty transactions in a row."""
 
 PENDING = 3
-"""How many transactions are open side by side."""
+"""How many transactions are open at a time."""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """How a story goes. ``parallelisms`` are numbers of tasks to choose from; without ``rng``
-    nothing fails and the first is taken."""
+    """How a story goes. ``parallelisms`` are task counts to choose from. Without ``rng`` there are
+    no failures, and the first task count is taken."""
 
     transactions: int
     parallelisms: Sequence[int]
     grow: Callable[[Any], object] | None = None
     rng: random.Random | None = None
     replays: bool = False
-    """Emit every batch of a transactional spout again with every parallelism."""
+    """Emit every batch of a transactional spout again with every task count."""
 
 
 @dataclass
 class Told:
-    """The outcome of a story. ``committed`` is by txid; ``history`` lists the events, for a
-    message."""
+    """A story's outcome. ``committed`` is by txid. ``history`` lists the events, for a message."""
 
     committed: dict[int, list[EmittedRow]] = field(default_factory=dict)
     history: list[str] = field(default_factory=list)
@@ -69,7 +67,7 @@ class Told:
 
 
 class Story:
-    """Tells one. ``graph`` holds the spout alone; ``given`` is the spout, for ``grow``."""
+    """Tells a story. ``graph`` holds the spout alone. ``given`` is the spout, for ``grow``."""
 
     def __init__(
         self,
@@ -85,14 +83,14 @@ class Story:
         self.server = memory.MemoryServer()
         self.window: dict[int, Work] = {}
         self.first: dict[int, tuple[str, Work]] = {}
-        """By txid: the metadata as first made, as text, and the attempt that emitted the batch."""
+        """By txid: the first metadata, as text, and the attempt that emitted the batch."""
         self.asked: set[int] = set()
-        """Txids opened in this run, for which the coordinator is not asked again."""
+        """Txids opened in this run. The coordinator is not asked about them again."""
         self.grows_left = 2 if plot.grow is not None else 0
         self.empties = 0
 
     def tell(self) -> Told:
-        """From the first transaction to the last."""
+        """Run from the first transaction to the last."""
         self.run = self._new_run()
         try:
             self._until_quiet()
@@ -102,7 +100,7 @@ class Story:
             self._until_quiet()
             self._check_quiet_after_restart()
         except BaseException:
-            # An error of close follows from the first error, or would hide the first.
+            # An error in close follows from the first error, or would hide the first.
             with contextlib.suppress(Exception):
                 self.run.close()
             raise
@@ -137,7 +135,7 @@ class Story:
                     self._check_same(txid, self._emit(txid, work.task_counts[self.spout_id]))
 
     def _until_quiet(self) -> None:
-        """Go on until the spout has nothing more, or the story is long enough."""
+        """Go on until the spout is exhausted, or the story is long enough."""
         self.told.is_exhausted = False
         while self.run.state.current <= self.plot.transactions:
             self._open_window()
@@ -147,7 +145,7 @@ class Story:
             self._step()
 
     def _step(self) -> None:
-        """One thing that may happen to the open transactions, most often the commit of the first."""
+        """Commit the first open transaction, or by chance abandon one or restart the driver."""
         if self.grows_left == 2 and self.run.state.current >= 2:
             self._grow(f"while transactions {sorted(self.window)} were open")
         rng = self.plot.rng
@@ -162,7 +160,7 @@ class Story:
             self._commit(min(self.window))
 
     def _abandon(self, txid: int, why: str) -> None:
-        """Discard ``txid`` and all later ones (R6)."""
+        """Discard ``txid`` and all later transactions (R6)."""
         for later in sorted(self.window):
             if later >= txid:
                 attempt = self.window.pop(later).attempt
@@ -184,7 +182,7 @@ class Story:
             if self.graph.spout.committer:
                 self.run.apply(work, self._process())
         except local_run.HookFailedError as error:
-            self._failed(error.failure)
+            self._judge_failure(error.failure)
             self._abandon(txid, "because its commit failed")
             return
         if dies:
@@ -221,7 +219,7 @@ class Story:
                 return
             self.is_fresh = False
             self.asked.add(txid)
-            self.window[txid] = self._emitted(txid)
+            self.window[txid] = self._attempt_for(txid)
 
     def _open(self, txid: int) -> bool:
         for _ in range(TRIES_MAX):
@@ -231,9 +229,9 @@ class Story:
                 continue
         return self._keeps_failing(f"opening transaction {txid}")
 
-    def _emitted(self, txid: int) -> Work:
-        """The attempt of ``txid`` that is used; for a transactional spout it must be the batch it
-        was."""
+    def _attempt_for(self, txid: int) -> Work:
+        """The attempt for ``txid`` that the story uses. A transactional spout must emit the first
+        attempt's batch again."""
         tasks = (
             self.plot.parallelisms[0]
             if self.plot.rng is None
@@ -262,13 +260,13 @@ class Story:
             except errors.FailedException:
                 continue
             except local_run.HookFailedError as error:
-                self._failed(error.failure)
+                self._judge_failure(error.failure)
                 continue
             except AttemptFailedError as error:
                 self._broken(
                     19,
                     f"num_partitions of attempt {attempt}: {error.text}",
-                    "Let every task see the same number: take it from one place, or plan the batch in the coordinator.",
+                    "Let every task see the same number: take the number from one place, or plan the batch in the coordinator.",
                 )
             self._check_metadata(work)
             return work
@@ -298,7 +296,7 @@ class Story:
         case = f"{self.emit_hook} of attempt {work.attempt} with {spout_tasks[1]} tasks, against {was.attempt} with {spout_tasks[0]}"
         difference = equality.multiset_difference(work.emitted, was.emitted)
         if difference is not None:
-            cure = "Emit from the metadata alone: not from what is there now, from memory, from the attempt, or differently for each number of tasks."
+            cure = "Emit from the metadata alone: not from newer data, from memory or from the attempt, and the same for every task count."
             self._broken(
                 19 if self.traits.is_partitioned and not has_same_tasks else 18,
                 f"{case}: {difference}",
@@ -307,12 +305,12 @@ class Story:
         if has_same_tasks:
             self._broken(
                 17,
-                f"{case}: the same tuples in another order, or in other tasks",
+                f"{case}: the same tuples in another order, or in different tasks",
                 "Emit in an order that depends on the metadata alone.",
             )
 
     def _check_metadata(self, work: Work) -> None:
-        """The spout gets back the metadata that it made."""
+        """Check that the spout gets its metadata back unchanged."""
         if not self.traits.is_partitioned:
             stored = [work.batch.metadata]
         else:
@@ -327,19 +325,19 @@ class Story:
                 self._broken(
                     4,
                     f"metadata {equality.short(metadata)} comes back from its model as {equality.short(again)}",
-                    "Let metadata_type give back all it was made of.",
+                    "Let metadata_type give back every field.",
                 )
 
     def _check_quiet_after_restart(self) -> None:
         txid = self.run.state.current
         if self.window or txid > self.plot.transactions or self.empties >= EMPTY_IN_A_ROW:
             return
-        self._restart("when is_ready had said that there was nothing")
+        self._restart("after is_ready had said False")
         if self._open(txid):
             self._broken(
                 5,
-                f"is_ready said False before transaction {txid}, and True right after a restart, though nothing had been added",
-                "Answer from context.last_metadata and what the source has, not from what the coordinator remembers.",
+                f"is_ready said False before transaction {txid}, and True right after a restart, though the source did not grow",
+                "Answer from context.last_metadata and the source, not from the coordinator's memory.",
             )
 
     # -- user code that raises --------------------------------------------------------------------
@@ -351,34 +349,37 @@ class Story:
             self._broken(
                 4,
                 str(error),
-                "Metadata is JSON, or an instance of the pydantic model that metadata_type names.",
+                "Give metadata as JSON, or as an instance of metadata_type, a pydantic model.",
                 error,
             )
         except errors.UserCodeError as error:
             self._broken(
                 None,
                 f"{error.hook} raised {error}",
-                "Mend the hook; raise FailedException for what passes.",
+                "Mend the hook. Raise FailedException only for transient failures.",
                 error,
             )
         except errors.TxtopoError as error:
             self._broken(
                 None,
                 f"the spout coordinator raised {type(error).__name__}: {error}",
-                "Mend the hook, or what it needs.",
+                "Mend the hook, or the source.",
                 error,
             )
 
-    def _failed(self, failure: outcome.Failure) -> None:
-        """An emitter's hook raised: only ``FailedException`` may pass."""
+    def _judge_failure(self, failure: outcome.Failure) -> None:
+        """Judge an emitter's hook that raised: only ``FailedException`` may pass."""
         if failure.kind != "error":
             return
         error, (rule, cure) = (
             failure.to_error(),
-            (None, "Mend the hook; raise FailedException for what passes."),
+            (None, "Mend the hook. Raise FailedException only for transient failures."),
         )
         if isinstance(error, errors.EmitError):
-            rule, cure = 14, "Emit the attempt first, and only what declare_output_fields declares."
+            rule, cure = (
+                14,
+                "Emit the attempt first, and only fields that declare_output_fields declares.",
+            )
         elif isinstance(error, errors.MetadataError):
             rule, cure = (
                 (21, "Return metadata for every batch that has tuples.")
@@ -394,7 +395,7 @@ class Story:
         self._broken(
             7,
             f"{fault} raised FailedException {TRIES_MAX} times in a row",
-            "Raise it for what passes, and nothing else.",
+            "Raise FailedException only for transient failures.",
         )
 
     def _broken(
@@ -404,5 +405,5 @@ class Story:
 
 
 def random_of(rng: random.Random | None, choices: Sequence[Any]) -> Any:
-    """One of ``choices``; the first, where nothing is left to chance."""
+    """One of ``choices``, the first if ``rng`` is None."""
     return choices[0] if rng is None else rng.choice(choices)

@@ -1,4 +1,4 @@
-"""The contract of stores: fenced, stamped, exactly once, and complete (R27 to R32, R34)."""
+"""The stores' contract: fenced, stamped, exactly once, and complete (R27 to R32, R34)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ STORE_CLAUSES: tuple[StoreClause, ...] = (
     *store_plain.CONTRACT.clauses,
     *store_visible.CONTRACT.clauses,
 )
-"""Every promise of a store; ``only`` says whether it is one of transactional, of opaque, of plain,
-or of concurrent stores. A promise about the value before a transaction is one of transactional and
-opaque stores, and so is every one whose ``only`` does not name plain ones."""
+"""Every promise that stores make. ``only`` limits a promise to transactional, opaque, plain or
+concurrent stores. Plain stores make only promises whose ``only`` names plain, because the rest are
+about the value before a transaction."""
 
 KINDS: tuple[stamps.Kind, ...] = ("transactional", "opaque", "plain")
 
@@ -45,16 +45,16 @@ def check_store(
     concurrent: bool = True,
     prefix: str = "contract",
 ) -> int:
-    """Run a store through its whole contract; returns how many clauses were checked.
+    """Run a store through its whole contract. Returns how many clauses were checked.
 
     ``make_store(name, **form)`` gives the store called ``name``: empty the first time, afterwards
-    with what was written under that name; ``form`` is for its constructor: ``opaque=`` always,
-    ``plain=`` and ``codec=`` where they matter. It is called with many names, all beginning with
-    ``prefix`` and made of letters, digits and ``_``; give them an empty place, or a new ``prefix``
-    each time. ``kinds`` limits the check to some of the kinds of value. ``concurrent=False``: the
-    store is for one thread of one process, so do not ask what happens when several write at once.
+    with the earlier contents. ``form`` is for the constructor: always ``opaque=``, sometimes
+    ``plain=`` or ``codec=``. The names all begin with ``prefix`` and consist of letters, digits and
+    ``_``. Give the stores an empty place, or a new ``prefix`` each time. ``kinds`` limits the check
+    to some kinds of values. ``concurrent=False``: the store is for one thread in one process, so do
+    not check concurrent writers.
 
-    :raises ContractError: the first clause that is broken, with the number of its rule.
+    :raises ContractError: the first broken clause, with its rule's number.
     """
     checked = 0
     for kind in kinds:
@@ -65,7 +65,7 @@ def check_store(
 
 
 def clauses_for(kind: stamps.Kind, concurrent: bool = True) -> list[StoreClause]:
-    """The clauses of stores of one kind."""
+    """The clauses for one kind of store."""
     if kind == "plain":
         chosen = {"plain", "plain, concurrent" if concurrent else "plain"}
         return [clause for clause in STORE_CLAUSES if clause.only in chosen]
@@ -76,7 +76,7 @@ def clauses_for(kind: stamps.Kind, concurrent: bool = True) -> list[StoreClause]
 def check_clause(
     clause: StoreClause, make_store: store_subject.MakeStore, *, kind: stamps.Kind, prefix: str
 ) -> None:
-    """Check one clause, for suites that make a test of each."""
+    """Check one clause, for suites that make a test for each."""
     subject = store_subject.Subject(make_store, kind, prefix)
     try:
         clause.run(subject)

@@ -1,9 +1,5 @@
-"""Clauses about stores: the store transactions of an attempt are counted, and a store that lacks
-one is not taken for complete (R34).
-
-Apart from ``store_fences``, which says who may write: here is what a store must remember of those
-who did.
-"""
+"""Clauses about counts: a store counts an attempt's store transactions, and is refused if one is
+missing (R34)."""
 
 from __future__ import annotations
 
@@ -22,8 +18,8 @@ from txtopo.topology.transaction import RecordedAttempt, TransactionAttempt
 CONTRACT = clauses.Contract[Subject]("store")
 
 _COUNT = (
-    "Have Session.count add one, with the commit, to what is counted of the task for the attempt of the fence, unless that has reached the number; "
-    "give the sum over the tasks as the count of the fence, in read_fence and in fences()."
+    "Have Session.count add one to the task's count in the fence's attempt, with the commit, unless the count has reached the number. "
+    "Give the sum over all tasks as the fence's count, in read_fence and in fences()."
 )
 _WAIT_S = 60.0
 
@@ -31,13 +27,13 @@ _WAIT_S = 60.0
 def _tasks(
     subject: Subject, store: Store, recorded: RecordedAttempt | None = None, /
 ) -> list[TopologyContext]:
-    """The two tasks of an attempt; ``recorded`` is what ZooKeeper knows of the store."""
+    """An attempt's two tasks. ``recorded`` is the store's record in ZooKeeper."""
     known = {} if recorded is None else {f"count/{store.name}": recorded}
     return [subject.task(task=task, num_tasks=2, known_stores=known) for task in range(2)]
 
 
 def _reported(tasks: list[TopologyContext]) -> int:
-    """What the driver is told."""
+    """The count that the tasks report to the driver."""
     return sum(sum(task.touched_stores.values()) for task in tasks)
 
 
@@ -47,7 +43,7 @@ def _count(store: Store) -> int | None:
 
 
 @CONTRACT.clause(
-    "the fence counts the store transactions of its attempt, as its tasks report them",
+    "the fence counts its attempt's store transactions, as the tasks report them",
     34,
     cure=_COUNT,
 )
@@ -60,17 +56,17 @@ def _counts(subject: Subject) -> None:
             equal(
                 _count(store),
                 number,
-                f"the count of the fence after store transaction {number} of transaction {txid}",
+                f"the fence's count after store transaction {number} of transaction {txid}",
             )
-        equal(_reported(tasks), 3, "what the tasks report")
+        equal(_reported(tasks), 3, "the reported count")
 
 
 @CONTRACT.clause(
-    "a store transaction that is rolled back is not counted, and a new attempt is counted anew",
+    "a rolled back store transaction is not counted, and a new attempt is counted from zero",
     34,
     cure=_COUNT,
 )
-def _anew(subject: Subject) -> None:
+def _recount(subject: Subject) -> None:
     store = subject.store()
     tasks = _tasks(subject, store)
     put(store, tasks[0], 1, 0, dog=1)
@@ -83,29 +79,29 @@ def _anew(subject: Subject) -> None:
     equal(
         (_count(store), _reported(tasks)),
         (1, 1),
-        "the count of the fence, and of the tasks, after a block that raised",
+        "the fence's and the tasks' counts after a block that raised",
     )
     tasks = _tasks(subject, store)
     put(store, tasks[1], 1, 1, owl=1)
     equal(
         (_count(store), _reported(tasks)),
         (1, 1),
-        "the count of the fence, and of the tasks, in the next attempt",
+        "the fence's and the tasks' counts in the next attempt",
     )
 
 
-@CONTRACT.clause("a task that is run twice in an attempt is counted once", 34, cure=_COUNT)
+@CONTRACT.clause("a task run twice in an attempt is counted once", 34, cure=_COUNT)
 def _once(subject: Subject) -> None:
     store = subject.store()
     for counts in ((1, 2, 3), (3, 3, 3)):
         tasks = _tasks(subject, store)
         for task, count in zip((*tasks, tasks[1]), counts, strict=True):
             put(store, task, 1, 0, **{f"key {task.task_index}": 1})
-            equal(_count(store), count, "the count of the fence")
+            equal(_count(store), count, "the fence's count")
     equal(
         (_count(store), _reported(tasks)),
         (3, 3),
-        "the count of the fence, and of the tasks that ran last",
+        "the fence's count, and the last tasks' count",
     )
 
 
@@ -113,7 +109,7 @@ def _once(subject: Subject) -> None:
     "a store that lacks a store transaction of the recorded attempt is refused",
     34,
     27,
-    cure="Compare the count of the fence.",
+    cure="Compare the fence's count with the record.",
 )
 def _incomplete(subject: Subject) -> None:
     store = subject.store()
@@ -130,20 +126,20 @@ def _incomplete(subject: Subject) -> None:
         error = refused(
             errors.StateMismatchError,
             write,
-            "a store in which the commit of the second task is missing",
+            "a store without the second task's commit",
             *named,
         )
         equal(error.exit_code, 6, "its exit code")
-    equal((contents(store), _count(store)), ({"dog": 1}, 1), "what is stored")
+    equal((contents(store), _count(store)), ({"dog": 1}, 1), "the contents")
     put(store, _tasks(subject, store, RecordedAttempt(1, 0, 1))[0], 2, 0, dog=2)
-    equal(contents(store), {"dog": 2}, "what is stored when nothing is missing")
+    equal(contents(store), {"dog": 2}, "the contents with every commit")
 
 
 @CONTRACT.clause(
-    "a store with more store transactions of the recorded attempt than were recorded is refused",
+    "a store with more store transactions than were recorded for the attempt is refused",
     34,
     29,
-    cure="Compare the counts.",
+    cure="Compare the fence's count with the record.",
 )
 def _overfull(subject: Subject) -> None:
     store = subject.store()
@@ -163,7 +159,7 @@ def _overfull(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "what lacks a store transaction of the recorded attempt is not shown as of it",
+    "an incomplete store is not read as of the recorded transaction",
     34,
     3,
     cure=_COUNT,
@@ -176,41 +172,41 @@ def _not_shown(subject: Subject) -> None:
     equal(
         store.get("dog", as_of=visible_at(1, {name: RecordedAttempt(1, 0, 1)})),
         1,
-        "what is shown of a store that has all",
+        "the value in a complete store",
     )
     as_of = visible_at(1, {name: RecordedAttempt(1, 0, 2)})
     for look in (lambda: store.get("dog", as_of=as_of), lambda: list(store.items(as_of=as_of))):
         refused(
             errors.StateMismatchError,
             look,
-            "a reading as of a transaction that is not all there",
+            "a read as of an incomplete transaction",
             "holds 1 store transactions",
             "recorded 2",
         )
 
 
 @CONTRACT.clause(
-    "adopting or clearing a store forgets what was counted",
+    "adopting or clearing a store removes the count",
     34,
     27,
     cure="Remove the counts with the fence.",
 )
-def _forgotten(subject: Subject) -> None:
+def _forget(subject: Subject) -> None:
     store = subject.store()
     put(store, _tasks(subject, store)[1], 1, 0, dog=1)
     store.adopt("words", "second", 0, ["count"])
-    equal(_count(store), 0, "the count of a fence that was adopted")
+    equal(_count(store), 0, "an adopted fence's count")
     context = subject.task(generation="second", num_tasks=2)
     for number in (1, 2):
         put(store, context, 1, 0, dog=number)
-        equal(_count(store), number, "the count of the first transaction of another generation")
+        equal(_count(store), number, "the count in another generation's first transaction")
     store.clear("words")
     put(store, _tasks(subject, store)[0], 1, 0, dog=1)
-    equal(_count(store), 1, "the count of the first transaction of a store that was cleared")
+    equal(_count(store), 1, "the count in a cleared store's first transaction")
 
 
 @CONTRACT.clause(
-    "what was counted before a store was adopted is never counted again",
+    "transactions counted before a store was adopted are never counted again",
     34,
     27,
     cure="Remove its counts.",
@@ -219,37 +215,40 @@ def _not_counted_again(subject: Subject) -> None:
     store = subject.store()
     for task in _tasks(subject, store):
         put(store, task, 2, 0, **{f"key {task.task_index}": 1})
-    # ZooKeeper was restored from an older copy: the attempt of this number comes again, and this
-    # time only one task writes.
+    # ZooKeeper was restored from an older copy: the attempt's number comes again, and now only one
+    # task writes.
     store.adopt("words", "first", 1, ["count"])
     task = _tasks(subject, store)[0]
     put(store, task, 2, 0, dog=1)
     equal(
         (_count(store), _reported([task])),
         (1, 1),
-        "the count of an attempt whose number was used before the store was adopted",
+        "an attempt's count, if its number was used before the store was adopted",
     )
 
 
 @CONTRACT.clause(
-    "a task opens no block of a store inside another one of that store",
+    "a task opens no block inside another block of the same store",
     34,
     32,
     cure="Leave Store.transaction as it is.",
 )
-def _one_inside_another(subject: Subject) -> None:
+def _nested_block(subject: Subject) -> None:
     store, task = subject.store(), subject.task()
     with store.transaction(task, TransactionAttempt(1, 0)) as opened:
         opened.put("dog", 1)
         inside = functools.partial(put, store, task, 1, 0, cat=1)
         refused(
-            errors.UsageError, inside, "a block inside another one", "is open already in this task"
+            errors.UsageError,
+            inside,
+            "a block inside another block",
+            "is open already in this task",
         )
     put(store, task, 1, 0, cat=1)
     equal(
         (contents(store), _count(store), _reported([task])),
         ({"cat": 1, "dog": 1}, 2, 2),
-        "what is stored and counted",
+        "contents and count",
     )
 
 
@@ -277,11 +276,11 @@ def _threads_of_a_task(subject: Subject) -> None:
         thread.start()
     for thread in running:
         thread.join(_WAIT_S)
-    equal(failures, [], "what the threads raised")
+    equal(failures, [], "the threads' errors")
     equal(
         (_count(store), _reported([task])),
         (3 * threads, 3 * threads),
-        "the count of the fence, and of the task",
+        "the fence's and the task's counts",
     )
 
 
@@ -317,16 +316,16 @@ def _at_once(subject: Subject) -> None:
         thread.start()
     for thread in threads:
         thread.join(_WAIT_S)
-    equal(failures, [], "what the tasks raised")
+    equal(failures, [], "the tasks' errors")
     equal(
         (_count(store), _reported(contexts)),
         (3 * tasks, 3 * tasks),
-        "the count of the fence, and of the tasks",
+        "the fence's and the tasks' counts",
     )
 
 
 CONTRACT.clause(
-    "the fence of a plain store counts the store transactions of its attempt too",
+    "a plain store's fence counts its attempt's store transactions too",
     34,
     cure=_COUNT,
     only="plain",

@@ -1,5 +1,5 @@
-"""Clauses about fences: which attempt may write to a store, in which phase, and to which
-incarnation of the results (R27, R29, R32)."""
+"""Clauses about fences: a store lets only the newest attempt write, in the commit phase, to its own
+generation's results (R27, R29, R32)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
 
-_FENCE = "Read the fence under a lock that lasts until the commit, compare (txid, attempt), and raise it in the same database transaction."
-_GENERATION = "Keep the generation with the fence and compare it first; a known component without a fence means that the store was emptied."
+_FENCE = "Read the fence under a lock that lasts until the commit, compare (txid, attempt), and raise the fence in the same database transaction."
+_GENERATION = "Keep the generation with the fence, and compare it first. If a known component has no fence, the store was emptied."
 _WAIT_S, _TRIES_MAX = 60.0, 100
 _CHANCE_S = 0.2
-"""How long a transaction is kept open for another one to pass it, which must not happen."""
+"""How long a transaction stays open, so that a wrong store lets a replay pass it."""
 
 
 @CONTRACT.clause(
@@ -52,11 +52,11 @@ def _phase(subject: Subject) -> None:
         "processing phase",
         "ICommitter",
     )
-    true(not store.exists(), "the store was made all the same")
+    true(not store.exists(), "the refused block has made the store")
 
 
 @CONTRACT.clause(
-    "a store of one machine is refused on a cluster, naming why",
+    "a store on one machine is refused on a cluster, with the reason",
     32,
     cure="Set local_only_reason, or make the store reachable from everywhere.",
 )
@@ -64,7 +64,7 @@ def _local_only(subject: Subject) -> None:
     store = subject.store()
     if store.local_only_reason is None:
         run(store, subject.task(local_master=False), 1, 0, dog=1)
-        equal(store.get("dog"), 1, "what a remote executor wrote")
+        equal(store.get("dog"), 1, "the remote executor's value")
     else:
         refused(
             errors.UsageError,
@@ -75,9 +75,9 @@ def _local_only(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "a transaction is of no use after its block",
+    "a transaction refuses every call after its block",
     29,
-    cure="End it with the block, and refuse every later call.",
+    cure="End the transaction with the block, and refuse every later call.",
 )
 def _ended(subject: Subject) -> None:
     store = subject.store()
@@ -94,7 +94,7 @@ def _ended(subject: Subject) -> None:
         )
 
 
-@CONTRACT.clause("an attempt raises the fence, and its other tasks pass it", 29, cure=_FENCE)
+@CONTRACT.clause("an attempt's first task raises the fence, and later tasks pass", 29, cure=_FENCE)
 def _raises(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(task=0), 1, 3, dog=1)
@@ -110,10 +110,8 @@ def _late(subject: Subject) -> None:
     run(store, subject.task(), 3, 2, dog=1)
     for txid, attempt in ((3, 1), (2, 9), (1, 0)):
         late = f"{txid}:{attempt}"
-        for key in (
-            "dog",
-            "cat",
-        ):  # a key that a newer attempt has written, and one that nobody has
+        # A newer attempt has written "dog". No attempt has written "cat".
+        for key in ("dog", "cat"):
             write = functools.partial(run, store, subject.task(task=1), txid, attempt, **{key: 5})
             refused(
                 errors.StaleAttemptError,
@@ -121,7 +119,7 @@ def _late(subject: Subject) -> None:
                 f"attempt {late} below the fence 3:2",
                 f"fenced at attempt 3:2; attempt {late}",
             )
-        equal(contents(store), {"dog": 1}, f"what is stored after attempt {late} came late")
+        equal(contents(store), {"dog": 1}, f"the contents after attempt {late} came late")
         equal(
             store.fences(),
             [Fence("words", "count", "first", 3, 2)],
@@ -164,8 +162,8 @@ def _racing(subject: Subject) -> None:
         is_done.wait(_CHANCE_S)
         late.update("dog", plus(10))
     thread.join(_WAIT_S)
-    equal(seen, [11], "what the replay sees")
-    equal(contents(store), {"dog": 11}, "what is stored")
+    equal(seen, [11], "the replay's value")
+    equal(contents(store), {"dog": 11}, "the contents")
     refused(
         errors.StaleAttemptError,
         lambda: run(store, subject.task(), 2, 0, dog=10),
@@ -174,9 +172,9 @@ def _racing(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "components and topologies have fences of their own",
+    "each topology's components have their own fences",
     29,
-    cure="Key the fence by topology id and component.",
+    cure="Keep a fence for each topology id and component.",
 )
 def _own_fences(subject: Subject) -> None:
     store = subject.store()
@@ -203,14 +201,14 @@ def _no_trace(subject: Subject) -> None:
         raise ZeroDivisionError
 
     refused(ZeroDivisionError, lambda: block(store, context, 2, 0, die), "a block that raises")
-    equal(contents(store), {"dog": 1}, "what is stored")
-    # Raising a fence may be a transaction of its own: that keeps an older attempt out, and nothing
-    # else.
+    equal(contents(store), {"dog": 1}, "the contents")
+    # The fence may stay raised, if the store raises it in a transaction of its own: the only effect
+    # is that older attempts are refused.
     true(
         store.fences() in ([Fence("words", "count", "first", txid, 0)] for txid in (1, 2)),
         f"the fences are {store.fences()}",
     )
-    equal((context.store_steps, context.touched_stores), ({}, {}), "what the context remembers")
+    equal((context.store_steps, context.touched_stores), ({}, {}), "the context's records")
 
 
 @CONTRACT.clause(
@@ -233,13 +231,13 @@ def _swallowed(subject: Subject) -> None:
         lambda: block(store, subject.task("count"), 8, 0, swallow),
         "committing after a refusal",
     )
-    equal(contents(store), {"dog": 1}, "what is stored")
+    equal(contents(store), {"dog": 1}, "the contents")
 
 
 @CONTRACT.clause(
-    "a value of a later transaction is refused, also when another component wrote it",
+    "a later transaction's value is refused, also from another component",
     30,
-    cure="Compare the txid of the row's stamp.",
+    cure="Compare the txid in the row's stamp.",
 )
 def _ahead(subject: Subject) -> None:
     store = subject.store()
@@ -254,14 +252,16 @@ def _ahead(subject: Subject) -> None:
         refused(
             errors.StaleAttemptError,
             call,
-            "a value that attempt 9:4 wrote, met by 8:0",
+            "attempt 8:0 at a value from attempt 9:4",
             "9:4",
             "8:0",
         )
 
 
 @CONTRACT.clause(
-    "another generation is refused, naming both and the commands to type", 27, cure=_GENERATION
+    "another generation is refused, with both generations and the commands to type",
+    27,
+    cure=_GENERATION,
 )
 def _generation(subject: Subject) -> None:
     store = subject.store()
@@ -280,12 +280,10 @@ def _generation(subject: Subject) -> None:
         6,
         "its exit code",
     )
-    equal(contents(store), {"dog": 1}, "what is stored")
+    equal(contents(store), {"dog": 1}, "the contents")
 
 
-@CONTRACT.clause(
-    "a store that is empty although it was written before is refused", 27, cure=_GENERATION
-)
+@CONTRACT.clause("a store that was written before but is empty is refused", 27, cure=_GENERATION)
 def _emptied(subject: Subject) -> None:
     store = subject.store()
     known = {f"count/{store.name}": TransactionAttempt(2, 0)}
@@ -297,12 +295,12 @@ def _emptied(subject: Subject) -> None:
         *named,
     )
     equal(error.exit_code, 6, "its exit code")
-    equal((contents(store), store.fences()), ({}, []), "what is stored")
+    equal((contents(store), store.fences()), ({}, []), "the contents")
     run(store, subject.task("sum", known_stores=known), 3, 0, dog=1)
-    equal(store.get("dog"), 1, "what a component writes that is new to the store")
+    equal(store.get("dog"), 1, "the value from a component that is new to the store")
 
 
-@CONTRACT.clause("a store cleared between two blocks of one task is noticed", 27, cure=_GENERATION)
+@CONTRACT.clause("a store cleared between a task's two blocks is noticed", 27, cure=_GENERATION)
 def _cleared_between(subject: Subject) -> None:
     store, context = subject.store(), subject.task()
     run(store, context, 1, 0, dog=1)
@@ -317,11 +315,11 @@ def _cleared_between(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "a store is reported as touched once it has committed",
+    "a store is reported as touched after its commit",
     27,
     cure="Count component/name in context.touched_stores after the commit.",
 )
-def _touched(subject: Subject) -> None:
+def _touch(subject: Subject) -> None:
     store, context = subject.store(), subject.task()
     with store.transaction(context, TransactionAttempt(1, 0)):
         equal(context.touched_stores, {}, "touched_stores inside the block")
@@ -333,13 +331,13 @@ def _touched(subject: Subject) -> None:
         0,
         dog=1,
     )
-    equal(store.get("dog"), 1, "what is stored")
+    equal(store.get("dog"), 1, "the contents")
 
 
 @CONTRACT.clause(
-    "a store that is new to a component with results in others is refused unless it is expected",
+    "a component with results in older stores is refused a new store, unless the store is expected",
     35,
-    cure="Where there is no fence of the component, compare the store's name with context.expected_stores.",
+    cure="If the component has no fence, compare the store's name with context.expected_stores.",
 )
 def _unexpected(subject: Subject) -> None:
     store, known = subject.store(), {"count/others": TransactionAttempt(2, 0)}
@@ -360,7 +358,7 @@ def _unexpected(subject: Subject) -> None:
             6,
             "its exit code",
         )
-        equal((contents(store), store.fences()), ({}, []), "what is stored")
+        equal((contents(store), store.fences()), ({}, []), "the contents")
     for name, ending in (("late", "late"), ("day_7", "day_*")):
         begun = subject.store(name)
         expected = ["others_too", begun.name.removesuffix(name) + ending]
@@ -369,7 +367,7 @@ def _unexpected(subject: Subject) -> None:
         equal(
             contents(begun),
             {"dog": 1},
-            f"what is stored when {expected} are expected, also after a replay, which finds a fence",
+            f"the contents when {expected} are expected, after a replay, which finds a fence",
         )
 
 
@@ -382,7 +380,7 @@ def _commit(
     /,
     **deltas: int,
 ) -> dict[str, Update]:
-    """An attempt that is recorded: its successors know of it."""
+    """Run an attempt and record it in ``known``, for the next attempts."""
     context = subject.task(known_stores=dict(known))
     updates = run(store, context, txid, attempt, **deltas)
     known |= dict.fromkeys(context.touched_stores, TransactionAttempt(txid, attempt))
@@ -418,14 +416,14 @@ def _other_age(subject: Subject) -> None:
             f"a store at attempt {held}, when {recorded} is recorded",
             *named,
         )
-        equal(contents(store), {"x": 1}, "what is stored")
+        equal(contents(store), {"x": 1}, "the contents")
 
 
-_SEALED = "Refuse a fence of this transaction whose attempt is below context.first_attempt, unless values can be taken back."
+_SEALED = "Refuse the transaction's fence if its attempt is below context.first_attempt, unless values can be taken back."
 
 
 @CONTRACT.clause(
-    "a store that holds an attempt which was never sealed is refused: the state was rewound",
+    "a store with an attempt that was never sealed is refused: the state was rewound",
     23,
     27,
     cure=_SEALED,
@@ -440,22 +438,22 @@ def _never_sealed(subject: Subject) -> None:
     refused(
         errors.StateMismatchError,
         lambda: run(store, rewound, 2, 1_000_000, x=5),
-        "another batch of a transaction that was committed",
+        "a different batch in a committed transaction",
         *named,
     )
-    equal(contents(store), {"x": 11}, "what is stored")
+    equal(contents(store), {"x": 11}, "the contents")
     sealed = subject.task(known_stores=dict(known), first_attempt=0)
     equal(
         run(store, sealed, 2, 1_000_000, x=10),
         {"x": Update(1, 11, applied=False)},
-        "the update of a replay whose transaction was sealed",
+        "a replay's update in a sealed transaction",
     )
     run(store, subject.task(known_stores=dict(known), first_attempt=1_000_000), 2, 1_000_001, x=10)
-    equal(contents(store), {"x": 11}, "what is stored after another replay in the same run")
+    equal(contents(store), {"x": 11}, "the contents after a second replay in the run")
 
 
 @CONTRACT.clause(
-    "an opaque store is taken back to before an attempt that was never sealed",
+    "an opaque store undoes an attempt that was never sealed",
     27,
     31,
     cure="Take back one transaction.",
@@ -469,15 +467,15 @@ def _rewound(subject: Subject) -> None:
     equal(
         run(store, rewound, 2, 1_000_000, x=5),
         {"x": Update(1, 6, applied=True)},
-        "the update of another batch",
+        "a different batch's update",
     )
-    equal(contents(store), {"x": 6}, "what is stored")
+    equal(contents(store), {"x": 6}, "the contents")
 
 
 @CONTRACT.clause(
-    "what an attempt wrote does not count if the recorded one opened nothing",
+    "an attempt's writes are void if the recorded attempt opened nothing",
     31,
-    cure="Take back what the fence's attempt wrote if it is not recorded.",
+    cure="Take back the writes of the fence's attempt if the attempt is not recorded.",
 )
 def _void(subject: Subject) -> None:
     store, known = subject.store(), dict[str, TransactionAttempt]()
@@ -488,7 +486,7 @@ def _void(subject: Subject) -> None:
         {"x": Update(1, 6, applied=True)},
         "the next transaction's update",
     )
-    equal(contents(store), {"x": 6}, "what is stored")
+    equal(contents(store), {"x": 6}, "the contents")
     equal(
         _commit(store, subject, known, 4, 0, y=2),
         {"y": Update(None, 2, applied=True)},
@@ -497,9 +495,9 @@ def _void(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "an adopted store goes on from what it holds",
+    "an adopted store goes on from its contents",
     27,
-    cure="adopt sets the fence and stamps the rows anew; a dry run changes nothing.",
+    cure="Let adopt set the fence and restamp the rows. A dry run changes nothing.",
 )
 def _adopt(subject: Subject) -> None:
     store = subject.store()
@@ -512,16 +510,16 @@ def _adopt(subject: Subject) -> None:
     equal(
         run(store, subject.task(generation="second"), 1, 0, dog=1),
         {"dog": Update(5, 6, applied=True)},
-        "the first update after it",
+        "the first update after adopting",
     )
-    equal(contents(store), {"cat": 2, "dog": 6}, "what is stored")
+    equal(contents(store), {"cat": 2, "dog": 6}, "the contents")
 
 
 @CONTRACT.clause(
-    "what a failed attempt made of an adopted value is taken back",
+    "a failed attempt's change to an adopted value is taken back",
     27,
     31,
-    cure="Restamped rows are settled values.",
+    cure="Let adopt restamp rows as settled values.",
     only="opaque",
 )
 def _adopt_take_back(subject: Subject) -> None:
@@ -530,11 +528,11 @@ def _adopt_take_back(subject: Subject) -> None:
     store.adopt("words", "second", 0, ["count"])
     run(store, subject.task(generation="second"), 1, 0, dog=1)
     run(store, subject.task(generation="second"), 1, 1, cat=1)
-    equal(contents(store), {"cat": 1, "dog": 5}, "what is stored")
+    equal(contents(store), {"cat": 1, "dog": 5}, "the contents")
 
 
 @CONTRACT.clause(
-    "values of a generation that is over count as earlier, whatever their txid",
+    "values from an ended generation count as earlier, under any txid",
     27,
     30,
     31,
@@ -561,7 +559,7 @@ def _older_generation(subject: Subject) -> None:
     "a store newer than its state can be adopted as it is",
     27,
     29,
-    cure="adopt lowers the fence to the given txid, and closes that txid.",
+    cure="Let adopt lower the fence to the given txid, and close the txid.",
 )
 def _adopt_newer(subject: Subject) -> None:
     store = subject.store()
@@ -582,7 +580,7 @@ def _adopt_newer(subject: Subject) -> None:
 @CONTRACT.clause(
     "an emptied store can be adopted too",
     27,
-    cure="adopt makes the store and its fence where there is none.",
+    cure="Let adopt make a missing store and a missing fence.",
 )
 def _adopt_empty(subject: Subject) -> None:
     store = subject.store()
@@ -600,13 +598,13 @@ def _adopt_empty(subject: Subject) -> None:
         0,
         dog=1,
     )
-    equal(store.get("dog"), 1, "what is stored")
+    equal(store.get("dog"), 1, "the contents")
 
 
 @CONTRACT.clause(
-    "the results of a renamed topology can be adopted",
+    "a renamed topology's results can be adopted",
     27,
-    cure="adopt with from_topology moves rows and fences.",
+    cure="Let adopt with from_topology move rows and fences.",
 )
 def _adopt_renamed(subject: Subject) -> None:
     store = subject.store()
@@ -618,22 +616,22 @@ def _adopt_renamed(subject: Subject) -> None:
         "the rows that are adopted",
     )
     run(store, subject.task(generation="second"), 1, 0, dog=1)
-    equal(contents(store), {"cat": 1, "dog": 4}, "what is stored")
+    equal(contents(store), {"cat": 1, "dog": 4}, "the contents")
     equal(
         [fence.topology_id for fence in store.fences()],
         ["neighbour", "words"],
-        "whose fences there are",
+        "the fences' topologies",
     )
 
 
 @CONTRACT.clause(
-    "clear removes one topology or one component, and can be tried dry",
+    "clear removes a topology or a component, and has a dry run",
     27,
-    cure="Remove by topology id, and by component where one is given.",
+    cure="Remove by topology id, and by component if given.",
 )
 def _clear(subject: Subject) -> None:
     store = subject.store()
-    equal(store.clear("words").rows, 0, "the rows of a store that is not there")
+    equal(store.clear("words").rows, 0, "a missing store's rows")
     true(not store.exists(), "clearing has made the store")
     run(store, subject.task("count"), 1, 0, dog=1, cat=1)
     run(store, subject.task("sum"), 1, 0, total=2)
@@ -641,10 +639,18 @@ def _clear(subject: Subject) -> None:
     equal(
         (store.clear("words", dry_run=True).rows, len(contents(store))),
         (3, 4),
-        "what a dry run counts and leaves",
+        "the rows that a dry run counts and leaves",
     )
     change = store.clear("words", ["sum"])
-    equal((change.rows, change.fences), (1, 1), "what clearing a component removes")
+    equal(
+        (change.rows, change.fences),
+        (1, 1),
+        "the rows and fences that clearing a component removes",
+    )
     change = store.clear("words")
-    equal((change.rows, change.fences), (2, 1), "what clearing the topology removes")
-    equal(contents(store), {"other": 1}, "what is stored")
+    equal(
+        (change.rows, change.fences),
+        (2, 1),
+        "the rows and fences that clearing the topology removes",
+    )
+    equal(contents(store), {"other": 1}, "the contents")

@@ -1,5 +1,5 @@
-"""Clauses about stores: values are set as well as updated, by any codec; and what is stored is not
-taken for something else (R27, R28)."""
+"""Clauses about forms: values are set as well as updated, by any codec, and a store refuses another
+form's values (R27, R28)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
 
-_FORM = "Keep Store.form beside the results, and compare it (rows.check_form) before anything is read or written; an empty store takes a new one."
+_FORM = "Keep Store.form beside the results, and compare it (rows.check_form) before every read and write. An empty store takes a new form."
 _CODEC = "Turn values into texts and back with the store's codec, everywhere."
-_PUT = "put is an update like another: the stamp says whether it was applied."
+_PUT = "Let put be an ordinary update: the stamp says whether the update was applied."
 
 
 class ComplexCodec:
-    """For the clauses: complex numbers, which JSON does not know."""
+    """Keeps complex numbers, which JSON does not know, for the clauses."""
 
     name = "contract-complex"
 
@@ -38,7 +38,7 @@ class ComplexCodec:
 
 
 class _Faulty(ComplexCodec):
-    """Makes what a database cannot keep."""
+    """Makes texts that a database cannot keep."""
 
     name = "contract-faulty"
 
@@ -46,11 +46,13 @@ class _Faulty(ComplexCodec):
         return {"bytes": b"x", "nul": "a\0b", "half": "\ud800"}[value]
 
 
-@CONTRACT.clause("put sets a value whatever it was, and a replay finds it set", 28, 30, cure=_PUT)
+@CONTRACT.clause(
+    "put sets a value over any old value, and a replay finds the value set", 28, 30, cure=_PUT
+)
 def _put(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, dog=1, cat={"legs": 4})
-    equal(contents(store), {"cat": {"legs": 4}, "dog": 1}, "what is stored")
+    equal(contents(store), {"cat": {"legs": 4}, "dog": 1}, "the contents")
     block(store, subject.task(), 2, 0, lambda t: t.put(("dog", 7), [2]))
     put(store, subject.task(), 2, 0, dog=5)
     put(store, subject.task(), 2, 1, dog=5)
@@ -58,19 +60,19 @@ def _put(subject: Subject) -> None:
     equal(
         row and (row.curr, row.prev, row.txid),
         (5, 1, 2),
-        "curr, prev and txid of a value that was set, and set again by a replay",
+        "curr, prev and txid after put and its replay",
     )
     equal(
         run(store, subject.task(), 3, 0, dog=1),
         {"dog": Update(5, 6, applied=True)},
-        "the update after it",
+        "the next update",
     )
     refused(
         StoreConflict,
         lambda: put(store, subject.task(task=1), 3, 0, dog=9),
-        "setting what another task updated",
+        "setting a key that another task updated",
     )
-    equal(store.get("dog"), 6, "what is stored after that")
+    equal(store.get("dog"), 6, "the value after the refusal")
 
 
 @CONTRACT.clause("putting composes with updates, and is all or nothing", 28, 32, cure=_PUT)
@@ -79,16 +81,14 @@ def _put_composes(subject: Subject) -> None:
 
     def steps(opened: Any) -> None:
         opened.put("dog", 10)
-        equal(
-            opened.update("dog", plus(1)), Update(10, 11, applied=True), "an update of what was set"
-        )
+        equal(opened.update("dog", plus(1)), Update(10, 11, applied=True), "an update after put")
         opened.put("dog", 20)
-        equal(opened.delete("dog"), Update(20, None, applied=True), "a deletion of what was set")
+        equal(opened.delete("dog"), Update(20, None, applied=True), "a deletion after put")
         opened.put("dog", 30)
-        equal(opened.get("dog"), 30, "what the task reads then")
+        equal(opened.get("dog"), 30, "the value that the task reads")
 
     block(store, subject.task(), 1, 0, steps)
-    equal(contents(store), {"dog": 30}, "what is stored")
+    equal(contents(store), {"dog": 30}, "the contents")
     not_json: dict[str, Any] = {"ant": 1, "dog": {1}}
     refused(
         errors.UsageError,
@@ -96,24 +96,24 @@ def _put_composes(subject: Subject) -> None:
         "a set among the values",
         "Store None, bool, int",
     )
-    equal(contents(store), {"dog": 30}, "what is stored after a value was refused")
+    equal(contents(store), {"dog": 30}, "the contents after the refusal")
     many: dict[Any, int] = {number: number for number in range(transaction.ROWS_HELD_MAX + 7)}
     block(store, subject.task(), 2, 1, lambda t: t.put_many(many))
     equal(
         contents(store) == many | {"dog": 30},
         True,
-        "whether more keys than are held in memory are all stored",
+        "whether all keys are stored, more than memory holds",
     )
 
 
-@CONTRACT.clause("values are kept by the codec that the store was given", 28, cure=_CODEC)
+@CONTRACT.clause("values are kept by the store's codec", 28, cure=_CODEC)
 def _codec(subject: Subject) -> None:
     store = subject.store(codec=ComplexCodec())
     with store.transaction(subject.task(), TransactionAttempt(1, 0)) as opened:
         opened.put("i", 1j)
         opened.update_many({"j": 2j, "k": 0j}, lambda old, new: new)
         opened.delete("k")
-        equal((opened.get("i"), opened.get("k")), (1j, None), "what the task reads")
+        equal((opened.get("i"), opened.get("k")), (1j, None), "the values that the task reads")
         equal(
             opened.update("i", lambda old: old + 1), Update(1j, 1 + 1j, applied=True), "an update"
         )
@@ -130,18 +130,18 @@ def _codec(subject: Subject) -> None:
 
 @CONTRACT.clause(
     "a text that not every database keeps is refused, naming the codec",
-    cure="Have codecs.encode check what a codec made.",
+    cure="Have codecs.encode check the codec's text.",
 )
 def _codec_faults(subject: Subject) -> None:
     store = subject.store(codec=_Faulty())
     for value in ("bytes", "nul", "half"):
         write = functools.partial(put, store, subject.task(), 1, 0, dog=value)
         refused(errors.UsageError, write, f"the text for {value}", "contract-faulty")
-    equal(contents(store), {}, "what is stored")
+    equal(contents(store), {}, "the contents")
 
 
 @CONTRACT.clause(
-    "a store that was written in another form is refused, and changed only while it is empty",
+    "a store written in another form is refused, and takes a new form only while empty",
     27,
     cure=_FORM,
 )
@@ -150,7 +150,7 @@ def _other_form(subject: Subject) -> None:
     for number, held in enumerate(forms):
         store = subject.store(f"of_form_{number}", **held)
         put(store, subject.task(), 1, 0, dog=1)
-        equal(store.stored_form(), store.form, "the form that is stored")
+        equal(store.stored_form(), store.form, "the stored form")
         for other in (
             subject.store(f"of_form_{number}", **form) for form in forms if form is not held
         ):
@@ -158,7 +158,7 @@ def _other_form(subject: Subject) -> None:
             equal(
                 other.stored_form(),
                 store.form,
-                "the form that is stored, asked by who expects another",
+                "the stored form, read by a store with another form",
             )
             refused(
                 errors.StateMismatchError,
@@ -168,12 +168,12 @@ def _other_form(subject: Subject) -> None:
             )
             for read in (functools.partial(other.get, "dog"), functools.partial(contents, other)):
                 refused(errors.StateMismatchError, read, f"reading {case}", "codec")
-        equal(contents(store), {"dog": 1}, "what is stored")
+        equal(contents(store), {"dog": 1}, "the contents")
     store.clear("words")
     emptied = subject.store(f"of_form_{number}")
     put(emptied, subject.task(), 1, 0, dog=1)
     equal(
         (emptied.stored_form(), contents(emptied)),
         (emptied.form, {"dog": 1}),
-        "what an emptied store holds once it was written in another form",
+        "an emptied store's form and contents after a write in another form",
     )

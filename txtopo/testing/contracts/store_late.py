@@ -1,8 +1,8 @@
-"""Clauses about stores: a late task whose own fence nobody has raised meets what newer attempts of
-other components left of its keys (R29-R31).
+"""Clauses about late tasks that pass their own fence, and meet newer attempts of other components at
+their keys (R29-R31).
 
-Apart from ``store_fences``, where the fence alone tells: a component that had nothing to do since
-has an old fence, and its late tasks pass it.
+A component without recent writes has an old fence. Its late tasks pass, and only the rows can tell
+that they are late.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
 
-_OVERTAKEN = "Where what an attempt did is gone, look for a fence above it: then the attempt is late, and otherwise somebody else changed the store."
-_SETTLED = "A value that was taken back to, or adopted, is of a transaction that is over: refuse every attempt of that transaction."
+_OVERTAKEN = "If an attempt's write is gone, look for a higher fence: with a higher fence the attempt is late, else the store was changed by hand."
+_SETTLED = "A restored or adopted value belongs to an ended transaction: refuse every attempt of the transaction."
 
 
 @CONTRACT.clause(
-    "a late task whose update was taken over, and taken back there, is told that it is late",
+    "a late task is refused as late once its update was taken over and taken back",
     29,
     31,
     cure=_OVERTAKEN,
@@ -38,21 +38,19 @@ def _taken_over(subject: Subject) -> None:
         run(store, late, 2, 0, dog=5)
         run(store, subject.task("sum"), 2, 1, dog=5)
         run(store, subject.task("sum"), 2, 2)
-        equal(
-            contents(store), before, "what is stored once the update was taken over and taken back"
-        )
-        attempted = "another update by the late task"
+        equal(contents(store), before, "the contents once the update was taken over and taken back")
+        attempted = "the late task's next update"
         refused(
             errors.StaleAttemptError,
             functools.partial(run, store, late, 2, 0, dog=5),
             attempted,
             "'sum' is fenced at attempt 2:2; attempt 2:0",
         )
-        equal(contents(store), before, "what is stored after that")
+        equal(contents(store), before, "the contents after the refusal")
 
 
 @CONTRACT.clause(
-    "a late task whose update was deleted in later transactions is told that it is late",
+    "a late task is refused as late once later transactions have deleted its update",
     29,
     cure=_OVERTAKEN,
 )
@@ -64,25 +62,27 @@ def _deleted(subject: Subject) -> None:
     refused(
         errors.StaleAttemptError,
         lambda: run(store, late, 1, 0, dog=1),
-        "another update by the late task",
+        "the late task's next update",
         "'sum' is fenced at attempt 3:0",
     )
-    equal(contents(store), {}, "what is stored")
+    equal(contents(store), {}, "the contents")
 
 
-@CONTRACT.clause("a live task whose update others removed is told so", 27, 29, cure=_OVERTAKEN)
+@CONTRACT.clause(
+    "a live task whose update is gone is refused as a state mismatch", 27, 29, cure=_OVERTAKEN
+)
 def _removed_by_others(subject: Subject) -> None:
     store, live = subject.store(), subject.task("count")
     run(store, subject.task("older", generation="zeroth"), 9, 0)
     run(store, subject.task("count", topology_id="neighbour"), 9, 0)
     run(store, subject.task("sum"), 2, 1)
     run(store, live, 2, 1, dog=1)
-    # Somebody makes a settled value of it, beneath the running topology.
+    # Adopting makes the value settled, while the topology runs.
     store.adopt("words", "first", 1, ["count"])
     error = refused(
         errors.StateMismatchError,
         lambda: run(store, live, 2, 1, dog=1),
-        "another update by the live task",
+        "the live task's next update",
         "dog",
         "is gone",
     )
@@ -90,12 +90,12 @@ def _removed_by_others(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "a late task that meets the key of a newer attempt is late, and no second writer",
+    "a late task that meets a newer attempt's key is refused as late, not as a second writer",
     29,
     32,
     cure="Compare the attempts first.",
 )
-def _met(subject: Subject) -> None:
+def _newer_key(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task("sum"), 1, 1, dog=1)
     actions: list[Callable[[Any], Any]] = [
@@ -108,14 +108,14 @@ def _met(subject: Subject) -> None:
         refused(
             errors.StaleAttemptError,
             late,
-            "a late task of 1:0 that meets a key of 1:1",
+            "a late task in 1:0 that meets a key from 1:1",
             "attempt 1:1; attempt 1:0",
         )
-    equal(contents(store), {"dog": 1}, "what is stored")
+    equal(contents(store), {"dog": 1}, "the contents")
 
 
 @CONTRACT.clause(
-    "a value that was taken back to is not changed by a late task of its transaction",
+    "a restored value is not changed by a late task of its transaction",
     29,
     30,
     31,
@@ -126,17 +126,17 @@ def _taken_back_to(subject: Subject) -> None:
     known = {f"sum/{store.name}": TransactionAttempt(1, 1)}
     run(store, subject.task("sum", known_stores={}), 1, 1, dog=5)
     run(store, subject.task("sum", known_stores=known), 2, 0, dog=10)
-    # The replay of 2 that is recorded opened nothing.
+    # A replay of 2 is recorded, but has opened no store.
     run(store, subject.task("sum", known_stores=known), 3, 0)
-    equal(contents(store), {"dog": 5}, "what is stored once 2:0 was taken back")
+    equal(contents(store), {"dog": 5}, "the contents once 2:0 was taken back")
     late = functools.partial(run, store, subject.task("count", known_stores={}), 1, 0, dog=100)
     refused(
         errors.StaleAttemptError,
         late,
-        "a late task of 1:0 that comes to the value of 1:1",
+        "a late task in 1:0 that meets a value from 1:1",
         "attempt 1 (settled); attempt 1:0",
     )
-    equal(contents(store), {"dog": 5}, "what is stored after the late task")
+    equal(contents(store), {"dog": 5}, "the contents after the late task")
     known = {f"sum/{store.name}": TransactionAttempt(3, 0)}
     equal(
         run(store, subject.task("sum", known_stores=known), 4, 0, dog=1),

@@ -1,8 +1,7 @@
-"""Clauses about stores: what a database combines by itself is what the rules would make of it,
-whatever is there (R28, R30-R32).
+"""Clauses about merges: a database that combines values by itself keeps the rules, with any old value
+(R28, R30-R32).
 
-Apart from ``store_values`` because the same promises are kept another way here: nobody reads the
-value before.
+The promises are as in ``store_values``, but the store keeps them without reading the old value.
 """
 
 from __future__ import annotations
@@ -30,10 +29,8 @@ from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
 
-_ORDINARY = "In merge_rows, combine only rows of the same topology, generation and component that are settled integers; return the other keys."
-_FIRST = (
-    "Have merge_many's integers combined before anything of the transaction is read or written."
-)
+_ORDINARY = "In merge_rows, combine only settled integers in rows of the same topology, generation and component. Return all other keys."
+_FIRST = "Have merge_many's integers combined before the transaction's next read or write."
 
 _VALUES: dict[str, Any] = {
     "none": None,
@@ -57,19 +54,19 @@ _DELTAS: dict[str, Any] = {
     "float": 0.25,
 }
 _NEAR_BOUNDS = (10**15 - 1, 10**16 - 1, 5 * 10**17, 2**53, 2**63 - 8, 2**63 - 1, 2**64 - 1)
-"""Of the integers that databases have, and of those that they take a float for."""
+"""Bounds of databases' integers, and of integers that databases keep as floats."""
 
 
 def merged(
     store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int
 ) -> None:
-    """One store transaction that has the database add ``deltas``."""
+    """Have the database add ``deltas`` in one store transaction."""
     with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
         opened.merge_many(deltas, merge.ADD)
 
 
 @CONTRACT.clause(
-    "merging makes of every value what updating makes of it, and leaves the same row",
+    "merging and updating make the same values and the same rows",
     28,
     30,
     cure=_ORDINARY,
@@ -91,14 +88,14 @@ def _same(subject: Subject) -> None:
                 opened.merge_many(deltas, how)
             with by_function.transaction(subject.task(), TransactionAttempt(txid, 0)) as opened:
                 opened.update_many(deltas, how)
-        equal(contents(by_database), contents(by_function), f"what {how!r} made of the values")
+        equal(contents(by_database), contents(by_function), f"the contents after {how!r}")
         for value, delta in keys:
             if delta in ("plus", "large"):  # a look at a row is a connection
                 key = (value, delta)
                 equal(
                     by_database.inspect(key),
                     by_function.inspect(key),
-                    f"what {how!r} made of the row of {key}",
+                    f"the row of {key} after {how!r}",
                 )
 
 
@@ -107,12 +104,12 @@ def _near_bounds(subject: Subject) -> None:
     store = subject.store()
     expected = {f"{sign * bound}": sign * bound for bound in _NEAR_BOUNDS for sign in (1, -1)}
     block(store, subject.task(), 1, 0, lambda opened: opened.put_many(expected))
-    # One key to a transaction: a value that is refused takes those beside it the longer way, too.
+    # One key per transaction: one refused value makes the whole merge go the longer way.
     for txid, key in enumerate(list(expected), 2):
         delta = 10 if expected[key] > 0 else -10
         merged(store, subject.task(), txid, 0, **{key: delta})
         expected[key] += delta
-    equal(contents(store), expected, "what is stored")
+    equal(contents(store), expected, "the contents")
 
 
 @CONTRACT.clause("merging takes every key that has a text", 30, cure=_ORDINARY)
@@ -134,7 +131,7 @@ def _keys(subject: Subject) -> None:
     twos = dict.fromkeys(keys, 2)
     for txid in (1, 2):
         block(store, subject.task(), txid, 0, lambda opened: opened.merge_many(twos, merge.ADD))
-    equal(contents(store), dict.fromkeys(keys, 4), "what is stored")
+    equal(contents(store), dict.fromkeys(keys, 4), "the contents")
 
 
 @CONTRACT.clause(
@@ -149,16 +146,16 @@ def _once(subject: Subject) -> None:
     merged(store, subject.task(), 2, 0, dog=2, cat=3)
     merged(store, subject.task(), 2, 1, dog=2, cat=3, owl=4)
     merged(store, subject.task(), 2, 1, dog=2, cat=3, owl=4)
-    equal(contents(store), {"cat": 3, "dog": 3, "owl": 4}, "what is stored")
+    equal(contents(store), {"cat": 3, "dog": 3, "owl": 4}, "the contents")
     equal(
         run(store, subject.task(), 2, 2, dog=2),
         {"dog": Update(1, 3, applied=False)},
-        "what a replay that updates is told",
+        "a replay's update",
     )
 
 
 @CONTRACT.clause(
-    "what an attempt merged is taken back when the next one begins",
+    "an attempt's merges are taken back when the next attempt begins",
     31,
     only="opaque",
     cure=_ORDINARY,
@@ -171,17 +168,17 @@ def _taken_back(subject: Subject) -> None:
     merged(store, subject.task(known_stores={}), 1, 0, dog=1, cat=1)
     merged(store, subject.task(known_stores=known), 2, 0, dog=10, owl=10)
     merged(store, subject.task(known_stores=known), 2, 1, dog=5, cat=5)
-    equal(contents(store), {"cat": 6, "dog": 6}, "what is stored after the replay")
+    equal(contents(store), {"cat": 6, "dog": 6}, "the contents after the replay")
     merged(store, subject.task(known_stores=known), 3, 0, dog=1)
     equal(
         contents(store),
         {"cat": 1, "dog": 2},
-        "what is stored when the recorded attempt opened nothing",
+        "the contents if the recorded attempt opened no store",
     )
 
 
 @CONTRACT.clause(
-    "what a dead attempt of another component left is not merged with", 31, cure=_ORDINARY
+    "values from another component's dead attempt are not merged with", 31, cure=_ORDINARY
 )
 def _void(subject: Subject) -> None:
     store, name = subject.store(), subject.store().name
@@ -191,16 +188,16 @@ def _void(subject: Subject) -> None:
     merged(store, subject.task(known_stores=first), 2, 1, cat=1)
     second = first | {f"count/{name}": TransactionAttempt(2, 1)}
     merged(store, subject.task(known_stores=second), 3, 0, dog=5)
-    equal(contents(store), {"cat": 1, "dog": 6}, "what is stored")
+    equal(contents(store), {"cat": 1, "dog": 6}, "the contents")
     equal(
         run(store, subject.task(known_stores=second), 3, 0, dog=5),
         {"dog": Update(1, 6, applied=False)},
-        "what a second run of the task is told",
+        "the update in the task's second run",
     )
 
 
 @CONTRACT.clause(
-    "what was adopted before the first transaction is combined with, and updated",
+    "values adopted before the first transaction are merged with and updated",
     27,
     30,
     cure=_ORDINARY,
@@ -213,13 +210,13 @@ def _adopted(subject: Subject) -> None:
     equal(
         run(store, subject.task(task=1, known_stores={}), 1, 0, cat=1),
         {"cat": Update(10, 11, applied=True)},
-        "what an update is told",
+        "an update",
     )
-    equal(contents(store), {"cat": 11, "dog": 11}, "what is stored")
+    equal(contents(store), {"cat": 11, "dog": 11}, "the contents")
 
 
 @CONTRACT.clause(
-    "a key of another topology, of another writer or of a later transaction is refused to a merge too",
+    "a merge too is refused a key of another topology, another writer or a later transaction",
     29,
     32,
     cure=_ORDINARY,
@@ -243,7 +240,7 @@ def _refused(subject: Subject) -> None:
         lambda: merged(store, subject.task("late"), 1, 0, owl=1, dog=1),
         "an earlier transaction",
     )
-    equal(contents(store), {"cat": 1, "dog": 1}, "what is stored")
+    equal(contents(store), {"cat": 1, "dog": 1}, "the contents")
 
 
 @CONTRACT.clause(
@@ -260,7 +257,7 @@ def _compose(subject: Subject) -> None:
             equal(
                 (opened.get("dog"), opened.get_many(["cat", "elk"])),
                 (2, {"cat": 2, "elk": 1}),
-                "what the task reads after a merge",
+                "the values read after a merge",
             )
             opened.merge_many({"dog": 2, "fox": 9}, merge.ADD)
             equal(
@@ -279,7 +276,7 @@ def _compose(subject: Subject) -> None:
         equal(
             contents(store),
             {"bee": 1, "cat": 2, "dog": 5, "elk": 2, "fox": 1, "owl": 9},
-            f"what is stored after attempt {attempt}",
+            f"the contents after attempt {attempt}",
         )
 
     twice(0, applied=True)
@@ -289,7 +286,7 @@ def _compose(subject: Subject) -> None:
 @CONTRACT.clause(
     "a merge is all or nothing, and leaves nothing when its block raises",
     30,
-    cure="Combine in the transaction of the database.",
+    cure="Combine in the database transaction.",
 )
 def _whole(subject: Subject) -> None:
     store, context = subject.store(), subject.task()
@@ -312,12 +309,10 @@ def _whole(subject: Subject) -> None:
         ),
         "a text plus a number",
     )
-    equal(contents(store), {"dog": 1, "text": "a"}, "what is stored")
+    equal(contents(store), {"dog": 1, "text": "a"}, "the contents")
 
 
-@CONTRACT.clause(
-    "what is merged is seen as of its transaction, and not before", 30, 31, cure=_ORDINARY
-)
+@CONTRACT.clause("a merge is seen as of its transaction, and not before", 30, 31, cure=_ORDINARY)
 def _visible(subject: Subject) -> None:
     store, name = subject.store(), f"{subject.task().component_id}/{subject.store().name}"
     merged(store, subject.task(known_stores={}), 1, 0, dog=1)
@@ -325,10 +320,10 @@ def _visible(subject: Subject) -> None:
     equal(
         dict(store.items(as_of=visible_at(1, {name: TransactionAttempt(1, 0)}))),
         {"dog": 1},
-        "what is seen as of transaction 1",
+        "the contents as of transaction 1",
     )
     equal(
         dict(store.items(as_of=visible_at(2, {name: TransactionAttempt(2, 0)}))),
         {"cat": 2, "dog": 3},
-        "what is seen as of transaction 2",
+        "the contents as of transaction 2",
     )

@@ -1,8 +1,8 @@
-"""Clauses about plain stores: the last write of the newest attempt stands, and late ones are
-refused (R27, R29, R32).
+"""Clauses about plain stores: the newest attempt's last write stands, and late writes are refused
+(R27, R29, R32).
 
-Apart from the other clauses, nearly all of which are about the value before a transaction: a plain
-store does not keep it.
+Nearly all other clauses are about the value before a transaction, which a plain store does not
+keep.
 """
 
 from __future__ import annotations
@@ -33,16 +33,14 @@ from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
 
-_FENCE = "Read the fence under a lock that lasts until the commit, compare (txid, attempt), and raise it in the same database transaction."
-_LAST = "Overwrite what an earlier transaction or attempt wrote, and keep the stamp, but no value before."
-_STAMP = (
-    "Compare txid, attempt and writer of the row's stamp with one's own (stamps.plain_standing)."
-)
+_FENCE = "Read the fence under a lock that lasts until the commit, compare (txid, attempt), and raise the fence in the same database transaction."
+_LAST = "Overwrite an earlier transaction's or attempt's value, and keep the stamp, but not the old value."
+_STAMP = "Compare txid, attempt and writer in the row's stamp with the task's own (stamps.plain_standing)."
 _TASKS_AT_ONCE = 4
 
 
 @CONTRACT.clause(
-    "the last write stands, within a transaction, on a replay, and in the next",
+    "the last write stands, within a transaction, on a replay, and in the next transaction",
     29,
     cure=_LAST,
     only="plain",
@@ -53,18 +51,18 @@ def _last_write(subject: Subject) -> None:
     def steps(opened: Any) -> None:
         opened.put("dog", 1)
         opened.put_many({"dog": 2, "cat": 2, ("ant", 7): None})
-        equal(opened.delete("cat"), Update(None, None, applied=True), "what a deletion returns")
-        equal((opened.get("dog"), opened.get("cat")), (2, None), "what the task reads")
+        equal(opened.delete("cat"), Update(None, None, applied=True), "a deletion's result")
+        equal((opened.get("dog"), opened.get("cat")), (2, None), "the values that the task reads")
 
     block(store, subject.task(), 1, 0, steps)
-    equal(contents(store), {"dog": 2, ("ant", 7): None}, "what is stored")
+    equal(contents(store), {"dog": 2, ("ant", 7): None}, "the contents")
     block(store, subject.task(), 1, 1, steps)
-    equal(contents(store), {"dog": 2, ("ant", 7): None}, "what is stored after a replay")
+    equal(contents(store), {"dog": 2, ("ant", 7): None}, "the contents after a replay")
     put(store, subject.task(task=1), 2, 0, dog=7, cat=7)
     equal(
         contents(store),
         {"cat": 7, "dog": 7, ("ant", 7): None},
-        "what is stored after the next transaction, of another task",
+        "the contents after another task's next transaction",
     )
     row = store.inspect("dog")
     equal(
@@ -73,7 +71,7 @@ def _last_write(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "what a failed attempt wrote is overwritten, by whichever task, and not taken back",
+    "a failed attempt's writes are overwritten, by any task, and not taken back",
     29,
     32,
     cure=_LAST,
@@ -87,19 +85,19 @@ def _not_taken_back(subject: Subject) -> None:
     equal(
         contents(store),
         {"cat": 2, "dog": 3},
-        "what is stored after a replay that wrote other keys, from another task",
+        "the contents after a replay in a second task with different keys",
     )
     known = {f"count/{store.name}": TransactionAttempt(1, 0)}
     put(store, subject.task(known_stores=known), 3, 0, bird=1)
     equal(
         contents(store),
         {"bird": 1, "cat": 2, "dog": 3},
-        "what is stored after a transaction whose recorded attempt opened nothing",
+        "the contents after a recorded attempt that opened no store",
     )
 
 
 @CONTRACT.clause(
-    "updating is refused, with the cure, and so is writing what was read",
+    "updates are refused with the cure, and so are writes to a key that was read",
     28,
     cure="Refuse what a replay would do twice.",
     only="plain",
@@ -127,24 +125,24 @@ def _no_updates(subject: Subject) -> None:
     refused(
         errors.UsageError,
         lambda: block(store, subject.task(), 2, 0, write_after_read),
-        "writing what was read",
+        "writing a key that was read",
         '"dog"',
         "update()",
     )
-    equal(contents(store), {"dog": 1}, "what is stored")
+    equal(contents(store), {"dog": 1}, "the contents")
 
     def read_other(opened: Any) -> None:
-        equal(opened.get("dog"), 1, "what the task reads of another key")
+        equal(opened.get("dog"), 1, "the first key's value")
         opened.put("cat", 2)
-        equal(opened.get("cat"), 2, "what it reads of its own")
+        equal(opened.get("cat"), 2, "the second key's value")
         opened.put("cat", 3)
 
     block(store, subject.task(), 2, 1, read_other)
-    equal(contents(store), {"cat": 3, "dog": 1}, "what is stored once another key was read")
+    equal(contents(store), {"cat": 3, "dog": 1}, "the contents after a write beside a read key")
 
 
 @CONTRACT.clause(
-    "a late task of an older attempt, or of an older transaction, is refused and changes nothing in a plain store",
+    "a late task of an older attempt or transaction is refused, and changes nothing in a plain store",
     29,
     cure=_FENCE,
     only="plain",
@@ -162,12 +160,12 @@ def _late(subject: Subject) -> None:
                 f"{late} below the fence 3:2",
                 f"fenced at attempt 3:2; {late}",
             )
-    equal(contents(store), {"dog": 1}, "what is stored")
+    equal(contents(store), {"dog": 1}, "the contents")
     equal(store.fences(), [Fence("words", "count", "first", 3, 2)], "the fences")
 
 
 @CONTRACT.clause(
-    "a late task whose own fence nobody has raised does not overwrite a newer value of a plain store",
+    "a late task that passes its own fence does not overwrite a plain store's newer value",
     29,
     cure=_STAMP,
     only="plain",
@@ -185,22 +183,22 @@ def _ahead(subject: Subject) -> None:
             refused(
                 errors.StaleAttemptError,
                 late,
-                f"a value of 9:4, met by {txid}:{attempt}",
+                f"attempt {txid}:{attempt} at a value from 9:4",
                 "9:4",
                 f"{txid}:{attempt}",
             )
-    equal(contents(store), {"dog": 1}, "what is stored")
+    equal(contents(store), {"dog": 1}, "the contents")
     block(store, subject.task("sum"), 9, 5, lambda t: t.delete("dog"))
     refused(
         errors.StaleAttemptError,
         lambda: put(store, subject.task("count"), 9, 4, dog=5),
-        "writing what a newer attempt deleted",
+        "writing a key that a newer attempt deleted",
     )
-    equal(contents(store), {}, "what is stored once it was deleted")
+    equal(contents(store), {}, "the contents after the deletion")
 
 
 @CONTRACT.clause(
-    "a second writer of a key of a plain store in one attempt is refused, naming both",
+    "a plain store refuses a key's second writer in one attempt, naming both writers",
     32,
     cure=_STAMP,
     only="plain",
@@ -227,7 +225,7 @@ def _second_writer(subject: Subject) -> None:
         refused(
             StoreConflict,
             functools.partial(put, store, subject.task(*other), 2, 0, dog=1),
-            "writing what another task deleted",
+            "writing a key that another task deleted",
         )
         write = functools.partial(put, store, subject.task(topology_id="neighbour"), 9, 0, dog=1)
         put(store, subject.task(*other), 3, 0, dog=3)
@@ -238,14 +236,14 @@ def _second_writer(subject: Subject) -> None:
             "topology 'neighbour'",
             "topology 'words'",
         )
-        equal(contents(store), {"dog": 3}, "what is stored")
+        equal(contents(store), {"dog": 3}, "the contents")
 
 
 @CONTRACT.clause(
-    "a plain store of another generation or age, or one that was emptied, is refused",
+    "a plain store of another generation or age is refused, and so is an emptied plain store",
     27,
     29,
-    cure="Compare generation, fence and record before the first write, whatever values remember.",
+    cure="Compare generation, fence and record before the first write, also in a plain store.",
     only="plain",
 )
 def _mismatch(subject: Subject) -> None:
@@ -285,15 +283,15 @@ def _mismatch(subject: Subject) -> None:
         "an emptied store",
         "holds nothing",
     )
-    equal((contents(store), contents(empty)), ({"dog": 1}, {}), "what is stored")
+    equal((contents(store), contents(empty)), ({"dog": 1}, {}), "the contents")
     equal(store.adopt("words", "second", 0, ["count"]).rows, 1, "the rows that are adopted")
     put(store, subject.task(generation="second"), 1, 0, cat=1)
-    equal(contents(store), {"cat": 1, "dog": 1}, "what is stored after it was adopted")
+    equal(contents(store), {"cat": 1, "dog": 1}, "the contents of the adopted store")
     equal(store.clear("words").rows, 2, "the rows that are cleared")
 
 
 @CONTRACT.clause(
-    "a block of a plain store that raises leaves nothing, and a written store pickles",
+    "a plain store's block that raises leaves nothing, and a written store pickles",
     29,
     cure="Roll the transaction back.",
     only="plain",
@@ -311,7 +309,9 @@ def _all_or_nothing(subject: Subject) -> None:
         ZeroDivisionError, lambda: block(store, subject.task(), 2, 0, die), "a block that raises"
     )
     copies = pickling.loads(pickling.dumps(store)), copy.deepcopy(store)
-    equal([contents(each) for each in copies], [{"dog": 1}] * 2, "what copies of the store read")
+    equal(
+        [contents(each) for each in copies], [{"dog": 1}] * 2, "the contents in the store's copies"
+    )
 
 
 @CONTRACT.clause(

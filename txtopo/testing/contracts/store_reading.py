@@ -1,4 +1,4 @@
-"""Clauses about stores: what goes in comes out, and what cannot be kept is refused."""
+"""Clauses about reading: keys and values come back, or are refused when written."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ _NOT_VALUES: list[Any] = [
 
 
 @CONTRACT.clause(
-    "a store that was never written reads as empty, and looking does not make it",
-    cure="Readers make nothing; an absent table is an empty one.",
+    "a store never written reads as empty, and readers do not make the store",
+    cure="Let readers make no table, and take an absent table as empty.",
 )
 def _never_written(subject: Subject) -> None:
     store = subject.store()
@@ -65,14 +65,14 @@ def _never_written(subject: Subject) -> None:
         store.fences(),
         store.inspect("dog"),
     )
-    equal(read, (None, [], [], [], None), "what it reads")
-    true(not store.exists(), "exists() is true although nothing was written")
+    equal(read, (None, [], [], [], None), "every reading")
+    true(not store.exists(), "exists() is true without any write")
 
 
 @CONTRACT.clause(
     "readers see committed results only",
     28,
-    cure="Write in one transaction of the database; read outside of it.",
+    cure="Write in a database transaction, and read outside it.",
 )
 def _committed_only(subject: Subject) -> None:
     store = subject.store()
@@ -80,14 +80,14 @@ def _committed_only(subject: Subject) -> None:
     with store.transaction(subject.task(), TransactionAttempt(2, 0)) as opened:
         opened.update("dog", plus(1))
         opened.update("cat", plus(1))
-        equal(contents(store), {"dog": 1}, "what a reader sees while a transaction is open")
-    equal(contents(store), {"cat": 1, "dog": 2}, "what a reader sees after its commit")
+        equal(contents(store), {"dog": 1}, "the contents while a transaction is open")
+    equal(contents(store), {"cat": 1, "dog": 2}, "the contents after the commit")
 
 
 @CONTRACT.clause(
-    "keys and values come back as they were",
+    "keys and values come back unchanged",
     28,
-    cure="Keep the texts of txtopo.stores.keys as they are, byte for byte.",
+    cure="Keep texts from txtopo.stores.keys byte for byte.",
 )
 def _come_back(subject: Subject) -> None:
     store = subject.store()
@@ -104,7 +104,7 @@ def _come_back(subject: Subject) -> None:
 
 @CONTRACT.clause(
     "scan finds strings by their beginning and tuples by their first elements",
-    cure="Return rows ordered by the code points of their keys' texts.",
+    cure="Return rows ordered by the code points in their keys' texts.",
 )
 def _scan(subject: Subject) -> None:
     store = subject.store()
@@ -148,9 +148,9 @@ def _scan(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "a scan is of one state, the key that is the prefix itself among it",
+    "a scan shows one state, also for the key that equals the prefix",
     3,
-    cure="Read the prefix itself and what begins with it in one transaction (Store.read_under).",
+    cure="Read the prefix's own key and all longer keys in one transaction (Store.read_under).",
 )
 def _scan_of_one_state(subject: Subject) -> None:
     for prefix in ((), ("a",), (1,)):
@@ -164,12 +164,12 @@ def _scan_of_one_state(subject: Subject) -> None:
             equal(
                 sorted(items, key=repr),
                 sorted(keys, key=repr),
-                f"the keys of a scan that was {moment} before a transaction",
+                f"the keys in a scan that was {moment} before a transaction",
             )
             equal(
                 len(set(items.values())),
                 1,
-                f"the states that a scan shows which was {moment} before a transaction",
+                f"how many states a scan shows if it was {moment} before a transaction",
             )
 
 
@@ -186,31 +186,31 @@ def _pickles(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(), 1, 0, dog=3)
     copied = pickling.loads(pickling.dumps(store))
-    equal(copied.get("dog"), 3, "what a pickled copy reads")
+    equal(copied.get("dog"), 3, "a pickled copy's value")
     equal(
         run(copied, subject.task(), 2, 0, dog=1),
         {"dog": Update(3, 4, applied=True)},
-        "what a pickled copy updates",
+        "a pickled copy's update",
     )
-    equal(copy.deepcopy(store).get("dog"), 4, "what a deep copy reads")
+    equal(copy.deepcopy(store).get("dog"), 4, "a deep copy's value")
 
 
 @CONTRACT.clause(
     "several stores share a place without mixing",
     27,
-    cure="Keep rows and fences by the name of the store.",
+    cure="Keep rows and fences by the store's name.",
 )
 def _sharing(subject: Subject) -> None:
     words, letters = subject.store("words", opaque=False), subject.store("letters", opaque=True)
     context = subject.task()
     run(words, context, 1, 0, a=1)
     run(letters, context, 1, 0, a=5)
-    equal((contents(words), contents(letters)), ({"a": 1}, {"a": 5}), "the contents of the two")
-    equal(words.clear("words").rows, 1, "the rows that clearing one removes")
+    equal((contents(words), contents(letters)), ({"a": 1}, {"a": 5}), "both stores' contents")
+    equal(words.clear("words").rows, 1, "the rows that clearing a store removes")
     equal(
         (words.fences(), len(letters.fences()), letters.get("a")),
         ([], 1, 5),
-        "what is left when one was cleared",
+        "fences and value after clearing a store",
     )
 
 
@@ -247,7 +247,7 @@ def _bad_values(subject: Subject) -> None:
             ),
         )
         refused(errors.UsageError, update, case, "Store None, bool, int")
-        equal(store.get("dog"), None, f"what is stored after {case} was refused")
+        equal(store.get("dog"), None, f"the value after {case} was refused")
 
 
 @CONTRACT.clause(
@@ -264,12 +264,12 @@ def _failed(subject: Subject) -> None:
     error = refused(
         errors.FailedException, lambda: block(store, subject.task(), 1, 0, fail), "a failing block"
     )
-    true(error is thrown, "another FailedException comes out than went in")
+    true(error is thrown, "the block raises a different FailedException than its user code")
 
 
 @CONTRACT.clause(
     "an exception in the function given to update changes nothing and may be handled",
-    cure="Call the function before anything of the row is changed.",
+    cure="Call the function before you change the row.",
 )
 def _failing_function(subject: Subject) -> None:
     store = subject.store()
@@ -284,7 +284,7 @@ def _failing_function(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "what the function does to the old value does not change prev",
+    "a function that changes the old value in place does not change prev",
     cure="Give out decoded copies, never the stored object.",
 )
 def _in_place(subject: Subject) -> None:
@@ -303,7 +303,7 @@ def _in_place(subject: Subject) -> None:
             0,
             lambda opened: (opened.update("dog", append), opened.update("dog", append))[1],
         )
-    equal((update.prev, update.curr), ([0, 1, 2], [0, 1, 2, 3]), "prev and curr of the last update")
+    equal((update.prev, update.curr), ([0, 1, 2], [0, 1, 2, 3]), "the last update's prev and curr")
 
 
 @CONTRACT.clause(
@@ -326,7 +326,7 @@ def _all_or_nothing(subject: Subject) -> None:
         lambda: block(store, subject.task(), 1, 0, swallow),
         "committing after a failed update_many",
     )
-    equal(contents(store), {}, "what is stored")
+    equal(contents(store), {}, "the contents")
 
 
 @CONTRACT.clause(
@@ -339,7 +339,9 @@ def _nested(subject: Subject) -> None:
 
     def steps(opened: Any) -> None:
         equal(
-            opened.update("dog", lambda old: opened.get("cat")).curr, 4, "what the function reads"
+            opened.update("dog", lambda old: opened.get("cat")).curr,
+            4,
+            "the value that the function reads",
         )
         nested = "cannot be updated inside the function given to update"
         refused(
@@ -350,4 +352,4 @@ def _nested(subject: Subject) -> None:
         )
 
     block(store, subject.task(), 2, 0, steps)
-    equal(contents(store), {"cat": 4, "dog": 4}, "what is stored")
+    equal(contents(store), {"cat": 4, "dog": 4}, "the contents")

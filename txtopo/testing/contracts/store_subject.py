@@ -1,8 +1,5 @@
-"""The subject of a clause about stores: empty stores, a process whose tasks write to them, and
-short forms for writing.
-
-Apart from the clauses because all of them begin here.
-"""
+"""The subject for store clauses: empty stores, a process whose tasks write, and short forms for
+writing."""
 
 from __future__ import annotations
 
@@ -20,18 +17,17 @@ from txtopo.topology.transaction import TransactionAttempt
 
 
 class MakeStore(Protocol):
-    """Makes the store called ``name``: empty if the name is new, otherwise with what was written
-    under that name.
+    """Makes the store called ``name``: empty if the name is new, otherwise with the earlier
+    contents.
 
-    ``form`` is what the store is to be opened as, for its constructor: ``opaque=``, and where they
-    matter ``plain=`` and ``codec=``.
+    ``form`` is for the constructor: always ``opaque=``, sometimes ``plain=`` or ``codec=``.
     """
 
     def __call__(self, name: str, **form: Any) -> base.Store: ...
 
 
 class Subject:
-    """An implementation, of one kind, for one clause; ``prefix`` makes its names new."""
+    """Stores of one kind, for one clause. ``prefix`` makes their names new."""
 
     def __init__(self, make_store: MakeStore, kind: stamps.Kind, prefix: str) -> None:
         self._make_store, self._prefix, self.kind = make_store, prefix, kind
@@ -39,7 +35,7 @@ class Subject:
         self.task = self.process.task
 
     def store(self, name: str = "results", opaque: bool | None = None, **form: Any) -> base.Store:
-        """A store of this clause's own, of the kind that is checked unless the call says otherwise."""
+        """The clause's own store, of the checked kind by default."""
         if self.kind == "plain":
             form = {"plain": True, **form}
         return self._make_store(
@@ -52,7 +48,7 @@ class Subject:
 def run(
     store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **deltas: int
 ) -> dict[str, Update]:
-    """One store transaction that adds ``deltas``."""
+    """Add ``deltas`` in one store transaction."""
     with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
         return opened.update_many(deltas, add)
 
@@ -64,7 +60,7 @@ def block(
     attempt: int,
     action: Callable[[transaction.StoreTransaction], Any],
 ) -> Any:
-    """One store transaction that does ``action``."""
+    """Do ``action`` in one store transaction."""
     with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
         return action(opened)
 
@@ -72,7 +68,7 @@ def block(
 def put(
     store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **values: Any
 ) -> None:
-    """One store transaction that sets ``values``."""
+    """Set ``values`` in one store transaction."""
     with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
         opened.put_many(values)
 
@@ -80,8 +76,7 @@ def put(
 def visible_at(
     txid: int, known: Mapping[str, TransactionAttempt], generation: str = "first"
 ) -> VisibleTxid:
-    """What is visible when transaction ``txid`` of the tasks' topology is recorded, and ``known``
-    by store."""
+    """The visible txid when transaction ``txid`` is recorded, with ``known`` attempts by store."""
     return VisibleTxid(txid, "words", generation, known)
 
 
@@ -96,14 +91,14 @@ def add(old: int | None, delta: int) -> int:
 
 
 def never(old: Any) -> Any:
-    """For an update that must not be applied again."""
+    """For ``update``: fails if the update is applied again."""
     raise clauses.BrokenClauseError(
         f"the function given to update is called although the update was applied before, with {old!r}"
     )
 
 
 def set_to(value: Any) -> Callable[[Any], Any]:
-    """For ``update``: replaces whatever there was."""
+    """For ``update``: replaces any value."""
     return lambda old: value
 
 
@@ -113,7 +108,7 @@ def contents(store: base.Store) -> dict[Any, Any]:
 
 
 def swallowed(kind: type[Exception], action: Callable[[], Any]) -> None:
-    """``action()``, as user code that catches ``kind`` and goes on."""
+    """Do ``action()``, as user code that catches ``kind`` and goes on."""
     try:
         action()
     except kind:
@@ -128,7 +123,7 @@ _TRIES_MAX, _WAIT_S = 200, 120.0
 
 def write_at_once(subject: Subject, tasks: int, write: Callable[..., object]) -> None:
     """Have so many tasks of one attempt write a key each at the same time, with :func:`run` or
-    :func:`put`: only what may pass may stop them."""
+    :func:`put`. A task fails only if its error is not transient."""
     store, failures = subject.store(), list[BaseException]()
     begin = threading.Barrier(tasks)
 
@@ -151,5 +146,5 @@ def write_at_once(subject: Subject, tasks: int, write: Callable[..., object]) ->
         thread.start()
     for thread in threads:
         thread.join(_WAIT_S)
-    clauses.equal(failures, [], "what the tasks raised")
-    clauses.equal(contents(store), {f"key {task}": task for task in range(tasks)}, "what is stored")
+    clauses.equal(failures, [], "the tasks' errors")
+    clauses.equal(contents(store), {f"key {task}": task for task in range(tasks)}, "the contents")

@@ -1,5 +1,4 @@
-"""Clauses about stores: how a stamped value moves on, and what a replay makes of it (R28, R30,
-R31)."""
+"""Clauses about stamped values: replays and new attempts change them by the rules (R28, R30, R31)."""
 
 from __future__ import annotations
 
@@ -13,16 +12,14 @@ from txtopo.testing.contracts.store_subject import Subject, block, contents, nev
 
 CONTRACT = clauses.Contract[Subject]("store")
 
-_STAMP = "stamp == txid: already applied, return it; stamp < txid: prev = curr, and apply."
-_STEPS = (
-    "Keep what each update in a transaction made of the value, and give the same out on a replay."
-)
-_OPAQUE = "Lower txid: prev = curr, apply; same txid and lower attempt: apply to prev; same attempt: already applied."
-_TAKE_BACK = "Before a new attempt raises the fence, restore what an earlier one of this txid wrote, and remove what was not there before."
+_STAMP = "stamp == txid: return the applied update. stamp < txid: prev = curr, and apply."
+_STEPS = "Keep each update's result in a transaction, and return the kept results on a replay."
+_OPAQUE = "Lower txid: prev = curr, apply. Same txid and lower attempt: apply to prev. Same attempt: already applied."
+_TAKE_BACK = "Before a new attempt raises the fence, restore the values that earlier attempts of the txid changed, and remove the keys they added."
 
 
 @CONTRACT.clause(
-    "the worked example of Storm's documentation for transactional values",
+    "transactional values follow the worked example in Storm's documentation",
     30,
     cure=_STAMP,
     only="transactional",
@@ -37,12 +34,12 @@ def _transactional_example(subject: Subject) -> None:
         equal(
             opened.update("man", plus(2)),
             Update(3, 5, applied=True),
-            "the update of 'man', which was not applied",
+            "the update of 'man', not applied before",
         )
         equal(
             opened.update("dog", never),
             Update(3, 4, applied=False),
-            "the update of 'dog', which was",
+            "the update of 'dog', applied before",
         )
 
     block(store, subject.task(), 3, 1, replay)
@@ -53,7 +50,7 @@ def _transactional_example(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "a replay gets what the first application returned", 28, 30, cure=_STAMP, only="transactional"
+    "a replay gets the first application's results", 28, 30, cure=_STAMP, only="transactional"
 )
 def _replay(subject: Subject) -> None:
     store = subject.store()
@@ -68,11 +65,11 @@ def _replay(subject: Subject) -> None:
             expected,
             f"the updates of attempt 2:{attempt}",
         )
-    equal(contents(store), {"cat": 1, "dog": 5}, "what is stored")
+    equal(contents(store), {"cat": 1, "dog": 5}, "the contents")
 
 
 @CONTRACT.clause(
-    "a half-applied sequence is completed by its replay", 28, 32, cure=_STEPS, only="transactional"
+    "a replay completes a half-applied sequence", 28, 32, cure=_STEPS, only="transactional"
 )
 def _half_applied(subject: Subject) -> None:
     store, first, replay = subject.store(), subject.task(), subject.task()
@@ -81,11 +78,13 @@ def _half_applied(subject: Subject) -> None:
     block(store, first, 2, 0, lambda opened: opened.update("dog", plus(10)))
 
     def complete(opened: Any) -> None:
-        equal(opened.get("dog"), 1, "what a replay reads first: what the first application read")
+        equal(
+            opened.get("dog"), 1, "the value that a replay reads first, as in the first application"
+        )
         equal(opened.update("dog", never), Update(1, 2, applied=False), "the first update")
-        equal(opened.get("dog"), 2, "what it reads then")
+        equal(opened.get("dog"), 2, "the value after the update")
         equal(opened.update("dog", never), Update(2, 12, applied=False), "the second update")
-        equal(opened.get("dog"), 12, "what it reads then")
+        equal(opened.get("dog"), 12, "the value after the update")
         equal(
             opened.update("dog", plus(100)),
             Update(12, 112, applied=True),
@@ -94,7 +93,7 @@ def _half_applied(subject: Subject) -> None:
 
     def go_on(opened: Any) -> None:
         equal(opened.delete("dog"), Update(112, None, applied=True), "a deletion in another block")
-        equal(opened.update("dog", plus(7)), Update(None, 7, applied=True), "an update after it")
+        equal(opened.update("dog", plus(7)), Update(None, 7, applied=True), "the next update")
 
     block(store, replay, 2, 1, complete)
     block(store, replay, 2, 1, go_on)
@@ -111,13 +110,11 @@ def _half_applied(subject: Subject) -> None:
     equal(
         [(update.prev, update.curr, update.applied) for update in seen],
         [(1, 2, False), (2, 12, False), (12, 112, False), (112, None, False), (None, 7, False)],
-        "the updates of another replay",
+        "a second replay's updates",
     )
 
 
-@CONTRACT.clause(
-    "deleting what is not there is a step like another", 28, cure=_STEPS, only="transactional"
-)
+@CONTRACT.clause("deleting an absent key is a step too", 28, cure=_STEPS, only="transactional")
 def _delete_absent(subject: Subject) -> None:
     store = subject.store()
     for attempt, applied in ((0, True), (1, False)):
@@ -133,24 +130,27 @@ def _delete_absent(subject: Subject) -> None:
             [Update(None, None, applied), Update(None, 5, applied), Update(None, None, applied)],
             f"the steps of attempt 1:{attempt}",
         )
-    equal(contents(store), {"dog": 5}, "what is stored")
+    equal(contents(store), {"dog": 5}, "the contents")
 
 
 @CONTRACT.clause(
-    "the first application returns values as a replay will",
+    "the first application returns values as a replay does",
     28,
-    cure="Return what JSON gives back, also the first time.",
+    cure="Return the value that JSON gives back, also the first time.",
 )
 def _as_replayed(subject: Subject) -> None:
     def steps(opened: Any) -> None:
         equal(opened.update("dog", lambda old: (1, (2,))).curr, [1, [2]], "curr of a tuple")
-        equal(opened.update("dog", lambda old: old).curr, [1, [2]], "curr of what was there")
+        equal(opened.update("dog", lambda old: old).curr, [1, [2]], "curr of the old value")
 
     block(subject.store(), subject.task(), 1, 0, steps)
 
 
 @CONTRACT.clause(
-    "the worked example of Storm's documentation for opaque values", 30, cure=_OPAQUE, only="opaque"
+    "opaque values follow the worked example in Storm's documentation",
+    30,
+    cure=_OPAQUE,
+    only="opaque",
 )
 def _opaque_example(subject: Subject) -> None:
     for name, attempt, expected in (("next", (3, 0), (6, 4, 3)), ("same", (2, 1), (3, 1, 2))):
@@ -173,7 +173,7 @@ def _opaque_example(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "a new attempt takes back what an earlier one wrote and it does not",
+    "a new attempt takes back an earlier attempt's writes that it does not repeat",
     31,
     cure=_TAKE_BACK,
     only="opaque",
@@ -185,18 +185,18 @@ def _take_back(subject: Subject) -> None:
     run(store, subject.task(task=0), 2, 0, dog=10, bird=10)
     run(store, subject.task(task=1), 2, 0, cat=10)
     run(store, subject.task(task=0), 2, 1)  # nothing to write this time
-    equal(contents(store), {"cat": 1, "dog": 1}, "what is stored")
-    equal(store.inspect("bird"), None, "the row of a key that was not there before")
+    equal(contents(store), {"cat": 1, "dog": 1}, "the contents")
+    equal(store.inspect("bird"), None, "the row of a key that was new")
     equal(
         run(store, subject.task(task=1), 2, 1, bird=5),
         {"bird": Update(None, 5, applied=True)},
-        "the update of that key",
+        "the new key's update",
     )
     run(store, subject.task(task=0), 3, 0, dog=1)
     equal(
         contents(store),
         {"bird": 5, "cat": 1, "dog": 2},
-        "what is stored after the next transaction",
+        "the contents after the next transaction",
     )
 
 
@@ -215,14 +215,17 @@ def _take_back_whole(subject: Subject) -> None:
         opened.delete("bird")
 
     block(store, subject.task(), 2, 0, steps)
-    equal(contents(store), {"cat": 6}, "what is stored after the first attempt")
+    equal(contents(store), {"cat": 6}, "the contents after the first attempt")
     for attempt in (1, 2):
         run(store, subject.task(), 2, attempt)
-        equal(contents(store), {"cat": 4, "dog": 3}, f"what is stored after attempt 2:{attempt}")
+        equal(contents(store), {"cat": 4, "dog": 3}, f"the contents after attempt 2:{attempt}")
 
 
 @CONTRACT.clause(
-    "only this component and this transaction are taken back", 31, cure=_TAKE_BACK, only="opaque"
+    "taking back is limited to the component and the transaction",
+    31,
+    cure=_TAKE_BACK,
+    only="opaque",
 )
 def _take_back_only(subject: Subject) -> None:
     store = subject.store()
@@ -231,11 +234,11 @@ def _take_back_only(subject: Subject) -> None:
     run(store, subject.task("count", topology_id="neighbour"), 2, 0, other=1)
     run(store, subject.task("count"), 2, 0, cat=1)
     run(store, subject.task("count"), 2, 1)
-    equal(contents(store), {"dog": 1, "other": 1, "total": 1}, "what is stored")
+    equal(contents(store), {"dog": 1, "other": 1, "total": 1}, "the contents")
 
 
 @CONTRACT.clause(
-    "what a dead attempt of another component left does not count",
+    "another component's dead attempt does not count",
     30,
     31,
     cure=_OPAQUE,
@@ -246,9 +249,13 @@ def _other_components(subject: Subject) -> None:
     run(store, subject.task("count"), 1, 0, dog=1)
     run(store, subject.task("count"), 2, 0, dog=10)
 
-    def take_over(opened: Any) -> None:  # this attempt gives the key to another component
-        equal(opened.get("dog"), 1, "what the other component reads")
-        equal(opened.update("dog", plus(5)), Update(1, 6, applied=True), "its update")
+    def take_over(opened: Any) -> None:  # this attempt gives the key to "sum"
+        equal(opened.get("dog"), 1, "the value that the second component reads")
+        equal(
+            opened.update("dog", plus(5)),
+            Update(1, 6, applied=True),
+            "the second component's update",
+        )
 
     block(store, subject.task("sum"), 2, 1, take_over)
     refused(
@@ -257,13 +264,13 @@ def _other_components(subject: Subject) -> None:
         "the dead attempt",
     )
     run(store, subject.task("count"), 2, 1, cat=1)
-    equal(contents(store), {"cat": 1, "dog": 6}, "what is stored")
+    equal(contents(store), {"cat": 1, "dog": 6}, "the contents")
     run(store, subject.task("sum"), 2, 2)
-    equal(contents(store), {"cat": 1, "dog": 1}, "what is stored after the next attempt")
+    equal(contents(store), {"cat": 1, "dog": 1}, "the contents after the next attempt")
 
 
 @CONTRACT.clause(
-    "within an attempt a repeated run of a task is already applied",
+    "a task's repeated run within an attempt is already applied",
     30,
     32,
     cure=_OPAQUE,
@@ -281,7 +288,7 @@ def _same_attempt(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "an opaque replay with other tuples leaves nothing of the first",
+    "an opaque replay with different tuples leaves nothing from the first attempt",
     28,
     30,
     31,
@@ -300,5 +307,5 @@ def _other_batch(subject: Subject) -> None:
     equal(
         contents(store),
         {"a": 1, "b": 1, "c": 1},
-        "what is stored when the lost tuple has come in a later batch",
+        "the contents when a later batch has the lost tuple",
     )

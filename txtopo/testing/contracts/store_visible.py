@@ -1,5 +1,5 @@
-"""Clauses about stores: a reader sees whole transactions only, as of the last recorded one, or is
-refused (R3, R27, R31)."""
+"""Clauses about readers: a reader sees only whole transactions, up to the last recorded transaction,
+or is refused (R3, R27, R31)."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
 
-_AS_OF = "Where the transaction of a row's stamp is not recorded, show its prev (visible.text_of)."
-_REACHES = "Read the fences after the first row, and refuse if one is beyond the next transaction (visible.check_reaches)."
-_GENERATION = (
-    "Compare generation and recorded attempts with the fences before anything is given out."
+_AS_OF = (
+    "If the transaction in a row's stamp is not recorded, show the row's prev (visible.text_of)."
 )
+_REACHES = "Read the fences after the first row, and refuse if a fence is beyond the next transaction (visible.check_reaches)."
+_GENERATION = "Compare generation and recorded attempts with the fences before you return rows."
 
 
-def _known(
+def _known_stores(
     store: Store, txid: int, attempt: int = 0, component: str = "count"
 ) -> dict[str, TransactionAttempt]:
     return {f"{component}/{store.name}": TransactionAttempt(txid, attempt)}
 
 
 def _as_of(store: Store, visible: VisibleTxid) -> dict[Any, Any]:
-    """What it shows; the ways to ask must agree."""
+    """The visible contents. All ways to read must agree."""
     items = dict(store.items(as_of=visible))
     for key in ("ant", "bird", "cat", "dog"):
         equal(store.get(key, as_of=visible), items.get(key), f"get({key!r}) beside items()")
@@ -55,7 +55,7 @@ def _as_of(store: Store, visible: VisibleTxid) -> dict[Any, Any]:
 
 
 def _change(opened: Any) -> None:
-    """Changes, deletes and adds; some repeatedly."""
+    """Changes, deletes and adds keys, some repeatedly."""
     opened.update("dog", plus(1))
     opened.update("dog", plus(1))
     opened.delete("cat")
@@ -66,33 +66,35 @@ def _change(opened: Any) -> None:
 
 
 @CONTRACT.clause(
-    "a transaction under way is not seen as of the recorded one, whatever it does and however often it is tried",
+    "a reader as of the recorded transaction never sees a transaction under way, however often it is tried",
     3,
     30,
     cure=_AS_OF,
 )
 def _under_way(subject: Subject) -> None:
     store = subject.store()
-    equal(_as_of(store, visible_at(0, {})), {}, "what a store shows that was never written")
+    equal(_as_of(store, visible_at(0, {})), {}, "the contents of a new store")
     put(store, subject.task(), 1, 0, ant=1, cat=1, dog=1)
-    equal(_as_of(store, visible_at(0, {})), {}, "what is seen before transaction 1 is recorded")
-    before = visible_at(1, _known(store, 1))
+    equal(
+        _as_of(store, visible_at(0, {})), {}, "the contents seen before transaction 1 is recorded"
+    )
+    before = visible_at(1, _known_stores(store, 1))
     for attempt in (0, 1, 2):
         block(store, subject.task(known_stores=dict(before.stores)), 2, attempt, _change)
         equal(
             _as_of(store, pickle.loads(pickle.dumps(before))),
             {"ant": 1, "cat": 1, "dog": 1},
-            f"what is seen while 2:{attempt} is under way",
+            f"the contents seen while 2:{attempt} is under way",
         )
     equal(
-        _as_of(store, visible_at(2, _known(store, 2, 2))),
+        _as_of(store, visible_at(2, _known_stores(store, 2, 2))),
         {"ant": 8, "bird": 7, "dog": 3},
-        "what is seen once transaction 2 is recorded",
+        "the contents seen once transaction 2 is recorded",
     )
 
 
 @CONTRACT.clause(
-    "what is read as of a transaction is of one state, also if a writer comes after the look at the fences",
+    "a read as of a transaction shows one state, also if a writer comes after the look at the fences",
     3,
     30,
     cure=_REACHES,
@@ -107,7 +109,7 @@ def _overtaken(subject: Subject) -> None:
     for way, read in ways.items():
         store, writer = subject.store(way), subject.store(way)
         put(store, subject.task(), 1, 0, ant=1, dog=1)
-        visible = visible_at(1, _known(store, 1))
+        visible = visible_at(1, _known_stores(store, 1))
         look, later = store.fences, iter((2, 3))
 
         def look_and_be_overtaken(
@@ -117,7 +119,7 @@ def _overtaken(subject: Subject) -> None:
             for txid in later:
                 put(
                     writer,
-                    subject.task(known_stores=_known(writer, txid - 1)),
+                    subject.task(known_stores=_known_stores(writer, txid - 1)),
                     txid,
                     0,
                     ant=txid,
@@ -128,56 +130,54 @@ def _overtaken(subject: Subject) -> None:
 
         expected: Any = {"count": 2, "get": 1}.get(way, {"ant": 1, "dog": 1})
         with mock.patch.object(store, "fences", look_and_be_overtaken):
-            equal(read(store, visible), expected, f"what {way} shows")
+            equal(read(store, visible), expected, f"the result of {way}")
 
 
 @CONTRACT.clause(
-    "what a dead attempt left is not seen, though no component has taken it back", 31, cure=_AS_OF
+    "a dead attempt's writes are not seen, also before they are taken back", 31, cure=_AS_OF
 )
 def _void(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, ant=1, cat=1, dog=1)
-    block(store, subject.task(known_stores=_known(store, 1)), 2, 0, _change)
+    block(store, subject.task(known_stores=_known_stores(store, 1)), 2, 0, _change)
     for txid in (2, 5):
-        # The attempts of 2 and later that were recorded opened nothing.
+        # The recorded attempts from 2 on opened no store.
         equal(
-            _as_of(store, visible_at(txid, _known(store, 1))),
+            _as_of(store, visible_at(txid, _known_stores(store, 1))),
             {"ant": 1, "cat": 1, "dog": 1},
-            f"what is seen as of {txid}",
+            f"the contents seen as of {txid}",
         )
-    known = {**_known(store, 1), **_known(store, 6, 0, "sum")}
-    put(store, subject.task("sum", known_stores=_known(store, 1)), 6, 0, dog=6)
+    known = {**_known_stores(store, 1), **_known_stores(store, 6, 0, "sum")}
+    put(store, subject.task("sum", known_stores=_known_stores(store, 1)), 6, 0, dog=6)
     equal(
         _as_of(store, visible_at(6, known)),
         {"ant": 1, "cat": 1, "dog": 6},
-        "what is seen once another component has written",
+        "the contents seen once another component has written",
     )
 
 
-@CONTRACT.clause(
-    "what was taken back to is seen as of its transaction", 31, cure=_AS_OF, only="opaque"
-)
+@CONTRACT.clause("a restored value is seen as of its transaction", 31, cure=_AS_OF, only="opaque")
 def _taken_back(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task("sum"), 1, 0, ant=1, cat=1, dog=1)
     block(store, subject.task(), 2, 0, _change)
     put(store, subject.task(), 2, 1)
     equal(
-        _as_of(store, visible_at(1, _known(store, 1, 0, "sum"))),
+        _as_of(store, visible_at(1, _known_stores(store, 1, 0, "sum"))),
         {"ant": 1, "cat": 1, "dog": 1},
-        "what is seen once 2:0 was taken back",
+        "the contents seen once 2:0 was taken back",
     )
 
 
-@CONTRACT.clause(
-    "a reader who comes too late is refused, and not given a mixture", 3, cure=_REACHES
-)
+@CONTRACT.clause("a reader that comes too late is refused, and gets no mixture", 3, cure=_REACHES)
 def _outrun(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, dog=1, cat=1)
-    block(store, subject.task(known_stores=_known(store, 1)), 2, 0, lambda t: t.delete("cat"))
-    put(store, subject.task("sum", known_stores=_known(store, 2)), 3, 0, bird=1)
-    early = visible_at(1, _known(store, 1))
+    block(
+        store, subject.task(known_stores=_known_stores(store, 1)), 2, 0, lambda t: t.delete("cat")
+    )
+    put(store, subject.task("sum", known_stores=_known_stores(store, 2)), 3, 0, bird=1)
+    early = visible_at(1, _known_stores(store, 1))
     for read in (
         lambda: store.get("cat", as_of=early),
         lambda: store.items(as_of=early),
@@ -186,12 +186,16 @@ def _outrun(subject: Subject) -> None:
         error = refused(
             errors.OutrunError,
             read,
-            "reading as of 1 when 3 has begun",
+            "a read as of 1 when 3 has begun",
             "as of transaction 1",
             "transaction 3 has begun",
         )
-        equal((error.asked, error.found), (1, 3), "what the error says")
-    equal(_as_of(store, visible_at(2, _known(store, 2))), {"dog": 1}, "what is seen as of 2")
+        equal((error.asked, error.found), (1, 3), "the error's txids")
+    equal(
+        _as_of(store, visible_at(2, _known_stores(store, 2))),
+        {"dog": 1},
+        "the contents seen as of 2",
+    )
 
 
 def _overwrite(opened: Any) -> None:
@@ -200,37 +204,37 @@ def _overwrite(opened: Any) -> None:
 
 
 @CONTRACT.clause(
-    "what is shown is fixed when it is asked for, however long it is then read", 3, cure=_REACHES
+    "a read shows the state when it was asked for, however long the reading takes", 3, cure=_REACHES
 )
 def _fixed(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, ant=1, bird=1, cat=1)
-    reading = store.items(as_of=visible_at(1, _known(store, 1)))
+    reading = store.items(as_of=visible_at(1, _known_stores(store, 1)))
     for txid in (2, 3):
-        known = _known(store, txid - 1)
+        known = _known_stores(store, txid - 1)
         block(store, subject.task(known_stores=known), txid, 0, _overwrite)
     equal(
         dict(reading),
         {"ant": 1, "bird": 1, "cat": 1},
-        "what was asked for as of 1, and read when 3 had been written",
+        "the contents as of 1, asked for at 1 and read after 3",
     )
 
 
 @CONTRACT.clause(
-    "only what the topology itself wrote is shown as of its transactions",
+    "a read as of a topology's transaction shows only the topology's own writes",
     3,
-    cure="Leave out rows of other topologies.",
+    cure="Leave out other topologies' rows.",
 )
 def _others(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(topology_id="neighbour"), 1, 0, cat=1)
     put(store, subject.task(), 1, 0, dog=1)
-    equal(_as_of(store, visible_at(1, _known(store, 1))), {"dog": 1}, "what is seen")
-    equal(contents(store), {"cat": 1, "dog": 1}, "what is seen without as_of")
+    equal(_as_of(store, visible_at(1, _known_stores(store, 1))), {"dog": 1}, "the contents seen")
+    equal(contents(store), {"cat": 1, "dog": 1}, "the contents seen without as_of")
 
 
 @CONTRACT.clause(
-    "a store of another generation, or older than what is recorded, shows nothing as of it",
+    "a store of another generation, or older than the record, is not read as of a transaction",
     27,
     cure=_GENERATION,
 )
@@ -239,13 +243,13 @@ def _mismatch(subject: Subject) -> None:
     put(store, subject.task(), 3, 1, dog=1)
     cases = {
         "another generation": (visible_at(3, {}, "second"), "belongs to generation first"),
-        "a store that is behind": (visible_at(4, _known(store, 4)), "holds attempt 3:1"),
+        "a store that is behind": (visible_at(4, _known_stores(store, 4)), "holds attempt 3:1"),
         "a store that is behind by an attempt": (
-            visible_at(3, _known(store, 3, 2)),
+            visible_at(3, _known_stores(store, 3, 2)),
             "holds attempt 3:1",
         ),
         "another component's results": (
-            visible_at(3, _known(store, 3, 1, "sum")),
+            visible_at(3, _known_stores(store, 3, 1, "sum")),
             "holds nothing of component 'sum'",
         ),
     }
@@ -260,7 +264,7 @@ def _mismatch(subject: Subject) -> None:
     empty = subject.store("empty")
     refused(
         errors.StateMismatchError,
-        lambda: empty.get("dog", as_of=visible_at(1, _known(empty, 1))),
+        lambda: empty.get("dog", as_of=visible_at(1, _known_stores(empty, 1))),
         "an emptied store",
         "holds nothing",
     )
@@ -269,25 +273,25 @@ def _mismatch(subject: Subject) -> None:
 @CONTRACT.clause(
     "an adopted store is seen as of the transaction it was adopted at",
     27,
-    cure="Rows that were stamped anew are settled.",
+    cure="Take restamped rows as settled.",
 )
 def _adopted(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 40, 0, dog=1, cat=1)
     store.adopt("words", "second", 2, ["count"])
     adopted = visible_at(2, {}, "second")
-    equal(_as_of(store, adopted), {"cat": 1, "dog": 1}, "what is seen")
+    equal(_as_of(store, adopted), {"cat": 1, "dog": 1}, "the contents seen")
     run(store, subject.task(generation="second", known_stores={}), 3, 0, dog=1)
     equal(
         _as_of(store, adopted),
         {"cat": 1, "dog": 1},
-        "what is seen while the next transaction is under way",
+        "the contents seen while the next transaction is under way",
     )
 
 
 @CONTRACT.clause(
-    "a number alone does not say what is visible",
-    cure="Take a VisibleTxid only: it says which attempts count.",
+    "a read as of a bare number is refused",
+    cure="Take only a VisibleTxid: it names the recorded attempts.",
 )
 def _number(subject: Subject) -> None:
     store: Any = subject.store()
@@ -303,13 +307,13 @@ def _number(subject: Subject) -> None:
 @CONTRACT.clause(
     "a plain store cannot be read as of a transaction, and says so",
     3,
-    cure="Refuse: the value before is not kept.",
+    cure="Refuse: a plain store does not keep old values.",
     only="plain",
 )
 def _plain(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, dog=1)
-    visible = visible_at(1, _known(store, 1))
+    visible = visible_at(1, _known_stores(store, 1))
     for read in (
         lambda: store.get("dog", as_of=visible),
         lambda: store.items(as_of=visible),

@@ -1,5 +1,5 @@
-"""Clauses about stores: several updates by one writer compose, and a key has one writer per
-transaction (R32)."""
+"""Clauses about writers: a writer's updates compose, and a key has one writer per transaction
+(R32)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from txtopo.testing.contracts.store_subject import (
 
 CONTRACT = clauses.Contract[Subject]("store")
 
-_STEPS = "Count a task's updates of a key in context.store_steps, once the database has committed."
-_WRITER = "Keep component and task in the row's stamp, and compare them when the txid is the same."
+_STEPS = "Count a task's updates to a key in context.store_steps, once the database has committed."
+_WRITER = "Keep component and task in the row's stamp, and compare both if the txids are equal."
 _TASKS_AT_ONCE = 6
 
 
-@CONTRACT.clause("several updates of a key compose, within and across blocks", 32, cure=_STEPS)
+@CONTRACT.clause("several updates to a key compose, within and across blocks", 32, cure=_STEPS)
 def _compose(subject: Subject) -> None:
     store, context = subject.store(), subject.task()
     run(store, subject.task(), 1, 0, dog=1)
@@ -40,23 +40,26 @@ def _compose(subject: Subject) -> None:
         equal(
             opened.update_many({"dog": 1, "cat": 1}, add)["dog"],
             Update(2, 3, applied=True),
-            "an update of many",
+            "a bulk update",
         )
-        equal(opened.get("dog"), 3, "what the task reads then")
+        equal(opened.get("dog"), 3, "the value that the task reads")
 
     def second(opened: Any) -> None:
-        equal(opened.get("dog"), 3, "what the task reads in its next block")
+        equal(opened.get("dog"), 3, "the value in the next block")
         equal(opened.delete("dog"), Update(3, None, applied=True), "a deletion")
-        equal(opened.get("dog"), None, "what the task reads then")
-        equal(opened.update("dog", plus(8)), Update(None, 8, applied=True), "an update after it")
+        equal(opened.get("dog"), None, "the value that the task reads")
+        equal(opened.update("dog", plus(8)), Update(None, 8, applied=True), "the next update")
 
     block(store, context, 2, 0, first)
     block(store, context, 2, 0, second)
-    equal(contents(store), {"cat": 1, "dog": 8}, "what is stored")
+    equal(contents(store), {"cat": 1, "dog": 8}, "the contents")
 
 
 @CONTRACT.clause(
-    "updates of a key compose across blocks that have others between them", 28, 32, cure=_STEPS
+    "a key's updates compose across blocks, also with blocks for different keys between them",
+    28,
+    32,
+    cure=_STEPS,
 )
 def _interleaved(subject: Subject) -> None:
     store = subject.store()
@@ -68,7 +71,7 @@ def _interleaved(subject: Subject) -> None:
         equal(
             contents(store),
             {"ant": 6, "bee": 8, "cat": 3},
-            f"what is stored after attempt {attempt}",
+            f"the contents after attempt {attempt}",
         )
 
 
@@ -89,7 +92,7 @@ def _rolled_back(subject: Subject) -> None:
     "more keys than are held in memory are updated and replayed",
     28,
     32,
-    cure="Read your own uncommitted rows: they were written earlier in the same transaction.",
+    cure="Read your own uncommitted rows, written earlier in the transaction.",
 )
 def _many(subject: Subject) -> None:
     store, count = subject.store(), transaction.ROWS_HELD_MAX + 7
@@ -106,7 +109,7 @@ def _many(subject: Subject) -> None:
                 }
                 true(
                     opened.update_many(deltas, add) == expected,
-                    f"update_many number {times + 1} does not return what it must",
+                    f"call {times + 1} of update_many returns wrong updates",
                 )
 
         return twice
@@ -115,12 +118,12 @@ def _many(subject: Subject) -> None:
         block(store, subject.task(), 1, 0, steps(applied))
     true(
         contents(store) == {number: 2 * number for number in deltas},
-        "not every key holds what it must",
+        "some keys have wrong values",
     )
 
 
 @CONTRACT.clause(
-    "a second writer of a key in one transaction is refused, naming both", 32, cure=_WRITER
+    "a key's second writer in one transaction is refused, naming both writers", 32, cure=_WRITER
 )
 def _second_writer(subject: Subject) -> None:
     for name, other in (("task", ("count", 1)), ("component", ("sum", 0))):
@@ -143,9 +146,9 @@ def _second_writer(subject: Subject) -> None:
             f"{other[0]!r} task {other[1]}" in error.second_writer,
             f"the second writer is called {error.second_writer}",
         )
-        equal(contents(store), {"dog": 1}, "what is stored")
+        equal(contents(store), {"dog": 1}, "the contents")
         run(store, subject.task(*other), 2, 0, dog=1)
-        equal(store.get("dog"), 2, "what another writer makes of it in another transaction")
+        equal(store.get("dog"), 2, "the value after another writer's next transaction")
 
 
 @CONTRACT.clause("deleting counts as writing", 32, cure=_WRITER)
@@ -155,18 +158,18 @@ def _deleting(subject: Subject) -> None:
     refused(
         StoreConflict,
         lambda: block(store, subject.task(task=1), 1, 0, lambda t: t.delete("dog")),
-        "deleting what another task wrote",
+        "deleting a key that another task wrote",
     )
     block(store, subject.task(), 2, 0, lambda t: t.delete("dog"))
     refused(
         StoreConflict,
         lambda: run(store, subject.task(task=1), 2, 0, dog=1),
-        "writing what another task deleted",
+        "writing a key that another task deleted",
     )
 
 
 @CONTRACT.clause(
-    "a key of another topology is refused, whatever its txid",
+    "another topology's key is refused, under any txid",
     32,
     cure="Keep the topology id in the row's stamp.",
 )
@@ -191,15 +194,17 @@ def _other_topology(subject: Subject) -> None:
     run(store, subject.task(topology_id="neighbour"), 3, 0, cat=1)
     write()
     equal(
-        contents(store), {"cat": 1, "dog": 1}, "what is stored once the other topology has gone on"
+        contents(store),
+        {"cat": 1, "dog": 1},
+        "the contents after the other topology's next transaction",
     )
 
 
 @CONTRACT.clause(
-    "what another task writes in the same transaction is never read",
+    "a task never reads another task's write in the same transaction",
     28,
     32,
-    cure="Read prev where the stamp is of this txid and of another writer.",
+    cure="Read prev if the stamp has the txid but names another writer.",
 )
 def _unread(subject: Subject) -> None:
     store = subject.store()
@@ -210,7 +215,7 @@ def _unread(subject: Subject) -> None:
         equal(
             block(store, subject.task(task=0), 2, 0, lambda t: t.get("dog")),
             1,
-            "what task 0 reads " + ("after" if writes_first else "before"),
+            "the value that task 0 reads " + ("after" if writes_first else "before"),
         )
 
 
@@ -218,7 +223,7 @@ def _unread(subject: Subject) -> None:
     "tasks of one attempt may write at the same time",
     29,
     32,
-    cure="A transient conflict of the database is a FailedException; nothing else, and no deadlock.",
+    cure="Raise FailedException for a transient conflict, and never deadlock.",
     only="concurrent",
 )
 def _at_once(subject: Subject) -> None:

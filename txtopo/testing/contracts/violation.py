@@ -1,7 +1,7 @@
-"""The error every contract checker raises.
+"""The error that every contract checker raises.
 
-Apart from ``txtopo.errors`` because it is no fault of a run: it is the answer of a test, and
-therefore an ``AssertionError``.
+Not in ``txtopo.errors``, because a broken contract fails a test, not a run: the error is an
+``AssertionError``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 class ContractError(AssertionError):
     """An implementation breaks a contract.
 
-    ``contract`` is ``"spout"``, ``"store"``, ``"bolt"`` or ``"combiner"``, ``rule`` the number of
-    the rule in the semantics, ``None`` for a promise without a rule. ``what`` names the hook or
-    component and its fault, ``cure`` the remedy.
+    ``contract`` is ``"spout"``, ``"store"``, ``"sink"``, ``"bolt"`` or ``"combiner"``. ``rule`` is
+    the rule's number in the semantics, ``None`` for a promise without a rule. ``what`` names the
+    hook or component and its fault, ``cure`` the remedy.
     """
 
     def __init__(self, contract: str, rule: int | None, what: str, cure: str) -> None:

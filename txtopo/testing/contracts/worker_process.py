@@ -1,8 +1,8 @@
-"""A stand-in for a worker process, which keeps resources and makes the contexts of its tasks.
+"""A stand-in for a worker process: it keeps resources and makes its tasks' contexts, without a
+topology.
 
-Apart from the data plane because a contract of stores asks for contexts alone, with no topology
-around them. Apart from ``worker.Resources`` because a forked child finds the resources of its
-parent here: a store must notice by itself that a connection belongs to another process.
+Unlike in ``worker.Resources``, a forked child finds its parent's resources here: a store must
+notice by itself that a connection belongs to another process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from txtopo.topology.transaction import TransactionAttempt
 
 
 class WorkerProcess:
-    """One process. ``close`` closes the resources of its tasks."""
+    """One process. ``close`` closes its tasks' resources."""
 
     def __init__(self) -> None:
         self._resources: dict[str, Any] = {}
@@ -40,8 +40,8 @@ class WorkerProcess:
         first_attempt: int = 0,
         expected_stores: Sequence[str] | None = None,
     ) -> contexts.TopologyContext:
-        """The context of a task in an attempt. The component has ``num_tasks`` tasks; by default
-        this task is the last."""
+        """A task's context in an attempt. The component has ``num_tasks`` tasks. By default this
+        task is the last."""
         counts = {component: task + 1 if num_tasks is None else num_tasks}
         return contexts.TopologyContext(
             topology_id,
