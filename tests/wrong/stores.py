@@ -477,7 +477,7 @@ def _merge_in_floating_point(self: Any, deltas: Any, *args: Any) -> Any:
         row = self._table.rows.get(key)
         if row is not None and row.curr is not None and len(row.curr.lstrip("-")) > 15:
             curr = str(int(float(row.curr) + rest.pop(key)))
-            self._table.rows[key] = stamps.advanced(stores._copied(row), key, "past", stamp, curr)
+            self._table.rows[key] = stamps.advanced(stores._copy_of(row), key, "past", stamp, curr)
     return _merge_rows(self, rest, *args)
 
 

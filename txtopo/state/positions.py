@@ -1,4 +1,4 @@
-"""Keeps metadata by partition, as of the last committed transaction, in a fixed number of znodes
+"""Keeps metadata by partition, from the last committed transaction, in a fixed number of znodes
 (R25).
 
 A txid record holds only the partitions that moved. So resting partitions cost nothing, however many

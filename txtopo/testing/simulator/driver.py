@@ -164,7 +164,7 @@ class SimulatedThreads:
 
 
 class SimulatedLoop:
-    """The surroundings of the engine in ``driver``: time, threads, and a loop that is turned by
+    """The engine's surroundings in ``driver``: time, threads, and a loop that is turned by
     hand."""
 
     def __init__(self, world: World, driver: Driver) -> None:
