@@ -145,15 +145,13 @@ class RowRefusedError(TxtopoError):
         self, sink: str, component: str, task: int, attempt: str, number: int, row: str, why: str
     ) -> None:
         super().__init__(sink, component, task, attempt, number, row, why)
-        self.sink, self.component, self.task, self.attempt, self.number, self.row, self.why = (
-            sink,
-            component,
-            task,
-            attempt,
-            number,
-            row,
-            why,
-        )
+        self.sink = sink
+        self.component = component
+        self.task = task
+        self.attempt = attempt
+        self.number = number
+        self.row = row
+        self.why = why
 
     def __str__(self) -> str:
         row = f"row {self.number} of" if self.number else "a row of"
@@ -184,13 +182,11 @@ class BatchTooLargeError(TxtopoError):
 
     def __init__(self, subject: str, size: int, bound: int, setting: str, cure: str = "") -> None:
         super().__init__(subject, size, bound, setting, cure)
-        self.what, self.size, self.bound, self.setting, self.cure = (
-            subject,
-            size,
-            bound,
-            setting,
-            cure,
-        )
+        self.what = subject
+        self.size = size
+        self.bound = bound
+        self.setting = setting
+        self.cure = cure
 
     def __str__(self) -> str:
         cure = self.cure or f"Make the batches smaller, or raise {self.setting}."

@@ -111,10 +111,8 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         "if another coordinator holds the topology (default: end with exit code 4)"
     )
     held = titled.add_mutually_exclusive_group()
-    wait, take = (
-        "wait until that coordinator has ended or died, then go on where it stopped",
-        "take the topology at once: that coordinator can write no more",
-    )
+    wait = "wait until that coordinator has ended or died, then go on where it stopped"
+    take = "take the topology at once: that coordinator can write no more"
     held.add_argument("--standby", action="store_const", const="wait", dest="on_held", help=wait)
     held.add_argument("--takeover", action="store_const", const="take", dest="on_held", help=take)
     more = parser.add_argument_group("more")

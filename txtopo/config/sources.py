@@ -21,12 +21,10 @@ from txtopo import errors, faults
 from txtopo.config import names, settings, text
 from txtopo.topology import conf
 
-COMMAND_LINE, CODE, SPOUT, DEFAULT = (
-    "command line",
-    "code",
-    "code (the spout's configuration)",
-    "default",
-)
+COMMAND_LINE = "command line"
+CODE = "code"
+SPOUT = "code (the spout's configuration)"
+DEFAULT = "default"
 """Origins that have no name to add."""
 
 SPARK_PREFIX = "spark.txtopo."

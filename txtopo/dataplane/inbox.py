@@ -81,11 +81,9 @@ class Inbox:
 
     def batch_sender(self, key: LaneKey, stream: str) -> Callable[[Any], None]:
         """A function that takes a fused neighbour's RecordBatches on ``stream``."""
-        lane, source, execute = (
-            self._lanes[key],
-            self._source(key, stream),
-            self._bolt.execute_columns,
-        )
+        lane = self._lanes[key]
+        source = self._source(key, stream)
+        execute = self._bolt.execute_columns
         lane.has_columns = True
 
         def send(batch: Any) -> None:

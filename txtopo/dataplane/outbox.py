@@ -38,12 +38,10 @@ class OutLane:
     def __init__(
         self, receiver: str, task: int, source: str, source_task: int, only: str | None
     ) -> None:
-        self.receiver, self.task, self.source, self.source_task = (
-            receiver,
-            task,
-            source,
-            source_task,
-        )
+        self.receiver = receiver
+        self.task = task
+        self.source = source
+        self.source_task = source_task
         self.rows: list[Any] = []
         self._only = only
         self._begins: list[tuple[int, str]] = []

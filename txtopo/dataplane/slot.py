@@ -32,13 +32,11 @@ class SlotRun:
     def __init__(
         self, worker: WorkerRun, job: Job, level: int, slot: int, task_attempt: int
     ) -> None:
-        self.worker, self.job, self.level, self.slot, self.task_attempt = (
-            worker,
-            job,
-            level,
-            slot,
-            task_attempt,
-        )
+        self.worker = worker
+        self.job = job
+        self.level = level
+        self.slot = slot
+        self.task_attempt = task_attempt
         self.plan = worker.plan(job.task_counts, job.cores)
         self.levels = self.plan.levels_of(job.part)
         self.here = self.levels.levels[level]
@@ -77,11 +75,9 @@ class SlotRun:
             except out_of_resources.RAN_OUT as error:
                 self.fail("taking what was sent", error)
             else:
-                self.report.before, self.report.lineage, self.report.failure = (
-                    received.before,
-                    received.lineage,
-                    received.failure,
-                )
+                self.report.before = received.before
+                self.report.lineage = received.lineage
+                self.report.failure = received.failure
                 with contextlib.closing(received.buffer):
                     if self.report.failure is None:
                         self.execute(received)

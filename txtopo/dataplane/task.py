@@ -32,13 +32,11 @@ class Task:
         index: int,
         phase: Phase,
     ) -> None:
-        self.worker, self.job, self.guard, self.component, self.index = (
-            worker,
-            job,
-            guard,
-            component,
-            index,
-        )
+        self.worker = worker
+        self.job = job
+        self.guard = guard
+        self.component = component
+        self.index = index
         self.used_resources: set[str] = set()
         self.executed = 0
         self.context = TopologyContext(

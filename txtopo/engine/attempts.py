@@ -120,13 +120,11 @@ class AttemptRunner:
         expected_stores: ExpectedStores | None = None,
     ) -> None:
         self._expected_stores = expected_stores or {}
-        self._run, self._jobs, self._batches, self._on_error, self._submitted = (
-            run,
-            jobs,
-            batches,
-            on_error,
-            submitted,
-        )
+        self._run = run
+        self._jobs = jobs
+        self._batches = batches
+        self._on_error = on_error
+        self._submitted = submitted
         self._clock = clock
         self._pinning = {"emission": _Pinning(), "processing": _Pinning()}
         self._plans = compiler.Plans(run.graph)

@@ -40,10 +40,8 @@ class Batches:
         """``time_of_opening(txid)`` is the clock (see ``surroundings``)."""
         self._state, self._time_of_opening = state, time_of_opening
         self._opened_at: dict[int, datetime.datetime] = {}
-        self._is_partitioned, self._is_opaque = (
-            graph.spout_traits.is_partitioned,
-            graph.spout_traits.is_opaque,
-        )
+        self._is_partitioned = graph.spout_traits.is_partitioned
+        self._is_opaque = graph.spout_traits.is_opaque
         self._in_use: dict[int, tuple[TransactionAttempt, Any]] = {}
         context = CoordinatorContext(
             graph.id, state.generation, graph.spout.id, self._last_metadata
@@ -79,10 +77,8 @@ class Batches:
         hooks, committed = self._hooks, self._committed
         self.fraction_done = hooks.fraction_done(txid, committed)
         is_ready = hooks.is_ready(txid)
-        self.lag, self.lost = (
-            hooks.counts(txid, "lag", committed),
-            hooks.counts(txid, "lost", committed),
-        )
+        self.lag = hooks.counts(txid, "lag", committed)
+        self.lost = hooks.counts(txid, "lost", committed)
         if not is_ready:
             return False
         self.opened_at(txid)

@@ -35,14 +35,12 @@ class Commits:
         steps: Steps,
         applied: Callable[[Event], None],
     ) -> None:
-        self._loop, self._thread, self._state, self._batches, self._steps, self._applied = (
-            loop,
-            thread,
-            state,
-            batches,
-            steps,
-            applied,
-        )
+        self._loop = loop
+        self._thread = thread
+        self._state = state
+        self._batches = batches
+        self._steps = steps
+        self._applied = applied
         self._surroundings = loop.surroundings
 
     def seal(self, work: Attempt) -> None:

@@ -131,10 +131,8 @@ def _require_sealed_components(
     sealed = state.sealed()
     if sealed is None or sealed.tasks is None or before.accepted_seal == sealed.txid:
         return
-    missing, new = (
-        sorted(sealed.tasks.keys() - graph.components.keys()),
-        sorted(graph.components.keys() - sealed.tasks.keys()),
-    )
+    missing = sorted(sealed.tasks.keys() - graph.components.keys())
+    new = sorted(graph.components.keys() - sealed.tasks.keys())
     if missing or new:
         differs = " and ".join(
             f"{verb} {', '.join(map(repr, ids))}"

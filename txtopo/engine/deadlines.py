@@ -31,12 +31,10 @@ class Deadlines:
         pace: Pace,
         attempts: Mapping[TransactionAttempt, Attempt],
     ) -> None:
-        self._loop, self._coordinator, self._pace, self._attempts = (
-            loop,
-            coordinator,
-            pace,
-            attempts,
-        )
+        self._loop = loop
+        self._coordinator = coordinator
+        self._pace = pace
+        self._attempts = attempts
         self._defers = False
 
     def start(self, attempt: TransactionAttempt) -> None:

@@ -62,13 +62,11 @@ class Engine:
     ) -> None:
         """``revive`` is called about once a second, on its own thread, and may restart the run's
         server."""
-        self._run, self._conf, self._state, self._revive, self._surroundings = (
-            run,
-            conf,
-            state,
-            revive,
-            surroundings,
-        )
+        self._run = run
+        self._conf = conf
+        self._state = state
+        self._revive = revive
+        self._surroundings = surroundings
         loop = Loop(conf, surroundings, observers, rng, self._handle, self._drain, self._stop_with)
         self._loop = loop
         expected_stores = continuity.resume(run.graph, state)

@@ -28,13 +28,11 @@ class Opening:
         coordinator: TransactionCoordinator,
         causes: Causes,
     ) -> None:
-        self._loop, self._thread, self._batches, self._coordinator, self._causes = (
-            loop,
-            thread,
-            batches,
-            coordinator,
-            causes,
-        )
+        self._loop = loop
+        self._thread = thread
+        self._batches = batches
+        self._coordinator = coordinator
+        self._causes = causes
         self._count = 0
         self._failures = 0
 

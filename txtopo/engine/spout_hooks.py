@@ -26,11 +26,9 @@ class SpoutHooks:
     metadata as the spout's ``metadata_type``."""
 
     def __init__(self, graph: TopologyGraph) -> None:
-        self._id, self._config, self._is_partitioned = (
-            graph.spout.id,
-            graph.spout.config,
-            graph.spout_traits.is_partitioned,
-        )
+        self._id = graph.spout.id
+        self._config = graph.spout.config
+        self._is_partitioned = graph.spout_traits.is_partitioned
         self._spout = pickling.loads(graph.spout.template)
         self._metadata_type = self._spout.metadata_type
         self._coordinator: Any = None
@@ -153,10 +151,8 @@ class SpoutHooks:
         except (errors.FailedException, errors.TxtopoError):
             raise
         except BaseException as error:
-            described, trace = (
-                out_of_resources.of(error) or outcome.describe(error),
-                outcome.user_traceback(error),
-            )
+            described = out_of_resources.of(error) or outcome.describe(error)
+            trace = outcome.user_traceback(error)
             raise errors.UserCodeError(
                 self._id, -1, str(txid), "opening", hook, described, trace
             ) from None

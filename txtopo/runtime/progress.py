@@ -222,12 +222,10 @@ class ShownRun:
         master: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._progress, self._zookeeper, self._master, self._clock = (
-            progress,
-            zookeeper,
-            master,
-            clock,
-        )
+        self._progress = progress
+        self._zookeeper = zookeeper
+        self._master = master
+        self._clock = clock
         self._lock = threading.Lock()
         self._announced = self._ended = False
         self._updated_at: float | None = None

@@ -87,10 +87,8 @@ class TopologyRun:
         """Set when the run is stopped before it has an engine: the wait for ZooKeeper then ends."""
         self._engine: Engine | None = None
         self._began: RunStatus | None = None
-        self._board, log_lines = (
-            StatusBoard(RunStatus(graph.id, name, state="standby")),
-            LogLines(graph.id),
-        )
+        self._board = StatusBoard(RunStatus(graph.id, name, state="standby"))
+        log_lines = LogLines(graph.id)
         self._observers = (self._board, log_lines)
         self._shown: progress.ShownRun | None = None
         self._revive = Revival(revive, self._board, log_lines)

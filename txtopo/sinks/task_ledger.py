@@ -363,10 +363,8 @@ class _KeptRecords:
         dry_run: bool = False,
     ) -> kept.StoreChange:
         kept.refuse_from_topology(from_topology)
-        chosen, tasks = (
-            sorted(set(components)),
-            {record.component: record.tasks for record in self._ledger.records(topology_id)},
-        )
+        chosen = sorted(set(components))
+        tasks = {record.component: record.tasks for record in self._ledger.records(topology_id)}
         rows = sum(tasks.get(component, 1) for component in chosen)
         for component in [] if dry_run else chosen:
             self._ledger.remove(topology_id, component)

@@ -189,13 +189,11 @@ class ResidentTasks:
     ) -> None:
         """``cancel`` cancels the Spark jobs of a group, also later jobs. ``slot_is_wanted`` says
         whether the session has a job besides our task."""
-        self._run, self._cores, self._launch, self._cancel, self._seats = (
-            run,
-            cores,
-            launch,
-            cancel,
-            seats,
-        )
+        self._run = run
+        self._cores = cores
+        self._launch = launch
+        self._cancel = cancel
+        self._seats = seats
         self._slot_is_wanted = slot_is_wanted
         self._lock = threading.Lock()
         self._threads: WorkThreads | None = None

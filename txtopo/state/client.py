@@ -98,16 +98,12 @@ class Client:
         if who is not None and who.scheme == "sasl":
             self._authenticate = self.kazoo._connection._authenticate_with_sasl
             self.kazoo._connection._authenticate_with_sasl = self._authenticate_or_reconnect
-        self._handshake_s, self._invoke = (
-            max(HANDSHAKE_MIN_S, session_timeout_s * HANDSHAKE_SHARE),
-            self.kazoo._connection._invoke,
-        )
+        self._handshake_s = max(HANDSHAKE_MIN_S, session_timeout_s * HANDSHAKE_SHARE)
+        self._invoke = self.kazoo._connection._invoke
         self.kazoo._connection._invoke = self._invoke_in_time
         if owner is not None and owner.server_uid is not None:
-            self._uids, self._create_connection = (
-                {owner.server_uid, 0},
-                self.kazoo.handler.create_connection,
-            )
+            self._uids = {owner.server_uid, 0}
+            self._create_connection = self.kazoo.handler.create_connection
             self.kazoo.handler.create_connection = self._connect_to_our_user
 
     @property

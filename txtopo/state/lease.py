@@ -206,10 +206,8 @@ class Lease:
 
         :raises FencedError: the topology is not ours any more.
         """
-        marker, node = (
-            self._store.get(self._paths.marker(self.generation)),
-            self._store.get(self._paths.epoch),
-        )
+        marker = self._store.get(self._paths.marker(self.generation))
+        node = self._store.get(self._paths.epoch)
         if marker is None or node is None:
             raise self._lost("its state was reset")
         stored = records.EpochRecord.decode(self._paths.epoch, node.data)

@@ -90,13 +90,11 @@ class TopologyState:
         metadata_bytes_max: int,
     ) -> None:
         """Load the stored state; the lease is taken already. Use :meth:`open`."""
-        self._store, self._paths, self._lease, self._waits, self._bytes_max = (
-            store,
-            paths,
-            held,
-            waits,
-            metadata_bytes_max,
-        )
+        self._store = store
+        self._paths = paths
+        self._lease = held
+        self._waits = waits
+        self._bytes_max = metadata_bytes_max
         self._writing = threading.Lock()
         self._ended: errors.TxtopoError | None = None
         self._is_closed = False
@@ -388,10 +386,8 @@ class TopologyState:
                     )
                 sealed[seal.attempt.txid] = seal.to_record()
                 if not subject:
-                    subject, partitions = (
-                        f"the seal of txid {seal.attempt.txid}",
-                        _entries(seal.metadata),
-                    )
+                    subject = f"the seal of txid {seal.attempt.txid}"
+                    partitions = _entries(seal.metadata)
             size = self._required_bytes(operations, seal)
             if size > self._bytes_max:
                 raise self._too_large(subject, size, partitions)

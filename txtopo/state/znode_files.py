@@ -42,16 +42,14 @@ _HEADER_BYTES = 16
 _FORMAT = 2
 _END_OF_RECORD = b"B"
 
-(
-    _CREATE,
-    _DELETE,
-    _SET_DATA,
-    _MULTI,
-    _CREATE_2,
-    _CREATE_CONTAINER,
-    _DELETE_CONTAINER,
-    _CREATE_TTL,
-) = 1, 2, 5, 14, 15, 19, 20, 21
+_CREATE = 1
+_DELETE = 2
+_SET_DATA = 5
+_MULTI = 14
+_CREATE_2 = 15
+_CREATE_CONTAINER = 19
+_DELETE_CONTAINER = 20
+_CREATE_TTL = 21
 _CLOSE_SESSION, _ERROR = -11, -1
 _WITHOUT_DATA = {_ERROR, -10, 7, 13}
 """Transactions that change no data: a refused transaction, a new session, a changed ACL, a check."""
@@ -131,10 +129,8 @@ class ZnodeFiles:
                 if signature is None:
                     return None
                 if signature != self._signature:
-                    self._signature, self._znodes = (
-                        None,
-                        _restore(self._folder, [name for name, *_ in signature]),
-                    )
+                    self._signature = None
+                    self._znodes = _restore(self._folder, [name for name, *_ in signature])
                     if max(changed for *_, changed in signature) < time.time_ns() - SETTLED_S * 1e9:
                         self._signature = signature
                 return self._znodes

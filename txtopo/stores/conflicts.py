@@ -23,12 +23,10 @@ class StoreConflict(Exception):
         is_foreign: bool = False,
     ) -> None:
         super().__init__(store, key, first_writer, second_writer, txid, is_foreign)
-        self.store, self.key, self.first_writer, self.second_writer = (
-            store,
-            key,
-            first_writer,
-            second_writer,
-        )
+        self.store = store
+        self.key = key
+        self.first_writer = first_writer
+        self.second_writer = second_writer
         self.txid, self.is_foreign = txid, is_foreign
 
     def __str__(self) -> str:

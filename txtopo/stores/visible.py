@@ -54,11 +54,9 @@ class VisibleTxid(int):
     ) -> VisibleTxid:
         """See the class."""
         visible = super().__new__(cls, txid)
-        visible.topology_id, visible.generation, visible.stores = (
-            topology_id,
-            generation,
-            dict(stores),
-        )
+        visible.topology_id = topology_id
+        visible.generation = generation
+        visible.stores = dict(stores)
         return visible
 
     def __reduce__(self) -> tuple[Any, ...]:

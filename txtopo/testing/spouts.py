@@ -166,12 +166,10 @@ class _Planner:
         always_ready: bool,
         context: CoordinatorContext,
     ) -> None:
-        self._rows, self._take, self._always_ready, self._context = (
-            rows,
-            take_per_partition,
-            always_ready,
-            context,
-        )
+        self._rows = rows
+        self._take = take_per_partition
+        self._always_ready = always_ready
+        self._context = context
         self._partitions_of_next: int | None = None
 
     def is_ready(self) -> bool:

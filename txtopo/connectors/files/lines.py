@@ -106,11 +106,9 @@ class _FileEmitter(ranges.ByteRangeEmitter):
     def __init__(self, file_spout: FileTransactionalSpout) -> None:
         super().__init__(file_spout.groups())
         self._format = "columns" if file_spout.emits_columns else file_spout.format
-        self._fields, self._codec, self._errors = (
-            tuple(file_spout.fields)[1:],
-            file_spout.codec,
-            file_spout.errors,
-        )
+        self._fields = tuple(file_spout.fields)[1:]
+        self._codec = file_spout.codec
+        self._errors = file_spout.errors
 
     def emit_block(
         self,

@@ -36,11 +36,9 @@ class _InColumns(spouts._KafkaSpout):
     ) -> None:
         named = (fields,) if isinstance(fields, str) else tuple(fields)
         self.columns = Columns(spouts._OWNER, named, format, schema, avro_schema, schema_id, errors)
-        self.fields, self.format, self.errors = (
-            with_attempt(self.columns.schema.names),
-            format,
-            errors,
-        )
+        self.fields = with_attempt(self.columns.schema.names)
+        self.format = format
+        self.errors = errors
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(self.fields, schema=self.columns.schema)

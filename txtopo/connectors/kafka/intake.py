@@ -35,13 +35,11 @@ class Intake:
         task: int = 0,
     ) -> None:
         self._convert = messages.Convert(shape, fields, owner)
-        self._shape, self._ledger, self._resource, self._owner, self._task = (
-            shape,
-            ledger,
-            resource,
-            owner,
-            task,
-        )
+        self._shape = shape
+        self._ledger = ledger
+        self._resource = resource
+        self._owner = owner
+        self._task = task
         self._targets: dict[str, target.Target] = {}
         self._taken = 0
 

@@ -169,10 +169,8 @@ class Ledger(task_ledger.TaskLedger):
         :param own: the record that the task will write.
         :param rows: the rows that the producer must have room for.
         """
-        topic, sizes = (
-            self.auxiliary_topic(own.topology_id, own.component),
-            target.sizes_of(context.resource, self.cluster, rows),
-        )
+        topic = self.auxiliary_topic(own.topology_id, own.component)
+        sizes = target.sizes_of(context.resource, self.cluster, rows)
         id = f"{topic}.{own.task}"
         # By process id: a forked child lacks the threads that its parent's producers need.
         writers: Writers = context.resource(

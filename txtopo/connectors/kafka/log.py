@@ -301,10 +301,8 @@ class Log:
     def _next_offset(self, place: Partition, position: Offset, reset: str) -> int | None:
         """The offset at which a consumer reads on from ``position``. ``None`` if the log has
         changed and ``reset`` is ``"error"``."""
-        log, deadline = (
-            f"topic {place[0]}, partition {place[1]}",
-            time.monotonic() + client.CALL_TIMEOUT_S,
-        )
+        log = f"topic {place[0]}, partition {place[1]}"
+        deadline = time.monotonic() + client.CALL_TIMEOUT_S
         # A new consumer for each question: a used consumer may answer without asking the leader.
         consumer = self.consumer({"auto.offset.reset": reset})
         try:

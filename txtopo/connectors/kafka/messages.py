@@ -138,10 +138,8 @@ class Convert:
         self._component = component
         self._topic = self._place(shape.topic_field)
         self._key = self._place(shape.key)
-        self._partition, self._timestamp = (
-            self._place(shape.partition),
-            self._place(shape.timestamp),
-        )
+        self._partition = self._place(shape.partition)
+        self._timestamp = self._place(shape.timestamp)
         self._headers = [
             (name, self._required_place(field)) for name, field in shape.headers.items()
         ]

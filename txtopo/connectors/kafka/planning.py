@@ -228,10 +228,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         for _ in range(_LOOKS):
             topics = before
             try:
-                ends, beginnings = (
-                    self._log.ends(_partitions(topics)),
-                    self._log.beginnings(_partitions(topics)),
-                )
+                ends = self._log.ends(_partitions(topics))
+                beginnings = self._log.beginnings(_partitions(topics))
             except UnknownTopicError:
                 before = self._named_topics(last)
                 continue
@@ -243,12 +241,10 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                 f"{self._source.cluster.owner}: the topics were changed again and again while the spout looked at them"
             )
         self._check_not_compacted(topics)
-        self._topics, self._ends, self._beginnings, self._looked_at = (
-            topics,
-            ends,
-            beginnings,
-            self._clock(),
-        )
+        self._topics = topics
+        self._ends = ends
+        self._beginnings = beginnings
+        self._looked_at = self._clock()
         self._gone -= ends.keys()
         begin = max(self._indices.values(), default=-1) + 1
         unbound = [place for place in sorted(_partitions(topics)) if place not in self._indices]
@@ -365,11 +361,9 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
 
     def _change(self, place: Partition, metadata: Mapping[str, Any]) -> _Change | None:
         """How the log at ``place`` has changed under its position, ``None`` if unchanged."""
-        topic, beginning, end = (
-            self._topics.get(place[0]),
-            self._beginnings.get(place),
-            self._ends.get(place),
-        )
+        topic = self._topics.get(place[0])
+        beginning = self._beginnings.get(place)
+        end = self._ends.get(place)
         if topic is None:
             return _Change("the topic was deleted")
         if topic.id != metadata["id"]:

@@ -149,10 +149,8 @@ class AuxiliaryTopics:
                     targets[record.target] = None
         for name, topic in self._log.describe(targets).items():
             partitions = [(name, partition) for partition in range(topic.partitions)]
-            stable, ends = (
-                self._log.ends(partitions),
-                self._log.ends(partitions, "read_uncommitted"),
-            )
+            stable = self._log.ends(partitions)
+            ends = self._log.ends(partitions, "read_uncommitted")
             lines.extend(
                 {
                     "target": name,
@@ -186,10 +184,8 @@ class AuxiliaryTopics:
             for name in described
             for partition in range(described[name].partitions)
         ]
-        beginnings, ends = (
-            self._log.beginnings(partitions),
-            self._log.ends(partitions, "read_uncommitted"),
-        )
+        beginnings = self._log.beginnings(partitions)
+        ends = self._log.ends(partitions, "read_uncommitted")
         return any(beginnings[place].offset < ends[place].offset for place in partitions)
 
     # -- as a store -------------------------------------------------------------------------------

@@ -150,10 +150,8 @@ def _check(cursor: Any, work: Work) -> None:
         # An index on the first characters takes different keys for equal keys.
         shortened.update([] if characters is None else [name])
     whole = {name: columns for name, columns in indexes.items() if name not in shortened}
-    key, written = (
-        {column.lower() for column in target.key},
-        {column.lower() for column in target.columns},
-    )
+    key = {column.lower() for column in target.key}
+    written = {column.lower() for column in target.columns}
     if key not in whole.values():
         raise errors.SetupError(
             f"the key of the sink {work.sink} is not unique in its table\n  Type: CREATE UNIQUE INDEX name ON {_table(target)}({_listed(target.key)})"

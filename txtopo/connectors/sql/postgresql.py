@@ -331,11 +331,9 @@ def _log(cursor: psycopg.Cursor[Any], session: Any, work: Work, last: str) -> No
         session.lock_raisers(f"undo log of {target.quoted}")
         if not _has_undo_log(cursor, target):
             _make_undo_log(cursor, target)
-    writer, mark, task = (
-        sql_target.writer_of(work.stamp),
-        sql_target.mark_of(work.stamp),
-        work.stamp.task,
-    )
+    writer = sql_target.writer_of(work.stamp)
+    mark = sql_target.mark_of(work.stamp)
+    task = work.stamp.task
     gone = f"DELETE FROM {target.undo} WHERE sink_writer = %s AND sink_mark <> %s AND (sink_task = %s OR (%s = 0 AND sink_task >= %s))"
     _run(cursor, gone, [writer, mark, task, task, work.num_tasks])
     columns = ", ".join(

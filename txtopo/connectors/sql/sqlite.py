@@ -153,11 +153,9 @@ def _log(connection: sqlite3.Connection, work: Work) -> None:
         connection.execute(
             f"CREATE UNIQUE INDEX {index} ON {quoted(f'{table}_undo')}(sink_mark, {keys})"
         )
-    writer, mark, task = (
-        sql_target.writer_of(work.stamp),
-        sql_target.mark_of(work.stamp),
-        work.stamp.task,
-    )
+    writer = sql_target.writer_of(work.stamp)
+    mark = sql_target.mark_of(work.stamp)
+    task = work.stamp.task
     gone = "sink_task = :task OR (:task = 0 AND sink_task >= :tasks)"
     parameters = {"writer": writer, "mark": mark, "task": task, "tasks": work.num_tasks}
     connection.execute(

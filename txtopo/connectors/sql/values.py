@@ -143,12 +143,10 @@ def _are_kept(values: Sequence[Any], column: Column, dialect: str) -> bool:
 
 def _changes(kind: type, column: Column) -> Callable[[Any], object] | None:
     """Make a test whether ``column`` changes a value with type ``kind``. None if all are kept."""
-    exact, type, scale, step = (
-        decimal.Decimal,
-        column.type,
-        column.scale or 0,
-        10 ** (6 - (6 if column.fraction is None else column.fraction)),
-    )
+    exact = decimal.Decimal
+    type = column.type
+    scale = column.scale or 0
+    step = 10 ** (6 - (6 if column.fraction is None else column.fraction))
     most = 0 if type in ("char", "character") else column.characters
     tests: list[tuple[Any, Callable[[Any], object]]] = [
         # Digit by digit: arithmetic would write 1E+999999999 out.

@@ -52,12 +52,10 @@ class _ColumnWays:
         attempt: Any,
         memory: route.SenderMemory,
     ) -> None:
-        self._lanes, self._sending_task, self._attempt, self._memory = (
-            lanes,
-            sending_task,
-            attempt,
-            memory,
-        )
+        self._lanes = lanes
+        self._sending_task = sending_task
+        self._attempt = attempt
+        self._memory = memory
 
     def shuffle(self) -> SendBatch:
         return _in_slices(self._lanes, self._memory)

@@ -194,10 +194,8 @@ class Session(session.Session):
         select = sa.text(
             f"SELECT kept.`key`, IF({_IS_SETTLED}, kept.curr, NULL) FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} FOR UPDATE"
         )
-        who, earlier = (
-            self._who() | {"settled": settled_txid},
-            dataclasses.replace(stamp, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT),
-        )
+        who = self._who() | {"settled": settled_txid}
+        earlier = dataclasses.replace(stamp, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
         rows: dict[str, stamps.Row] = {}
         others: list[str] = []
         try:
@@ -221,10 +219,8 @@ class Session(session.Session):
     ) -> Collection[str]:
         texts = sorted(deltas)
         self._check_keys(texts)
-        statement, who = (
-            merging.statement(self._tables.name, _KEY, how.operator),
-            {**self._who(), "settled": settled_txid},
-        )
+        statement = merging.statement(self._tables.name, _KEY, how.operator)
+        who = {**self._who(), "settled": settled_txid}
         refused: list[str] = []
         for start, end, portion in self._portions(sorted(deltas.items())):
             try:
@@ -352,10 +348,8 @@ class Session(session.Session):
 
     def _write(self, rows: Sequence[stamps.Row], replacing: bool) -> None:
         """Add rows, or replace locked rows."""
-        names, values = (
-            ", ".join(f"`{name}`" for name in layout.COLUMNS),
-            ", ".join(_VALUES.values()),
-        )
+        names = ", ".join(f"`{name}`" for name in layout.COLUMNS)
+        values = ", ".join(_VALUES.values())
         insert = f"INSERT INTO `{self._tables.name}`({names}) SELECT {values} FROM {_GIVEN_ROWS}"
         if replacing:
             changes = ", ".join(

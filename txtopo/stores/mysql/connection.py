@@ -133,10 +133,8 @@ def _settings(
     raw: sa.Connection, store: places.Place, statement_s: float, for_reading: bool
 ) -> tuple[sa.TextClause, dict[str, Any]]:
     """One statement for all settings. Limits in whole seconds are rounded up."""
-    lock_s, idle_s = (
-        math.ceil(store.limits["lock_timeout_s"]),
-        math.ceil(store.limits["idle_timeout_s"]),
-    )
+    lock_s = math.ceil(store.limits["lock_timeout_s"])
+    idle_s = math.ceil(store.limits["idle_timeout_s"])
     values: dict[str, Any] = {
         "sql_mode": _SQL_MODE,
         "innodb_lock_wait_timeout": lock_s,

@@ -51,10 +51,8 @@ def open_connection(
 
     The server ends a transaction that is idle too long, unless the connection is for a reader.
     """
-    lock_ms, idle_ms = (
-        milliseconds(store.limits["lock_timeout_s"]),
-        milliseconds(store.limits["idle_timeout_s"]) if is_idle_bounded else 0,
-    )
+    lock_ms = milliseconds(store.limits["lock_timeout_s"])
+    idle_ms = milliseconds(store.limits["idle_timeout_s"]) if is_idle_bounded else 0
     statement_ms = milliseconds(statement_s) if statement_s else 0
     engine = _engine(store.url, store.password_env, store.password_file, store.address)
     with faults.translating(store.address, connecting=True):

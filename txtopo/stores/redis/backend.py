@@ -51,10 +51,8 @@ class Connection:
 
         def begin(link: connections.Link) -> sessions.Session:
             link.check_may_be_written(accept_loss)
-            names, field = (
-                layout.Names(store.name),
-                layout.fence_field(stamp.topology_id, stamp.component),
-            )
+            names = layout.Names(store.name)
+            field = layout.fence_field(stamp.topology_id, stamp.component)
             keys = [
                 names.meta,
                 names.fences,

@@ -59,12 +59,10 @@ class Names:
 
     def __init__(self, name: str) -> None:
         base = f"txtopo:{{{name}}}:"
-        self.meta, self.fences, self.rows, self.order = (
-            f"{base}meta",
-            f"{base}fences",
-            f"{base}rows",
-            f"{base}order",
-        )
+        self.meta = f"{base}meta"
+        self.fences = f"{base}fences"
+        self.rows = f"{base}rows"
+        self.order = f"{base}order"
         self.deleted, self.served = f"{base}deleted", f"{base}served"
         self._written, self._counts = f"{base}written:", f"{base}counts:"
 

@@ -103,14 +103,12 @@ class Session(sessions.Session):
         acknowledge: Callable[[str, Acknowledged], None],
     ) -> None:
         super().__init__()
-        self._store, self._link, self._mine, self._opened, self._known, self._acknowledge = (
-            store,
-            link,
-            stamp,
-            opened,
-            known,
-            acknowledge,
-        )
+        self._store = store
+        self._link = link
+        self._mine = stamp
+        self._opened = opened
+        self._known = known
+        self._acknowledge = acknowledge
         self._names = layout.Names(store.name)
         self._field = layout.fence_field(stamp.topology_id, stamp.component)
         self._fence, self._count, self._number = opened.fence, opened.counted, 0

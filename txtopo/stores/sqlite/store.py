@@ -311,10 +311,8 @@ class _Session(sessions.Session, sessions.Maintenance):
             ordinary, others = bulk.ordinary_values(
                 self._connection, self._table, texts, stamp, settled_txid
             )
-        self._settled_txid, earlier = (
-            settled_txid,
-            dataclasses.replace(stamp, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT),
-        )
+        self._settled_txid = settled_txid
+        earlier = dataclasses.replace(stamp, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
         rows = {
             text: stamps.Row(text, earlier, None, stamps.KEPT, [curr])
             for text, curr in ordinary.items()

@@ -220,12 +220,10 @@ class _ProbedCollector(bolt.BatchOutputCollector):
         task: int,
         context: TopologyContext,
     ) -> None:
-        self._collector, self._component, self._task, self._context = (
-            collector,
-            component,
-            task,
-            context,
-        )
+        self._collector = collector
+        self._component = component
+        self._task = task
+        self._context = context
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         self._note(values, stream, None, lambda: self._collector.emit(values, stream))

@@ -89,13 +89,11 @@ class Subject:
     def __init__(
         self, make_sink: MakeSink, rows: Share, fields: Fields, contents: Contents, root: Path
     ) -> None:
-        self._make_sink, self.rows, self._fields, self._contents, self._root = (
-            make_sink,
-            rows,
-            fields,
-            contents,
-            root,
-        )
+        self._make_sink = make_sink
+        self.rows = rows
+        self._fields = fields
+        self._contents = contents
+        self._root = root
         self._directories = 0
         self.points = 0
 
@@ -139,11 +137,9 @@ class Subject:
         task: int,
         share: Share,
     ) -> list[tuple[Any, ...]]:
-        sink, collected, tried = (
-            self.sink(directory),
-            _Collected(),
-            TransactionAttempt(txid, attempt),
-        )
+        sink = self.sink(directory)
+        collected = _Collected()
+        tried = TransactionAttempt(txid, attempt)
         source = TupleSource("spout", 0, DEFAULT_STREAM, self._fields)
         sink.prepare(
             TopologyConf({}), process.task(_COMPONENT, task, num_tasks=_TASKS), collected, tried

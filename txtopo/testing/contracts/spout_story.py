@@ -371,15 +371,11 @@ class Story:
         """Judge an emitter's hook that raised: only ``FailedException`` may pass."""
         if failure.kind != "error":
             return
-        error, (rule, cure) = (
-            failure.to_error(),
-            (None, "Mend the hook. Raise FailedException only for transient failures."),
-        )
+        error = failure.to_error()
+        (rule, cure) = (None, "Mend the hook. Raise FailedException only for transient failures.")
         if isinstance(error, errors.EmitError):
-            rule, cure = (
-                14,
-                "Emit the attempt first, and only fields that declare_output_fields declares.",
-            )
+            rule = 14
+            cure = "Emit the attempt first, and only fields that declare_output_fields declares."
         elif isinstance(error, errors.MetadataError):
             rule, cure = (
                 (21, "Return metadata for every batch that has tuples.")

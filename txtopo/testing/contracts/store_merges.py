@@ -76,10 +76,8 @@ def _same(subject: Subject) -> None:
     values = {key: _VALUES[key[0]] for key in keys if key[0] != "absent"}
     deltas = {key: _DELTAS[key[1]] for key in keys}
     for how in (merge.ADD, merge.MIN, merge.MAX):
-        by_database, by_function = (
-            subject.store(f"merged_{how.operator}"),
-            subject.store(f"updated_{how.operator}"),
-        )
+        by_database = subject.store(f"merged_{how.operator}")
+        by_function = subject.store(f"updated_{how.operator}")
         for store in (by_database, by_function):
             with store.transaction(subject.task(), TransactionAttempt(1, 0)) as opened:
                 opened.put_many(values)
@@ -161,10 +159,8 @@ def _once(subject: Subject) -> None:
     cure=_ORDINARY,
 )
 def _taken_back(subject: Subject) -> None:
-    store, known = (
-        subject.store(),
-        {f"{subject.task().component_id}/{subject.store().name}": TransactionAttempt(1, 0)},
-    )
+    store = subject.store()
+    known = {f"{subject.task().component_id}/{subject.store().name}": TransactionAttempt(1, 0)}
     merged(store, subject.task(known_stores={}), 1, 0, dog=1, cat=1)
     merged(store, subject.task(known_stores=known), 2, 0, dog=10, owl=10)
     merged(store, subject.task(known_stores=known), 2, 1, dog=5, cat=5)

@@ -240,11 +240,9 @@ def _bad_keys(subject: Subject) -> None:
 def _bad_values(subject: Subject) -> None:
     store = subject.store()
     for value in _NOT_VALUES:
-        case, update = (
-            f"the value {value!r}",
-            functools.partial(
-                block, store, subject.task(), 1, 0, functools.partial(_update, "dog", value)
-            ),
+        case = f"the value {value!r}"
+        update = functools.partial(
+            block, store, subject.task(), 1, 0, functools.partial(_update, "dog", value)
         )
         refused(errors.UsageError, update, case, "Store None, bool, int")
         equal(store.get("dog"), None, f"the value after {case} was refused")

@@ -163,10 +163,8 @@ def _outputs(
 def _stored(
     txid: int, component: str, recorded: Recording, expected: Recording
 ) -> Iterator[Difference]:
-    ours, theirs = (
-        recorded.stored.get((txid, component), {}),
-        expected.stored.get((txid, component), {}),
-    )
+    ours = recorded.stored.get((txid, component), {})
+    theirs = expected.stored.get((txid, component), {})
     for place in sorted(ours.keys() | theirs.keys()):
         if ours.get(place) != theirs.get(place):
             yield Difference(

@@ -95,11 +95,9 @@ def _uses(
         elif operation.startswith("LOAD_FAST"):
             value, word = local.get(name), str(name)
         elif not operation.startswith(("CALL", "PRECALL", "BINARY")):
-            value, word, clue = (
-                None,
-                "a set" if operation in _SETS else "",
-                "hash" if operation in _SETS else None,
-            )
+            value = None
+            word = "a set" if operation in _SETS else ""
+            clue = "hash" if operation in _SETS else None
         clue = clue or _clue(value)
         if clue is not None:
             name = function.__qualname__.rpartition("<locals>.")[2]

@@ -315,12 +315,10 @@ class Driver:
         settings: Settings,
         has_committed: Callable[[Driver, int, Any], None],
     ) -> None:
-        self.subject, self.number, self.settings, self.has_committed = (
-            subject,
-            number,
-            settings,
-            has_committed,
-        )
+        self.subject = subject
+        self.number = number
+        self.settings = settings
+        self.has_committed = has_committed
         self._world, self._executors = world, executors
         self.is_dead = False
         self.is_closed = False

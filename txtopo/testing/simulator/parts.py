@@ -151,11 +151,9 @@ def check_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | None
         clues=subject.clues_of,
     )
     diagnosis = diagnose(blamed.differences, probe.touches, blamed, case)
-    difference, first, second = (
-        blamed.differences[0],
-        disagreement.first.attempt,
-        disagreement.second,
-    )
+    difference = blamed.differences[0]
+    first = disagreement.first.attempt
+    second = disagreement.second
     fact = f"{difference.place} is {difference.found} in attempt {second.attempt}, {second.where}; in attempt {first} it is {difference.expected}"
     rule, cure = _SAME_AGAIN[blamed.fault]
     broken = ContractError("bolt", rule, f"component {blamed.component!r}: {fact}", cure)

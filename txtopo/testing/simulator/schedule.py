@@ -109,10 +109,8 @@ class Schedule:
                         driver.discard()
                 self.subject.clocks.restore()
                 self.subject.processes.end_all()
-        self.outcome.error, self.outcome.error_component = (
-            self.world.error,
-            self.world.error_component,
-        )
+        self.outcome.error = self.world.error
+        self.outcome.error_component = self.world.error_component
         if self.world.is_watching and self.world.error is not None:
             self._keep_uncommitted()
         return self.outcome

@@ -76,12 +76,10 @@ class World:
         clock_s: float = 0.0,
         is_patient: bool = False,
     ) -> None:
-        self.decisions, self.processes, self.stores, self.reported = (
-            decisions,
-            processes,
-            stores,
-            reported,
-        )
+        self.decisions = decisions
+        self.processes = processes
+        self.stores = stores
+        self.reported = reported
         self._clocks, self._trace, self._watch, self._clock_s = clocks, trace, watch, clock_s
         self.is_patient = is_patient
         self.is_asking_again = False
