@@ -86,8 +86,8 @@ class Config(pydantic.BaseModel):
     metadata_bytes_max: int = pydantic.Field(512 * 1024, ge=1024, le=1000 * 1024)
     """Bound for a record, or for records written together, in ZooKeeper (R25)."""
     inline_bytes_max: int = pydantic.Field(512 * 1024, ge=0, le=64 * 1024 * 1024)
-    """Held bolts up to this size, all together, travel through the driver. Larger ones stay on the
-    executors."""
+    """Held bolts up to this size, in equal shares for the slots, travel through the driver. Larger
+    ones stay on the executors."""
     blob_bytes_max: int = pydantic.Field(32 * 1024 * 1024, ge=1024, le=1024**3)
     """Bound for one chunk of a shuffle, and so for one tuple."""
     spill_bytes: int = pydantic.Field(128 * 1024 * 1024, ge=0)

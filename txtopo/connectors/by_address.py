@@ -1,6 +1,6 @@
 """Opens a store's or sink's records by address, as the command line gives it, without a topology.
 
-``stores.by_address`` opens stores only.
+Addresses with ``kafka://`` are a Kafka sink's. ``stores.by_address`` opens all others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Runs the engine's loop: turns the coordinator's commands into Spark jobs, ZooKeeper writes and
-waits, and outcomes and time-outs into events.
+"""Runs the engine's loop: turns the coordinator's commands into jobs, writes and waits, and
+outcomes and time-outs into events.
 
-Runs on: driver, in its own thread. The engine decides only the pace. ``admission`` decides how many
-processing jobs Spark gets at once.
+Runs on: driver, in its own thread. The engine's parts decide when: ``admission`` how many
+processing jobs run at once, ``pace`` how small transactions run, ``deadlines`` when a job is late.
 
 Invariants: only the loop's thread touches the coordinator, the attempts and the timers. Other
 threads post to the loop's queue. Seals, commits and records run on one thread, in the order of

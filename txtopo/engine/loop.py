@@ -1,4 +1,4 @@
-"""The engine's loop, as its parts see it.
+"""Gives the engine's parts the loop: settings, events, observers and the back-off.
 
 Runs on: driver. Parts post to the loop from any thread. Only the loop's thread handles events.
 """

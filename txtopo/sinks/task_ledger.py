@@ -1,4 +1,5 @@
-"""Ledger for a sink whose tasks commit one by one: a task's last record is the task's fence.
+"""Ledgers for sinks whose tasks commit one by one: a task's last record is the task's fence.
+``SimpleLedger`` is the base for a sink of your own.
 
 A destination writes rows and a record in one step, and lists its records. This module decides
 whether a task may write, and whether the task has written already. The rules are those of stores

@@ -1,5 +1,5 @@
-"""Sets up kazoo, ZooKeeper's client: endless tries to reconnect with pauses, a log without secrets,
-authentication.
+"""Sets up kazoo, ZooKeeper's client: endless tries to reconnect with growing, jittered pauses, a
+log without secrets, authentication.
 
 Module ``retry`` repeats unanswered calls. Only this module, ``zookeeper`` and ``protection`` know
 kazoo.

@@ -1,8 +1,8 @@
 """The classes that your own store implements: :class:`Backend`, :class:`Session` and
-:class:`Maintenance`, with their parameters and results.
+:class:`Maintenance`. Server stores (SQL, Redis) inherit ``base.Store`` instead, because they raise
+fences by themselves.
 
-Stores in servers raise a fence differently, and so do not inherit :class:`Backend`. Runs on
-executors: standard library only.
+Runs on executors: standard library only.
 """
 
 from __future__ import annotations
