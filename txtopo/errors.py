@@ -158,8 +158,8 @@ class RowRefusedError(TxtopoError):
         shown = f"\n  The row: {self.row}" if self.row else ""
         return (
             f"the sink {self.sink} cannot write {row} component {self.component!r}, task {self.task}, attempt {self.attempt}: {self.why}{shown}\n"
-            "  The transaction is undone. Mend the data in its source, drop or convert such rows in a bolt before the sink, or mend the table.\n"
-            "  Then run again: the transaction is replayed first."
+            "  The task's rows were not written. Mend the data in its source, drop or convert such rows in a bolt before the sink, or mend the\n"
+            "  table. Then run again: the transaction is replayed first."
         )
 
 

@@ -447,7 +447,7 @@ class TestOtherNumbersOfTasks:
         crowded.execute("INSERT INTO sales(id, cents) VALUES (7, 10)")
         with pytest.raises(
             StateMismatchError,
-            match=r"(?is)cannot be taken back: .*unique.*another program has changed",
+            match=r"(?is)cannot be taken back: .*unique.*was changed from outside",
         ) as caught:
             write(sink, process.task(), 2, 1)
         assert caught.value.exit_code == 6

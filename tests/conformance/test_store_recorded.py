@@ -347,6 +347,6 @@ class TestReadersAsOfATransaction:
         known = {**either.known, f"sum/{either.store.name}": A(1, 0)}
         with pytest.raises(
             StateMismatchError,
-            match=r"(?s)holds nothing of component 'sum'.*writes a store '\w+' elsewhere, rename one store",
+            match=r"(?s)holds nothing of component 'sum'.*writes a store '\w+' elsewhere, give one of them",
         ):
             either.store.get("dog", as_of=VisibleTxid(1, "words", "first", known))

@@ -219,7 +219,7 @@ def test_a_driver_whose_jvm_is_killed_leaves_nothing(tmp_path: Path) -> None:
         assert command.wait() == 1, command.said
         driver.expect_nothing_left()
     assert "txtopo: error: Spark's JVM has ended" in command.said
-    assert "run again, and the topology resumes" in command.said
+    assert "run again, and the topology\n  resumes" in command.said
     assert "atexit" not in command.said
     said = driver.run_one_transaction()
     assert "resumes at txid" in said

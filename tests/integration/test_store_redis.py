@@ -186,7 +186,7 @@ class TestRivals:
         monkeypatch.setattr(Link, "run", late)
         with pytest.raises(
             UsageError,
-            match=r"a task wrote to the store while maintenance was reading it\n  Stop the topology",
+            match=r"the store was written to while maintenance was reading it\n  Stop the topology",
         ):
             store.adopt("words", "second", 9, ["count"])
         assert (dict(store.items()), [fence.generation for fence in store.fences()]) == (
@@ -301,7 +301,7 @@ class TestServersThatAreRefused:
         with RedisServer(settings) as server:
             with pytest.raises(
                 SetupError,
-                match=rf"may forget acknowledged writes: {told}\n  Type: redis-cli CONFIG SET appendonly yes",
+                match=rf"may forget acknowledged writes: {told}\n  Type `redis-cli CONFIG SET appendonly yes`",
             ):
                 contract.run(RedisStore(server.url(), "counts"), process.task(), 1, 0, x=1)
             assert server.ask("DBSIZE") == 0

@@ -590,7 +590,7 @@ class TestTables:
         contract.run(store, worker.process.task(), 1, 0, x=1)
         database.execute("DROP TABLE counts, counts_written, txtopo_fence, txtopo_schema")
         known = {"count/counts": A(1, 0)}
-        with pytest.raises(FailedException, match="a store table was removed"):
+        with pytest.raises(FailedException, match="a table was removed"):
             contract.run(store, worker.process.task(known_stores=known), 2, 0, x=1)
         with pytest.raises(
             StateMismatchError,

@@ -218,7 +218,7 @@ def test_a_simulation_that_could_not_look_at_all_effects_ends_with_7(
 ) -> None:
     assert cli.main(["test", "words.py", "--seeds", "1"]) == 7
     shown = capsys.readouterr().out
-    assert "no violation in what was compared\n" in shown
+    assert "no violation in the compared effects\n" in shown
     assert (
         "nothing is compared: no component has a store, a sink or a commit\n  Define effects()"
         in shown

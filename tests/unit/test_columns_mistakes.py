@@ -87,15 +87,15 @@ MISTAKES: list[tuple[Callable[[Any, Any], None], str]] = [
     ),
     (
         lambda bolt, b: bolt.collector.emit_batch(pa.Table.from_batches([b])),
-        "a Table on stream 'default'\n  emit_batch takes a pyarrow.RecordBatch",
+        "a Table on stream 'default' instead of a pyarrow.RecordBatch",
     ),
     (
         lambda bolt, b: bolt.collector.emit_batch([bolt.attempt, "a", 1]),
-        "a list on stream 'default'\n  emit_batch takes a pyarrow.RecordBatch",
+        "a list on stream 'default' instead of a pyarrow.RecordBatch",
     ),
     (
         lambda bolt, b: bolt.collector.emit_batch(None),
-        "emits None on stream 'default'\n  emit_batch takes",
+        "emits None on stream 'default' instead of a pyarrow.RecordBatch",
     ),
     (
         lambda bolt, b: bolt.collector.emit_batch_direct(0, b),

@@ -83,3 +83,17 @@ def test_a_discarded_attempt_is_not_sealed() -> None:
     commits._seal(attempts()[OLD])
     commits._seal(attempts()[LIVE])
     assert posted == [messages.Sealed(LIVE)]
+
+
+@pytest.mark.rule(6)
+def test_a_cancelled_attempt_is_discarded_before_its_end_is_told() -> None:
+    """Its thread may begin the next step at any moment."""
+    subject, noted = engine(Status.PROCESSING, Noted()), list[bool]()
+    work = subject._attempts[LIVE]
+    work.failure = None
+    subject._coordinator = SimpleNamespace(doomed=None, stopping=False)
+    subject._loop = SimpleNamespace(tell=lambda fact: noted.append(work.discarded))
+    subject._batches = SimpleNamespace(discard=lambda attempt: noted.append(work.discarded))
+    subject._runner = SimpleNamespace(cancel=lambda work: None)
+    subject._cancel(LIVE)
+    assert noted == [True, True]

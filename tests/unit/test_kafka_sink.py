@@ -237,7 +237,7 @@ class TestMessages:
             (
                 (-1, b"v", 1, ""),
                 {"value": "name", "partition": "id"},
-                "the partition is -1\n  Give a whole number from 0",
+                "the partition is -1, and not a whole number from 0",
             ),
             ((True, b"v", 1, ""), {"value": "name", "partition": "id"}, "the partition is True"),
             (("k", b"v", -5, ""), {"value": "name", "timestamp": "when"}, "the timestamp is -5"),

@@ -168,3 +168,20 @@ def test_an_order_elsewhere_is_not_the_reason_why_tuples_come_to_other_tasks() -
     )
     assert blamed is not None
     assert (blamed.component, blamed.fault) == ("b", "routing")
+
+
+def test_other_tuples_of_a_source_are_no_other_way_of_its_tuples() -> None:
+    """The source met its input in another order, so the source is not to blame, and neither is its
+    grouping."""
+
+    def recording(first: str, second: str) -> blame.Recording:
+        taken = {(1, "b", 0): [f"spout/default: {first}", f"spout/default: {second}"]}
+        return blame.Recording(
+            {**taken, (1, "c", 0): [f"b/default: {first}"]},
+            {(1, "b", 0): [f"default: {first}"], (1, "c", 0): [f"default: {first}"]},
+        )
+
+    blamed = blame.first_to_differ(
+        forked().build_topology(), recording("1", "2"), recording("2", "1")
+    )
+    assert blamed is None

@@ -107,7 +107,7 @@ def test_a_committer_that_writes_elsewhere_is_named_and_nothing_is_said_of_it(
     assert [unseen.component for unseen in report.unseen] == ["report"]
     assert report.exit_code == 7
     text = str(report)
-    assert "no violation in what was compared\n" in text
+    assert "no violation in the compared effects\n" in text
     assert text.endswith(f"\ncomponent 'report' writes where the simulator cannot look\n  {CURE}")
 
 

@@ -3,6 +3,7 @@ of txtopo."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.topologies.recording import NotingCommitter, builder, rows, run_once
 from txtopo import Count, Fields, StoreConflictError, TxtopoError, UsageError
-from txtopo.stores import SqliteStore, keys
+from txtopo.stores import SqliteStore, keys, stamps
 from txtopo.testing import MemoryStore
 
 
@@ -72,3 +73,25 @@ def test_a_key_that_no_store_keeps_is_told_with_component_task_and_transaction(
 def test_the_cure_for_a_key_of_none_does_not_mix_it_up_with_a_text() -> None:
     with pytest.raises(UsageError, match=r"Use \(None,\)"):
         keys.encode_key(cast(Any, None))
+
+
+class CountsReaders(MemoryStore):
+    """Counts the readings that are open."""
+
+    open_readers = 0
+
+    def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
+        self.open_readers += 1
+        try:
+            yield from super().read_from(text)
+        finally:
+            self.open_readers -= 1
+
+
+@pytest.mark.parametrize("prefix", [None, "an", ("an", None)])
+def test_a_refused_reading_keeps_no_reader_open(prefix: Any, tmp_path: Path) -> None:
+    store = CountsReaders("counts", str(tmp_path))
+    assert counted(store, "ant", "anna") is None
+    with pytest.raises(UsageError, match="cannot be read as of 3") as caught:
+        store.count(prefix, as_of=cast(Any, 3))
+    assert (store.open_readers, bool(caught.tb)) == (0, True)

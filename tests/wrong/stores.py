@@ -167,7 +167,7 @@ class Unlocked(stores.MemoryStore):
 class ReadingTwice(stores.MemoryStore):
     """Reads the key that is the prefix itself, and later the other keys."""
 
-    def read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
+    def read_under(self, itself: str, beginning: str) -> Generator[stamps.Row, None, None]:
         row = self.read_row(itself)
         if row is not None:
             yield row

@@ -59,7 +59,7 @@ def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None
     show = actions.add_parser(
         "show",
         help="show a store's or sink's newest transactions",
-        description="Show the newest transaction of each component that has written to a store, as JSON lines. For a Kafka sink, show the newest\n"
+        description="Show, as JSON lines, the newest transaction of each component that has written to a store. For a Kafka sink, show the newest\n"
         "transaction of each task, and the partitions whose readers wait for an open transaction.",
     )
     _add_kept(show)

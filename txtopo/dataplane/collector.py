@@ -354,8 +354,8 @@ class Collector(BasicOutputCollector):
             return
         fields = ", ".join(self._outputs[stream].fields) if stream in self._outputs else "tx, …"
         raise EmitMistakeError(
-            f"component {self._component!r} emits {values!r} on stream {stream!r}\n"
-            f"  A tuple is a list of values: call emit([attempt, ...]) for ({fields})."
+            f"component {self._component!r} emits {values!r} on stream {stream!r}, which is no list of values\n"
+            f"  Call emit([attempt, ...]) for ({fields})."
         ) from None
 
     def _mistake(self, row: Row, stream: str, directly: bool = False) -> str:

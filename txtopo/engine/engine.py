@@ -288,6 +288,7 @@ class Engine:
         work = self._attempts.pop(attempt, None)
         if work is None:
             return
+        work.discarded = True  # first: no thread begins a step of it from now on
         if work.failure is not None:
             self._causes.add(attempt, work.failure)
         doomed = self._coordinator.doomed

@@ -43,7 +43,10 @@ STANDBY_POLL_S = 0.25
 def refuse_local_only(graph: TopologyGraph, master: str) -> None:
     """Refuse a topology with a part that works on one machine only, where ``master`` has others."""
     if graph.local_only and session.local_cores(master) is None:
-        cure = "Every host reaches results in a txtopo.stores.SqlStore, and rows in files (FileTransactionalSpout) or behind your own spout."
+        cure = (
+            "Keep results in a txtopo.stores.SqlStore, and read rows from files that every host sees (FileTransactionalSpout),\n"
+            "    or through your own spout."
+        )
         problems = tuple(
             f"component {id!r}: {reason}, but the master is {redaction.redacted(master)}\n    {cure}"
             for id, reason in graph.local_only

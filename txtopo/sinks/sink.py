@@ -72,7 +72,8 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
         """Call :meth:`write` for a micro-batch or for one partition. A micro-batch has one attempt.
 
         :raises replays.DividedOtherwiseError: another number of tasks began the micro-batch.
-        :raises replays.OtherRowsError: the rows were written before, in another number.
+        :raises replays.OtherRowsError: the micro-batch was written before, with another number of
+            rows.
         """
         # An empty record means the sink's first batch: no content of the destination is wrong then.
         context.known_stores = context.known_stores or None

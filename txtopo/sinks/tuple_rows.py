@@ -39,7 +39,7 @@ def taker(
     """Return a function that picks the fields ``wanted`` from a tuple's values. Pickles.
 
     :param fields: the tuple's fields. The first is the attempt.
-    :raises errors.UsageError: a field is missing, or none is wanted.
+    :raises errors.UsageError: a field is missing, or the row would have no column.
     """
     names = list(fields)
     missing = [name for name in wanted if name not in names]

@@ -63,7 +63,8 @@ class RecordedStateStore(base.StateStore):
 
     def multi(self, operations: Sequence[base.Operation]) -> NoReturn:
         raise errors.UsageError(
-            f"the files in {self._data_dir} are open for reading only\n  Start the directory's ZooKeeper to change the state."
+            f"the files in {self._data_dir} are open for reading only\n"
+            "  Commands with --execute start the directory's ZooKeeper, and may change the state."
         )
 
     def wait_until_connected(self, timeout_s: float) -> bool:

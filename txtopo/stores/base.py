@@ -195,7 +195,8 @@ class Store(results.Results, destination.Destination):
             except BaseException as error:
                 # User code may drop the exception, or raise a different one: the attempt has failed
                 # nevertheless (R39).
-                for failure in (None if opened is None else opened.doom, error):
+                doom = None if opened is None else opened.doom
+                for failure in (doom, None if error is doom else error):
                     if isinstance(failure, _UNDENIABLE):
                         context.on_failure(failure)
                 raise

@@ -1,7 +1,8 @@
 """Opens a store by its address, as the command line and settings give it, without a topology.
 
-This module knows the backends by the schemes in their addresses. Backends do not know each other. A store is opened in its stored form (``Store.stored_form``), so the caller need not know the
-codec, or whether the values are plain.
+This module knows the backends by the schemes in their addresses. Backends do not know each other.
+A store is opened in its stored form (``Store.stored_form``), so the caller need not know the codec,
+or whether the values are plain.
 """
 
 from __future__ import annotations

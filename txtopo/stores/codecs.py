@@ -46,7 +46,8 @@ class JsonCodec:
     def dumps(self, value: Any) -> str:
         """``value`` as compact JSON.
 
-        :raises errors.UsageError: JSON would not give ``value`` back. The error names the place.
+        :raises errors.UsageError: JSON would not give ``value`` back, apart from tuples. The error
+            names the place.
         """
         return keys.encode_value(value)
 

@@ -54,5 +54,5 @@ def changed_by_others(address: str, text: str, step: int) -> errors.StateMismatc
     """Another program undid a committed write of the attempt."""
     return errors.StateMismatchError(
         f"store {address}: this attempt's update of key {text} is gone (updates committed: {step})\n"
-        "  Another program changed the store meanwhile. Stop the program, and run again."
+        "  The store was changed from outside this topology meanwhile. End these changes, and run again."
     )

@@ -81,7 +81,8 @@ def prefix_texts(prefix: str | tuple[Key | None, ...]) -> tuple[str | None, str]
 def encode_value(value: Any) -> str:
     """``value`` as compact JSON. Tuples become lists.
 
-    :raises errors.UsageError: JSON would not give ``value`` back. The error names the place.
+    :raises errors.UsageError: JSON would not give ``value`` back, apart from tuples. The error names
+        the place.
     """
     if type(value) is int and -DIGITS_FAST < value < DIGITS_FAST:
         return repr(value)

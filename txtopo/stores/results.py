@@ -10,6 +10,7 @@ Invariants:
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Generator, Iterator
@@ -47,7 +48,7 @@ class Results(abc.ABC):
         """The committed value of ``key``, or ``default`` if there is none. See :meth:`items` for
         ``as_of``."""
         row = self.read_row(keys.encode_key(key))
-        texts = self._texts(iter(() if row is None else (row,)), as_of)
+        texts = self._texts((each for each in (row,) if each is not None), as_of)
         return next((codecs.decode(self.codec, text) for _, text in texts), default)
 
     def inspect(self, key: keys.Key) -> StoredValue | None:
@@ -134,25 +135,25 @@ class Results(abc.ABC):
         """The committed rows whose key's text is not below ``text``, all from one state, ordered by
         code points."""
 
-    def read_prefix(self, beginning: str) -> Iterator[stamps.Row]:
+    def read_prefix(self, beginning: str) -> Generator[stamps.Row, None, None]:
         """The committed rows whose key's text begins with ``beginning``, in the same order."""
-        return itertools.takewhile(
-            lambda row: row.key.startswith(beginning), self.read_from(beginning)
-        )
+        with contextlib.closing(self.read_from(beginning)) as rows:
+            yield from itertools.takewhile(lambda row: row.key.startswith(beginning), rows)
 
-    def read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
+    def read_under(self, itself: str, beginning: str) -> Generator[stamps.Row, None, None]:
         """The committed row with the key's text ``itself``, and then the rows from
         :meth:`read_prefix`, all from one state.
 
         ``beginning`` is below ``itself``. A backend that can read twice in one transaction need not
         read the rows in between.
         """
-        read = itertools.takewhile(lambda row: row.key <= itself, self.read_from(beginning))
-        under = [row for row in read if row.key == itself or row.key.startswith(beginning)]
+        with contextlib.closing(self.read_from(beginning)) as rows:
+            read = itertools.takewhile(lambda row: row.key <= itself, rows)
+            under = [row for row in read if row.key == itself or row.key.startswith(beginning)]
         yield from sorted(under, key=lambda row: row.key != itself)
 
     def _pairs(
-        self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid | None
+        self, rows: Generator[stamps.Row, None, None], as_of: visible.VisibleTxid | None
     ) -> Iterator[tuple[keys.Key, Any]]:
         return (
             (keys.decode_key(key), codecs.decode(self.codec, text))
@@ -160,7 +161,7 @@ class Results(abc.ABC):
         )
 
     def _texts(
-        self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid | None
+        self, rows: Generator[stamps.Row, None, None], as_of: visible.VisibleTxid | None
     ) -> Iterator[tuple[str, str]]:
         texts = (
             ((row.key, row.curr) for row in rows)
@@ -169,17 +170,23 @@ class Results(abc.ABC):
         )
         return ((key, text) for key, text in texts if text is not None)
 
-    def _rows_under(self, prefix: str | tuple[keys.Key | None, ...]) -> Iterator[stamps.Row]:
+    def _rows_under(
+        self, prefix: str | tuple[keys.Key | None, ...]
+    ) -> Generator[stamps.Row, None, None]:
         itself, beginning = keys.prefix_texts(prefix)
         return self.read_prefix(beginning) if itself is None else self.read_under(itself, beginning)
 
     def _texts_as_of(
-        self, rows: Iterator[stamps.Row], as_of: visible.VisibleTxid
+        self, rows: Generator[stamps.Row, None, None], as_of: visible.VisibleTxid
     ) -> Iterator[tuple[str, str | None]]:
         # Fences only rise. If the fences allow the reading after its first row, the fences allowed
         # the state of all rows.
-        first = list(itertools.islice(rows, 1))
-        recorded = self._check_reaches(as_of)
+        try:
+            first = list(itertools.islice(rows, 1))
+            recorded = self._check_reaches(as_of)
+        except BaseException:
+            rows.close()  # or the traceback would keep the reader's connection
+            raise
         return (
             (row.key, visible.text_of(row, as_of, recorded)) for row in itertools.chain(first, rows)
         )

@@ -116,7 +116,8 @@ def check_reaches(
             raise errors.StateMismatchError(
                 f"store {address} holds {holds} of component {component!r} of topology {as_of.topology_id!r}, but ZooKeeper has recorded {last}\n"
                 "  The store was emptied or restored from an older copy, or the address names a different store. Restore or adopt the store. If\n"
-                f"  the component also writes a store {address.rpartition('#')[2]!r} elsewhere, rename one store: readers tell stores by their names."
+                f"  the component also writes a store {address.rpartition('#')[2]!r} elsewhere, give one of them\n"
+                "  another name (the next run names the command to accept it): readers tell stores by their names."
             )
     for component, last in sorted(recorded.items()):
         at, count = of_component[component], transaction.count_of(last)

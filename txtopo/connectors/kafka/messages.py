@@ -263,7 +263,7 @@ def _partition(value: Any) -> int:
         return -1
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise RefusedError(
-            f"the partition is {value!r}\n  Give a whole number from 0, or None to choose the partition by the key"
+            f"the partition is {value!r}, and not a whole number from 0, or None (chosen by the key)"
         )
     return value
 
@@ -275,7 +275,7 @@ def _timestamp_ms(value: Any) -> int:
         value = round(value.timestamp() * 1000)
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise RefusedError(
-            f"the timestamp is {value!r}\n  Give a datetime with a time zone or milliseconds, after 1970, or None for now"
+            f"the timestamp is {value!r}, and not a datetime with a time zone, milliseconds after 1970, or None (now)"
         )
     return value
 

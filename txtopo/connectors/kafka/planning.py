@@ -408,10 +408,10 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                 if change.position is None
                 else f", and the next offset to read there is {change.position.offset}"
             )
-            skip = f"Go on with the records that are left: {'' if source.is_opaque else 'an opaque spout, opaque stores and '}lost='skip'"
+            skip = f"To go on with the records that are left, {'give ' if source.is_opaque else 'use an opaque spout, opaque stores and '}lost='skip'"
             leave = ", or leave the topic out of topics" if change.position is None else ""
             raise LogChangedError(
-                f"{changed}{begins}\n  {skip}{leave}, or count everything anew: `txtopo state reset`, and `txtopo store clear` for each store."
+                f"{changed}{begins}\n  {skip}{leave}. Or count everything anew: `txtopo state reset`, and `txtopo store clear` for each store."
             )
         goes_on = (
             "no longer read"

@@ -190,8 +190,8 @@ def _restore_together(cursor: psycopg.Cursor[Any], target: Target, mark: str, un
     _run(cursor, _FOLLOWING, [target.quoted])
     if (follows := cursor.fetchone()) is not None:
         raise errors.StateMismatchError(
-            f"the rows that {mark} wrote to the table {target.name!r} cannot be taken back: unique values moved between rows, so rows would\n"
-            f"have to be removed and put back, and removing them would change the table {follows[0]} (ON DELETE)\n"
+            f"the rows that {mark} wrote to the table {target.name!r} cannot be taken back: unique values moved between rows,"
+            f" and moving them back would change the table {follows[0]} (ON DELETE)\n"
             f"  Nothing was changed. Make the unique index on {target.name!r} a constraint, UNIQUE (…) DEFERRABLE, which PostgreSQL checks at\n"
             f"  a statement's end. Or remove ON DELETE from the foreign key in {follows[0]}. Then run again."
         )

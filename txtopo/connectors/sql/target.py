@@ -245,7 +245,7 @@ def not_restored(target: Target, mark: str, said: str) -> errors.StateMismatchEr
     """The error if the values that the transaction ``mark`` replaced cannot be put back."""
     return errors.StateMismatchError(
         f"the rows that {mark} wrote to the table {target.name!r} cannot be taken back: {said}\n"
-        "  Another program has changed the table since, and a unique value would be there twice. Nothing was changed now.\n"
+        "  The table was changed from outside since, and a unique value would be there twice. Nothing was changed now.\n"
         f"  {target.undo} has the old rows: remove the rows that conflict with them, and run again."
     )
 

@@ -236,7 +236,10 @@ def objection(value: Any, column: Column, dialect: str) -> str:
     if not ((changes := _changes(kind, column)) and changes(value)):
         return ""
     if kind is str and column.is_spelt and _READ.fullmatch(type_):
-        return f"is a text, and a column of type {type_} reads other texts as the same key\n  Give the column's type, a uuid as str(uuid.UUID(…))."
+        cure = "Give the value in the column's type, a uuid as str(uuid.UUID(…))."
+        return (
+            f"is a text, and a column of type {type_} reads other texts as the same key\n  {cure}"
+        )
     if kind is decimal.Decimal and _INTEGERS.fullmatch(type_):
         return f"has a point or an exponent, which a column of type {type_} does not keep\n  Make it int(…) in a bolt, or change the column."
     cure = "Make it float(…)" if _DOUBLE.match(type_) and kind is not float else "Round it"

@@ -106,11 +106,11 @@ class ColumnPorts:
             return f"{where}, which it does not declare\n  It declares {', '.join(map(repr, self._outputs)) or 'none: define declare_output_fields'}."
         if not isinstance(batch, pa.RecordBatch):
             cure = (
-                "for batch in table.to_batches(): collector.emit_batch(batch)"
+                "Call emit_batch for each: for batch in table.to_batches(): collector.emit_batch(batch)."
                 if isinstance(batch, pa.Table)
-                else "emit(values) is for tuples"
+                else "For tuples, call emit(values)."
             )
-            return f"{where}\n  emit_batch takes a pyarrow.RecordBatch: {cure}"
+            return f"{where} instead of a pyarrow.RecordBatch\n  {cure}"
         if self._outputs[stream].direct != (task is not None):
             cure = (
                 "Use emit_batch_direct(task_index, batch)."

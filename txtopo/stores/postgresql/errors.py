@@ -25,14 +25,14 @@ from txtopo.stores import failures
 _BUSY = {
     "40001": "transactions got in each other's way",
     "53200": "the server is out of memory",
-    "53300": "the server has too many connections. Raise max_connections, or use fewer executor cores",
+    "53300": "the server has too many connections: raise max_connections, or use fewer executor cores",
     "53400": "the server has reached a configured limit",
     "55P03": "it waited for a lock longer than lock_timeout_s",
     "57014": "a statement took longer than statement_timeout_s, or was cancelled",
     "25P04": "the transaction took longer than the server allows",
     "23505": "another transaction has made the row first",
-    "42P01": "a store table was removed",
-    "25006": "the server is a replica, or read-only. Give all hosts and target_session_attrs=read-write",
+    "42P01": "a table was removed",
+    "25006": "the server is a replica, or read-only: give all hosts and target_session_attrs=read-write",
 }
 _LOST = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")
 

@@ -124,12 +124,12 @@ class Link:
                 f"the server of {self._address} is too old: Redis {self._facts['redis_version']}\n  {wanted} or newer is needed."
             )
         if self._facts["role"] != "master":
-            raise failures.busy(self._address, "the server is a replica. Give the master's address")
+            raise failures.busy(self._address, "the server is a replica: give the master's address")
         policy = self._facts.get("maxmemory_policy", "noeviction")
         if policy.startswith("allkeys"):
             raise errors.SetupError(
                 f"the server of {self._address} removes any keys when its memory is full: maxmemory-policy is {policy}\n"
-                "  Type: redis-cli CONFIG SET maxmemory-policy noeviction. Write it into the server's configuration, too. volatile-… is also fine."
+                "  Type `redis-cli CONFIG SET maxmemory-policy noeviction`. Write it into the server's configuration, too. volatile-… is also fine."
             )
         if not accept_loss and not self._is_trusted:
             self._check_remembers()
@@ -152,7 +152,7 @@ class Link:
             )
         raise errors.SetupError(
             f"the server of {self._address} may forget acknowledged writes: {reason}\n"
-            "  Type: redis-cli CONFIG SET appendonly yes, redis-cli CONFIG SET appendfsync always. Write both into the server's configuration.\n"
+            "  Type `redis-cli CONFIG SET appendonly yes` and `redis-cli CONFIG SET appendfsync always`. Write both into its configuration.\n"
             "  Or give accept_loss=True: if the server then loses results in a crash, txtopo notices in most cases, not in all."
         )
 

@@ -28,13 +28,13 @@ _BUSY = {
     "BUSY": "a script has kept the server for too long",
     "LOADING": "the server still loads its data",
     "MASTERDOWN": "the server is a replica without its master",
-    "READONLY": "the server is a replica. Give the master's address",
+    "READONLY": "the server is a replica: give the master's address",
     "NOREPLICAS": "the server has fewer replicas than min-replicas-to-write",
     "TRYAGAIN": "the cluster moves the store to another node",
     "ASK": "the cluster moves the store to another node",
     "MOVED": "the cluster has moved the store to another node",
     "CLUSTERDOWN": "the cluster is not complete",
-    "max number of clients reached": "the server has too many connections. Raise maxclients, or use fewer executor cores",
+    "max number of clients reached": "the server has too many connections: raise maxclients, or use fewer executor cores",
 }
 
 _PASSWORD = (

@@ -81,7 +81,7 @@ class Maintenance(sessions.Maintenance):
             layout.HOLD, [self._names.meta], [born, version, "maintained", self._form]
         ).decode()
         if not held:
-            raise self._refusal("a task wrote to the store while maintenance was reading it")
+            raise self._refusal("the store was written to while maintenance was reading it")
         changed = sorted(self._changed)
         for start in range(0, len(changed), PORTION_ROWS):
             self._change(born, held, changed[start : start + PORTION_ROWS])

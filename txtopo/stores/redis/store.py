@@ -185,10 +185,10 @@ class RedisStore(base.Store):
     def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         yield from self._read(lambda reader: reader.rows_from(text))
 
-    def read_prefix(self, beginning: str) -> Iterator[stamps.Row]:
+    def read_prefix(self, beginning: str) -> Generator[stamps.Row, None, None]:
         yield from self._read(lambda reader: reader.rows_from(beginning, beginning))
 
-    def read_under(self, itself: str, beginning: str) -> Iterator[stamps.Row]:
+    def read_under(self, itself: str, beginning: str) -> Generator[stamps.Row, None, None]:
         # One reading sees one state. The reading takes all keys with the beginning common to both,
         # which may be more than asked for.
         rows = self._read(lambda reader: reader.rows_from(beginning, itself[:-1]))

@@ -130,7 +130,7 @@ class RemoteProcess:
             received = None
         if received is None:
             raise errors.UsageError(
-                "the remote process died while it ran the topology\n  Read its last words on standard error."
+                "the other process died while it ran the topology\n  Read its last words on standard error."
             )
         return pickling.loads(received)
 

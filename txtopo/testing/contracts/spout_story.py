@@ -356,7 +356,7 @@ class Story:
             self._broken(
                 None,
                 f"{error.hook} raised {error}",
-                "Mend the hook. Raise FailedException only for transient failures.",
+                "Mend the hook, or raise FailedException if the failure is transient.",
                 error,
             )
         except errors.TxtopoError as error:
@@ -372,7 +372,10 @@ class Story:
         if failure.kind != "error":
             return
         error = failure.to_error()
-        (rule, cure) = (None, "Mend the hook. Raise FailedException only for transient failures.")
+        (rule, cure) = (
+            None,
+            "Mend the hook, or raise FailedException if the failure is transient.",
+        )
         if isinstance(error, errors.EmitError):
             rule = 14
             cure = "Emit the attempt first, and only fields that declare_output_fields declares."

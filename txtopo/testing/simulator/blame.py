@@ -129,13 +129,20 @@ def _all_rows(places: Sequence[Place], rows: Mapping[Place, list[str]]) -> list[
     return sorted(itertools.chain(*(rows.get(place, ()) for place in places)))
 
 
+def _emitted(txid: int, component: str, recording: Recording) -> list[str]:
+    """All tuples of ``component`` in transaction ``txid``, sorted."""
+    places = [place for place in recording.emitted if place[:2] == (txid, component)]
+    return _all_rows(places, recording.emitted)
+
+
 def _routing(
     graph: TopologyGraph, places: Sequence[Place], recorded: Recording, expected: Recording
 ) -> Iterator[Blame]:
-    """Find the sources whose tuples come to other tasks. The tuples are equal: otherwise an earlier
-    component would have been blamed."""
+    """Find the sources whose equal tuples come to other tasks."""
     for subscription in graph.components[places[0][1]].inputs if places else ():
         source, prefix = subscription.source, f"{subscription.source}/{subscription.stream}: "
+        if _emitted(places[0][0], source, recorded) != _emitted(places[0][0], source, expected):
+            continue
         differing = []
         for place in places:
             ours, theirs = (

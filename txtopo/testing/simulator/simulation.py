@@ -86,7 +86,7 @@ class SimulationReport:
     def __str__(self) -> str:
         compared = "".join(f"\n  compared: {line}" for line in self.compared.lines())
         unseen = "".join(f"\n{unseen}" for unseen in self.unseen)
-        ended = f"{'stopped, ' if self.is_partial else ''}no violation{' in what was compared' if unseen else ''}{compared}{unseen}"
+        ended = f"{'stopped, ' if self.is_partial else ''}no violation{' in the compared effects' if unseen else ''}{compared}{unseen}"
         if self.violation is not None:
             ended = f"a violation\n\n{self.violation}"
         transactions = f"{self.transactions} transaction{'s'[: self.transactions != 1]}"
