@@ -126,8 +126,8 @@ EDGES = (
     Mutation(
         "a reader looks at the fences before it reads",
         "txtopo/stores/results.py",
-        "        first = list(itertools.islice(rows, 1))\n        recorded = self._check_reaches(as_of)\n",
-        "        recorded = self._check_reaches(as_of)\n        first = list(itertools.islice(rows, 1))\n",
+        "            first = list(itertools.islice(rows, 1))\n            recorded = self._check_reaches(as_of)\n",
+        "            recorded = self._check_reaches(as_of)\n            first = list(itertools.islice(rows, 1))\n",
         STORE,
     ),
     Mutation(

@@ -1400,7 +1400,7 @@ GUARDS = (
             Mutation(
                 "what user code raises in its place hides a failure of a store",
                 "txtopo/stores/base.py",
-                "(None if opened is None else opened.doom, error)",
+                "(doom, None if error is doom else error)",
                 "(error,)",
                 _SWALLOWED,
             ),
