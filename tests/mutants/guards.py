@@ -828,7 +828,7 @@ GUARDS = (
             Mutation(
                 "an opaque spout with a store that does not take back",
                 "txtopo/topology/soundness.py",
-                '        if spout_kind == "opaque" and not written.takes_back:\n',
+                '        if is_opaque and not written.takes_back:\n',
                 "        if False:\n",
                 SOUNDNESS,
             ),

@@ -12,7 +12,14 @@ import pytest
 
 from txtopo.engine import observer
 from txtopo.engine.status import RunStatus, StatusBoard
-from txtopo.runtime.progress import INTERVAL_S, Progress, ShownRun, Warnings, describe, should_show
+from txtopo.runtime.progress import (
+    INTERVAL_S,
+    ProgressLine,
+    ShownRun,
+    Warnings,
+    describe,
+    should_show,
+)
 from txtopo.topology.transaction import TransactionAttempt
 
 RUNNING = RunStatus(
@@ -45,7 +52,7 @@ class Shown:
 
     def __init__(self, is_terminal: bool) -> None:
         self.clock, self.stream = Clock(), io.StringIO()
-        self.progress = Progress(self.stream, self.clock, is_terminal)
+        self.progress = ProgressLine(self.stream, self.clock, is_terminal)
 
     def update(self, status: RunStatus, after_s: float = 0.0) -> None:
         self.clock.now += after_s
@@ -136,7 +143,7 @@ def test_a_terminal_line_never_wraps() -> None:
 def test_whether_there_is_a_terminal_is_asked_of_the_stream() -> None:
     stream = io.StringIO()
     clock = Clock()
-    progress = Progress(stream, clock)
+    progress = ProgressLine(stream, clock)
     progress.update(BUSY)
     assert stream.getvalue() == ""
 
@@ -239,9 +246,9 @@ def test_an_error_that_the_run_has_got_past_leaves_the_line_and_is_told_at_the_e
 def test_a_spout_that_answers_again_has_got_past_its_error() -> None:
     board = Board()
     board.open_failed(3, ConnectionError("no connection"))
-    board.answered(4, observer.Progress())
+    board.answered(4, observer.SourceProgress())
     assert board.snapshot().standing_error == "opening txid 3: no connection"
-    board.answered(3, observer.Progress())
+    board.answered(3, observer.SourceProgress())
     assert board.snapshot().standing_error is None
 
 
@@ -249,7 +256,7 @@ def test_an_answer_of_the_spout_leaves_an_error_of_another_cause_standing() -> N
     board = Board()
     board.open_failed(3, ConnectionError("no connection"))
     board.failed("there is no ZooKeeper", None)
-    board.answered(3, observer.Progress())
+    board.answered(3, observer.SourceProgress())
     assert board.snapshot().standing_error == "there is no ZooKeeper"
 
 
@@ -347,5 +354,5 @@ def test_a_warning_that_cannot_be_shown_does_not_break_its_caller() -> None:
             raise BrokenPipeError(32, "Broken pipe")
 
     logger = logging.Logger("run")
-    logger.addHandler(Warnings(Progress(Gone())))
+    logger.addHandler(Warnings(ProgressLine(Gone())))
     logger.warning("a worker died")

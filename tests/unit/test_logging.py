@@ -19,7 +19,7 @@ from txtopo.engine import logged
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.errors import InputError, ZooKeeperUnavailableError
 from txtopo.runtime import cluster
-from txtopo.runtime.progress import Progress
+from txtopo.runtime.progress import ProgressLine
 from txtopo.topology.graph import TopologyGraph
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -101,7 +101,7 @@ def test_a_command_shows_warnings_among_its_lines_and_errors_once(
 ) -> None:
     monkeypatch.setattr(logged.LOGGER, "propagate", False)
     stream = io.StringIO()
-    with main._warnings_shown(Progress(stream)):
+    with main._warnings_shown(ProgressLine(stream)):
         play(lines())
     assert stream.getvalue().splitlines() == [
         "txtopo: topology 'words' replays txid 1: a worker died",
@@ -114,7 +114,7 @@ def test_a_command_leaves_warnings_to_a_program_that_has_said_where_its_logs_go(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stream = io.StringIO()
-    with main._warnings_shown(Progress(stream)):
+    with main._warnings_shown(ProgressLine(stream)):
         play(lines())
     assert stream.getvalue() == ""
     assert "a worker died" in caplog.text

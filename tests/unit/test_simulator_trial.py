@@ -23,7 +23,7 @@ from txtopo import errors
 from txtopo.command import cli, simulation_report
 from txtopo.testing import Simulation, check_topology
 from txtopo.testing.simulator import mistakes, trial
-from txtopo.testing.simulator.trial import UNBOUNDED, Progress, Trial
+from txtopo.testing.simulator.trial import UNBOUNDED, Trial, TrialProgress
 
 CONF = {"max_spout_pending": 2}
 HERE = "tests.topologies.simulated_elsewhere"
@@ -195,7 +195,7 @@ def test_ctrl_c_ends_with_the_results_so_far() -> None:
 
 @pytest.mark.usefixtures("no_other_processes")
 def test_progress_says_how_far_it_is_how_fast_and_how_long_it_will_take() -> None:
-    progress = Progress(seeds=10)
+    progress = TrialProgress(seeds=10)
     assert str(progress) == "a run without failures"
     trial = Trial(simulated_elsewhere.right, CONF, {}, 10, progress=progress)
     trial.run()
@@ -214,7 +214,7 @@ def test_on_a_terminal_the_line_is_rewritten_and_gone_in_the_end(
 ) -> None:
     monkeypatch.setattr(simulation_report, "REWRITE_S", 0.0)
     terminal = Terminal()
-    with simulation_report.shown(Progress(), terminal):
+    with simulation_report.shown(TrialProgress(), terminal):
         wait_until(lambda: "a run" in terminal.getvalue())
     assert terminal.getvalue().endswith("\r\x1b[K")
     assert "\n" not in terminal.getvalue()

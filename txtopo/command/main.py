@@ -145,7 +145,7 @@ def run(
 
     If the run was not stopped, ``afterwards`` is called at its end, and gives the exit code.
     """
-    shown = progress.Progress(sys.stderr)
+    shown = progress.ProgressLine(sys.stderr)
     with (
         _warnings_shown(shown),
         signals.StopSignals(
@@ -180,7 +180,7 @@ def run(
 
 
 @contextlib.contextmanager
-def _warnings_shown(shown: progress.Progress) -> Iterator[None]:
+def _warnings_shown(shown: progress.ProgressLine) -> Iterator[None]:
     """A context in which ``shown`` prints warnings, unless the program has said where its logs
     go."""
     if logged.LOGGER.hasHandlers():
@@ -197,7 +197,7 @@ def _warnings_shown(shown: progress.Progress) -> Iterator[None]:
 class _Waiting:
     """A standby that waits for a data directory. Says so once, and gives up after a signal."""
 
-    def __init__(self, shown: progress.Progress, stop: signals.StopSignals) -> None:
+    def __init__(self, shown: progress.ProgressLine, stop: signals.StopSignals) -> None:
         self._shown, self._stop, self._said = shown, stop, False
 
     def __call__(self, held: errors.HeldError) -> None:
@@ -230,7 +230,7 @@ def _submit(
 
 def _watch(
     running: TopologyRun,
-    shown: progress.Progress,
+    shown: progress.ProgressLine,
     stop: signals.StopSignals,
     announce: Callable[[RunStatus], None],
 ) -> int:
@@ -288,7 +288,7 @@ def _is_of_spark(error: Exception) -> bool:
     return isinstance(error, ConnectionError) or type(error).__module__.startswith("py4j")
 
 
-def _kill(running: TopologyRun, shown: progress.Progress) -> None:
+def _kill(running: TopologyRun, shown: progress.ProgressLine) -> None:
     try:
         running.kill()
     except TimeoutError as error:

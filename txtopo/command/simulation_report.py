@@ -14,7 +14,7 @@ from txtopo.plan import guarantees
 from txtopo.runtime.progress import TerminalLine
 from txtopo.testing.simulator import parts
 from txtopo.testing.simulator.simulation import SimulationReport
-from txtopo.testing.simulator.trial import Progress
+from txtopo.testing.simulator.trial import TrialProgress
 from txtopo.topology.graph import TopologyGraph
 
 FIRST_S, EVERY_S = 1.5, 10.0
@@ -28,7 +28,7 @@ STOPPED = 130
 
 
 @contextlib.contextmanager
-def shown(progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
+def shown(progress: TrialProgress, stream: TextIO | None = None) -> Iterator[None]:
     """A context that shows ``progress`` on standard error: one line that is rewritten on a
     terminal, else lines now and then."""
     over = threading.Event()
@@ -42,7 +42,7 @@ def shown(progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
         thread.join()
 
 
-def _show(progress: Progress, line: TerminalLine, over: threading.Event) -> None:
+def _show(progress: TrialProgress, line: TerminalLine, over: threading.Event) -> None:
     wait_s = REWRITE_S if line.rewrites else FIRST_S
     while not over.wait(wait_s):
         line.rewrite(f"txtopo test: {progress}")

@@ -1,5 +1,5 @@
-"""Watches jobs: a job past its time-out fails its attempt (R8), and a job too long for a small
-transaction ends the savings of small transactions.
+"""Watches attempts from the moment that a job goes to Spark: a time-out fails the attempt (R8), and a
+job too long for a small transaction ends the savings of small transactions.
 
 Runs on: driver, the engine's loop.
 """

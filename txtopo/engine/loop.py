@@ -1,4 +1,4 @@
-"""Gives the engine's parts the loop: settings, events, observers and the back-off.
+"""Shares the loop among the engine's parts: settings, queue, observers, the length of a back-off.
 
 Runs on: driver. Parts post to the loop from any thread. Only the loop's thread handles events.
 """

@@ -17,7 +17,7 @@ LOGGER = logging.getLogger("txtopo")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SourceProgress:
     """How far the source has been read, if the spout says so. See ``status.RunStatus``."""
 
     fraction_done: float | None = None
@@ -36,7 +36,7 @@ class Observer:
     def question(self, number: int) -> None:
         """The spout is asked whether a new transaction may begin, for the ``number``-th time."""
 
-    def answered(self, txid: int, progress: Progress) -> None:
+    def answered(self, txid: int, progress: SourceProgress) -> None:
         """The spout has answered about ``txid``, which is opened or must wait."""
 
     def open_failed(self, txid: int, error: BaseException) -> None:
@@ -76,4 +76,4 @@ def tell(observers: Sequence[Observer], call: Callable[[Observer], None]) -> Non
             LOGGER.exception("%s failed, but the run goes on", type(observer).__name__)
 
 
-__all__ = ["LOGGER", "Observer", "Progress", "tell"]
+__all__ = ["LOGGER", "Observer", "SourceProgress", "tell"]

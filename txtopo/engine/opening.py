@@ -13,7 +13,7 @@ from txtopo.coordinator.coordinator import TransactionCoordinator
 from txtopo.engine.batches import Batches
 from txtopo.engine.causes import Causes
 from txtopo.engine.loop import Loop
-from txtopo.engine.observer import Progress
+from txtopo.engine.observer import SourceProgress
 from txtopo.engine.surroundings import Threads
 
 
@@ -61,7 +61,9 @@ class Opening:
 
     def _answered(self, txid: int, number: int, is_ready: bool) -> None:
         self._failures = 0
-        progress = Progress(self._batches.fraction_done, self._batches.lag, self._batches.lost)
+        progress = SourceProgress(
+            self._batches.fraction_done, self._batches.lag, self._batches.lost
+        )
         self._loop.tell(lambda each: each.answered(txid, progress))
         if is_ready:
             self._loop.handle(messages.Opened(txid))

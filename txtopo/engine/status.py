@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from txtopo.engine.attempts import AttemptFailedError
-from txtopo.engine.observer import Observer, Progress
+from txtopo.engine.observer import Observer, SourceProgress
 from txtopo.topology.transaction import TransactionAttempt
 
 RunState = Literal["standby", "starting", "running", "draining", "stopped", "failed"]
@@ -139,7 +139,7 @@ class StatusBoard(Observer):
     def question(self, number: int) -> None:
         self.update(asked=number)
 
-    def answered(self, txid: int, progress: Progress) -> None:
+    def answered(self, txid: int, progress: SourceProgress) -> None:
         with self._changed:
             is_over = (
                 {"is_error_over": True}

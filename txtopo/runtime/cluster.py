@@ -59,7 +59,7 @@ class LocalCluster:
     ) -> None:
         progress_line.open_closed_streams()
         self._progress = (
-            progress_line.Progress(sys.stderr) if progress_line.should_show(progress) else None
+            progress_line.ProgressLine(sys.stderr) if progress_line.should_show(progress) else None
         )
         self.runs: dict[str, TopologyRun] = {}
         """This cluster's runs, by name."""

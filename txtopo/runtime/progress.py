@@ -114,7 +114,7 @@ class TerminalLine:
         self._stream.flush()
 
 
-class Progress:
+class ProgressLine:
     """Writes to ``stream``: on a terminal a line that is rewritten, elsewhere at most a line every
     ``INTERVAL_S``, and no line twice in a row."""
 
@@ -195,7 +195,7 @@ class Progress:
 class Warnings(logging.Handler):
     """Shows logged warnings among a command's lines. The command itself tells errors."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: ProgressLine) -> None:
         super().__init__(logging.WARNING)
         self._progress = progress
 
@@ -217,7 +217,7 @@ class ShownRun:
 
     def __init__(
         self,
-        progress: Progress,
+        progress: ProgressLine,
         zookeeper: str,
         master: str,
         clock: Callable[[], float] = time.monotonic,

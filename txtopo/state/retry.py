@@ -1,8 +1,8 @@
 """Repeats calls that ZooKeeper does not answer, with pauses and a bound.
 
-kazoo reconnects by itself, with its own pauses: see ``client``. ``lease`` and ``writer`` wait the
-same way, through this module. A thread that stops the topology calls :meth:`Retry.abandon`, and
-every wait ends at once.
+kazoo reconnects by itself, with its own pauses: see ``client``. ``topology``, ``writer`` and
+``runtime.run`` wait through this module. A thread that stops the topology calls
+:meth:`Retry.abandon`, and every wait ends at once.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ GroupingKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class GroupingTraits:
-    """What kinds of groupings do. The plan, the checks and the routing go by these traits."""
+    """What kinds of groupings do. The plan and the checks go by these traits, the routing by
+    the kind as well."""
 
     stays_local: bool = False
     """All tuples of a task go to one task, which may be in the same process."""

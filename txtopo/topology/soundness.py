@@ -38,8 +38,9 @@ def problems(
 ) -> Iterator[str]:
     """Reasons why writes of the held component ``id`` would not count exactly once, as far as can
     be known."""
+    is_opaque = spout_kind is not None and graph.SPOUT_TRAITS[spout_kind].is_opaque
     for written in writes.destinations:
-        if spout_kind == "opaque" and not written.takes_back:
+        if is_opaque and not written.takes_back:
             yield (
                 f"component {id!r}: {written.name} holds {written.holds}, but the spout {spout!r} is opaque. A replayed batch may have other"
                 f" tuples, and a failed attempt's writes would stay (R31); {written.cure}"

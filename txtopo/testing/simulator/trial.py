@@ -25,7 +25,7 @@ UNBOUNDED = 1 << 30
 
 
 @dataclass(slots=True)
-class Progress:
+class TrialProgress:
     """A trial's progress. Another thread may read it."""
 
     stage: str = "a run without failures"
@@ -110,7 +110,7 @@ class Trial:
     time_s: float | None = None
     processes: int = 1
     should_stop: Callable[[], bool] = lambda: False
-    progress: Progress = dataclasses.field(default_factory=Progress)
+    progress: TrialProgress = dataclasses.field(default_factory=TrialProgress)
 
     def run(self) -> SimulationReport:
         """Run the whole test, up to the first violation."""
