@@ -81,24 +81,26 @@ def ann(scheme: Scheme, password: str = SECRET) -> Credentials:
 
 @contextlib.contextmanager
 def connected(
-    address: str, who: Credentials | None = None, root: str = "/txtopo"
+    address: str, login: Credentials | None = None, root: str = "/txtopo"
 ) -> Iterator[ZooKeeperStateStore]:
-    with contextlib.closing(ZooKeeperStateStore(address, root, ENDLESS_S, SESSION_S, who)) as store:
+    with contextlib.closing(
+        ZooKeeperStateStore(address, root, ENDLESS_S, SESSION_S, login)
+    ) as store:
         yield store
 
 
-def make(address: str, who: Credentials | None) -> None:
+def make(address: str, login: Credentials | None) -> None:
     """The state of a topology that has committed one transaction."""
-    with connected(address, who) as store:
+    with connected(address, login) as store:
         state = TopologyState.open(store, "words", ALICE)
         state.seal(TransactionAttempt(1, 0), {"spout": 1}, None)
         state.record(TransactionAttempt(1, 0), {0: "a"}, {"keep/kept": 1})
         state.close()
 
 
-def acls(server: Server, who: Credentials | None, path: str) -> dict[str, list[ACL]]:
+def acls(server: Server, login: Credentials | None, path: str) -> dict[str, list[ACL]]:
     """The rights on ``path`` and everything below."""
-    other = client.Client(server.hosts, SESSION_S, who).kazoo
+    other = client.Client(server.hosts, SESSION_S, login).kazoo
     other.start(PATIENCE_S)
     try:
         rights = {}
@@ -170,8 +172,8 @@ def test_state_made_with_credentials_is_refused_to_everybody_else_with_the_cure(
             r"as \w+ user 'ann'\)\n  The znode was made with another",
         ),
     ]
-    for who, message in others:
-        with connected(address, who) as store:
+    for login, message in others:
+        with connected(address, login) as store:
             calls: list[Callable[[], object]] = [
                 functools.partial(TopologyState.open, store, "words", ALICE),
                 functools.partial(administration.show, store, "words"),
@@ -220,13 +222,13 @@ def test_a_server_that_insists_on_sasl_refuses_the_wrong_and_the_nameless_at_onc
     with Ensemble(tmp_path, size=1, settings=SASL, flags=flags) as strict:
         make(strict.hosts, ann("sasl"))
         capfd.readouterr()
-        for who, message in (
+        for login, message in (
             (ann("sasl", "wr0ng"), "password is wrong"),
             (None, "It wants credentials"),
             (ann("digest"), "does not let us in"),
         ):
             with pytest.raises(ZooKeeperAccessError, match=message):
-                ZooKeeperStateStore(strict.hosts, connect_timeout_s=ENDLESS_S, who=who)
+                ZooKeeperStateStore(strict.hosts, connect_timeout_s=ENDLESS_S, login=login)
         assert "".join(capfd.readouterr()) == ""
 
 
@@ -248,7 +250,7 @@ def test_a_server_without_sasl_is_named_as_the_cause_within_the_time_to_connect(
             match=r"hangs up while we authenticate \(as sasl user 'ann'\)\n  Is it configured for SASL\?",
         ):
             ImpatientStore(
-                plain.hosts, connect_timeout_s=ENDLESS_S, session_timeout_s=1.0, who=ann("sasl")
+                plain.hosts, connect_timeout_s=ENDLESS_S, session_timeout_s=1.0, login=ann("sasl")
             )
 
 

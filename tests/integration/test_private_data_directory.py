@@ -401,13 +401,13 @@ def test_credentials_of_the_user_work_in_a_data_directory_and_so_does_the_direct
 ) -> None:
     ann = credentials.Credentials("digest", "ann", "sesame")
     with embedded.EmbeddedZooKeeper(tmp_path) as zookeeper:
-        with closing(ZooKeeperStateStore(zookeeper.hosts, who=ann)) as store:
+        with closing(ZooKeeperStateStore(zookeeper.hosts, login=ann)) as store:
             store.ensure("/words")
             store.require_protected("/words")
         with closing(ZooKeeperStateStore(zookeeper.hosts)) as store:
             assert store.get("/words") is not None
             store.ensure("/letters")
-        with closing(ZooKeeperStateStore(zookeeper.hosts, who=ann)) as store:
+        with closing(ZooKeeperStateStore(zookeeper.hosts, login=ann)) as store:
             assert store.children("/") == ["letters", "words"]
         alone = KazooClient(zookeeper.hosts, auth_data=[("digest", "ann:sesame")])
         alone.start(timeout=PATIENCE_S)

@@ -262,7 +262,7 @@ GUARDS = (
     Guard(
         "seal before apply",
         (23, 25),
-        "after a crash nobody knows that effects may exist, nor of which batch and attempt",
+        "after a crash no record says that effects may exist, and from which batch and attempt",
         (
             Mutation(
                 "seal skipped",
@@ -485,14 +485,14 @@ GUARDS = (
                 POSTGRESQL,
             ),
             Mutation(
-                "in PostgreSQL a fence is raised without waiting for who stands at it",
+                "in PostgreSQL a fence is raised without waiting for the task at the fence",
                 "txtopo/stores/servers/session.py",
                 "            fence = self._read_fence(topology_id, component, lock=True)\n",
                 "            fence = self._read_fence(topology_id, component)\n",
                 POSTGRESQL,
             ),
             Mutation(
-                "in MariaDB whoever is not at the fence keeps the lock of it",
+                "in MariaDB a task that is not at the fence keeps the fence's lock",
                 "txtopo/stores/mysql/backend.py",
                 "        with faults.translating(self._address):\n            self._raw.rollback()\n        return False\n",
                 "        return False\n",
@@ -794,7 +794,7 @@ GUARDS = (
                 ),
             ),
             Mutation(
-                "in MariaDB a row that somebody else has added is replaced",
+                "in MariaDB a row from another writer is replaced",
                 "txtopo/stores/mysql/backend.py",
                 "            self._write(new, replacing=False)\n",
                 "            self._write(new, replacing=True)\n",
@@ -828,7 +828,7 @@ GUARDS = (
             Mutation(
                 "an opaque spout with a store that does not take back",
                 "txtopo/topology/soundness.py",
-                '        if is_opaque and not written.takes_back:\n',
+                "        if is_opaque and not written.takes_back:\n",
                 "        if False:\n",
                 SOUNDNESS,
             ),
@@ -1014,7 +1014,7 @@ GUARDS = (
                 MIXED,
             ),
             Mutation(
-                "nobody is told who made a pinned result",
+                "the driver is not told which task made a pinned result",
                 "txtopo/engine/jobs.py",
                 "dataclasses.replace(job, expected=source.task_attempts, ",
                 "dataclasses.replace(job, ",
@@ -1087,14 +1087,14 @@ GUARDS = (
                 ZOMBIES,
             ),
             Mutation(
-                "nobody knows which Spark job served a request that was lost",
+                "the Spark job of a lost request is unknown",
                 "txtopo/spark/resident_task.py",
                 "            if task.serving is not None:\n",
                 "            if False:\n",
                 RESIDENT,
             ),
             Mutation(
-                "nobody knows which Spark job served a request that was cancelled",
+                "the Spark job of a cancelled request is unknown",
                 "txtopo/spark/resident_task.py",
                 "            self._remember(group, task)\n        if task is not None:\n",
                 "            self._remember(group, None)\n        if task is not None:\n",
@@ -1180,7 +1180,7 @@ GUARDS = (
                 SOCKETS,
             ),
             Mutation(
-                "directories of sockets are removed whoever holds them",
+                "socket directories are removed although a process holds them",
                 "txtopo/spark/sockets.py",
                 "                    if lock.try_acquire():\n",
                 "                    if True:\n",

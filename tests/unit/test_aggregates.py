@@ -410,6 +410,7 @@ def test_the_attempt_is_no_key(aggregator: Any) -> None:
     topology = builder()
     topology.set_aggregate("kept", aggregator, store()).group_by("rows", ("word", "tx"))
     assert "group_by on 'rows' names 'tx', the attempt. Name fields" in problems_of(topology)
+    assert KeyOf(("tx",)).reader(Fields("_tx", "tx"))((FIRST, 1)) == (1,), "a field of that name"
 
 
 def test_a_combiner_that_fails_is_not_taken_for_a_key_that_cannot_be_hashed() -> None:

@@ -28,7 +28,7 @@ def answering(*results: object) -> ZooKeeperStateStore:
         False,
         1.0,
     )
-    store._connected, store._dropped, store._who = threading.Event(), 0, None
+    store._connected, store._dropped, store._login = threading.Event(), 0, None
     store._link = SimpleNamespace(acl=None, is_refused=False, has_ended=False)
     store._client = SimpleNamespace(transaction=lambda: transaction, connected=True)
     result: ZooKeeperStateStore = store

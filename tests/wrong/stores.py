@@ -573,12 +573,12 @@ def _remove_but_counts(self: Any, topology_id: str, component: str | None) -> tu
 
 def _write_fence_over_counts(self: Any, fence: stamps.Fence) -> None:
     """A fence where there is none keeps the counts that are there."""
-    who = (fence.topology_id, fence.component)
-    counts = self._table.counts.get(who)
-    is_new = who not in self._table.fences
+    owner = (fence.topology_id, fence.component)
+    counts = self._table.counts.get(owner)
+    is_new = owner not in self._table.fences
     _write_fence(self, fence)
     if is_new and counts is not None:
-        self._table.counts[who] = counts
+        self._table.counts[owner] = counts
 
 
 _remove, _write_fence = stores._Session.remove, stores._Session.write_fence

@@ -61,20 +61,20 @@ class Client:
     """One kazoo client for ``servers``, not yet started, with its authentication state.
 
     ``owner`` holds the administrator's credentials, if the server runs in a data directory. New
-    znodes belong to ``who``, and to the administrator.
+    znodes belong to ``login``, and to the administrator.
     """
 
     def __init__(
         self,
         servers: str,
         session_timeout_s: float,
-        who: credentials.Credentials | None,
+        login: credentials.Credentials | None,
         owner: credentials.Credentials | None = None,
     ) -> None:
-        digests = [each for each in (owner, who) if each is not None and each.scheme == "digest"]
+        digests = [each for each in (owner, login) if each is not None and each.scheme == "digest"]
         self._servers = servers
-        self.acl = _rights(who, owner)
-        """Rights on every new znode: open to all, or only for ``who`` and the administrator."""
+        self.acl = _rights(login, owner)
+        """Rights on every new znode: open to all, or only for ``login`` and the administrator."""
         self.refusal: errors.TxtopoError | None = None
         """Why the process at the server's port does not get the password."""
         self.hang_ups = 0
@@ -93,9 +93,9 @@ class Client:
                 "max_delay": RECONNECT_DELAY_MAX_S,
             },
             auth_data=[("digest", f"{each.user}:{each.reveal()}") for each in digests] or None,
-            sasl_options=None if who is None or who.scheme != "sasl" else _sasl_options(who),
+            sasl_options=None if login is None or login.scheme != "sasl" else _sasl_options(login),
         )
-        if who is not None and who.scheme == "sasl":
+        if login is not None and login.scheme == "sasl":
             self._authenticate = self.kazoo._connection._authenticate_with_sasl
             self.kazoo._connection._authenticate_with_sasl = self._authenticate_or_reconnect
         self._handshake_s = max(HANDSHAKE_MIN_S, session_timeout_s * HANDSHAKE_SHARE)
@@ -165,23 +165,27 @@ class Client:
 
 
 def _rights(
-    who: credentials.Credentials | None, owner: credentials.Credentials | None
+    login: credentials.Credentials | None, owner: credentials.Credentials | None
 ) -> list[Any]:
     if owner is None:
-        return list(security.OPEN_ACL_UNSAFE if who is None else security.CREATOR_ALL_ACL)
+        return list(security.OPEN_ACL_UNSAFE if login is None else security.CREATOR_ALL_ACL)
     return [
         OWNED_BY_NOBODY,
-        *([] if who is None else [security.make_digest_acl(who.user, who.reveal(), all=True)]),
+        *(
+            []
+            if login is None
+            else [security.make_digest_acl(login.user, login.reveal(), all=True)]
+        ),
     ]
 
 
-def _sasl_options(who: credentials.Credentials) -> dict[str, Any]:
+def _sasl_options(login: credentials.Credentials) -> dict[str, Any]:
     return {
         "mechanism": "DIGEST-MD5",
         "service": "zookeeper",
         "principal": "zk-sasl-md5",
-        "username": who.user,
-        "password": who.reveal(),
+        "username": login.user,
+        "password": login.reveal(),
     }
 
 

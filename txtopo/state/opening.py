@@ -55,13 +55,13 @@ def look(
     data_dir: Path,
     zookeeper: str | None = None,
     root: str = "/txtopo",
-    who: credentials.Credentials | None = None,
+    login: credentials.Credentials | None = None,
 ) -> T:
     """Return ``reading`` of the state, as :func:`opened` opens it. Call ``reading`` again if the
     run whose ZooKeeper was asked ends meanwhile."""
 
     def ask() -> T:
-        with opened(data_dir, zookeeper, root, who) as state:
+        with opened(data_dir, zookeeper, root, login) as state:
             return reading(state)
 
     return asked_again(ask, zookeeper)
@@ -90,7 +90,7 @@ def opened(
     data_dir: Path,
     zookeeper: str | None = None,
     root: str = "/txtopo",
-    who: credentials.Credentials | None = None,
+    login: credentials.Credentials | None = None,
     files: znode_files.ZnodeFiles | None = None,
 ) -> Iterator[Opened | None]:
     """The state in ``zookeeper``, or else in ``data_dir``, for a reader. ``None`` if nothing was
@@ -100,11 +100,11 @@ def opened(
     they are. A reader starts no server and holds no lock, so it keeps no run from starting (R37).
     """
     if zookeeper is not None:
-        with contextlib.closing(ZooKeeperStateStore(zookeeper, root, who=who)) as store:
+        with contextlib.closing(ZooKeeperStateStore(zookeeper, root, login=login)) as store:
             yield Opened(store, store.address, is_live=True)
         return
     is_owned = directory.is_owned(data_dir)
-    live = _running_store(data_dir, root, who)
+    live = _running_store(data_dir, root, login)
     if live is not None:
         with contextlib.closing(live):
             yield Opened(live, str(data_dir), is_live=True)
@@ -114,13 +114,15 @@ def opened(
 
 
 def _running_store(
-    data_dir: Path, root: str, who: credentials.Credentials | None
+    data_dir: Path, root: str, login: credentials.Credentials | None
 ) -> ZooKeeperStateStore | None:
     running = directory.running(data_dir)
     if running is None:
         return None
     try:
-        return ZooKeeperStateStore(running.hosts, root, CONNECT_S, who=who, owner=_owner(data_dir))
+        return ZooKeeperStateStore(
+            running.hosts, root, CONNECT_S, login=login, owner=_owner(data_dir)
+        )
     except errors.ZooKeeperAccessError:
         raise
     except errors.ZooKeeperUnavailableError:
@@ -133,7 +135,7 @@ def owned(
     data_dir: Path,
     zookeeper: str | None = None,
     root: str = "/txtopo",
-    who: credentials.Credentials | None = None,
+    login: credentials.Credentials | None = None,
 ) -> Iterator[Opened | None]:
     """The state in ``zookeeper``, or else in ``data_dir``, for a command that changes the state.
     ``None`` if nothing was ever stored there.
@@ -144,7 +146,7 @@ def owned(
         not have been changed.
     """
     try:
-        with _owned(data_dir, zookeeper, root, who) as state:
+        with _owned(data_dir, zookeeper, root, login) as state:
             yield state
     except base.StateUnavailableError as error:
         raise errors.ZooKeeperUnavailableError(
@@ -155,10 +157,10 @@ def owned(
 
 @contextlib.contextmanager
 def _owned(
-    data_dir: Path, zookeeper: str | None, root: str, who: credentials.Credentials | None
+    data_dir: Path, zookeeper: str | None, root: str, login: credentials.Credentials | None
 ) -> Iterator[Opened | None]:
     if zookeeper is not None:
-        with opened(data_dir, zookeeper, root, who) as state:
+        with opened(data_dir, zookeeper, root, login) as state:
             yield state
         return
     endpoint, embedded = _server(data_dir)
@@ -167,7 +169,7 @@ def _owned(
         return
     try:
         with contextlib.closing(
-            ZooKeeperStateStore(endpoint, root, who=who, owner=_owner(data_dir))
+            ZooKeeperStateStore(endpoint, root, login=login, owner=_owner(data_dir))
         ) as store:
             yield Opened(store, str(data_dir), is_live=embedded is None)
     finally:

@@ -67,13 +67,13 @@ class ZooKeeperStateStore(base.StateStore):
 
     Makes chroot and root if missing. ``connect_timeout_s`` bounds the first connection. After
     ``session_timeout_s`` of silence the server ends the session, and the lease with it. Every
-    request has the same bound. ``who``: our credentials, which own every znode made here.
+    request has the same bound. ``login``: our credentials, which own every znode made here.
     ``owner``: the server's own credentials, if it runs in a data directory. Not needed if this
     process runs the server.
 
     :raises ConfigError: ``hosts`` or ``root`` cannot be understood.
     :raises ZooKeeperUnavailableError: no server answers there.
-    :raises ZooKeeperAccessError: ZooKeeper does not know ``who``, or denies a needed right. Every
+    :raises ZooKeeperAccessError: ZooKeeper does not know ``login``, or denies a needed right. Every
         later call may raise this error, too.
     """
 
@@ -83,21 +83,21 @@ class ZooKeeperStateStore(base.StateStore):
         root: str = "/txtopo",
         connect_timeout_s: float = 10.0,
         session_timeout_s: float = 10.0,
-        who: credentials.Credentials | None = None,
+        login: credentials.Credentials | None = None,
         owner: credentials.Credentials | None = None,
     ) -> None:
         super().__init__()
         self._servers, self._prefix = _parse(hosts, root)
         self._address = f"{self._servers}{self._prefix}"
         self._session_timeout_s = session_timeout_s
-        self._who = who
+        self._login = login
         self._connected = threading.Event()
         self._closed = False
         self._dropped = 0
         self._link = client.Client(
             self._servers,
             session_timeout_s,
-            who,
+            login,
             owner or credentials.owner_of_server(self._servers),
         )
         self._client = self._link.kazoo
@@ -225,7 +225,7 @@ class ZooKeeperStateStore(base.StateStore):
 
         :raises StateMismatchError: every client may write the topology's znodes.
         """
-        if self._who is None or self.get(path) is None:
+        if self._login is None or self.get(path) is None:
             return
         for each in (path, *(f"{path}/{name}" for name in self.children(path))):
             self._request()
@@ -240,8 +240,8 @@ class ZooKeeperStateStore(base.StateStore):
             ):
                 full = self._full(path)
                 raise errors.StateMismatchError(
-                    f"every client may write {self._full(each)}, which was made without credentials, but now there are credentials ({self._who})\n"
-                    f"  Protect the znodes with ZooKeeper's zkCli.sh: `setAcl -R {full} auth:{self._who.user}:cdrwa`, authenticated as that user.\n"
+                    f"every client may write {self._full(each)}, which was made without credentials, but now there are credentials ({self._login})\n"
+                    f"  Protect the znodes with ZooKeeper's zkCli.sh: `setAcl -R {full} auth:{self._login.user}:cdrwa`, authenticated as that user.\n"
                     f"  Or start over with `txtopo state reset`, or go on without zookeeper_auth."
                 )
 
@@ -304,17 +304,17 @@ class ZooKeeperStateStore(base.StateStore):
             raise self._not_let_in(
                 "does not let us in",
                 "The name or the password is wrong."
-                if self._who is not None
+                if self._login is not None
                 else "It wants credentials.",
             )
-        if self._who is None:
+        if self._login is None:
             why = "The znode was made with credentials: give the same credentials now. To reach a data directory's ZooKeeper, name the directory."
         else:
             why = "The znode was made with another name, password or zookeeper_auth. Name a place of your own with zookeeper_root."
         raise self._not_let_in(f"does not allow us to {request}: {type(error).__name__}", why)
 
     def _not_let_in(self, fact: str, why: str) -> errors.ZooKeeperAccessError:
-        as_whom = "without credentials" if self._who is None else f"as {self._who}"
+        as_whom = "without credentials" if self._login is None else f"as {self._login}"
         return errors.ZooKeeperAccessError(
             f"ZooKeeper at {self._address} {fact} ({as_whom})\n"
             f"  {why}\n"

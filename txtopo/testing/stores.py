@@ -38,16 +38,16 @@ class _Table:
             self.form,
             dict(self.rows),
             dict(self.fences),
-            {who: dict(counts) for who, counts in self.counts.items()},
+            {owner: dict(counts) for owner, counts in self.counts.items()},
         )
 
-    def fence(self, who: tuple[str, str]) -> stamps.Fence | None:
+    def fence(self, owner: tuple[str, str]) -> stamps.Fence | None:
         """A component's fence, with its count."""
-        fence = self.fences.get(who)
+        fence = self.fences.get(owner)
         return (
             None
             if fence is None
-            else dataclasses.replace(fence, count=sum(self.counts.get(who, {}).values()))
+            else dataclasses.replace(fence, count=sum(self.counts.get(owner, {}).values()))
         )
 
 
@@ -107,7 +107,9 @@ class MemoryStore(backend.Backend):
         return (
             []
             if table is None
-            else [fence for who in sorted(table.fences) if (fence := table.fence(who)) is not None]
+            else [
+                fence for owner in sorted(table.fences) if (fence := table.fence(owner)) is not None
+            ]
         )
 
     @property

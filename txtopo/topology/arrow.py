@@ -69,10 +69,10 @@ def emits_columns(component: Any) -> bool:
     return isinstance(component, _Component) and bool(component.emits_columns)
 
 
-def require_pyarrow(who: str) -> None:
-    """Raise :class:`~txtopo.errors.SetupError` if pyarrow, which ``who`` needs, is not installed
+def require_pyarrow(user: str) -> None:
+    """Raise :class:`~txtopo.errors.SetupError` if pyarrow, which ``user`` needs, is not installed
     here."""
     if importlib.util.find_spec("pyarrow") is None:
         raise errors.SetupError(
-            f"{who} needs pyarrow, which is not installed\n  Type: pip install 'txtopo[arrow]'"
+            f"{user} needs pyarrow, which is not installed\n  Type: pip install 'txtopo[arrow]'"
         )

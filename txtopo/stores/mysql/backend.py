@@ -194,13 +194,13 @@ class Session(session.Session):
         select = sa.text(
             f"SELECT kept.`key`, IF({_IS_SETTLED}, kept.curr, NULL) FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} FOR UPDATE"
         )
-        who = self._who() | {"settled": settled_txid}
+        owner = self._owner() | {"settled": settled_txid}
         earlier = dataclasses.replace(stamp, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
         rows: dict[str, stamps.Row] = {}
         others: list[str] = []
         try:
             for _, _, portion in self._portions(sorted(texts)):
-                for text, curr in self._run(select, {**who, "given": connections.sent(portion)}):
+                for text, curr in self._run(select, {**owner, "given": connections.sent(portion)}):
                     if curr is None:
                         others.append(text)
                     else:
@@ -220,11 +220,11 @@ class Session(session.Session):
         texts = sorted(deltas)
         self._check_keys(texts)
         statement = merging.statement(self._tables.name, _KEY, how.operator)
-        who = {**self._who(), "settled": settled_txid}
+        owner = {**self._owner(), "settled": settled_txid}
         refused: list[str] = []
         for start, end, portion in self._portions(sorted(deltas.items())):
             try:
-                self._run(statement, {**who, "given": connections.sent(portion)})
+                self._run(statement, {**owner, "given": connections.sent(portion)})
             except (errors.FailedException, errors.TxtopoError) as failed:
                 if faults.is_deadlock(failed):
                     raise sessions.RowsChangedError(self._after(failed, texts)) from failed
@@ -263,7 +263,7 @@ class Session(session.Session):
             "kept.component = :component AND kept.txid = :txid AND kept.topology = :topology AND kept.generation = :generation"
             f" AND kept.attempt <= :attempt AND kept.attempt <> {stamps.UNKNOWN_ATTEMPT}"
         )
-        who = {
+        owner = {
             "component": void.component,
             "txid": void.txid,
             "topology": void.topology_id,
@@ -272,21 +272,21 @@ class Session(session.Session):
         }
         restored = f"kept.curr = given.curr, kept.txid = given.prev_txid, kept.attempt = {stamps.UNKNOWN_ATTEMPT}, kept.prev = NULL"
         portions = (
-            self._listed_portions_where(void, undone, who)
+            self._listed_portions_where(void, undone, owner)
             if self.is_listed
-            else self._portions_where(_BEFORE, undone, who)
+            else self._portions_where(_BEFORE, undone, owner)
         )
         for portion in portions:
             self._run_in_portions(
                 self._delete_from(f"{undone} AND kept.prev IS NULL"),
                 [key for key, prev, _ in portion if prev is None],
-                who,
+                owner,
             )
             update = f"UPDATE {_GIVEN_ROWS} STRAIGHT_JOIN {self._kept} SET {restored}, kept.prev_txid = 0, kept.steps = NULL WHERE {undone}"
             self._run_in_portions(
                 update,
                 [[key, prev, None, txid, None] for key, prev, txid in portion if prev is not None],
-                who,
+                owner,
             )
         self._forget_written(void.topology_id, void.component)
 
@@ -295,36 +295,36 @@ class Session(session.Session):
             "kept.deleted AND kept.component = :component AND kept.topology = :topology"
             " AND (kept.txid < :txid OR kept.generation <> :generation)"
         )
-        who = {
+        owner = {
             "component": stamp.component,
             "txid": stamp.txid,
             "topology": stamp.topology_id,
             "generation": stamp.generation,
         }
-        for portion in self._portions_where("kept.`key`", settled, who):
-            self._run_in_portions(self._delete_from(settled), [key for (key,) in portion], who)
+        for portion in self._portions_where("kept.`key`", settled, owner):
+            self._run_in_portions(self._delete_from(settled), [key for (key,) in portion], owner)
         if self.is_listed:
             self._forget_written(stamp.topology_id, stamp.component)
 
     def _listed_portions_where(
-        self, void: stamps.Fence, condition: str, who: dict[str, Any]
+        self, void: stamps.Fence, condition: str, owner: dict[str, Any]
     ) -> Iterator[Sequence[Any]]:
         """As :meth:`_portions_where`, of the rows that ``void`` has listed."""
         select = f"SELECT {_BEFORE} FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} WHERE {condition}"
         texts = self._listed_keys(void)
         for start in range(0, len(texts), UNDONE_ROWS):
-            for result in self._run_in_portions(select, texts[start : start + UNDONE_ROWS], who):
+            for result in self._run_in_portions(select, texts[start : start + UNDONE_ROWS], owner):
                 yield sorted(result)
 
     def _portions_where(
-        self, columns: str, condition: str, who: dict[str, Any]
+        self, columns: str, condition: str, owner: dict[str, Any]
     ) -> Iterator[Sequence[Any]]:
         """The rows that meet ``condition``, found without locking any row, a portion at a time. The
         caller takes back or deletes a portion before it asks for the next portion."""
         select = sa.text(
             f"SELECT {columns} FROM `{self._tables.name}` AS kept WHERE {condition} LIMIT {UNDONE_ROWS}"
         )
-        while portion := self._run(select, who).all():
+        while portion := self._run(select, owner).all():
             yield sorted(portion)
             if len(portion) < UNDONE_ROWS:
                 return
@@ -364,7 +364,7 @@ class Session(session.Session):
                 [key, curr, prev, prev_txid, steps]
                 for key, curr, prev, *_, prev_txid, steps in columns
             ],
-            self._who(),
+            self._owner(),
         )
 
     def _advance(self, rows: Sequence[stamps.Row]) -> None:
@@ -379,10 +379,10 @@ class Session(session.Session):
         self._run_in_portions(
             insert,
             [[key, curr, steps] for key, curr, *_, steps in map(layout.columns_of, rows)],
-            self._who(),
+            self._owner(),
         )
 
-    def _who(self) -> dict[str, Any]:
+    def _owner(self) -> dict[str, Any]:
         """The stamp that this transaction writes into its rows."""
         stamp = self._mine
         return dict(

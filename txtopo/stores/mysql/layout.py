@@ -3,7 +3,7 @@ commits.
 
 The tables are those in ``servers.layout``, and one table more::
 
-    txtopo_lock(name)    a row is locked by whoever raises the fence of one component; one row per component that has done so
+    txtopo_lock(name)    one row per component; a task locks the row to raise the component's fence
 
 Every table uses InnoDB, the only engine with transactions, and orders texts by code points
 (``utf8mb4_bin``), even if the server or the database have different defaults. ``utf8mb4_bin``

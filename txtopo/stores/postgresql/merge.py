@@ -56,7 +56,7 @@ def merged(
     """Run :meth:`txtopo.stores.sessions.Session.merge_rows` in the open transaction of ``run``. No
     key has a line feed, because keys are JSON."""
     keys = sorted(deltas)
-    who = {
+    owner = {
         "topology": stamp.topology_id,
         "generation": stamp.generation,
         "component": stamp.component,
@@ -66,13 +66,13 @@ def merged(
         "keys": "\n".join(keys),
     }
     parameters = {
-        **who,
+        **owner,
         "deltas": ",".join([str(deltas[key]) for key in keys]),
         "settled": settled_txid,
     }
     if run(_merge(table, how.operator), parameters).rowcount == len(keys):
         return ()
-    return deltas.keys() - set(run(_select_own(table), who).scalars())
+    return deltas.keys() - set(run(_select_own(table), owner).scalars())
 
 
 @functools.cache

@@ -65,7 +65,7 @@ class Connection:
             # newer than the answer.
             known = self._acknowledged.get(store.name)
             for _ in range(2):
-                who = [
+                owner = [
                     layout.LAYOUT_VERSION,
                     link.run_id,
                     field,
@@ -73,7 +73,7 @@ class Connection:
                     store.form,
                     stamp.task,
                 ]
-                answer = link.run(layout.OPEN, keys, who)
+                answer = link.run(layout.OPEN, keys, owner)
                 if answer:
                     break
                 maintenance.make(link, store.name, store.address, store.form)

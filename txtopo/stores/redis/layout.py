@@ -4,7 +4,7 @@ store, open it, hold it and read it.
 Layout, version 2. The name in braces puts all keys into one hash slot, and so on one cluster node::
 
     txtopo:{<name>}:meta      hash: layout, form (what values there are), born, version (of the whole store, one more with every change),
-                              tenure (the last of ``served``), held (why nobody may write: being adopted or cleared, or something is lost),
+                              tenure (the last of ``served``), held (why no task may write: being adopted or cleared, or something is lost),
                               written:["topology","component"] (how many keys the list below has)
     txtopo:{<name>}:fences    hash: ["topology","component"] → ["generation",txid,attempt,tenure]
     txtopo:{<name>}:counts:["topology","component"]

@@ -58,16 +58,18 @@ class Maintenance(sessions.Maintenance):
             del self._rows[row.key]
             self._changed.add(row.key)
         fences = [
-            who for who in self._fences if who[0] == topology_id and component in (None, who[1])
+            owner
+            for owner in self._fences
+            if owner[0] == topology_id and component in (None, owner[1])
         ]
-        for who in fences:
-            del self._fences[who]
-            self._new_fences[who] = None
+        for owner in fences:
+            del self._fences[owner]
+            self._new_fences[owner] = None
         return len(chosen), len(fences)
 
     def write_fence(self, fence: stamps.Fence) -> None:
-        who = (fence.topology_id, fence.component)
-        self._fences[who] = self._new_fences[who] = fence
+        owner = (fence.topology_id, fence.component)
+        self._fences[owner] = self._new_fences[owner] = fence
 
     def commit(self) -> None:
         """Make all changes.
@@ -113,15 +115,15 @@ class Maintenance(sessions.Maintenance):
     def _release(self, born: str, held: str) -> None:
         written = [
             key
-            for who in self._new_fences
-            for key in (self._names.written(*who), self._names.counts(*who))
+            for owner in self._new_fences
+            for key in (self._names.written(*owner), self._names.counts(*owner))
         ]
         arguments: list[Any] = [born, held]
-        for who, fence in self._new_fences.items():
+        for owner, fence in self._new_fences.items():
             # Tenure 0: the fence is closed, so no attempt at this fence can be interrupted by a new
             # server process.
             arguments += (
-                layout.fence_field(*who),
+                layout.fence_field(*owner),
                 "" if fence is None else layout.fence_text(fence, 0),
             )
         if not self._link.run(

@@ -84,12 +84,12 @@ class Statements:
             return
         # If the store was adopted meanwhile, this statement violates the primary key, and the
         # attempt fails.
-        who = {
+        owner = {
             "store": self._tables.name,
             "topology": fence.topology_id,
             "component": fence.component,
         }
-        self._run(self._tables.statements.make_fence, {**who, **values})
+        self._run(self._tables.statements.make_fence, {**owner, **values})
 
     def _forget_written(self, topology_id: str, component: str) -> None:
         self._run(self._tables.statements.forget_lists, _of(topology_id, component))
@@ -120,13 +120,13 @@ class Maintenance(Statements, sessions.Maintenance):
 
     def restamp(self, topology_id: str, component: str, stamp: stamps.Stamp) -> int:
         row = self._tables.values.c
-        who = {
+        owner = {
             "topology": stamp.topology_id,
             "generation": stamp.generation,
             "txid": stamp.txid,
             "attempt": stamp.attempt,
         }
-        settled = {**who, "prev": None, "prev_txid": 0, "steps": None}
+        settled = {**owner, "prev": None, "prev_txid": 0, "steps": None}
         is_chosen = sa.and_(row.topology == topology_id, row.component == component)
         self._forget_written(topology_id, component)
         kept = self._tables.count.c
@@ -253,12 +253,12 @@ class Session(Statements, sessions.Session):
     def apply(self) -> None:
         for keys in _lists_of(self.written):
             stamp = self._mine
-            who = {
+            owner = {
                 "topology": stamp.topology_id,
                 "component": stamp.component,
                 "id": secrets.randbits(63),
             }
-            self._run(self._tables.statements.add_list, {**who, "keys": keys})
+            self._run(self._tables.statements.add_list, {**owner, "keys": keys})
         self.written.clear()
 
     def take_back(self, void: stamps.Fence) -> None:

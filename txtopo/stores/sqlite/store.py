@@ -222,7 +222,7 @@ class _Session(sessions.Session, sessions.Maintenance):
     def __init__(self, connection: sqlite3.Connection, path: str, table: str, lists: bool) -> None:
         super().__init__(lists)
         self._connection, self._path, self._table = connection, path, table
-        self._who: tuple[str, str] | None = None
+        self._owner: tuple[str, str] | None = None
         """The fence's topology and component."""
         self._is_counted = False
         self._absent: set[str] = set()
@@ -243,7 +243,7 @@ class _Session(sessions.Session, sessions.Maintenance):
         select = f"SELECT generation, txid, attempt, counted, {_TOTAL}, listed FROM txtopo_fence AS fence WHERE {condition}"
         with faults.translating(self._path):
             row = self._connection.execute(select, [self._table, topology_id, component]).fetchone()
-        self._who = topology_id, component
+        self._owner = topology_id, component
         if row is None:
             return None
         generation, txid, attempt, counted, total, self.is_listed = row
@@ -278,7 +278,7 @@ class _Session(sessions.Session, sessions.Maintenance):
     def count(self, stamp: stamps.Stamp, number: int) -> None:
         if self._is_counted:
             return
-        who = {
+        owner = {
             "store": self._table,
             "topology": stamp.topology_id,
             "component": stamp.component,
@@ -287,7 +287,7 @@ class _Session(sessions.Session, sessions.Maintenance):
         at = {"generation": stamp.generation, "txid": stamp.txid, "attempt": stamp.attempt}
         with faults.translating(self._path):
             self._connection.execute(
-                _COUNT_ALONE if self.is_alone else _COUNT, {**who, **at, "number": number}
+                _COUNT_ALONE if self.is_alone else _COUNT, {**owner, **at, "number": number}
             )
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
@@ -349,8 +349,8 @@ class _Session(sessions.Session, sessions.Maintenance):
         self.note(row.key for row in (*light, *whole))
 
     def apply(self) -> None:
-        if self.written and self._who is not None:
-            values = [*self._who, "\n".join(self.written)]
+        if self.written and self._owner is not None:
+            values = [*self._owner, "\n".join(self.written)]
             self._change(
                 f'INSERT INTO "{self._table}_written"(topology, component, keys) VALUES (?, ?, ?)',
                 values,

@@ -46,7 +46,7 @@ TRACE_PREFIXES: dict[str, str] = {
     "store": "it fails ",
     "recomputed": "it is computed twice, and ",
     "chunk": "a chunk that it sends ",
-    "cancel": "nobody wants it any more, ",
+    "cancel": "it is cancelled, ",
 }
 """The words that a trace puts between a fault's place and its way."""
 
