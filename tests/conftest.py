@@ -23,6 +23,7 @@ from tests.servers.mariadb import mariadb
 from tests.servers.postgres import postgres
 from tests.servers.redis_server import redis_server
 from tests.servers.server_stores import place, server_store, workers
+from tests.topic_drive import driven, drives
 from txtopo.config import sources
 from txtopo.runtime import run
 from txtopo.state import embedded, server_process
@@ -33,6 +34,8 @@ from txtopo.testing.simulator import judge, parts
 
 __all__ = [
     "cluster",
+    "driven",
+    "drives",
     "kafka",
     "mariadb",
     "place",

@@ -4,10 +4,13 @@ step at a time, so that a test can change the topic between any two steps."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
+import pytest
+
 from tests.patience import wait_until
+from tests.servers.kafka import KafkaServer
 from txtopo.connectors.kafka import (
     KafkaTransactionalSpout,
     OpaqueKafkaTransactionalSpout,
@@ -18,6 +21,7 @@ from txtopo.errors import FailedException
 from txtopo.topology.transaction import TransactionAttempt
 
 Spout = KafkaTransactionalSpout | OpaqueKafkaTransactionalSpout
+REFRESH_S = 30.0
 Plan = dict[int, dict[str, Any]]
 T = TypeVar("T")
 
@@ -147,3 +151,29 @@ class Drive:
 
 
 __all__ = ["Drive", "Plan", "Spout", "reading"]
+
+
+@pytest.fixture
+def drives() -> Iterator[list[Drive]]:
+    """Drives to be closed when the test ends."""
+    drives: list[Drive] = []
+    yield drives
+    for drive in drives:
+        drive.close()
+
+
+@pytest.fixture
+def driven(kafka: KafkaServer, drives: list[Drive]) -> Any:
+    """Makes a drive of a spout over a topic."""
+
+    def make(kind: Any, topics: Any, **arguments: Any) -> Drive:
+        drives.append(
+            Drive(
+                kind(
+                    kafka.servers, topics, **{"format": "text", "refresh_s": REFRESH_S, **arguments}
+                )
+            )
+        )
+        return drives[-1]
+
+    return make

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.servers.kafka import KafkaServer
+from tests.servers.kafka import MEMORY_AND_BROKER, KafkaServer
 from tests.topologies.kafka_sinks import Sales
 from tests.topologies.stepped_tasks import Task, set_points
 from txtopo.connectors.kafka import auxiliary
 from txtopo.errors import FailedException, StaleAttemptError
 from txtopo.testing.contracts.worker_process import WorkerProcess
+
+pytestmark = MEMORY_AND_BROKER
 
 STEPS = 4
 
@@ -79,7 +81,10 @@ SOME = [(kind, schedule) for number, kind in enumerate(KINDS) for schedule in SC
 
 
 @pytest.mark.in_gate(
-    "*-ZZZZLLLL", "the transaction before-ZLLLZZZL", "the same attempt, once more-ZLLLZZLZ"
+    "*memory",
+    "*-ZZZZLLLL-broker",
+    "the transaction before-ZLLLZZZL-broker",
+    "the same attempt, once more-ZLLLZZLZ-broker",
 )
 @pytest.mark.rule(28, 29, 40)
 @pytest.mark.parametrize(("kind", "schedule"), SOME)
@@ -87,7 +92,7 @@ def test_rows_are_there_once(kafka: KafkaServer, kind: str, schedule: str) -> No
     check(kafka, kind, schedule)
 
 
-@pytest.mark.thorough
+@pytest.mark.in_gate("*memory")
 @pytest.mark.rule(28, 29, 40)
 @pytest.mark.parametrize(
     ("kind", "schedule"),

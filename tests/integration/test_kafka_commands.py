@@ -103,11 +103,7 @@ def test_clear_forgets_the_topology_and_leaves_the_rows(
         sales.write(process, 1, 0, ["b"], tasks=1, generation="second")
     process.close()
     assert run(capsys, sales, "clear", "--execute", *data)[0] == 0
-    sales.kafka.wait_until(
-        lambda: (
-            sales.auxiliary_topic not in sales.kafka.admin.list_topics(timeout=PATIENCE_S).topics
-        )
-    )
+    sales.kafka.wait_until(lambda: sales.auxiliary_topic not in sales.kafka.topics)
     sales.write(process, 1, 0, ["b"], tasks=1, generation="second")
     assert sales.values == ["a", "b"]
 

@@ -4,52 +4,25 @@ says where, or, where the user allows it, goes on at what is left and says what 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition, admin
 
 from tests.patience import PATIENCE_S
-from tests.servers.kafka import KafkaServer
-from tests.topic_drive import Drive, Plan
+from tests.servers.kafka import MEMORY_AND_BROKER, KafkaServer
+from tests.topic_drive import REFRESH_S, Drive, Plan
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
 from txtopo.connectors.kafka.source import LogChangedError
 from txtopo.errors import FailedException, SetupError
+
+pytestmark = MEMORY_AND_BROKER
 
 KINDS = pytest.mark.parametrize(
     "kind",
     [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout],
     ids=["transactional", "opaque"],
 )
-REFRESH_S = 30.0
 CURE = "txtopo state reset"
-
-
-@pytest.fixture
-def drives() -> Iterator[list[Drive]]:
-    """Drives to be closed when the test ends."""
-    drives: list[Drive] = []
-    yield drives
-    for drive in drives:
-        drive.close()
-
-
-@pytest.fixture
-def driven(kafka: KafkaServer, drives: list[Drive]) -> Any:
-    """Makes a drive of a spout over a topic."""
-
-    def make(kind: Any, topics: Any, **arguments: Any) -> Drive:
-        drives.append(
-            Drive(
-                kind(
-                    kafka.servers, topics, **{"format": "text", "refresh_s": REFRESH_S, **arguments}
-                )
-            )
-        )
-        return drives[-1]
-
-    return make
 
 
 def numbered(begin: int, end: int, prefix: str = "") -> list[str]:
@@ -62,16 +35,11 @@ def filled(kafka: KafkaServer, count: int) -> str:
     return topic
 
 
-def delete_records(kafka: KafkaServer, topic: str, before: int) -> None:
-    (future,) = kafka.admin.delete_records([TopicPartition(topic, 0, before)]).values()
-    future.result(PATIENCE_S)
-
-
 # -- deleted, and made again -----------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("sole_broker")
-@pytest.mark.in_gate("transactional")
+@pytest.mark.in_gate("*memory", "transactional-broker")
 @KINDS
 def test_a_deleted_topic_stops_the_spout_with_the_place_and_a_cure(
     kafka: KafkaServer, driven: Any, kind: Any
@@ -97,7 +65,7 @@ def _ready_and_plan(drive: Drive) -> Plan:
     return drive.plan()
 
 
-@pytest.mark.in_gate("as long-transactional")
+@pytest.mark.in_gate("*memory", "as long-transactional-broker")
 @KINDS
 @pytest.mark.parametrize("count", [0, 3, 5, 9], ids=["empty", "shorter", "as long", "longer"])
 def test_a_topic_made_again_while_nothing_was_to_do_stops_the_spout(
@@ -117,7 +85,7 @@ def test_a_topic_made_again_while_nothing_was_to_do_stops_the_spout(
     assert drive.positions[0]["end"] == 5
 
 
-@pytest.mark.in_gate("kept consumer-opaque")
+@pytest.mark.in_gate("*memory", "kept consumer-opaque-broker")
 @KINDS
 @pytest.mark.parametrize("is_warm", [True, False], ids=["kept consumer", "fresh consumer"])
 def test_a_topic_made_again_between_plan_and_reading_fails_the_reading(
@@ -143,7 +111,7 @@ def test_a_topic_made_again_between_plan_and_reading_fails_the_reading(
             drive.plan()
 
 
-@pytest.mark.thorough
+@pytest.mark.in_gate("*memory")
 def test_a_topic_that_is_deleted_between_plan_and_reading_is_not_waited_for(
     kafka: KafkaServer, driven: Any
 ) -> None:
@@ -155,7 +123,7 @@ def test_a_topic_that_is_deleted_between_plan_and_reading_is_not_waited_for(
         drive.read(plan)
 
 
-@pytest.mark.in_gate("5")
+@pytest.mark.in_gate("*memory", "5-broker")
 @pytest.mark.parametrize("count", [0, 3, 5, 9])
 def test_a_topic_made_again_is_read_from_its_beginning_with_skip(
     kafka: KafkaServer, driven: Any, count: int, caplog: pytest.LogCaptureFixture
@@ -188,7 +156,7 @@ def _rest_with_failures(drive: Drive) -> list[Any]:
     return rows
 
 
-@pytest.mark.thorough
+@pytest.mark.in_gate("*memory")
 def test_a_deleted_topic_is_left_out_with_skip_and_read_again_when_it_is_back(
     kafka: KafkaServer, driven: Any
 ) -> None:
@@ -209,7 +177,7 @@ def test_a_deleted_topic_is_left_out_with_skip_and_read_again_when_it_is_back(
     assert drive.rest() == ["back"]
 
 
-@pytest.mark.thorough
+@pytest.mark.in_gate("*memory")
 @KINDS
 def test_a_topic_that_is_no_longer_named_is_left_alone_and_keeps_its_position(
     kafka: KafkaServer, driven: Any, kind: Any
@@ -232,7 +200,7 @@ def test_a_topic_that_is_no_longer_named_is_left_alone_and_keeps_its_position(
 # -- aged out --------------------------------------------------------------------------------------
 
 
-@pytest.mark.in_gate("opaque")
+@pytest.mark.in_gate("*memory", "opaque-broker")
 @KINDS
 def test_records_that_aged_out_before_the_plan_stop_the_spout(
     kafka: KafkaServer, driven: Any, kind: Any
@@ -240,14 +208,14 @@ def test_records_that_aged_out_before_the_plan_stop_the_spout(
     topic = filled(kafka, 20)
     drive = driven(kind, topic, records_per_batch=5)
     assert drive.next() == numbered(0, 5)
-    delete_records(kafka, topic, 12)
+    kafka.forget_before(topic, 12)
     drive.wait(REFRESH_S)
     said = rf"topic {topic}, partition 0, read up to offset 5: records were deleted(.|\n)*read there is 12(.|\n)*{CURE}"
     with pytest.raises(LogChangedError, match=said):
         _ready_and_plan(drive)
 
 
-@pytest.mark.in_gate("all-transactional")
+@pytest.mark.in_gate("*memory", "all-transactional-broker")
 @KINDS
 @pytest.mark.parametrize("before", [7, 20], ids=["some", "all"])
 def test_records_that_aged_out_between_plan_and_reading_fail_the_reading(
@@ -258,7 +226,7 @@ def test_records_that_aged_out_between_plan_and_reading_fail_the_reading(
     assert drive.next() == numbered(0, 5)
     drive.fresh_readers()
     plan = _ready_and_plan(drive)
-    delete_records(kafka, topic, before)
+    kafka.forget_before(topic, before)
     stopped = LogChangedError if kind is KafkaTransactionalSpout else FailedException
     with pytest.raises(
         stopped,
@@ -274,7 +242,7 @@ def test_skip_goes_on_behind_records_that_aged_out_and_counts_them(
     drive = driven(OpaqueKafkaTransactionalSpout, topic, records_per_batch=5, lost="skip")
     assert drive.next() == numbered(0, 5)
     plan = _ready_and_plan(drive)
-    delete_records(kafka, topic, 12)
+    kafka.forget_before(topic, 12)
     drive.fresh_readers()
     with pytest.raises(FailedException):
         drive.read(plan)
@@ -285,7 +253,7 @@ def test_skip_goes_on_behind_records_that_aged_out_and_counts_them(
     assert drive.positions[0]["lost"] == {"from": 5, "to": 12, "offsets": 7, "why": why}
     assert drive.rest() == numbered(17, 20)
     kafka.produce(topic, numbered(20, 30))
-    delete_records(kafka, topic, 23)
+    kafka.forget_before(topic, 23)
     drive.wait(REFRESH_S)
     assert drive.rest() == numbered(23, 30)
     assert drive.planner.lost(drive.positions) == {f"{topic}/0": 10}
@@ -313,20 +281,7 @@ def test_a_topic_that_becomes_compacted_is_refused_at_the_next_look(
     topic = filled(kafka, 3)
     drive = driven(KafkaTransactionalSpout, topic)
     assert drive.rest() == numbered(0, 3)
-    entry = admin.ConfigEntry(
-        "cleanup.policy", "compact", incremental_operation=admin.AlterConfigOpType.SET
-    )
-    (future,) = kafka.admin.incremental_alter_configs(
-        [admin.ConfigResource(admin.ResourceType.TOPIC, topic, incremental_configs=[entry])]
-    ).values()
-    future.result(PATIENCE_S)
-    asked = admin.ConfigResource(admin.ResourceType.TOPIC, topic)
-    kafka.wait_until(
-        lambda: (
-            kafka.admin.describe_configs([asked])[asked].result(PATIENCE_S)["cleanup.policy"].value
-            == "compact"
-        )
-    )
+    kafka.set_policy(topic, "compact")
     drive.wait(REFRESH_S)
     with pytest.raises(SetupError, match="is compacted"):
         _ = drive.is_ready
@@ -345,7 +300,7 @@ def write(producer: Any, topic: str, values: list[str], *, commit: bool | None) 
         (producer.commit_transaction if commit else producer.abort_transaction)(PATIENCE_S)
 
 
-@pytest.mark.in_gate("opaque")
+@pytest.mark.in_gate("*memory", "opaque-broker")
 @KINDS
 def test_nothing_behind_an_open_transaction_is_read_until_it_is_decided(
     kafka: KafkaServer, driven: Any, kind: Any
@@ -369,7 +324,7 @@ def _await_ready(kafka: KafkaServer, drive: Drive) -> None:
     kafka.wait_until(lambda: drive.is_ready)
 
 
-@pytest.mark.in_gate("2-opaque")
+@pytest.mark.in_gate("*memory", "2-opaque-broker")
 @KINDS
 @pytest.mark.parametrize("records_per_batch", [1, 2, 3, 100])
 def test_aborted_records_and_markers_are_gaps_also_at_the_ends_of_batches(
@@ -403,7 +358,7 @@ def test_aborted_records_and_markers_are_gaps_also_at_the_ends_of_batches(
 # -- records that come during a read ---------------------------------------------------------------
 
 
-@pytest.mark.in_gate("transactional")
+@pytest.mark.in_gate("*memory", "transactional-broker")
 @KINDS
 def test_records_that_come_behind_the_end_of_the_partition_are_in_the_next_batch(
     kafka: KafkaServer, driven: Any, kind: Any

@@ -4,60 +4,27 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
 
-from tests.patience import PATIENCE_S
-from tests.servers.kafka import ENDLESS_S, KafkaServer
-from tests.topic_drive import Drive
-from txtopo import Count, Fields, TransactionalTopologyBuilder
+from tests.servers.kafka import ENDLESS_S, MEMORY_AND_BROKER, KafkaServer
+from tests.topic_drive import REFRESH_S
 from txtopo.connectors.kafka import (
     KafkaTransactionalSpout,
     OpaqueKafkaTransactionalSpout,
-    client,
     planning,
 )
 from txtopo.connectors.kafka.auxiliary import Record
-from txtopo.errors import FailedException, InputError, SetupError
-from txtopo.stores import SqliteStore
-from txtopo.testing import simulate
+from txtopo.errors import InputError, SetupError
+
+pytestmark = MEMORY_AND_BROKER
 
 KINDS = pytest.mark.parametrize(
     "kind",
     [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout],
     ids=["transactional", "opaque"],
 )
-REFRESH_S = 30.0
-
-
-@pytest.fixture
-def drives() -> Iterator[list[Drive]]:
-    """Drives to be closed when the test ends."""
-    drives: list[Drive] = []
-    yield drives
-    for drive in drives:
-        drive.close()
-
-
-@pytest.fixture
-def driven(kafka: KafkaServer, drives: list[Drive]) -> Any:
-    """Makes a drive of a spout over a topic."""
-
-    def make(kind: Any, topics: Any, **arguments: Any) -> Drive:
-        drives.append(
-            Drive(
-                kind(
-                    kafka.servers, topics, **{"format": "text", "refresh_s": REFRESH_S, **arguments}
-                )
-            )
-        )
-        return drives[-1]
-
-    return make
 
 
 def numbered(begin: int, end: int, prefix: str = "") -> list[str]:
@@ -74,25 +41,16 @@ def filled(kafka: KafkaServer, *counts: int) -> str:
 # -- where the first transaction begins ----------------------------------------------------------
 
 
-def commit_as(kafka: KafkaServer, group: str, topic: str, offsets: dict[int, int]) -> None:
-    consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": group, "log_level": 0})
-    consumer.commit(
-        offsets=[TopicPartition(topic, partition, offset) for partition, offset in offsets.items()],
-        asynchronous=False,
-    )
-    consumer.close()
-
-
 def start_at(kafka: KafkaServer, topic: str, kind: str) -> Any:
     """A start behind the first three records of partition 0, and behind all of partition 1."""
     if kind == "group":
-        commit_as(kafka, f"of-{topic}", topic, {0: 3, 1: 2})
+        kafka.commit_as(f"of-{topic}", topic, {0: 3, 1: 2})
         return f"group:of-{topic}"
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(milliseconds=2)
     return {"latest": "latest", "offsets": {topic: {0: 3, 1: 2}}, "time": soon}[kind]
 
 
-@pytest.mark.in_gate("time-transactional", "group-opaque")
+@pytest.mark.in_gate("*memory", "time-transactional-broker", "group-opaque-broker")
 @KINDS
 @pytest.mark.parametrize("start", ["latest", "offsets", "time", "group"])
 def test_a_start_is_pinned_by_the_first_transaction_before_anything_is_read(
@@ -109,7 +67,6 @@ def test_a_start_is_pinned_by_the_first_transaction_before_anything_is_read(
     # The first attempt fails, and records come meanwhile, also to a new partition.
     kafka.produce(topic, ["0-3"], 0)
     kafka.add_partitions(topic, 3)
-    kafka.wait_until(lambda: kafka._has_leaders(topic, 3))
     kafka.produce(topic, ["2-0"], 2)
     drive.wait(REFRESH_S)
     second = drive.plan() if kind is OpaqueKafkaTransactionalSpout else first
@@ -122,14 +79,14 @@ def test_a_start_is_pinned_by_the_first_transaction_before_anything_is_read(
     assert drive.rest() == ["0-3", "2-0"]
 
 
-@pytest.mark.in_gate("opaque")
+@pytest.mark.in_gate("*memory", "opaque-broker")
 @KINDS
 def test_the_earliest_start_reads_all_there_is(kafka: KafkaServer, driven: Any, kind: Any) -> None:
     topic = filled(kafka, 3, 2)
     assert driven(kind, topic).rest() == [*numbered(0, 3, "0-"), *numbered(0, 2, "1-")]
 
 
-@pytest.mark.thorough
+@pytest.mark.in_gate("*memory")
 @KINDS
 def test_a_time_begins_at_the_first_record_of_that_time(
     kafka: KafkaServer, driven: Any, kind: Any
@@ -160,7 +117,7 @@ def test_a_group_that_has_committed_nothing_is_refused(
         drive.plan()
 
 
-@pytest.mark.in_gate("*-transactional")
+@pytest.mark.in_gate("*memory", "*-transactional-broker")
 @KINDS
 @pytest.mark.parametrize(
     ("start", "message"),
@@ -192,7 +149,7 @@ def test_the_end_of_the_log_is_a_start(kafka: KafkaServer, driven: Any) -> None:
 # -- partitions and topics -----------------------------------------------------------------------
 
 
-@pytest.mark.in_gate("earliest-opaque")
+@pytest.mark.in_gate("*memory", "earliest-opaque-broker")
 @KINDS
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 def test_new_partitions_and_topics_are_found_in_time_and_read_from_their_beginning(
@@ -203,7 +160,6 @@ def test_new_partitions_and_topics_are_found_in_time_and_read_from_their_beginni
     drive = driven(kind, re.compile(f"{prefix}.*"), start=start)
     assert drive.rest() == (["old"] if start == "earliest" else [])
     kafka.add_partitions(prefix, 2)
-    kafka.wait_until(lambda: kafka._has_leaders(prefix, 2))
     kafka.produce(prefix, ["of a new partition"], 1)
     earlier = kafka.new_topic(f"{prefix}-a")
     kafka.produce(earlier, ["of a new topic"])
@@ -247,7 +203,6 @@ def test_an_opaque_replay_that_finds_a_new_partition_keeps_to_the_number_that_wa
     assert drive.is_ready
     drive.plan()
     kafka.add_partitions(topic, 2)
-    kafka.wait_until(lambda: kafka._has_leaders(topic, 2))
     kafka.produce(topic, ["1-0"], 1)
     assert drive.next() == numbered(0, 3, "0-")
     assert drive.rest() == ["1-0"]
@@ -257,7 +212,7 @@ def test_a_pattern_takes_neither_topics_of_kafka_nor_those_of_sinks(
     kafka: KafkaServer, driven: Any
 ) -> None:
     topic = filled(kafka, 1)
-    commit_as(kafka, f"of-{topic}", topic, {0: 0})
+    kafka.commit_as(f"of-{topic}", topic, {0: 0})
     auxiliary = kafka.new_topic(f"txtopo.{topic}", cleanup_policy="compact")
     drive = driven(KafkaTransactionalSpout, re.compile(rf"{topic}|__.*|{re.escape(auxiliary)}"))
     assert drive.rest() == ["0-0"]
@@ -294,7 +249,7 @@ def test_a_topic_that_there_is_not_is_refused_at_the_start(kafka: KafkaServer, d
 # -- how much ------------------------------------------------------------------------------------
 
 
-@pytest.mark.in_gate("3-transactional")
+@pytest.mark.in_gate("*memory", "3-transactional-broker")
 @KINDS
 @pytest.mark.parametrize("bound", [1, 2, 3, 7, 30])
 def test_a_transaction_takes_its_share_of_each_partition_and_none_waits_for_ever(
@@ -339,87 +294,10 @@ def test_lag_is_what_is_behind_the_committed_positions_and_progress_is_published
     assert drive.planner.lag(drive.positions) == {f"{topic}/0": 15, f"{topic}/1": 0}
     kafka.wait_until(
         lambda: (
-            committed(kafka, group, topic, 2) == [10, 3] and drive.planner._log._publishing.done()
+            kafka.committed(group, topic, 2) == [10, 3] and drive.planner._log._publishing.done()
         )
     )
     drive.rest()
     drive.planner.lag(drive.positions)
     drive.planner.close()
-    kafka.wait_until(lambda: committed(kafka, group, topic, 2) == [25, 3])
-
-
-def test_the_simulator_publishes_nothing(kafka: KafkaServer, tmp_path: Path) -> None:
-    topic = filled(kafka, 25)
-    group = f"dashboard-{topic}"
-    reading = KafkaTransactionalSpout(
-        kafka.servers, topic, records_per_batch=5, format="text", client_group=group
-    )
-    store = SqliteStore(tmp_path / "count.db", "count")
-    builder = TransactionalTopologyBuilder("simulated", "records", reading, 1)
-    builder.set_aggregate("count", Count(), store).group_by("records", Fields("value"))
-    report = simulate(builder.build_topology(), seeds=1)
-    assert (report.violation, report.transactions) == (None, 5)
-    assert committed(kafka, group, topic, 1) == [OFFSET_INVALID]
-
-
-def committed(kafka: KafkaServer, group: str, topic: str, partitions: int) -> list[int]:
-    consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": group, "log_level": 0})
-    try:
-        return [
-            each.offset
-            for each in consumer.committed(
-                [TopicPartition(topic, n) for n in range(partitions)], timeout=PATIENCE_S
-            )
-        ]
-    finally:
-        consumer.close()
-
-
-def joined(member: Consumer) -> list[TopicPartition]:
-    """The member's partitions after a poll: a member joins its group while polling."""
-    member.poll(0.1)
-    return list(member.assignment())
-
-
-def test_a_group_with_members_is_left_alone_and_no_transaction_fails(
-    kafka: KafkaServer, driven: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    topic = filled(kafka, 3)
-    member = Consumer(
-        {"bootstrap.servers": kafka.servers, "group.id": f"busy-{topic}", "log_level": 0}
-    )
-    member.subscribe([topic])
-    kafka.wait_until(lambda: bool(joined(member)))
-    drive = driven(KafkaTransactionalSpout, topic, client_group=f"busy-{topic}")
-    assert drive.rest() == numbered(0, 3, "0-")
-    drive.planner.lag(drive.positions)
-    kafka.wait_until(
-        lambda: f"the offsets of consumer group busy-{topic} could not be published" in caplog.text
-    )
-    member.close()
-
-
-# -- the broker dies -----------------------------------------------------------------------------
-
-
-@pytest.mark.thorough
-def test_a_dead_broker_fails_attempts_until_it_is_back(
-    kafka: KafkaServer, driven: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = filled(kafka, 20)
-    drive = driven(KafkaTransactionalSpout, topic, records_per_batch=10)
-    assert len(drive.next()) == 10
-    assert drive.is_ready
-    plan = drive.plan()
-    drive.fresh_readers()
-    kafka.kill()
-    with monkeypatch.context() as patch:
-        patch.setattr(client, "CALL_TIMEOUT_S", 1.0)
-        with pytest.raises(FailedException):
-            drive.read(plan)
-    kafka.start()
-    assert drive.tried(lambda: drive.read(plan)) == numbered(10, 20, "0-")
-    drive.commit(plan)
-    kafka.produce(topic, ["more"])
-    kafka.wait_until(lambda: drive.tried(lambda: drive.is_ready))
-    assert drive.rest() == ["more"]
+    kafka.wait_until(lambda: kafka.committed(group, topic, 2) == [25, 3])

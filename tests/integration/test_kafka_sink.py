@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S
-from tests.servers.kafka import KafkaServer
+from tests.servers.kafka import MEMORY_AND_BROKER, KafkaServer
 from tests.topologies.kafka_sinks import Sales
 from txtopo.connectors.kafka import auxiliary, log
 from txtopo.errors import (
@@ -20,6 +20,8 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.testing.contracts.worker_process import WorkerProcess
+
+pytestmark = MEMORY_AND_BROKER
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ class TestReplays:
             ]
             assert values == sorted(values, key=lambda value: value or b"")
 
-    @pytest.mark.in_gate("between1")
+    @pytest.mark.in_gate("*memory", "between1-broker")
     @pytest.mark.parametrize("between", [(2, 0), (1, 1)])
     def test_a_task_that_ran_in_another_process_in_between_goes_on(
         self, sales: Sales, process: WorkerProcess, other: WorkerProcess, between: tuple[int, int]
@@ -109,7 +111,7 @@ class TestReplays:
                 sales.write(worker, 1, 1, ["a"])
         assert sales.values == ["a", "b"]
 
-    @pytest.mark.thorough
+    @pytest.mark.in_gate("*memory")
     @pytest.mark.rule(28, 30)
     def test_a_replay_that_finds_its_rows_raises_the_record_to_its_attempt(
         self, sales: Sales, process: WorkerProcess, other: WorkerProcess
@@ -153,7 +155,7 @@ class TestReading:
             sales.write(process, txid, 0, ["a"])
         assert sales.values == ["a"] * 5
 
-    @pytest.mark.thorough
+    @pytest.mark.in_gate("*memory")
     def test_the_last_record_is_seen_behind_many_aborted_ones(
         self, sales: Sales, process: WorkerProcess, other: WorkerProcess
     ) -> None:
@@ -213,7 +215,7 @@ class TestReading:
         sales.write(other, 2, 2, ["2"])
         assert sales.values == ["1", "2"]
 
-    @pytest.mark.thorough
+    @pytest.mark.in_gate("*memory")
     def test_nothing_is_written_while_another_transaction_is_open_in_the_partition(
         self,
         sales: Sales,
@@ -237,7 +239,7 @@ class TestReading:
         sales.write(other, 2, 1, ["b"])
         assert sales.values == ["a", "b"]
 
-    @pytest.mark.thorough
+    @pytest.mark.in_gate("*memory")
     def test_a_record_is_seen_right_after_its_commit(self, sales: Sales) -> None:
         for txid in range(1, 16):
             worker = WorkerProcess()
@@ -250,7 +252,7 @@ class TestReading:
 
 
 class TestLateTasks:
-    @pytest.mark.in_gate("0-late0", "1-late2")
+    @pytest.mark.in_gate("*memory", "0-late0-broker", "1-late2-broker")
     @pytest.mark.rule(29, 40)
     @pytest.mark.parametrize("late", [(2, 0), (1, 5), (1, 9)])
     @pytest.mark.parametrize("task", [0, 1])
@@ -264,6 +266,7 @@ class TestLateTasks:
     ) -> None:
         sales.write(process, 1, 5, ["a"])
         sales.write(process, 2, 1, ["b"])
+        sales.wait_until_settled()
         with pytest.raises(StaleAttemptError):
             sales.write(other, *late, ["z"], task=task)
         assert sales.values == ["a", "b"]
@@ -286,7 +289,7 @@ class TestOtherNumbersOfTasks:
     """A transaction that was begun is replayed with its number of tasks (R23). The number may
     change with the next transaction."""
 
-    @pytest.mark.in_gate("1-2-1")
+    @pytest.mark.in_gate("*memory", "1-2-1-broker")
     @pytest.mark.rule(23, 27)
     @pytest.mark.parametrize(
         "numbers", [(1, 2, 1), (2, 4, 1, 1, 3, 4)], ids=lambda numbers: "-".join(map(str, numbers))
@@ -352,7 +355,7 @@ class TestOtherNumbersOfTasks:
         sales.kafka.wait_until_settled(sales.topic)
         assert sales.values == ["a", "a", "a", "b", "b"]
 
-    @pytest.mark.in_gate("2")
+    @pytest.mark.in_gate("*memory", "2-broker")
     @pytest.mark.rule(27, 34)
     @pytest.mark.parametrize("lost", [1, 2])
     def test_the_record_of_any_task_is_missed_also_if_the_task_is_no_more(
@@ -441,6 +444,7 @@ class TestOtherStates:
     ) -> None:
         sales.write(process, 3, 0, ["a"], tasks=1)
         process.close()
+        sales.wait_until_settled()
         with pytest.raises(StateMismatchError, match="belongs to generation first"):
             sales.write(process, 1, 0, ["b"], task=1, tasks=2, generation="second", known_stores={})
         assert sales.values == ["a"]
@@ -455,7 +459,7 @@ class TestOtherStates:
         sales.kafka.delete_topic(sales.auxiliary_topic)
         with pytest.raises(StateMismatchError, match="holds nothing of component 'write'"):
             sales.write(process, 2, 0, ["b"], tasks=1, known_stores=sales.known(1, 0, 1))
-        assert sales.auxiliary_topic not in sales.kafka.admin.list_topics(timeout=PATIENCE_S).topics
+        assert sales.auxiliary_topic not in sales.kafka.topics
 
     def test_a_broker_that_has_not_heard_of_a_change_to_the_auxiliary_topic_fails_the_attempt_at_most(
         self, sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
@@ -482,6 +486,7 @@ class TestOtherStates:
         self, sales: Sales, process: WorkerProcess
     ) -> None:
         sales.write(process, 1, 0, ["a"], sink=sales.sink(transactions_topic=f"{sales.topic}-tx"))
+        sales.kafka.wait_until_settled(f"{sales.topic}-tx")
         rival = Sales(sales.kafka)
         with pytest.raises(
             SetupError,

@@ -25,7 +25,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from confluent_kafka import (
@@ -42,6 +42,9 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -51,7 +54,8 @@ from confluent_kafka.admin import (
 
 from tests import quick_java
 from tests.patience import PATIENCE_S
-from tests.servers import jars, owned, ports
+from tests.servers import jars, memory_kafka, owned, ports
+from tests.servers.memory_kafka import Record
 from txtopo.connectors.kafka import auxiliary, client, log, producing, reading
 
 OPEN_S = 600
@@ -118,15 +122,6 @@ appender.console.layout.pattern = %d{HH:mm:ss,SSS} %p %c{1} %m%n
 """
 
 
-class Record(NamedTuple):
-    """A record, as a consumer of committed records reads it."""
-
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-
-
 class KafkaServer(owned.Server):
     """A broker with data of its own; it lives inside a ``with``."""
 
@@ -165,6 +160,11 @@ class KafkaServer(owned.Server):
             {"bootstrap.servers": self.servers, "socket.timeout.ms": 300_000, "log_level": 0}
         )
 
+    @property
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        return list(self.admin.list_topics(timeout=PATIENCE_S).topics)
+
     def new_topic(self, name: str = "", partitions: int = 1, **settings: str) -> str:
         """Make a topic that is not there yet; ``settings`` have underscores for dots."""
         name = name or f"fresh{next(self._numbers)}"
@@ -178,7 +178,7 @@ class KafkaServer(owned.Server):
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
         self.admin.delete_topics([name])[name].result(PATIENCE_S)
-        self.wait_until(lambda: name not in self.admin.list_topics(timeout=PATIENCE_S).topics)
+        self.wait_until(lambda: name not in self.topics)
 
     def grant(self, kind: ResourceType, name: str, *operations: AclOperation) -> None:
         """Allow :data:`USER` to do ``operations`` to whatever begins with ``name``."""
@@ -239,8 +239,47 @@ class KafkaServer(owned.Server):
         return producer
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Give a topic more partitions."""
+        """Give a topic more partitions, and wait until they can be read."""
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(PATIENCE_S)
+        self.wait_until(lambda: self._has_leaders(topic, partitions))
+
+    def forget_before(self, topic: str, offset: int) -> None:
+        """Delete the records of partition 0 before ``offset``, as retention does."""
+        (future,) = self.admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+        future.result(PATIENCE_S)
+
+    def set_policy(self, topic: str, policy: str) -> None:
+        """Set the topic's ``cleanup.policy``."""
+        entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
+        (future,) = self.admin.incremental_alter_configs(
+            [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]
+        ).values()
+        future.result(PATIENCE_S)
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+
+        def shown() -> Any:
+            return self.admin.describe_configs([asked])[asked].result(PATIENCE_S)
+
+        self.wait_until(lambda: shown()["cleanup.policy"].value == policy)
+
+    def commit_as(self, group: str, topic: str, offsets: dict[int, int]) -> None:
+        """Commit a consumer group's ``offsets``."""
+        places = [TopicPartition(topic, *offset) for offset in offsets.items()]
+        consumer = Consumer(self._of_group(group))
+        consumer.commit(offsets=places, asynchronous=False)
+        consumer.close()
+
+    def committed(self, group: str, topic: str, partitions: int) -> list[int]:
+        """The offsets that a consumer group has committed, ``OFFSET_INVALID`` where there is none."""
+        places = [TopicPartition(topic, n) for n in range(partitions)]
+        consumer = Consumer(self._of_group(group))
+        try:
+            return [each.offset for each in consumer.committed(places, timeout=PATIENCE_S)]
+        finally:
+            consumer.close()
+
+    def _of_group(self, group: str) -> dict[str, Any]:
+        return {"bootstrap.servers": self.servers, "group.id": group, "log_level": 0}
 
     def produce(
         self, topic: str, values: Iterable[str | bytes | None], partition: int = 0, **more: Any
@@ -439,16 +478,25 @@ def running_server() -> KafkaServer:
 
 
 @pytest.fixture
-def kafka(monkeypatch: pytest.MonkeyPatch) -> KafkaServer:
+def kafka(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The broker that all tests of this process share, running again after any damage by the test
-    before.
+    before. With the parameter ``memory``, brokers in memory.
 
     txtopo waits for the broker's answers without an end: a slow machine fails no attempt. A test of
     a time-out sets the time-out.
     """
     for module, name in TIME_OUTS:
         monkeypatch.setattr(module, name, ENDLESS_S)
-    return running_server()
+    if getattr(request, "param", "broker") == "broker":
+        return running_server()
+    memory = memory_kafka.MemoryKafka()
+    monkeypatch.setattr(client, "confluent_kafka", lambda: memory.library)
+    monkeypatch.setattr(client.Cluster, "reach", lambda *address: None)
+    return memory
+
+
+MEMORY_AND_BROKER = pytest.mark.parametrize("kafka", ["memory", "broker"], indirect=True)
+"""A test, or a file of tests, over both."""
 
 
 @pytest.fixture

@@ -65,11 +65,15 @@ class Sales:
     @property
     def records(self) -> list[Record]:
         """The committed auxiliary records, task by task, oldest first, when no transaction is open."""
-        self.kafka.wait_until_settled(self.auxiliary_topic)
+        self.wait_until_settled()
         return [
             decoded(self.auxiliary_topic, record.value)
             for record in self.kafka.read(self.auxiliary_topic)
         ]
+
+    def wait_until_settled(self) -> None:
+        """Wait until readers see the last commit's record."""
+        self.kafka.wait_until_settled(self.auxiliary_topic)
 
     def task(
         self, process: WorkerProcess, task: int = 0, tasks: int = 2, **context: Any

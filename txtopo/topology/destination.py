@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -55,8 +56,24 @@ class World(Protocol):
     def directory(self) -> str:
         """A directory for files."""
 
+    def shared(self, address: str, make: Callable[[], Any]) -> Any:
+        """What stands for the system at ``address``, made by ``make`` for the first who asks. Its
+        method ``forget`` empties it."""
 
-class Destination(abc.ABC):
+    def fault(self, address: str) -> str | None:
+        """How the next transaction at ``address`` fails: ``before it began``, ``after it
+        committed``, or ``None``."""
+
+
+class Simulable(abc.ABC):
+    """Reaches a system outside, and brings a substitute for ``txtopo test``."""
+
+    @abc.abstractmethod
+    def simulated(self, world: World) -> Any:
+        """The substitute in memory. None if there is none. Runs on: driver."""
+
+
+class Destination(Simulable):
     """A store or a sink. ``build_topology`` finds every destination in a component: in an
     attribute, in a list, in another object.
 

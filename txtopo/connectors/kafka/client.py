@@ -16,6 +16,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -169,6 +170,13 @@ class Cluster:
         :raises errors.SetupError: the module cannot be imported.
         """
         return confluent_kafka()
+
+    def reach(self, host: str, port: int, wait_s: float) -> None:
+        """Connect to a broker, and close the connection.
+
+        :raises OSError: there is no connection after ``wait_s``.
+        """
+        socket.create_connection((host, port), wait_s).close()
 
     @property
     def key(self) -> str:

@@ -5,11 +5,12 @@ They plan and read like the spouts that emit tuples. Only the records' form diff
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
 
+import txtopo.errors
 from txtopo.connectors.kafka import reading, records, spouts
 from txtopo.connectors.kafka.column_records import Columns, Converter
 from txtopo.topology.bolt import BatchOutputCollector
@@ -18,6 +19,14 @@ from txtopo.topology.stream import OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
 Format = Literal["bytes", "text", "json", "avro"]
+
+_MADE_UP: dict[Any, Callable[[int], Any]] = {
+    pa.types.is_string: str,
+    pa.types.is_boolean: bool,
+    pa.types.is_integer: int,
+    pa.types.is_floating: float,
+}
+"""Makes a value for a column, by the column's type. Other columns are null."""
 
 
 class _InColumns(spouts._KafkaSpout):
@@ -42,6 +51,23 @@ class _InColumns(spouts._KafkaSpout):
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(self.fields, schema=self.columns.schema)
+
+    def _made_up(self, number: int) -> Any:
+        if self.format == "avro":
+            raise txtopo.errors.UsageError(
+                f"{spouts._OWNER}: no Avro records are made up for txtopo test, which never reads the brokers\n"
+                "  Set spout.sample to a list of values, as bytes."
+            )
+        return (
+            {
+                field.name: make(number)
+                for field in self.columns.value_schema
+                for is_type, make in _MADE_UP.items()
+                if is_type(field.type)
+            }
+            if self.format == "json"
+            else number
+        )
 
     def _emitter(self, context: TopologyContext) -> spouts._Emitter:
         return _ColumnEmitter(reading.reader_of(context, self.source), self.columns.converter())

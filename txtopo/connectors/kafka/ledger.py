@@ -50,7 +50,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.kafka import auxiliary, client, producing, target, upkeep
+from txtopo.connectors.kafka import auxiliary, client, producing, simulated, target, upkeep
 from txtopo.connectors.kafka.auxiliary import Record
 from txtopo.connectors.kafka.log import UnknownTopicError
 from txtopo.connectors.kafka.messages import FIELD
@@ -141,11 +141,9 @@ class Ledger(task_ledger.TaskLedger):
         )
         return self.sink if is_left else ""
 
-    def simulated(self, world: destination.World) -> destination.Destination | None:
-        raise errors.UsageError(
-            f"KafkaSink {self.sink} cannot be simulated: a schedule would write to the real topic\n"
-            "  Give the topology another sink where it is tested: a store, or SqlSink."
-        )
+    def simulated(self, world: destination.World) -> destination.Destination:
+        """The ledger's own code, on brokers in memory."""
+        return _SimulatedLedger(self, world)
 
     def auxiliary_topic(self, topology_id: str, component: str) -> str:
         """The auxiliary topic's name."""
@@ -288,3 +286,14 @@ class Ledger(task_ledger.TaskLedger):
             f" topology {record.topology_id!r}, and component {own.component!r} in topology {own.topology_id!r} cannot share the topic\n"
             "  Give each sink its own transactions_topic, or none."
         )
+
+
+class _SimulatedLedger(Ledger, simulated.SimulatedTopics):
+    sink = ""
+
+    def __init__(self, original: Ledger, world: destination.World) -> None:
+        vars(self).update(vars(original))
+        self.cluster = simulated.cluster_of(original.cluster, world)
+        if original.transactions_topic is not None:
+            brokers = simulated.brokers_of(original.cluster, world)
+            brokers.auxiliary_topics.add(original.transactions_topic)

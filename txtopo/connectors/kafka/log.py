@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
-import socket
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -161,7 +160,7 @@ class Log:
         deadline = time.monotonic() + client.CALL_TIMEOUT_S
         while True:
             try:
-                refusals = _refusals(
+                refusals = self._refusals(
                     admin.list_topics("txtopo", timeout=_GREETING_S).brokers.values()
                 )
                 if not refusals:
@@ -179,6 +178,18 @@ class Log:
                         raise translate(self.cluster, "connecting", error) from None
                 if time.monotonic() > deadline:
                     raise
+
+    def _refusals(self, brokers: Iterable[Any]) -> list[str]:
+        """The brokers' addresses, each with the reason why it is out of reach. Empty if any broker
+        can be reached."""
+        refusals = []
+        for broker in brokers:
+            try:
+                self.cluster.reach(broker.host, broker.port, _NEWS_S)
+                return []
+            except (OSError, UnicodeError) as error:
+                refusals.append(f"{broker.host}:{broker.port} ({error})")
+        return refusals
 
     def topic_names(self, beginning: str = "") -> list[str]:
         """The topic names that begin with ``beginning``, sorted. Without ``beginning``, all topics
@@ -307,7 +318,7 @@ class Log:
         consumer = self.consumer({"auto.offset.reset": reset})
         try:
             with self.translated(f"looking at {log}"):
-                assign(consumer, place, position)
+                self.assign(consumer, place, position)
                 while (left := deadline - time.monotonic()) > 0:
                     message = consumer.poll(left)
                     error = None if message is None else message.error()
@@ -324,6 +335,12 @@ class Log:
         finally:
             consumer.close()
         raise errors.FailedException(f"no answer about {log} for {client.CALL_TIMEOUT_S:g} s")
+
+    def assign(self, consumer: Any, place: Partition, position: Offset) -> None:
+        """Let ``consumer`` read on from ``position``. If the position has a leader epoch, the
+        leader compares the epoch with the log."""
+        epoch = {"leader_epoch": position.epoch} if position.epoch >= 0 else {}
+        consumer.assign([self._kafka.TopicPartition(*place, position.offset, **epoch)])
 
     def publish(self, group: str, offsets: dict[Partition, int], wait_s: float = 0.0) -> bool:
         """Begin to publish ``offsets`` for consumer group ``group``. Returns False, and does
@@ -364,19 +381,6 @@ class Log:
             raise translate(self.cluster, doing, error.args[0]) from error
 
 
-def _refusals(brokers: Iterable[Any]) -> list[str]:
-    """The brokers' addresses, each with the reason why it is out of reach. Empty if any broker can
-    be reached."""
-    refusals = []
-    for broker in brokers:
-        try:
-            socket.create_connection((broker.host, broker.port), _NEWS_S).close()
-            return []
-        except (OSError, UnicodeError) as error:
-            refusals.append(f"{broker.host}:{broker.port} ({error})")
-    return refusals
-
-
 class UnknownTopicError(errors.SetupError):
     """The topic does not exist."""
 
@@ -401,13 +405,6 @@ def translate(cluster: client.Cluster, doing: str, error: Any) -> Exception:
             f"{cluster.owner}: {doing} at {cluster.servers}: {said}\n  {_WRONG_SET_UP[name]}"
         )
     return errors.FailedException(f"{cluster.owner}: {doing} at {cluster.servers}: {said} ({name})")
-
-
-def assign(consumer: Any, place: Partition, position: Offset) -> None:
-    """Let ``consumer`` read on from ``position``. If the position has a leader epoch, the leader
-    compares the epoch with the log."""
-    epoch = {"leader_epoch": position.epoch} if position.epoch >= 0 else {}
-    consumer.assign([client.confluent_kafka().TopicPartition(*place, position.offset, **epoch)])
 
 
 def silence() -> Any:

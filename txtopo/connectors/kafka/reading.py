@@ -29,9 +29,9 @@ from txtopo.connectors.kafka.log import (
     OF_THE_GROUP,
     TRUNCATED,
     UNKNOWN,
+    Log,
     Offset,
     UnknownTopicError,
-    assign,
     translate,
 )
 from txtopo.connectors.kafka.source import LogChangedError, Source
@@ -65,7 +65,7 @@ class Reader:
             standing = self._consumers.pop(next(iter(self._consumers)))
         standing = standing or _Standing(self.log.consumer({}))
         try:
-            standing.stand_at(place, metadata)
+            standing.stand_at(self.log, place, metadata)
             is_sure = False
             while True:
                 inside = standing.take(metadata["end"])
@@ -211,12 +211,12 @@ class _Standing:
         self.seen = -1
         self._next: tuple[Any, ...] = ()
 
-    def stand_at(self, place: tuple[str, int], metadata: Mapping[str, Any]) -> None:
+    def stand_at(self, asked: Log, place: tuple[str, int], metadata: Mapping[str, Any]) -> None:
         """Go to a range's start, unless the consumer is there."""
         log = (*place, metadata["id"], metadata["epoch"])
         if self._next != (*log, metadata["start"]):
             self.ahead, self.seen = [], metadata["start"]
-            assign(self.consumer, place, Offset(metadata["start"], metadata["start_epoch"]))
+            asked.assign(self.consumer, place, Offset(metadata["start"], metadata["start_epoch"]))
         self._next = (*log, metadata["end"])
 
     def take(self, end: int) -> list[Any]:

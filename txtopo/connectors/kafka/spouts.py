@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,9 +10,9 @@ from typing import Any
 
 import txtopo.errors
 from txtopo.connectors.kafka import client as clients
-from txtopo.connectors.kafka import planning, reading, records
+from txtopo.connectors.kafka import planning, reading, records, simulated
 from txtopo.connectors.kafka import source as sources
-from txtopo.topology import spout
+from txtopo.topology import destination, spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext, TopologyContext
@@ -30,8 +31,12 @@ _OURS = {
 """Settings that users may not give, and why."""
 
 
-class _KafkaSpout:
+class _KafkaSpout(destination.Simulable):
     """The common part of both Kafka spouts."""
+
+    sample: Sequence[Any] = ()
+    """Records for ``txtopo test``, which never reads the brokers: values, or pairs of key and
+    value, as text or bytes. Without a sample they are made up."""
 
     def _set_up(
         self,
@@ -83,6 +88,16 @@ class _KafkaSpout:
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(self.fields)
 
+    def simulated(self, world: destination.World) -> _KafkaSpout:
+        """The spout's own code, on brokers in memory that hold the sample."""
+        spout = copy.copy(self)
+        spout.source = simulated.source_of(self.source, world, self.sample, self._made_up)
+        return spout
+
+    def _made_up(self, number: int) -> Any:
+        """A record's value, for JSON."""
+        return dict.fromkeys(tuple(self.fields)[1:], number) if self.format == "json" else number
+
     def _emitter(self, context: TopologyContext) -> _Emitter:
         convert = records.converter(_OWNER, tuple(self.fields)[1:], self.format, self.errors)
         return _Emitter(reading.reader_of(context, self.source), convert)
@@ -120,6 +135,9 @@ class KafkaTransactionalSpout(_KafkaSpout, spout.BasePartitionedTransactionalSpo
       dashboards. These offsets are never read.
     - ``client``: librdkafka's settings, for instance ``{"security.protocol": "SASL_SSL"}``. For a
       secret, name a variable or a file: ``"sasl.password_env"``, ``"sasl.password_file"``.
+
+    ``txtopo test`` never reads the brokers. Set ``spout.sample`` to records for it: values, or
+    pairs of key and value. Without a sample, records are made up.
 
     Raises :class:`~txtopo.errors.ConfigError` for an impossible argument,
     :class:`~txtopo.errors.SetupError` for a missing topic, a refused password, or brokers out of

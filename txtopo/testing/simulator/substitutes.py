@@ -17,6 +17,7 @@ import itertools
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 from txtopo import errors
@@ -24,7 +25,7 @@ from txtopo.dataplane import wire
 from txtopo.sinks.simulated import SimulatedSink
 from txtopo.stores import base
 from txtopo.testing import stores
-from txtopo.testing.simulator import simulated_store
+from txtopo.testing.simulator import current, simulated_store
 from txtopo.topology import destination, pickling
 from txtopo.topology.graph import Component, TopologyGraph
 
@@ -71,6 +72,8 @@ class Substitutes:
         self._originals: list[tuple[Any, ...]] = []
         self.stores: list[Any] = []
         self._in_memory: list[stores.MemoryStore] = []
+        self._systems: dict[str, Any] = {}
+        """What stands for each system outside, by its address."""
         self.uncompared: frozenset[str] = frozenset()
         """Components with a destination whose rows cannot be compared."""
         self._directory: str | None = None
@@ -114,10 +117,21 @@ class Substitutes:
         self._directory = self._directory or tempfile.mkdtemp(prefix="txtopo-simulator-")
         return self._directory
 
+    def shared(self, address: str, make: Callable[[], Any]) -> Any:
+        """What stands for the system at ``address``, made by ``make`` at the first call."""
+        if address not in self._systems:
+            self._systems[address] = make()
+        return self._systems[address]
+
+    def fault(self, address: str) -> str | None:
+        """How the next transaction at ``address`` fails, if the schedule says so."""
+        world = current.world_or_none()
+        return None if world is None else world.store_transaction(address)
+
     def empty(self) -> None:
         """Empty every substitute."""
-        for store in self._in_memory:
-            store.forget()
+        for system in (*self._in_memory, *self._systems.values()):
+            system.forget()
         if self._directory is not None:
             shutil.rmtree(self._directory)
             os.mkdir(self._directory)
@@ -133,7 +147,10 @@ class Substitutes:
     def _substitute(self, component: Component) -> Component:
         buffer = io.BytesIO()
         pickler = _SubstitutingPickler(buffer, self.token, self)
-        pickler.dump(pickling.loads(component.template))
+        template = pickling.loads(component.template)
+        if isinstance(template, destination.Simulable):
+            template = template.simulated(self) or template
+        pickler.dump(template)
         if pickler.has_uncompared:
             self.uncompared = self.uncompared | {component.id}
         return dataclasses.replace(component, template=buffer.getvalue())

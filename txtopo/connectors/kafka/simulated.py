@@ -1,0 +1,197 @@
+"""Kafka under ``txtopo test``: spouts and sinks on brokers in memory. The real brokers are never
+asked.
+
+A simulated spout reads the user's sample, or records that are made up. The logs also have what a
+real log may have: records that retention has deleted, aborted records, markers, an open transaction,
+several leader epochs. The sink's code is the real code, and its transactions fail when the
+simulator says so.
+
+Runs on: driver.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from txtopo.connectors.kafka import auxiliary, client, memory_brokers, memory_clients
+from txtopo.connectors.kafka import source as sources
+from txtopo.sinks.simulated import SimulatedSink, Written
+from txtopo.topology import destination
+
+PARTITIONS = 3
+_MADE_UP = 60
+"""How many records are made up for a topic."""
+_KEYS, _VALUES = 3, 7
+"""How many different keys and values are made up."""
+_PATTERN_TOPICS = ("simulated-1", "simulated-2")
+"""The topics for a spout that names a pattern."""
+
+_ids = itertools.count()
+_COLUMNS = ("topic", "partition", "key", "value", "headers", "timestamp")
+
+
+class SimulatedBrokers(memory_brokers.Brokers):
+    """Brokers that every schedule finds as new. Topics for sinks are made when they are first asked
+    for."""
+
+    def __init__(self, world: destination.World, address: str) -> None:
+        super().__init__(are_markers_late=True)
+        self.name = f"{address} {next(_ids)}"
+        self.auxiliary_topics: set[str] = set()
+        """The topics that users name for auxiliary records."""
+        self._world, self._address = world, address
+        self._fillings: dict[str, Callable[[str], None]] = {}
+        _by_name[self.name] = self
+
+    def topic(self, name: str) -> memory_brokers.TopicLog:
+        if not name.startswith(auxiliary.PREFIX) and name not in self.auxiliary_topics:
+            self.make_topic(name, PARTITIONS)
+        return super().topic(name)
+
+    def fill(self, topic: str, filling: Callable[[str], None]) -> None:
+        """Let every schedule find the records that ``filling(topic)`` writes."""
+        if topic not in self._fillings:
+            self._fillings[topic] = filling
+            filling(topic)
+
+    def forget(self) -> None:
+        """Lose everything, and fill the sources' topics again."""
+        super().__init__(self.are_markers_late)
+        for topic, filling in self._fillings.items():
+            filling(topic)
+
+    def strike(self) -> str | None:
+        """How the next transaction fails, if it does."""
+        return self._world.fault(self._address)
+
+
+_by_name: weakref.WeakValueDictionary[str, SimulatedBrokers] = weakref.WeakValueDictionary()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SimulatedCluster(client.Cluster):
+    """Stands for brokers. Secrets are left out, as nobody asks for them."""
+
+    name: str = ""
+    """The brokers' name in this process."""
+
+    def confluent_kafka(self) -> Any:
+        brokers = _by_name[self.name]
+        return memory_clients.library(brokers, brokers.strike)
+
+    def reach(self, host: str, port: int, wait_s: float) -> None:
+        """Brokers in memory are always within reach."""
+
+
+def brokers_of(cluster: client.Cluster, world: destination.World) -> SimulatedBrokers:
+    """The brokers that stand for ``cluster`` in ``world``."""
+    address = f"kafka://{cluster.servers}"
+    brokers: SimulatedBrokers = world.shared(address, lambda: SimulatedBrokers(world, address))
+    return brokers
+
+
+def cluster_of(cluster: client.Cluster, world: destination.World) -> SimulatedCluster:
+    """The cluster that stands for ``cluster`` in ``world``."""
+    settings = {
+        name: value
+        for name, value in cluster.settings.items()
+        if not name.endswith(("_env", "_file"))
+    }
+    name = brokers_of(cluster, world).name
+    return SimulatedCluster(cluster.owner, cluster.servers, settings, name)
+
+
+def source_of(
+    source: sources.Source,
+    world: destination.World,
+    sample: Sequence[Any],
+    made_up: Callable[[int], Any],
+) -> sources.Source:
+    """The source that stands for ``source`` in ``world``. It begins at its topics' beginning.
+
+    :param sample: the records: values, or pairs of key and value. Text becomes UTF-8.
+    :param made_up: makes a value from a number, for JSON, where there is no sample.
+    """
+    is_pattern = isinstance(source.topics, re.Pattern)
+    topics = _PATTERN_TOPICS if is_pattern else tuple(source.topics)  # type: ignore[arg-type]
+    brokers = brokers_of(source.cluster, world)
+    records = list(sample) or [
+        (f"{number % _KEYS}", json.dumps(made_up(number % _VALUES))) for number in range(_MADE_UP)
+    ]
+    for topic in topics:
+        brokers.fill(topic, lambda topic: _fill(brokers, topic, records))
+    return dataclasses.replace(
+        source,
+        cluster=cluster_of(source.cluster, world),
+        topics=topics,
+        start="earliest",
+        client_group=None,
+    )
+
+
+def _fill(brokers: memory_brokers.Brokers, topic: str, records: Sequence[Any]) -> None:
+    """Write ``records`` in turn to the topic's partitions, in transactions, between aborted ones.
+    One partition ends in an open transaction."""
+    brokers.make_topic(topic, PARTITIONS)
+    for partition in range(PARTITIONS):
+        log = brokers.log((topic, partition))
+        for _ in range(2):
+            brokers.append(topic, b"deleted", partition=partition)
+        log.forget_before(log.end)
+        mine = records[partition::PARTITIONS]
+        for number, record in enumerate(mine):
+            key, value = record if isinstance(record, tuple) else (None, record)
+            producer = "simulated", brokers.begin_producer("simulated")
+            if number % 5 == 2:
+                brokers.append(topic, b"aborted", partition=partition, producer=producer)
+                brokers.end_transaction(*producer, "aborted")
+            if number == len(mine) // 2:
+                log.epoch += 1
+            is_alone = number % 3 == 0
+            brokers.append(
+                topic,
+                _bytes(value),
+                _bytes(key),
+                partition,
+                producer=None if is_alone else producer,
+            )
+            brokers.end_transaction(*producer, "committed")
+    brokers.append(topic, b"open", partition=0, producer=("open", brokers.begin_producer("open")))
+    brokers.transactions.clear()
+
+
+def _bytes(value: Any) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+class SimulatedTopics(SimulatedSink):
+    """Stands for a sink's topics."""
+
+    cluster: client.Cluster
+    """A :class:`SimulatedCluster`."""
+
+    def rows(self) -> list[Written]:
+        rows: list[Written] = []
+        name = cast(SimulatedCluster, self.cluster).name
+        for transaction in _by_name[name].transactions:
+            *messages, ((topic, _), last) = transaction.records
+            if not transaction.id.startswith(f"{topic}."):
+                continue
+            _, component, _ = json.loads(last.key or b"")
+            rows.extend(
+                Written(_COLUMNS, _values(place, record), component, transaction.id)
+                for place, record in messages
+            )
+        return rows
+
+
+def _values(place: memory_brokers.Partition, record: memory_brokers.Record) -> tuple[Any, ...]:
+    # A replay may have other attempts, and an opaque batch another txid.
+    headers = [header for header in record.headers if not header[0].startswith("txtopo-")]
+    return (*place, record.key, record.value, headers, record.timestamp_ms or None)
