@@ -1,4 +1,4 @@
-"""The contract of spouts, over the Kafka spouts and a real broker."""
+"""The contract of spouts, over the Kafka spouts: on brokers in memory, and on a real broker."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.servers.kafka import KafkaServer
+from tests.servers.kafka import MEMORY_AND_BROKER, KafkaServer
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
 from txtopo.testing import check_spout
 
 
-@pytest.mark.in_gate("Opaque*")
+@MEMORY_AND_BROKER
+@pytest.mark.in_gate("*memory", "Opaque*")
 @pytest.mark.rule(4, 5, 9, 17, 18, 19, 20, 21, 22, 23)
 @pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout])
 def test_the_kafka_spouts_keep_the_contract(kafka: KafkaServer, kind: Any) -> None:

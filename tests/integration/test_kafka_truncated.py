@@ -1,5 +1,5 @@
-"""The broker loses the end of a log, on a real broker: killed, a part of the partition removed,
-started. All cases share one accident: it takes seconds."""
+"""The broker loses the end of a log: in memory, and on a real broker, which is killed, loses a part
+of the partition, and is started. All cases share one accident: it takes seconds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S
-from tests.servers.kafka import KafkaServer, running_server
+from tests.servers import memory_kafka
+from tests.servers.kafka import MEMORY_AND_BROKER, KafkaServer, running_server
 from tests.topic_drive import Drive, Plan
 from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
 from txtopo.connectors.kafka.source import LogChangedError
 from txtopo.errors import FailedException
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.in_gate("*memory*")
 KINDS = pytest.mark.parametrize(
     "kind",
     [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout],
@@ -39,19 +40,20 @@ def numbered(begin: int, end: int, prefix: str = "") -> list[str]:
 class Accident:
     """Topics of which the broker has lost records; spouts that had begun to read the partitions."""
 
-    def __init__(self, kafka: KafkaServer) -> None:
+    def __init__(self, kafka: Any) -> None:
         self.kafka = kafka
         self.drives: list[Drive] = []
-        self._after: list[tuple[str, int, int, bool]] = []
+        self._after: list[tuple[str, int, int, int, bool]] = []
 
     def topic(self, left: int, regrown: int = 0, is_aborted: bool = False) -> str:
         """A topic with ``left`` offsets after the accident, and then with ``regrown`` new
         records."""
         topic = self.kafka.new_topic()
         self.kafka.produce(topic, numbered(0, left))
-        size = self._log(topic).stat().st_size if left else 0
+        is_real = isinstance(self.kafka, KafkaServer)
+        size = self._log(topic).stat().st_size if left and is_real else 0
         self.kafka.produce(topic, numbered(left, BEFORE))
-        self._after.append((topic, size, regrown, is_aborted))
+        self._after.append((topic, left, size, regrown, is_aborted))
         return topic
 
     def drive(
@@ -76,17 +78,13 @@ class Accident:
         return drive
 
     def happen(self) -> None:
-        """Kill the broker, take the ends of the topics away, start it, write new records."""
-        self.kafka.kill()
-        for topic, size, _, _ in self._after:
-            if size:
-                with self._log(topic).open("r+b") as log:
-                    log.truncate(size)
-            else:
-                shutil.rmtree(self.kafka.data / f"{topic}-0")
-        self.kafka.start()
-        for topic, _, regrown, is_aborted in self._after:
-            self.kafka.wait_until(functools.partial(self.kafka._has_leaders, topic, 1))
+        """Take the ends of the topics away, and write new records."""
+        if isinstance(self.kafka, KafkaServer):
+            self._cut_a_dead_brokers_logs(self.kafka)
+        else:
+            for topic, left, *_ in self._after:
+                self.kafka.brokers.log((topic, 0)).cut(left)
+        for topic, _, _, regrown, is_aborted in self._after:
             if is_aborted:
                 producer = self.kafka.producer(transactional_id=f"aborted-{topic}")
                 producer.begin_transaction()
@@ -97,6 +95,18 @@ class Accident:
             else:
                 self.kafka.produce(topic, numbered(0, regrown, "new"))
 
+    def _cut_a_dead_brokers_logs(self, kafka: KafkaServer) -> None:
+        kafka.kill()
+        for topic, _, size, _, _ in self._after:
+            if size:
+                with self._log(topic).open("r+b") as log:
+                    log.truncate(size)
+            else:
+                shutil.rmtree(kafka.data / f"{topic}-0")
+        kafka.start()
+        for topic, *_ in self._after:
+            kafka.wait_until(functools.partial(kafka._has_leaders, topic, 1))
+
     def _log(self, topic: str) -> Any:
         return self.kafka.data / f"{topic}-0" / "00000000000000000000.log"
 
@@ -104,10 +114,12 @@ class Accident:
 SHAPES = {"empty": 0, "shorter": READ - 3, "as long": READ, "longer": READ + 7}
 
 
-@pytest.fixture(scope="module")
-def accident() -> Iterator[dict[str, Any]]:
+@pytest.fixture(scope="module", params=["memory", "broker"])
+def accident(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """By case a drive, or a drive and what it had planned."""
-    accident, cases = Accident(running_server()), dict[str, Any]()
+    patch = pytest.MonkeyPatch()
+    kafka = memory_kafka.patched_in(patch) if request.param == "memory" else running_server()
+    accident, cases = Accident(kafka), dict[str, Any]()
     for kind in (KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout):
         for shape, regrown in SHAPES.items():
             topic = accident.topic(0, regrown)
@@ -136,6 +148,7 @@ def accident() -> Iterator[dict[str, Any]]:
     yield cases
     for drive in accident.drives:
         drive.close()
+    patch.undo()
 
 
 def _planned(drive: Drive) -> tuple[Drive, Plan]:
@@ -249,6 +262,7 @@ def test_a_broker_that_was_killed_and_lost_nothing_is_no_change(
     ]
 
 
+@MEMORY_AND_BROKER
 @KINDS
 def test_an_end_that_lags_behind_a_change_of_leaders_is_no_loss(
     kafka: KafkaServer, kind: Any, monkeypatch: pytest.MonkeyPatch

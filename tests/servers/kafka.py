@@ -238,6 +238,9 @@ class KafkaServer(owned.Server):
             producer.init_transactions(PATIENCE_S)
         return producer
 
+    def forget(self, topic: str) -> None:
+        """Leave a topic and what its sinks have kept where they are."""
+
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions, and wait until they can be read."""
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(PATIENCE_S)
@@ -489,10 +492,7 @@ def kafka(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
         monkeypatch.setattr(module, name, ENDLESS_S)
     if getattr(request, "param", "broker") == "broker":
         return running_server()
-    memory = memory_kafka.MemoryKafka()
-    monkeypatch.setattr(client, "confluent_kafka", lambda: memory.library)
-    monkeypatch.setattr(client.Cluster, "reach", lambda *address: None)
-    return memory
+    return memory_kafka.patched_in(monkeypatch)
 
 
 MEMORY_AND_BROKER = pytest.mark.parametrize("kafka", ["memory", "broker"], indirect=True)

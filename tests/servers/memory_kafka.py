@@ -3,11 +3,18 @@ that tests of the log need: the same tests run over both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+import fcntl
+import itertools
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from tests import patience
-from txtopo.connectors.kafka import memory_brokers, memory_clients
+from txtopo.connectors.kafka import client, log, memory_brokers, memory_clients
 
 
 class Record(NamedTuple):
@@ -24,9 +31,10 @@ class MemoryKafka:
 
     servers = "memory:9092"
 
-    def __init__(self) -> None:
-        self.brokers = memory_brokers.Brokers(are_markers_late=True)
+    def __init__(self, brokers: memory_brokers.Brokers | None = None) -> None:
+        self.brokers = brokers or memory_brokers.Brokers(are_markers_late=True)
         self.library = memory_clients.library(self.brokers)
+        self._numbers = itertools.count(1)
 
     @property
     def topics(self) -> list[str]:
@@ -34,13 +42,21 @@ class MemoryKafka:
             return list(self.brokers.topics)
 
     def new_topic(self, name: str = "", partitions: int = 1, **settings: str) -> str:
-        name = name or f"fresh{len(self.brokers.topics)}"
+        name = name or f"fresh{next(self._numbers)}."
         config = {key.replace("_", "."): value for key, value in settings.items()}
-        assert self.brokers.make_topic(name, partitions, config)
+        with self.brokers.turn:
+            assert self.brokers.make_topic(name, partitions, config)
         return name
 
     def delete_topic(self, name: str) -> None:
         del self.brokers.topics[name]
+
+    def forget(self, topic: str) -> None:
+        """Forget a topic, and what its sinks have kept."""
+        with self.brokers.turn:
+            self.brokers.transactions.clear()
+            for name in [name for name in self.brokers.topics if name.startswith(topic)]:
+                del self.brokers.topics[name]
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         self.brokers.widen_topic(topic, partitions)
@@ -86,7 +102,7 @@ class MemoryKafka:
     def is_settled(self, topic: str) -> bool:
         with self.brokers.turn:
             logs = self.brokers.topic(topic).partitions
-            for log in logs:
+            for log in logs * (memory_brokers.DELAYED + 1):
                 log.asked_for_end()
             return all(log.stable_end == log.end for log in logs)
 
@@ -99,3 +115,44 @@ class MemoryKafka:
 
     def wait_until(self, condition: Callable[[], object]) -> None:
         patience.wait_until(condition)
+
+
+class SharedBrokers(memory_brokers.Brokers):
+    """Brokers for a process and its forked children: what they hold is in ``path``."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(are_markers_late=True)
+        self._path, self.turn = path, self
+        self._holding = contextlib.ExitStack()
+        self._save()
+
+    def __enter__(self) -> None:
+        self._holding.enter_context(self._held())
+
+    def __exit__(self, *raised: object) -> None:
+        self._holding.close()
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        with self._path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            vars(self).update(pickle.load(file))
+            try:
+                yield
+            finally:
+                self._save()
+
+    def _save(self) -> None:
+        own = ("_path", "_holding", "turn")
+        held = {name: value for name, value in vars(self).items() if name not in own}
+        self._path.write_bytes(pickle.dumps(held))
+
+
+def patched_in(patch: pytest.MonkeyPatch, path: Path | None = None) -> MemoryKafka:
+    """Brokers in memory, which every client reaches while ``patch`` lasts. With ``path``, forked
+    children reach them, too."""
+    kafka = MemoryKafka(None if path is None else SharedBrokers(path))
+    patch.setattr(client, "confluent_kafka", lambda: kafka.library)
+    patch.setattr(client.Cluster, "reach", lambda *address: None)
+    patch.setattr(log, "_HEARSAY_S", 0.0)
+    return kafka

@@ -15,10 +15,12 @@ Invariants:
 from __future__ import annotations
 
 import bisect
+import contextlib
 import threading
+import time
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,6 +28,11 @@ Partition = tuple[str, int]
 
 DELAYED = 2
 """How many questions for a partition's end a late marker misses."""
+
+
+def now_ms() -> int:
+    """The time in milliseconds since 1970."""
+    return int(time.time() * 1000)
 
 
 class UnknownTopic(LookupError):
@@ -159,7 +166,9 @@ class Brokers:
 
     def __init__(self, are_markers_late: bool = False) -> None:
         self.are_markers_late = are_markers_late
-        self.turn = threading.RLock()
+        self.clock_ms: Callable[[], int] = now_ms
+        """The timestamp for a record without one."""
+        self.turn: contextlib.AbstractContextManager[Any] = threading.RLock()
         """Held by a client while it asks or writes."""
         self.topics: dict[str, TopicLog] = {}
         self.groups: dict[str, dict[Partition, int]] = {}

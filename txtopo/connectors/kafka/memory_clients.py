@@ -222,7 +222,7 @@ class _Producer(_Client):
                     key,
                     partition,
                     headers or (),
-                    timestamp or int(time.time() * 1000),
+                    timestamp or self._brokers.clock_ms(),
                     self._identity,
                 )
             except RecordTooLarge:

@@ -41,13 +41,18 @@ class SimulatedBrokers(memory_brokers.Brokers):
     for."""
 
     def __init__(self, world: destination.World, address: str) -> None:
-        super().__init__(are_markers_late=True)
+        self._begin()
         self.name = f"{address} {next(_ids)}"
         self.auxiliary_topics: set[str] = set()
         """The topics that users name for auxiliary records."""
         self._world, self._address = world, address
         self._fillings: dict[str, Callable[[str], None]] = {}
         _by_name[self.name] = self
+
+    def _begin(self) -> None:
+        super().__init__(are_markers_late=True)
+        # Schedules with equal rows have equal records.
+        self.clock_ms = lambda: 0
 
     def topic(self, name: str) -> memory_brokers.TopicLog:
         if not name.startswith(auxiliary.PREFIX) and name not in self.auxiliary_topics:
@@ -62,7 +67,7 @@ class SimulatedBrokers(memory_brokers.Brokers):
 
     def forget(self) -> None:
         """Lose everything, and fill the sources' topics again."""
-        super().__init__(self.are_markers_late)
+        self._begin()
         for topic, filling in self._fillings.items():
             filling(topic)
 
@@ -139,6 +144,7 @@ def _fill(brokers: memory_brokers.Brokers, topic: str, records: Sequence[Any]) -
     """Write ``records`` in turn to the topic's partitions, in transactions, between aborted ones.
     One partition ends in an open transaction."""
     brokers.make_topic(topic, PARTITIONS)
+    brokers.are_markers_late = False
     for partition in range(PARTITIONS):
         log = brokers.log((topic, partition))
         for _ in range(2):
@@ -164,6 +170,7 @@ def _fill(brokers: memory_brokers.Brokers, topic: str, records: Sequence[Any]) -
             brokers.end_transaction(*producer, "committed")
     brokers.append(topic, b"open", partition=0, producer=("open", brokers.begin_producer("open")))
     brokers.transactions.clear()
+    brokers.are_markers_late = True
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
 import os
 import signal
 import sys
@@ -189,8 +190,11 @@ def _files_of(sink: Any) -> set[str]:
         for cls in kind.__mro__
         if not cls.__module__.startswith(_TESTED_ELSEWHERE)
     }
+    # Otherwise a method with @contextmanager would name the file of its decorator.
     methods = (
-        getattr(method, "__code__", None) for cls in classes for method in vars(cls).values()
+        getattr(inspect.unwrap(method) if callable(method) else method, "__code__", None)
+        for cls in classes
+        for method in vars(cls).values()
     )
     return {code.co_filename for code in methods if code is not None}
 

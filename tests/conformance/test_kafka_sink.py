@@ -1,0 +1,67 @@
+"""The contract of sinks over a Kafka sink, with a kill at every line of the sink's own code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import memory_kafka
+from tests.servers.kafka import KafkaServer
+from txtopo.connectors.kafka import KafkaSink
+from txtopo.testing import SinkReport, check_sink
+from txtopo.testing.contracts import sink as contract
+
+ROWS = [("k", f"row {number}") for number in range(4)]
+
+
+def checked(kafka: Any) -> SinkReport:
+    topics: dict[Path, str] = {}
+
+    def topic_in(directory: Path) -> str:
+        if directory not in topics:
+            for done in list(topics)[:-3]:
+                kafka.forget(topics.pop(done))
+            topics[directory] = kafka.new_topic()
+            # The contract forks, and a child has none of the threads that a client needs.
+            vars(kafka).pop("admin", None)
+        return topics[directory]
+
+    def sink(directory: Path) -> KafkaSink:
+        topic = topic_in(directory)
+        return KafkaSink(
+            kafka.servers, topic, key="key", format="text", transactions_topic=f"{topic}-tx"
+        )
+
+    return check_sink(
+        sink,
+        ROWS,
+        fields=("key", "value"),
+        contents=lambda directory: kafka.values(topic_in(directory)),
+    )
+
+
+@pytest.mark.in_gate("every 6th")
+@pytest.mark.rule(28, 29, 40)
+@pytest.mark.parametrize("stride", [6, 1], ids=["every 6th", "every"])
+def test_a_kafka_sink_keeps_the_contract_of_sinks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stride: int
+) -> None:
+    killed_at = contract.Subject.killed_at
+    monkeypatch.setattr(
+        contract.Subject,
+        "killed_at",
+        lambda subject, line, action: killed_at(subject, line * stride, action),
+    )
+    report = checked(memory_kafka.patched_in(monkeypatch, tmp_path / "brokers"))
+    assert report.points > 100 // stride
+    assert not report.takes_back
+
+
+@pytest.mark.thorough
+@pytest.mark.rule(28, 29, 40)
+def test_a_kafka_sink_keeps_the_contract_of_sinks_on_a_real_broker(kafka: KafkaServer) -> None:
+    report = checked(kafka)
+    assert report.points > 100
+    assert not report.takes_back
