@@ -39,6 +39,7 @@ class _Context:
 
     def __init__(self) -> None:
         self.kept: dict[str, Any] = {}
+        self.topology_id = "words"
 
     def resource(self, name: str, factory: Any) -> Any:
         if name not in self.kept:
@@ -59,7 +60,10 @@ class Drive:
 
     def _new_planner(self) -> planning.Planner:
         return planning.Planner(
-            self.spout.source, lambda: dict(self.positions), clock=lambda: self.now
+            self.spout.source,
+            lambda: dict(self.positions),
+            clock=lambda: self.now,
+            topology_id="words",
         )
 
     def restart(self) -> None:
@@ -119,6 +123,12 @@ class Drive:
         rows = self.read(plan)
         self.commit(plan)
         return rows
+
+    def pin(self) -> None:
+        """An opaque spout's first transaction, which reads nothing."""
+        if self.spout.source.is_opaque:
+            assert self.is_ready
+            assert self.next() == []
 
     def rest(self) -> list[Any]:
         """Transactions until nothing is left; their tuples."""

@@ -22,7 +22,7 @@ KINDS = pytest.mark.parametrize(
     [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout],
     ids=["transactional", "opaque"],
 )
-CURE = "txtopo state reset"
+CURE = "`txtopo state reset words` shows"
 
 
 def numbered(begin: int, end: int, prefix: str = "") -> list[str]:
@@ -93,6 +93,7 @@ def test_a_topic_made_again_between_plan_and_reading_fails_the_reading(
 ) -> None:
     topic = filled(kafka, 10)
     drive = driven(kind, topic, records_per_batch=5)
+    drive.pin()
     assert drive.next() == numbered(0, 5)
     if not is_warm:
         drive.fresh_readers()
@@ -207,6 +208,7 @@ def test_records_that_aged_out_before_the_plan_stop_the_spout(
 ) -> None:
     topic = filled(kafka, 20)
     drive = driven(kind, topic, records_per_batch=5)
+    drive.pin()
     assert drive.next() == numbered(0, 5)
     kafka.forget_before(topic, 12)
     drive.wait(REFRESH_S)
@@ -223,6 +225,7 @@ def test_records_that_aged_out_between_plan_and_reading_fail_the_reading(
 ) -> None:
     topic = filled(kafka, 20)
     drive = driven(kind, topic, records_per_batch=5)
+    drive.pin()
     assert drive.next() == numbered(0, 5)
     drive.fresh_readers()
     plan = _ready_and_plan(drive)
@@ -240,6 +243,7 @@ def test_skip_goes_on_behind_records_that_aged_out_and_counts_them(
 ) -> None:
     topic = filled(kafka, 20)
     drive = driven(OpaqueKafkaTransactionalSpout, topic, records_per_batch=5, lost="skip")
+    drive.pin()
     assert drive.next() == numbered(0, 5)
     plan = _ready_and_plan(drive)
     kafka.forget_before(topic, 12)
@@ -259,6 +263,18 @@ def test_skip_goes_on_behind_records_that_aged_out_and_counts_them(
     assert drive.planner.lost(drive.positions) == {f"{topic}/0": 10}
     drive.restart()
     assert drive.planner.lost(drive.positions) == {f"{topic}/0": 10}
+
+
+def test_records_that_aged_out_before_the_first_commit_are_a_loss_that_is_told(
+    kafka: KafkaServer, driven: Any
+) -> None:
+    topic = filled(kafka, 9)
+    drive = driven(OpaqueKafkaTransactionalSpout, topic, lost="skip")
+    drive.pin()
+    drive.restart()
+    kafka.forget_before(topic, 4)
+    assert drive.rest() == numbered(4, 9)
+    assert drive.planner.lost(drive.positions) == {f"{topic}/0": 4}
 
 
 def test_the_end_of_a_compacted_topic_is_refused_unless_the_user_takes_it(

@@ -200,6 +200,7 @@ def test_an_opaque_replay_that_finds_a_new_partition_keeps_to_the_number_that_wa
 ) -> None:
     topic = filled(kafka, 3)
     drive = driven(OpaqueKafkaTransactionalSpout, topic)
+    drive.pin()
     assert drive.is_ready
     drive.plan()
     kafka.add_partitions(topic, 2)
@@ -257,6 +258,7 @@ def test_a_transaction_takes_its_share_of_each_partition_and_none_waits_for_ever
 ) -> None:
     topic = filled(kafka, 50, 1, 0, 5)
     drive = driven(kind, topic, records_per_batch=20, records_per_transaction=bound)
+    drive.pin()
     counts, rows = [], []
     while drive.is_ready:
         rows.append(drive.next())
@@ -301,3 +303,18 @@ def test_lag_is_what_is_behind_the_committed_positions_and_progress_is_published
     drive.planner.lag(drive.positions)
     drive.planner.close()
     kafka.wait_until(lambda: kafka.committed(group, topic, 2) == [25, 3])
+
+
+def test_positions_that_come_soon_after_a_publication_are_published_while_nothing_happens(
+    kafka: KafkaServer, driven: Any
+) -> None:
+    topic = filled(kafka, 25)
+    group = f"idle-{topic}"
+    drive = driven(KafkaTransactionalSpout, topic, records_per_batch=10, client_group=group)
+    for wait_s in (0.0, 0.3):
+        drive.wait(wait_s)
+        drive.next()
+        drive.planner.lag(drive.positions)
+    kafka.wait_until(lambda: kafka.committed(group, topic, 1) == [10])
+    drive.wait(1.0)
+    kafka.wait_until(lambda: drive.is_ready and kafka.committed(group, topic, 1) == [20])

@@ -48,7 +48,7 @@ class Accident:
     def topic(self, left: int, regrown: int = 0, is_aborted: bool = False) -> str:
         """A topic with ``left`` offsets after the accident, and then with ``regrown`` new
         records."""
-        topic = self.kafka.new_topic()
+        topic: str = self.kafka.new_topic()
         self.kafka.produce(topic, numbered(0, left))
         is_real = isinstance(self.kafka, KafkaServer)
         size = self._log(topic).stat().st_size if left and is_real else 0
@@ -180,7 +180,7 @@ def test_a_log_that_was_lost_stops_the_spout_however_far_it_has_regrown(
     drive = accident[f"idle, {shape}, {kind.__name__}"]
     place = r"partition 0, (read up to offset 10|offsets 10 to 15)"
     with pytest.raises(
-        LogChangedError, match=rf"{place}: the log was truncated(.|\n)*txtopo state reset"
+        LogChangedError, match=rf"{place}: the log was truncated(.|\n)*txtopo state reset words"
     ):
         go_on(drive)
     drive.restart()

@@ -115,7 +115,7 @@ def test_only_the_opaque_spout_may_skip() -> None:
     assert spout(OpaqueKafkaTransactionalSpout, lost="skip")
     with pytest.raises(ConfigError, match="lost is 'ignore'\n  Give 'stop' or 'skip'"):
         spout(OpaqueKafkaTransactionalSpout, lost="ignore")
-    with pytest.raises(TypeError, match="lost"):
+    with pytest.raises(ConfigError, match="lost is 'skip'\n  Give it to Opaque"):
         spout(KafkaTransactionalSpout, lost="skip")
 
 
@@ -173,9 +173,10 @@ def test_positions_of_another_source_are_refused_before_a_broker_is_asked(kind: 
     source = spout(kind).source
     with pytest.raises(
         StateMismatchError,
-        match=r"from another source than Kafka topics: \{'file': 0(.|\n)*`txtopo state reset`",
+        match=r"from another source than Kafka topics: \{'file': 0(.|\n)*`txtopo state reset 'my words'` shows",
     ) as refused:
-        planning.Planner(source, lambda: {0: {"file": 0, "begin": 0, "end": 9}})
+        stored = {0: {"file": 0, "begin": 0, "end": 9}}
+        planning.Planner(source, lambda: stored, topology_id="my words")
     assert refused.value.exit_code == 6
 
 

@@ -14,6 +14,7 @@ import txtopo.errors
 from txtopo.connectors.kafka import reading, records, spouts
 from txtopo.connectors.kafka.column_records import Columns, Converter
 from txtopo.topology.bolt import BatchOutputCollector
+from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.stream import OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
@@ -34,20 +35,26 @@ class _InColumns(spouts._KafkaSpout):
 
     emits_columns = True
 
-    def _set_columns(
+    def __init__(
         self,
-        fields: Sequence[str],
-        format: Format,
-        schema: pa.Schema | None,
-        avro_schema: Any,
-        schema_id: int | None,
-        errors: records.DecodingErrors,
+        servers: str,
+        topics: Any,
+        *,
+        fields: Sequence[str] = ("value",),
+        format: Format = "bytes",
+        schema: pa.Schema | None = None,
+        avro_schema: Mapping[Any, Any] | str | None = None,
+        schema_id: int | None = None,
+        errors: records.DecodingErrors = "strict",
+        **reading: Any,
     ) -> None:
         named = (fields,) if isinstance(fields, str) else tuple(fields)
         self.columns = Columns(spouts._OWNER, named, format, schema, avro_schema, schema_id, errors)
+        super().__init__(servers, topics, errors=errors, **reading)
+
+    def _set_fields(self, fields: Any, format: Any, errors: Any) -> None:
         self.fields = with_attempt(self.columns.schema.names)
-        self.format = format
-        self.errors = errors
+        self.format, self.errors = self.columns.format, errors
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(self.fields, schema=self.columns.schema)
@@ -69,7 +76,7 @@ class _InColumns(spouts._KafkaSpout):
             else number
         )
 
-    def _emitter(self, context: TopologyContext) -> spouts._Emitter:
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spouts._Emitter:
         return _ColumnEmitter(reading.reader_of(context, self.source), self.columns.converter())
 
 
@@ -105,22 +112,6 @@ class KafkaColumnSpout(_InColumns, spouts.KafkaTransactionalSpout):
     column would change.
     """
 
-    def __init__(
-        self,
-        servers: str,
-        topics: Any,
-        *,
-        fields: Sequence[str] = ("value",),
-        format: Format = "bytes",
-        schema: pa.Schema | None = None,
-        avro_schema: Mapping[Any, Any] | str | None = None,
-        schema_id: int | None = None,
-        errors: records.DecodingErrors = "strict",
-        **reading: Any,
-    ) -> None:
-        super().__init__(servers, topics, **reading)
-        self._set_columns(fields, format, schema, avro_schema, schema_id, errors)
-
 
 class OpaqueKafkaColumnSpout(_InColumns, spouts.OpaqueKafkaTransactionalSpout):
     """Like :class:`KafkaColumnSpout`, but a replay may have other records. Each record is in one
@@ -128,22 +119,6 @@ class OpaqueKafkaColumnSpout(_InColumns, spouts.OpaqueKafkaTransactionalSpout):
 
     - ``lost``: as for :class:`~txtopo.connectors.kafka.OpaqueKafkaTransactionalSpout`.
     """
-
-    def __init__(
-        self,
-        servers: str,
-        topics: Any,
-        *,
-        fields: Sequence[str] = ("value",),
-        format: Format = "bytes",
-        schema: pa.Schema | None = None,
-        avro_schema: Mapping[Any, Any] | str | None = None,
-        schema_id: int | None = None,
-        errors: records.DecodingErrors = "strict",
-        **reading: Any,
-    ) -> None:
-        super().__init__(servers, topics, **reading)
-        self._set_columns(fields, format, schema, avro_schema, schema_id, errors)
 
 
 class _ColumnEmitter(spouts._Emitter):

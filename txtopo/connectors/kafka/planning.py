@@ -15,7 +15,7 @@ Runs on: driver.
 Invariants:
     - The first transaction that knows a partition binds the index and pins the position, even if
       the partition has nothing to read. If a restart looked for the start again, it could find
-      another start.
+      another start. An opaque spout's first transaction reads nothing, wherever it starts.
     - ``end`` is at most the last stable offset: a range's records are decided for ever.
     - A position is compared with the log whenever a batch begins there: the topic's id, the first
       offset in the log, the last stable offset. Executors compare the leader epochs.
@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from txtopo import errors
+from txtopo.connectors.kafka import source as sources
 from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic
 from txtopo.connectors.kafka.log import Offset, Partition, Topic, UnknownTopicError
 from txtopo.connectors.kafka.source import GROUP, LogChangedError, Source
@@ -72,8 +73,10 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         source: Source,
         last_metadata: Callable[[], Mapping[int, Any]],
         clock: Callable[[], float] = time.monotonic,
+        topology_id: str = "",
     ) -> None:
         self._source, self._last_metadata, self._clock = source, last_metadata, clock
+        self._topology_id = topology_id
         self._log = source.log()
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
@@ -91,6 +94,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         """Partitions that have gone, and that the user allows to skip, until they are back."""
         self._planned = 0
         self._published: dict[Partition, int] = {}
+        self._to_publish: dict[Partition, int] = {}
         self._published_at = -float("inf")
         try:
             self._refresh(self._bind(last_metadata() or {}))
@@ -113,6 +117,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         # thread must hold no lock.
         metadata = self._last_metadata() or {}
         with self._lock:
+            self._publish()
             last = self._bind(metadata)
             if self._clock() - self._looked_at >= self._source.refresh_s:
                 self._refresh(last)
@@ -145,9 +150,10 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                 place: max(0, self._ends[place].offset - start.offset)
                 for place, start in positions.items()
             }
-            if not last and self._source.start != "earliest":
+            if not last and (self._source.is_opaque or self._source.start != "earliest"):
                 # Nothing is read before the positions are recorded: if a restart looked for the
-                # start again, it could find another start.
+                # start again, it could find another start, and retention would lose records
+                # without a word.
                 waiting = dict.fromkeys(waiting, 0)
             counts = self._counts(waiting, txid)
             return {
@@ -162,12 +168,11 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         """By partition, how many offsets lie between the committed position and the last known end.
         Also publishes the committed positions, if the user gave ``client_group``."""
         with self._lock:
-            self._publish(
-                {
-                    (metadata["topic"], metadata["partition"]): metadata["end"]
-                    for metadata in committed.values()
-                }
-            )
+            self._to_publish = {
+                (metadata["topic"], metadata["partition"]): metadata["end"]
+                for metadata in committed.values()
+            }
+            self._publish()
             return {
                 f"{metadata['topic']}/{metadata['partition']}": max(0, end.offset - metadata["end"])
                 for metadata in committed.values()
@@ -186,17 +191,22 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
     def close(self) -> None:
         """Publish the last positions, and give connections back."""
         with self._lock:
-            if self._published and self._source.client_group is not None:
-                self._log.publish(self._source.client_group, self._published, _LAST_PUBLISH_S)
+            self._publish(_LAST_PUBLISH_S)
             self._log.close()
 
-    def _publish(self, offsets: dict[Partition, int]) -> None:
+    def _publish(self, wait_s: float = 0.0) -> None:
+        """Publish the committed positions, if the user gave ``client_group``: at once if ``wait_s``
+        is given, else a second after the last publication."""
         group, now = self._source.client_group, self._clock()
-        if group is not None and offsets and offsets != self._published:
-            is_due = now - self._published_at >= _PUBLISH_S
-            self._published = offsets
-            if is_due and self._log.publish(group, offsets):
-                self._published_at = now
+        if group is None or self._to_publish == self._published:
+            return
+        is_due = wait_s > 0 or now - self._published_at >= _PUBLISH_S
+        if is_due and self._log.publish(group, self._to_publish, wait_s):
+            self._published, self._published_at = self._to_publish, now
+
+    @property
+    def _reset(self) -> str:
+        return sources.reset_command(self._topology_id)
 
     # -- partitions -------------------------------------------------------------------------------
 
@@ -207,7 +217,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             if "topic" not in metadata:
                 raise errors.StateMismatchError(
                     f"this spout's stored positions come from another source than Kafka topics: {metadata!r}\n"
-                    "  Give the spout another id, or forget the positions with `txtopo state reset`."
+                    f"  Give the spout another id, or begin anew: {self._reset}."
                 )
             self._indices[metadata["topic"], metadata["partition"]] = index
         return {
@@ -411,7 +421,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             skip = f"To go on with the records that are left, {'give ' if source.is_opaque else 'use an opaque spout, opaque stores and '}lost='skip'"
             leave = ", or leave the topic out of topics" if change.position is None else ""
             raise LogChangedError(
-                f"{changed}{begins}\n  {skip}{leave}. Or count everything anew: `txtopo state reset`, and `txtopo store clear` for each store."
+                f"{changed}{begins}\n  {skip}{leave}. Or count everything anew: {self._reset}."
             )
         goes_on = (
             "no longer read"

@@ -34,7 +34,7 @@ from txtopo.connectors.kafka.log import (
     UnknownTopicError,
     translate,
 )
-from txtopo.connectors.kafka.source import LogChangedError, Source
+from txtopo.connectors.kafka.source import LogChangedError, Source, reset_command
 from txtopo.topology.context import TopologyContext
 
 _AT_ONCE = 1_000
@@ -50,8 +50,8 @@ class Reader:
     """Reads ranges. A reader is kept across transactions: a range that begins where the last range
     ended needs no new position."""
 
-    def __init__(self, source: Source) -> None:
-        self._source, self._kafka = source, source.cluster.confluent_kafka()
+    def __init__(self, source: Source, topology_id: str = "") -> None:
+        self._source, self._topology_id = source, topology_id
         self.log = source.log()
         self._consumers: dict[tuple[str, int], _Standing] = {}
 
@@ -192,8 +192,8 @@ class Reader:
             return errors.FailedException(f"{self._where(metadata)}: {event}")
         return LogChangedError(
             f"{self._where(metadata)}: {event}\n"
-            "  This batch cannot be read again as it was. Count everything anew: `txtopo state reset`, and `txtopo store clear` for each\n"
-            "  store. An opaque spout with opaque stores and lost='skip' goes on with the records that are left."
+            f"  This batch cannot be read again as it was. Count everything anew: {reset_command(self._topology_id)}.\n"
+            "  An opaque spout with opaque stores and lost='skip' goes on with the records that are left."
         )
 
     def _where(self, metadata: Mapping[str, Any]) -> str:
@@ -258,6 +258,7 @@ def _is_of_the_group(error: Any) -> bool:
 def reader_of(context: TopologyContext, source: Source) -> Reader:
     """This process's reader for ``source``."""
     reader: Reader = context.resource(
-        f"kafka-reader:{source.isolation}:{source.cluster.key}", lambda: Reader(source)
+        f"kafka-reader:{source.isolation}:{source.cluster.key}",
+        lambda: Reader(source, context.topology_id),
     )
     return reader

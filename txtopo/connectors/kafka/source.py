@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -48,6 +49,11 @@ class LogChangedError(errors.InputError):
     page = "kafka.html#when-the-log-changes"
 
 
+def reset_command(topology_id: str) -> str:
+    """The command that shows how to begin anew, for messages."""
+    return f"`txtopo state reset {shlex.quote(topology_id)}` shows the steps"
+
+
 def check(source: Source) -> None:
     """Raise :class:`~txtopo.errors.ConfigError` for an impossible argument."""
     owner = source.cluster.owner
@@ -86,6 +92,12 @@ def check(source: Source) -> None:
         raise refuse("client_group", source.client_group, "the id of a consumer group, or None")
     if source.lost not in ("stop", "skip"):
         raise refuse("lost", source.lost, "'stop' or 'skip'")
+    if source.lost == "skip" and not source.is_opaque:
+        raise refuse(
+            "lost",
+            source.lost,
+            "it to OpaqueKafkaTransactionalSpout, with opaque stores: a replay must have the same records",
+        )
     _check_start(source.start, refuse)
 
 

@@ -38,28 +38,29 @@ class _KafkaSpout(destination.Simulable):
     """Records for ``txtopo test``, which never reads the brokers: values, or pairs of key and
     value, as text or bytes. Without a sample they are made up."""
 
-    def _set_up(
+    is_opaque = False
+
+    def __init__(
         self,
         servers: str,
-        topics: Any,
-        records_per_batch: int | None,
-        records_per_transaction: int | None,
-        fields: Any,
-        format: Any,
-        start: sources.Start,
-        isolation: str,
-        refresh_s: float,
-        errors: str,
-        compacted: bool,
-        client_group: str | None,
-        client: Mapping[str, Any] | None,
-        lost: sources.Lost,
-        is_opaque: bool,
+        topics: str | Iterable[str] | re.Pattern[str],
+        records_per_batch: int | None = 10_000,
+        records_per_transaction: int | None = None,
+        fields: Fields | Sequence[str] = ("value",),
+        format: records.Format | Callable[[Any], Sequence[Any] | None] = "bytes",
+        start: sources.Start = "earliest",
+        isolation: str = "read_committed",
+        refresh_s: float = 30.0,
+        errors: records.DecodingErrors = "strict",
+        compacted: bool = False,
+        client_group: str | None = None,
+        client: Mapping[str, Any] | None = None,
+        lost: sources.Lost = "stop",
     ) -> None:
         clients.refuse_overrides(_OWNER, client or {}, _OURS)
         cluster = clients.Cluster(_OWNER, servers, {} if client is None else client)
         is_several = isinstance(topics, Iterable) and not isinstance(topics, str | bytes)
-        named = (
+        named: Any = (
             topics if isinstance(topics, re.Pattern) else tuple(topics) if is_several else (topics,)
         )
         self.source = sources.Source(
@@ -70,12 +71,15 @@ class _KafkaSpout(destination.Simulable):
             start=start,
             isolation=isolation,
             refresh_s=refresh_s,
-            is_opaque=is_opaque,
+            is_opaque=self.is_opaque,
             compacted=compacted,
             lost=lost,
             client_group=client_group,
         )
         sources.check(self.source)
+        self._set_fields(fields, format, errors)
+
+    def _set_fields(self, fields: Any, format: Any, errors: Any) -> None:
         try:
             self.fields = with_attempt(fields)
         except (TypeError, ValueError) as error:
@@ -98,7 +102,12 @@ class _KafkaSpout(destination.Simulable):
         """A record's value, for JSON."""
         return dict.fromkeys(tuple(self.fields)[1:], number) if self.format == "json" else number
 
-    def _emitter(self, context: TopologyContext) -> _Emitter:
+    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> planning.Planner:
+        return planning.Planner(
+            self.source, lambda: context.last_metadata, topology_id=context.topology_id
+        )
+
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> _Emitter:
         convert = records.converter(_OWNER, tuple(self.fields)[1:], self.format, self.errors)
         return _Emitter(reading.reader_of(context, self.source), convert)
 
@@ -145,50 +154,6 @@ class KafkaTransactionalSpout(_KafkaSpout, spout.BasePartitionedTransactionalSpo
     under its position, or a record that does not fit ``format``.
     """
 
-    def __init__(
-        self,
-        servers: str,
-        topics: str | Iterable[str] | re.Pattern[str],
-        records_per_batch: int | None = 10_000,
-        records_per_transaction: int | None = None,
-        fields: Fields | Sequence[str] = ("value",),
-        format: records.Format | Callable[[Any], Sequence[Any] | None] = "bytes",
-        start: sources.Start = "earliest",
-        isolation: str = "read_committed",
-        refresh_s: float = 30.0,
-        errors: records.DecodingErrors = "strict",
-        compacted: bool = False,
-        client_group: str | None = None,
-        client: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._set_up(
-            servers,
-            topics,
-            records_per_batch,
-            records_per_transaction,
-            fields,
-            format,
-            start,
-            isolation,
-            refresh_s,
-            errors,
-            compacted,
-            client_group,
-            client,
-            "stop",
-            is_opaque=False,
-        )
-
-    def get_coordinator(
-        self, conf: TopologyConf, context: CoordinatorContext
-    ) -> spout.PartitionedSpoutCoordinator:
-        return planning.Planner(self.source, lambda: context.last_metadata)
-
-    def get_emitter(
-        self, conf: TopologyConf, context: TopologyContext
-    ) -> spout.PartitionedSpoutEmitter:
-        return self._emitter(context)
-
 
 class OpaqueKafkaTransactionalSpout(_KafkaSpout, spout.BaseOpaquePartitionedTransactionalSpout):
     """Like :class:`KafkaTransactionalSpout`, but a replay may have other records. Each record is in
@@ -199,64 +164,12 @@ class OpaqueKafkaTransactionalSpout(_KafkaSpout, spout.BaseOpaquePartitionedTran
       reports the loss in the log and in the transaction's metadata.
     """
 
-    def __init__(
-        self,
-        servers: str,
-        topics: str | Iterable[str] | re.Pattern[str],
-        records_per_batch: int | None = 10_000,
-        records_per_transaction: int | None = None,
-        fields: Fields | Sequence[str] = ("value",),
-        format: records.Format | Callable[[Any], Sequence[Any] | None] = "bytes",
-        start: sources.Start = "earliest",
-        isolation: str = "read_committed",
-        refresh_s: float = 30.0,
-        errors: records.DecodingErrors = "strict",
-        compacted: bool = False,
-        client_group: str | None = None,
-        client: Mapping[str, Any] | None = None,
-        lost: sources.Lost = "stop",
-    ) -> None:
-        self._set_up(
-            servers,
-            topics,
-            records_per_batch,
-            records_per_transaction,
-            fields,
-            format,
-            start,
-            isolation,
-            refresh_s,
-            errors,
-            compacted,
-            client_group,
-            client,
-            lost,
-            is_opaque=True,
-        )
-
-    def get_coordinator(
-        self, conf: TopologyConf, context: CoordinatorContext
-    ) -> spout.OpaquePartitionedSpoutCoordinator:
-        return planning.Planner(self.source, lambda: context.last_metadata)
-
-    def get_emitter(
-        self, conf: TopologyConf, context: TopologyContext
-    ) -> spout.OpaquePartitionedSpoutEmitter:
-        return self._emitter(context)
+    is_opaque = True
 
 
 class _Emitter(spout.PartitionedSpoutEmitter, spout.OpaquePartitionedSpoutEmitter):
     def __init__(self, reader: reading.Reader, convert: records.Convert) -> None:
         self._reader, self._convert = reader, convert
-
-    def emit_planned_partition_batch(
-        self,
-        attempt: TransactionAttempt,
-        collector: BatchOutputCollector,
-        partition: int,
-        metadata: Any,
-    ) -> None:
-        self.emit_partition_batch(attempt, collector, partition, metadata)
 
     def emit_partition_batch(
         self,
