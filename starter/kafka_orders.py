@@ -58,6 +58,11 @@ def make_topology(
     spout = spout or KafkaTransactionalSpout(
         servers, orders, RECORDS_PER_BATCH, fields=("order", "article", "count"), format="json"
     )
+    # For `txtopo test`, which never reads the brokers.
+    spout.sample = [
+        f'{{"order": {number}, "article": "{article}", "count": {number % 3 + 1}}}'
+        for number, article in enumerate([*CENTS] * 8)
+    ]
     builder = TransactionalTopologyBuilder("kafka-orders", "orders", spout, 2)
     builder.set_bolt("price", Price(), 2).none_grouping("orders")
     builder.set_bolt(

@@ -271,8 +271,8 @@ def test_records_that_aged_out_before_the_first_commit_are_a_loss_that_is_told(
     topic = filled(kafka, 9)
     drive = driven(OpaqueKafkaTransactionalSpout, topic, lost="skip")
     drive.pin()
-    drive.restart()
     kafka.forget_before(topic, 4)
+    drive.restart()
     assert drive.rest() == numbered(4, 9)
     assert drive.planner.lost(drive.positions) == {f"{topic}/0": 4}
 

@@ -125,7 +125,10 @@ class Ledger(task_ledger.TaskLedger):
 
     def guarantee(self) -> destination.Guarantee:
         return dataclasses.replace(
-            super().guarantee(), name=f"KafkaSink {self.sink}", holds="records, appended"
+            super().guarantee(),
+            name=f"KafkaSink {self.sink}",
+            holds="records, appended",
+            promise="exactly once for readers of committed records",
         )
 
     def kept(self, topology_id: str, component: str) -> upkeep.AuxiliaryTopics:

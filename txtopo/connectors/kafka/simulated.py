@@ -27,6 +27,8 @@ from txtopo.topology import destination
 PARTITIONS = 3
 _MADE_UP = 60
 """How many records are made up for a topic."""
+_TRANSACTIONS = 5
+"""How many transactions the records make."""
 _KEYS, _VALUES = 3, 7
 """How many different keys and values are made up."""
 _PATTERN_TOPICS = ("simulated-1", "simulated-2")
@@ -118,7 +120,8 @@ def source_of(
     sample: Sequence[Any],
     made_up: Callable[[int], Any],
 ) -> sources.Source:
-    """The source that stands for ``source`` in ``world``. It begins at its topics' beginning.
+    """The source that stands for ``source`` in ``world``. It begins at its topics' beginning, and
+    has few transactions, whatever the user's bounds.
 
     :param sample: the records: values, or pairs of key and value. Text becomes UTF-8.
     :param made_up: makes a value from a number, for JSON, where there is no sample.
@@ -131,10 +134,13 @@ def source_of(
     ]
     for topic in topics:
         brokers.fill(topic, lambda topic: _fill(brokers, topic, records))
+    logs = [log for topic in topics for log in brokers.topic(topic).partitions]
     return dataclasses.replace(
         source,
         cluster=cluster_of(source.cluster, world),
         topics=topics,
+        records_per_batch=max(log.end - log.begin for log in logs) // _TRANSACTIONS + 1,
+        records_per_transaction=None,
         start="earliest",
         client_group=None,
     )
