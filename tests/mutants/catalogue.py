@@ -459,13 +459,6 @@ MUTATIONS = (
         ("tests/unit/test_kafka_sink.py", "-k", "written_by_another_number"),
     ),
     Mutation(
-        "what a task of a Kafka sink that is no more left open is waited for",
-        "txtopo/connectors/kafka/ledger.py",
-        "            for task in kept.undecided(range(own.tasks, partitions)):\n                self.abort(topic, task)\n",
-        "",
-        ("tests/unit/test_kafka_sink.py", "-k", "left_open_is_ended"),
-    ),
-    Mutation(
         "positions of another source taken for those of Kafka",
         "txtopo/connectors/kafka/planning.py",
         '            if "topic" not in metadata:\n',

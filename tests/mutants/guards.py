@@ -6,6 +6,7 @@ from tests.mutants.mutation import (
     CONTINUITY,
     COORDINATOR,
     FULL_DISK,
+    KAFKA_SINK,
     MARIADB,
     MIXED,
     POSTGRESQL,
@@ -35,6 +36,20 @@ _COPIES = ("tests/conformance/test_store_copies.py", "-k", "memory or sqlite")
 _BLOCKS = ("tests/conformance/test_store_contract.py", "-k", "redis and (inside or threads)")
 _COUNTS = ("tests/conformance/test_store_contract.py", "-k", "sqlite and counted")
 _TWO_TOPOLOGIES = ("tests/conformance/test_sql_sink.py", "-k", "TwoTopologies")
+
+_KAFKA_LOG = "tests/integration/test_kafka_log.py"
+_KAFKA_TRUNCATED = "tests/integration/test_kafka_truncated.py"
+_KAFKA_ZOMBIES = "tests/fault/test_kafka_sink_zombies.py"
+_INIT = "            producer.init(topic)\n"
+_READ = """\
+            # Removed tasks' partitions have no writer. The other partitions change meanwhile.
+            partitions = max(own.tasks, kept.partitions())
+            for task in kept.undecided(range(own.tasks, partitions)):
+                self.abort(topic, task)
+            kept.wait_until_decided([own.task, *range(own.tasks, partitions)])
+            ends = kept.ends(range(partitions))
+            records = kept.last_records(ends)
+"""
 
 GUARDS = (
     # -- one coordinator ---------------------------------------------------------------------------
@@ -1580,5 +1595,105 @@ GUARDS = (
                 ("tests/conformance/test_store_copies.py", "-k", "sqlite"),
             ),
         ),
+    ),
+    # -- Kafka -------------------------------------------------------------------------------------
+    Guard(
+        "log under a plan",
+        (18, 22, 40),
+        "a Kafka spout reads other records than it planned, or passes over records without a word",
+        (
+            Mutation(
+                "records of a topic that was made again are read as planned",
+                "txtopo/connectors/kafka/reading.py",
+                '        if topic is None or topic.id != metadata["id"]:\n',
+                "        if topic is None:\n",
+                (_KAFKA_LOG, "-k", "memory and made_again_between"),
+            ),
+            Mutation(
+                "a spout goes on in a topic that was made again",
+                "txtopo/connectors/kafka/planning.py",
+                '        if topic.id != metadata["id"]:\n',
+                "        if False:\n",
+                (_KAFKA_LOG, "-k", "memory and made_again_while"),
+            ),
+            Mutation(
+                "records of a later leader are read as planned",
+                "txtopo/connectors/kafka/reading.py",
+                "            if (end.epoch != metadata[",
+                "            if False and (end.epoch != metadata[",
+                (_KAFKA_TRUNCATED, "-k", "memory and lost_end_of_a_range"),
+            ),
+            Mutation(
+                "a log that was cut under the position is intact",
+                "txtopo/connectors/kafka/planning.py",
+                "        if self._log.is_truncated(place, ",
+                "        if False and self._log.is_truncated(place, ",
+                (_KAFKA_TRUNCATED, "-k", "memory"),
+            ),
+            Mutation(
+                "undecided records are planned",
+                "txtopo/connectors/kafka/log.py",
+                "        level = (isolation or self.isolation).upper()\n",
+                '        level = "READ_UNCOMMITTED"\n',
+                (_KAFKA_LOG, "-k", "memory and open_transaction"),
+            ),
+            Mutation(
+                "a batch is read before the positions are pinned",
+                "txtopo/connectors/kafka/planning.py",
+                "                waiting = dict.fromkeys(waiting, 0)\n",
+                "                pass\n",
+                ("tests/integration/test_kafka_positions.py", "-k", "memory and pinned"),
+            ),
+            Mutation(
+                "an opaque spout reads before its positions are pinned",
+                "txtopo/connectors/kafka/planning.py",
+                "(self._source.is_opaque or self._source.start",
+                "(self._source.start",
+                (_KAFKA_LOG, "-k", "memory and before_the_first_commit"),
+            ),
+        ),
+    ),
+    Guard(
+        "one producer and its record",
+        (28, 29, 40),
+        "a Kafka sink's rows are written twice by late tasks, or by tasks that have moved",
+        (
+            Mutation(
+                "a Kafka sink's record is read before the producers before are fenced",
+                "txtopo/connectors/kafka/ledger.py",
+                _INIT + _READ,
+                _READ + "            ends[own.task] = None\n" + _INIT,
+                (_KAFKA_ZOMBIES, "-k", "memory"),
+            ),
+            Mutation(
+                "a producer is kept although its task has run elsewhere since",
+                "txtopo/connectors/kafka/ledger.py",
+                " or self._is_older(writer.record, context))",
+                ")",
+                (*KAFKA_SINK, "-k", "memory and in_between"),
+            ),
+            Mutation(
+                "a Kafka sink's record is read while its partition has an open transaction",
+                "txtopo/connectors/kafka/ledger.py",
+                "            kept.wait_until_decided([own.task, *range(own.tasks, partitions)])\n",
+                "",
+                (*KAFKA_SINK, "-k", "memory and another_transaction_is_open"),
+            ),
+            Mutation(
+                "a task without rows leaves no record",
+                "txtopo/sinks/task_ledger.py",
+                "        if turn.record is None or turn.record.position != own.position:\n",
+                "        if rows and (turn.record is None or turn.record.position != own.position):\n",
+                (*KAFKA_SINK, "-k", "memory and without_rows"),
+            ),
+            Mutation(
+                "what a task of a Kafka sink that is no more left open is waited for",
+                "txtopo/connectors/kafka/ledger.py",
+                "            for task in kept.undecided(range(own.tasks, partitions)):\n                self.abort(topic, task)\n",
+                "",
+                ("tests/unit/test_kafka_sink.py", "-k", "left_open_is_ended"),
+            ),
+        ),
+        staged=(_KAFKA_ZOMBIES,),
     ),
 )

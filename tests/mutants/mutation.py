@@ -25,7 +25,8 @@ class Mutation:
     def is_quick(self) -> bool:
         """Whether its tests need neither Spark nor a server, and no luck."""
         is_local = "-k" in self.tests and bool(re.search(r"\b(memory|sqlite)\b", self.tests[-1]))
-        folders = ("tests/unit/", "tests/property/", *(["tests/conformance/"] if is_local else []))
+        local = ("tests/conformance/", "tests/integration/test_kafka_", "tests/fault/test_kafka_")
+        folders = ("tests/unit/", "tests/property/", *(local if is_local else ()))
         return all(place.startswith(folders) for place in self.tests if ".py" in place)
 
 

@@ -170,12 +170,11 @@ def test_a_name_that_kafka_refuses_is_told_with_the_names_that_it_takes_for_equa
 
 @KINDS
 def test_positions_of_another_source_are_refused_before_a_broker_is_asked(kind: Any) -> None:
-    source = spout(kind).source
+    source, stored = spout(kind).source, {0: {"file": 0, "begin": 0, "end": 9}}
     with pytest.raises(
         StateMismatchError,
         match=r"from another source than Kafka topics: \{'file': 0(.|\n)*`txtopo state reset 'my words'` shows",
     ) as refused:
-        stored = {0: {"file": 0, "begin": 0, "end": 9}}
         planning.Planner(source, lambda: stored, topology_id="my words")
     assert refused.value.exit_code == 6
 

@@ -34,9 +34,9 @@ would miss the commit's marker.
 
 **Leftover tasks.** A transaction that has begun is replayed with its own task count (R23). So all
 tasks have committed before the count falls, and none has a transaction open, as far as these rules
-are kept. The sink nevertheless begins once more with the ids of removed tasks, because an open
-transaction would hold up all readers. ``txtopo kafka abort`` does so for topologies that were
-abandoned in the middle.
+are kept. The sink nevertheless ends what a removed task has left open, by beginning with the task's
+id, because an open transaction would hold up all readers. ``txtopo kafka abort`` does so for
+topologies that were abandoned in the middle.
 
 Runs on: executor. For a query of Structured Streaming also on the driver.
 """
@@ -199,9 +199,7 @@ class Ledger(task_ledger.TaskLedger):
             begun.record = record
 
         try:
-            yield task_ledger.Turn(
-                begun.record, begun.others, write, lambda task: self.abort(topic, task)
-            )
+            yield task_ledger.Turn(begun.record, begun.others, write)
         except BaseException:
             begun.producer.close()
             raise
