@@ -83,7 +83,7 @@ _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOST:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOST:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,CONTROLLER:PLAINTEXT",
     "sasl.enabled.mechanisms": "PLAIN",
     "listener.name.sasl.plain.sasl.jaas.config": (
         f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
@@ -128,12 +128,12 @@ class KafkaServer(owned.Server):
     title = "Kafka"
     port_taken = "Address already in use"
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
+    def __init__(self, settings: dict[str, str] | None = None, has_tls: bool = False) -> None:
         super().__init__()
-        self._settings = {**_SETTINGS, **(settings or {})}
+        self._settings, self._has_tls = {**_SETTINGS, **(settings or {})}, has_tls
         self._numbers = itertools.count(1)
         self._jars = jars.directory("kafka")
-        self._controller = self._sasl = self._lost = self._said_before = 0
+        self._controller = self._sasl = self._lost = self._tls = self._said_before = 0
 
     @property
     def servers(self) -> str:
@@ -149,6 +149,11 @@ class KafkaServer(owned.Server):
     def lost_servers(self) -> str:
         """The address of a listener that sends clients to an address without a listener."""
         return f"127.0.0.1:{self._lost}"
+
+    @property
+    def tls_servers(self) -> str:
+        """The address of a listener that wants a client's certificate, with ``has_tls``."""
+        return f"127.0.0.1:{self._tls}"
 
     # -- what tests do with a broker ---------------------------------------------------------------
 
@@ -397,12 +402,14 @@ class KafkaServer(owned.Server):
         is_first = not self.port
         if is_first:
             # No start has succeeded so far. The address of the controller is part of the data.
-            self._controller, self._sasl, self._lost = ports.free_ports(3)
+            self._controller, self._sasl, self._lost, self._tls = ports.free_ports(4)
             shutil.rmtree(self.data, ignore_errors=True)
             self.data.mkdir()
             if self._account is not None:
                 os.chown(self.data, self._account.pw_uid, self._account.pw_gid)
         listeners = [f"PLAINTEXT://127.0.0.1:{port}", f"SASL://{self.sasl_servers}"]
+        if self._has_tls:
+            listeners.append(f"TLS://{self.tls_servers}")
         lines = {
             **self._settings,
             "listeners": ",".join(
