@@ -3,12 +3,14 @@ every row is there once."""
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
 import pytest
 
-from tests.processes.streaming_queries import BATCHES, ROWS, drive, write_input
+from tests.processes.streaming_queries import BATCHES, KAFKA, ROWS, drive, write_input
+from tests.servers.kafka import KafkaServer
 from tests.topologies.sinks import BACKENDS, LOOSE, shop
 
 HELD = 1
@@ -49,3 +51,25 @@ def test_a_query_that_is_killed_after_the_sink_and_before_the_checkpoint_writes_
             ("foreach_batch", BATCHES),
         ]
         assert all(len(fence.generation) == 36 for fence in fences), "the id of the checkpoint"
+
+
+@pytest.mark.thorough
+@pytest.mark.rule(27, 28, 40)
+def test_a_killed_query_writes_every_record_to_a_topic_once(
+    tmp_path: Path, kafka: KafkaServer
+) -> None:
+    rows = write_input(tmp_path)
+    for name in ("sales", "sold"):
+        kafka.new_topic(name, partitions=2)
+    address = f"{KAFKA}{kafka.servers}"
+    killed = drive(tmp_path, 2, [address], held=HELD)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert ids(kafka, "sales") == list(range((HELD + 1) * ROWS))
+
+    ended = drive(tmp_path, 5, [address])
+    assert ended.returncode == 0, ended.stderr
+    assert ids(kafka, "sales") == ids(kafka, "sold") == [number for number, _ in rows]
+
+
+def ids(kafka: KafkaServer, topic: str) -> list[int]:
+    return sorted(json.loads(value)["id"] for value in kafka.values(topic))

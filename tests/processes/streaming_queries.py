@@ -2,8 +2,9 @@
 the sink's commit and the checkpoint's.
 
 ``python -m tests.processes.streaming_queries DIRECTORY PARTITIONS HELD ADDRESS …`` runs, for each
-address of a shop, one query with ``foreachBatch`` into its table ``sales`` and one with ``foreach``
-into ``sold``, side by side, over the files in ``DIRECTORY/input``, a micro-batch per file. If
+address of a shop or of a broker, one query with ``foreachBatch`` into its table or topic ``sales``
+and one with ``foreach`` into ``sold``, side by side, over the files in ``DIRECTORY/input``, a
+micro-batch per file. If
 ``HELD`` is a batch id, each query stops when the sink has committed that batch, of the second one a
 single partition; when all have, the driver kills its JVM and itself.
 """
@@ -21,8 +22,13 @@ from typing import Any
 
 from tests.patience import PATIENCE_S, OutOfPatience, wait_until
 from tests.quick_java import QUICK_JAVA
+from txtopo.connectors.kafka import KafkaSink
 from txtopo.connectors.sql import SqlSink
+from txtopo.sinks.sink import Sink
 from txtopo.sinks.streaming import ForeachWriter
+
+KAFKA = "kafka://"
+"""How the address of a broker begins."""
 
 ROOT = Path(__file__).parents[2]
 BATCHES = 4
@@ -104,6 +110,13 @@ class HeldWriter(ForeachWriter):
             self.hold.reach(epoch)
 
 
+def sink_at(address: str, name: str) -> Sink:
+    """The sink into the table or topic ``name``."""
+    if not address.startswith(KAFKA):
+        return SqlSink(address, name, ["id", "cents"])
+    return KafkaSink(address.removeprefix(KAFKA), name, key="id", format="json")
+
+
 def run(directory: Path, partitions: int, held: int, addresses: list[str]) -> None:
     """Run in the driver process."""
     from pyspark.sql import SparkSession
@@ -125,16 +138,14 @@ def run(directory: Path, partitions: int, held: int, addresses: list[str]) -> No
             Hold(directory, f"sales-{number}", held),
             Hold(directory, f"sold-{number}", held),
         )
-        whole = SqlSink(address, "sales", ["id", "cents"]).foreach_batch("sales")
+        sales, sold = sink_at(address, "sales"), sink_at(address, "sold")
+        whole = sales.foreach_batch("sales")
 
         def write(frame: Any, batch: int, whole: Any = whole, hold: Hold = batches) -> None:
             whole(frame, batch)
             hold.reach(batch)
 
-        parts = HeldWriter(
-            SqlSink(address, "sold", ["id", "cents"]).foreach_writer("sold", partitions=WRITERS),
-            writers,
-        )
+        parts = HeldWriter(sold.foreach_writer("sold", partitions=WRITERS), writers)
         for name, writer in (
             ("sales", files.repartition(partitions).writeStream.foreachBatch(write)),
             ("sold", files.repartition(WRITERS, "id").writeStream.foreach(parts)),
