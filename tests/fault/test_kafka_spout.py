@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import signal
 from pathlib import Path
@@ -26,6 +27,11 @@ FAULTS = {
 }
 """By topology the fault at which the topology is held. Only one topology is held inside its tasks,
 which take two of the four cores."""
+POINTS = [
+    f"{step}.{moment}"
+    for step in ("seal", "apply", "record", "forget")
+    for moment in ("before", "inside", "after")
+]
 PARTITIONS = 2
 
 
@@ -63,6 +69,36 @@ def test_drivers_that_are_killed_at_every_step_read_every_record_once(
     assert len(expected) > 50
     for name in FAULTS:
         assert dict(store_of(tmp_path, name).items()) == expected, name
+
+
+@pytest.mark.thorough
+@pytest.mark.rule(23, 28, 40)
+def test_drivers_that_are_killed_at_every_point_around_a_sink_write_every_record_once(
+    kafka: KafkaServer, tmp_path: Path
+) -> None:
+    topic = kafka.new_topic(partitions=PARTITIONS)
+    fill(kafka, topic, 0, 100)
+    expected = {
+        (record.partition, record.offset, (record.value or b"").decode()): 1
+        for record in kafka.read(topic)
+    }
+    # One point of tasks at a time: they take two of the four cores.
+    in_tasks = [point for point in POINTS if point.startswith("apply.in")]
+    for points in ([*(point for point in POINTS if point not in in_tasks)], in_tasks):
+        names = {f"sink-{point.replace('.', '-')}": point for point in points}
+        for name in names:
+            kafka.new_topic(name, partitions=2)
+        faults = [f"{point}@{name}:2=hold" for name, point in names.items()]
+        killed = drive_topics(tmp_path, kafka.servers, topic, names, faults)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        done = drive_topics(tmp_path, kafka.servers, topic, names, [])
+        assert done.returncode == 0, done.stderr
+        for name in names:
+            written = collections.Counter(
+                (row["partition"], row["offset"], row["value"])
+                for row in map(json.loads, kafka.values(name))
+            )
+            assert written == expected, name
 
 
 @pytest.mark.thorough

@@ -1,4 +1,4 @@
-"""Topologies that count every record of a topic, by its place and value."""
+"""Topologies that count every record of a topic, by its place and value, or write it to a topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from txtopo import (
     TransactionalTopologyBuilder,
     Tuple,
 )
-from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
+from txtopo.connectors.kafka import (
+    KafkaSink,
+    KafkaTransactionalSpout,
+    OpaqueKafkaTransactionalSpout,
+)
 from txtopo.stores import SqliteStore
 
 
@@ -45,13 +49,18 @@ def store_of(directory: Path, name: str) -> SqliteStore:
 
 
 def make_topology(directory: Path, name: str, servers: str, topics: Any, **arguments: Any) -> Any:
-    """A topology with the id ``name``; ``arguments`` are the spout's."""
+    """A topology with the id ``name``; ``arguments`` are the spout's. If the name begins with
+    ``sink``, the topology writes to the topic of its name."""
     kind = OpaqueKafkaTransactionalSpout if name.startswith("opaque") else KafkaTransactionalSpout
     spout = kind(
         servers, topics, fields=("partition", "offset", "value"), format="text", **arguments
     )
     builder = TransactionalTopologyBuilder(name, "records", spout, 2)
-    builder.set_bolt("keep", Keep(store_of(directory, name)), 2).fields_grouping(
-        "records", Fields("value")
+    is_sink = name.startswith("sink")
+    kept = (
+        KafkaSink(servers, name, format="json", columns=["partition", "offset", "value"])
+        if is_sink
+        else Keep(store_of(directory, name))
     )
+    builder.set_bolt("keep", kept, 2).fields_grouping("records", Fields("value"))
     return builder.build_topology()
