@@ -685,8 +685,8 @@ GUARDS = (
             Mutation(
                 "stores that were opened are not remembered",
                 "txtopo/state/topology.py",
-                "        stores = {**self._known_stores, **opened}\n",
-                "        stores = {**self._known_stores}\n",
+                "        stores = {**self.known_stores, **opened}\n",
+                "        stores = {**self.known_stores}\n",
                 STATE,
             ),
         ),
