@@ -446,14 +446,14 @@ class TopologyState:
             raise self._ended
 
 
-class _TxidCodec(records.RecordCodec[records.TxidRecord]):
+class _TxidCodec(records.Codec[records.TxidRecord]):
     """Codec for records, each with its znode's txid."""
 
-    def __init__(self) -> None:
-        super().__init__(records.TxidRecord)
+    def encode(self, value: records.TxidRecord) -> bytes:
+        return value.encode()
 
     def decode(self, path: str, data: bytes) -> records.TxidRecord:
-        record = super().decode(path, data)
+        record = records.TxidRecord.decode(path, data)
         if record.txid != int(path.rpartition("/")[2]):
             raise errors.UnreadableStateError(path, f"it is the record of txid {record.txid}")
         return record
