@@ -28,19 +28,10 @@ BEING_MADE = 0
 """Stands for the version until all tables of a store are there. Where a database makes tables one
 by one, a process may die in between."""
 
-COLUMNS = (
-    "key",
-    "curr",
-    "prev",
-    "topology",
-    "generation",
-    "component",
-    "task",
-    "txid",
-    "attempt",
-    "prev_txid",
-    "steps",
-)
+STAMP = ("topology", "generation", "component", "task", "txid", "attempt")
+"""The columns that hold a row's stamp, in the order of :func:`stamps.parts_of`."""
+
+COLUMNS = ("key", "curr", "prev", *STAMP, "prev_txid", "steps")
 """The columns of a value table, in the order of :func:`row_of` and :func:`columns_of`."""
 
 Column = str | int | None
@@ -72,17 +63,13 @@ def _stamp(*parts: Any) -> stamps.Stamp:
 
 def columns_of(row: stamps.Row) -> tuple[Column, ...]:
     """The columns that hold ``row``."""
-    stamp = row.stamp
-    steps = steps_of(row)
-    writer = (
-        stamp.topology_id,
-        stamp.generation,
-        stamp.component,
-        stamp.task,
-        stamp.txid,
-        stamp.attempt,
-    )
-    return (row.key, row.curr, row.prev, *writer, row.prev_txid, steps)
+    parts = stamps.parts_of(row.stamp)
+    return (row.key, row.curr, row.prev, *parts, row.prev_txid, steps_of(row))
+
+
+def owner_of(stamp: stamps.Stamp) -> dict[str, Column]:
+    """The columns that hold ``stamp``, by name."""
+    return dict(zip(STAMP, stamps.parts_of(stamp), strict=True))
 
 
 def steps_of(row: stamps.Row) -> str | None:

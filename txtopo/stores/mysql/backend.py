@@ -70,10 +70,11 @@ _GIVEN_CHANGES = (
     " AS given"
 )
 _IS_SETTLED = "kept.topology = :topology AND kept.generation = :generation AND kept.component = :component AND kept.txid <= :settled"
-_WHO = ("topology", "generation", "component", "task", "txid", "attempt")
 _COLUMNS = ", ".join(f"kept.`{name}`" for name in layout.COLUMNS)
 _BEFORE = "kept.`key`, kept.prev, kept.prev_txid"
-_VALUES = {name: f":{name}" if name in _WHO else f"given.`{name}`" for name in layout.COLUMNS}
+_VALUES = {
+    name: f":{name}" if name in layout.STAMP else f"given.`{name}`" for name in layout.COLUMNS
+}
 _HERE = "generation = :of_generation AND txid = :of_txid AND attempt = :of_attempt"
 # Each task has its own row, so that an attempt's tasks need not wait for each other's commit.
 # Assignments are made from left to right.
@@ -194,7 +195,7 @@ class Session(session.Session):
         select = sa.text(
             f"SELECT kept.`key`, IF({_IS_SETTLED}, kept.curr, NULL) FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} FOR UPDATE"
         )
-        owner = self._owner() | {"settled": settled_txid}
+        owner = layout.owner_of(stamp) | {"settled": settled_txid}
         earlier = dataclasses.replace(stamp, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
         rows: dict[str, stamps.Row] = {}
         others: list[str] = []
@@ -220,7 +221,7 @@ class Session(session.Session):
         texts = sorted(deltas)
         self._check_keys(texts)
         statement = merging.statement(self._tables.name, _KEY, how.operator)
-        owner = {**self._owner(), "settled": settled_txid}
+        owner = layout.owner_of(stamp) | {"settled": settled_txid}
         refused: list[str] = []
         for start, end, portion in self._portions(sorted(deltas.items())):
             try:
@@ -364,7 +365,7 @@ class Session(session.Session):
                 [key, curr, prev, prev_txid, steps]
                 for key, curr, prev, *_, prev_txid, steps in columns
             ],
-            self._owner(),
+            layout.owner_of(self._mine),
         )
 
     def _advance(self, rows: Sequence[stamps.Row]) -> None:
@@ -379,25 +380,7 @@ class Session(session.Session):
         self._run_in_portions(
             insert,
             [[key, curr, steps] for key, curr, *_, steps in map(layout.columns_of, rows)],
-            self._owner(),
-        )
-
-    def _owner(self) -> dict[str, Any]:
-        """The stamp that this transaction writes into its rows."""
-        stamp = self._mine
-        return dict(
-            zip(
-                _WHO,
-                (
-                    stamp.topology_id,
-                    stamp.generation,
-                    stamp.component,
-                    stamp.task,
-                    stamp.txid,
-                    stamp.attempt,
-                ),
-                strict=True,
-            )
+            layout.owner_of(self._mine),
         )
 
     def _run_in_portions(
