@@ -796,8 +796,8 @@ GUARDS = (
             Mutation(
                 "in MariaDB a row from another writer is replaced",
                 "txtopo/stores/mysql/backend.py",
-                "            self._write(new, replacing=False)\n",
-                "            self._write(new, replacing=True)\n",
+                "                self._write(new, replacing=False)\n",
+                "                self._write(new, replacing=True)\n",
                 MARIADB,
             ),
             Mutation(

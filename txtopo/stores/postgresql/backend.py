@@ -148,14 +148,10 @@ class Session(session.Session):
         self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
     ) -> Collection[str]:
         self._check_keys(deltas)
-        try:
+        with self._translating_deadlock(deltas):
             refused = postgresql_merge.merged(
                 self._run, self._tables.name, deltas, how, stamp, settled_txid
             )
-        except errors.FailedException as deadlock:
-            if not faults.is_deadlock(deadlock):
-                raise
-            raise sessions.RowsChangedError(self._after(deadlock, sorted(deltas))) from deadlock
         self.note(deltas.keys() - refused if refused else deltas)
         return refused
 
@@ -163,16 +159,10 @@ class Session(session.Session):
         ordered = sorted(rows, key=lambda row: row.key)
         existing = [row for row in ordered if row.key in self._versions]
         new = [row for row in ordered if row.key not in self._versions]
-        try:
+        with self._translating_deadlock([row.key for row in ordered]):
             written = (self._update(existing) if existing else 0) + (
                 self._insert(new) if new else 0
             )
-        except errors.FailedException as deadlock:
-            if not faults.is_deadlock(deadlock):
-                raise
-            raise sessions.RowsChangedError(
-                self._after(deadlock, [row.key for row in ordered])
-            ) from deadlock
         if written != len(ordered):
             raise sessions.RowsChangedError(self._changed_rows(ordered))
         self._versions.update((row.key, None) for row in ordered)
@@ -220,15 +210,8 @@ class Session(session.Session):
         }
         return changed | {row.key: None for row in rows if row.key not in kept}
 
-    def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
-        """The rows as they are after ``deadlock``, once this attempt's fence is locked again: the
-        blocking task has then committed."""
-        stamp = self._mine
-        self._raw.rollback()
-        if self._read_fence(stamp.topology_id, stamp.component, lock=True) is None:
-            raise deadlock
-        rows = {row.key: row for row, _ in self._read(texts)}
-        return {text: rows.get(text) for text in texts}
+    def _look_at(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        return {row.key: row for row, _ in self._read(texts)}
 
     def _check_keys(self, texts: Collection[str]) -> None:
         if max(map(len, texts), default=0) * 4 <= KEY_BYTES_MAX:
@@ -251,7 +234,7 @@ class Reader(session.Reader):
     def __init__(
         self, raw: sa.Connection, tables: server_layout.Tables, address: str, form: str
     ) -> None:
-        super().__init__(functools.partial(_run, raw, address), tables, form)
+        super().__init__(session.run_in(raw, faults, address), tables, form)
         self._raw, self._address = raw, address
 
     def rows_from(self, text: str) -> Iterator[stamps.Row]:
@@ -283,7 +266,7 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
     )
     try:
         raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        tables, run = _tables(store), functools.partial(_run, raw, store.address)
+        tables, run = _tables(store), session.run_in(raw, faults, store.address)
         form = server_layout.form_of(run, tables, store.address, functools.partial(_has_table, run))
         if form is not None and not any_form:
             layout.check_form(store.address, form, store.form)
@@ -296,7 +279,7 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
 def _prepare(raw: sa.Connection, tables: server_layout.Tables, store: places.Place) -> None:
     """Make the missing tables, one process at a time. If no table is missing, the user needs no
     right to make tables."""
-    run = functools.partial(_run, raw, store.address)
+    run = session.run_in(raw, faults, store.address)
     has_table = functools.partial(_has_table, run)
     if server_layout.form_of(run, tables, store.address, has_table) == store.form:
         return
@@ -306,13 +289,6 @@ def _prepare(raw: sa.Connection, tables: server_layout.Tables, store: places.Pla
         server_layout.make(run, tables, store.address, store.form, has_table)
     elif form != store.form:
         server_layout.change_form(run, tables, store.address, form, store.form)
-
-
-def _run(
-    raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None
-) -> Any:
-    with faults.translating(address):
-        return raw.execute(statement, parameters or {})
 
 
 def _has_table(run: server_layout.Run, name: str) -> bool:

@@ -127,7 +127,8 @@ class Connection(abc.ABC):
                 raw.commit()
         except BaseException as error:
             # After a database error, a new connection is simpler than a check of the old one.
-            if self.faults.was_reported(error) or raw.invalidated or not self._roll_back(raw):
+            is_reported = isinstance(error.__cause__, self.faults.DRIVER_ERROR)
+            if is_reported or raw.invalidated or not self._roll_back(raw):
                 self.close()
             raise
 
