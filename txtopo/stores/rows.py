@@ -77,13 +77,22 @@ def steps_of(row: stamps.Row) -> str | None:
     return json.dumps(row.steps, ensure_ascii=False) if len(row.steps) > 1 else None
 
 
-def count_of(counted: int, total: int | None) -> int:
-    """A fence's count, from its own column and from the sum over the attempt's tasks (R34).
+def fence_of(
+    topology: str,
+    component: str,
+    generation: str,
+    txid: int,
+    attempt: int,
+    counted: int,
+    total: int | None,
+) -> stamps.Fence:
+    """The fence in these columns. ``total`` is the sum over the attempt's tasks (R34).
 
-    The column counts a component's only task. If this task also has a row, the row's number is not
+    ``counted`` counts a component's only task. If this task also has a row, the row's number is not
     smaller.
     """
-    return max(int(counted), int(total or 0))
+    count = max(int(counted), int(total or 0))
+    return stamps.Fence(topology, component, generation, txid, attempt, count)
 
 
 def check_version(place: str, store: str, version: int) -> None:

@@ -186,10 +186,6 @@ class Session(Statements, sessions.Session):
         """Take the lock ``name``, after waiting for its holder, until this transaction ends."""
 
     @abc.abstractmethod
-    def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        """See the base class. One statement reads all keys."""
-
-    @abc.abstractmethod
     def stands_at_fence(self, number: int, is_alone: bool) -> bool:
         """Whether the fence is this attempt's. If so, the fence stays unchanged until this
         transaction ends. The attempt's tasks do not block each other here.
@@ -348,9 +344,7 @@ class Session(Statements, sessions.Session):
         if row is None:
             return None
         generation, txid, attempt, self.is_listed, counted, total = row
-        return stamps.Fence(
-            topology_id, component, generation, txid, attempt, layout.count_of(counted, total)
-        )
+        return layout.fence_of(topology_id, component, generation, txid, attempt, counted, total)
 
     def _here(self, number: int) -> dict[str, Any]:
         """The parameters that name this attempt's fence and count transaction ``number`` there."""
@@ -426,9 +420,4 @@ def _fences(
         .where(fence.store == tables.name, *conditions)
         .order_by(fence.topology, fence.component)
     )
-    return [
-        stamps.Fence(
-            topology, component, generation, txid, attempt, layout.count_of(counted, total)
-        )
-        for topology, component, generation, txid, attempt, counted, total in rows
-    ]
+    return [layout.fence_of(*row) for row in rows]

@@ -23,7 +23,6 @@ import re
 import sqlite3
 import urllib.parse
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from txtopo import errors
 from txtopo.stores import backend, base, codecs, sessions, stamps
@@ -134,9 +133,8 @@ class SqliteStore(backend.Backend):
         with self._reading() as connection:
             if connection is None:
                 return []
-            return _fences(
-                connection.execute(f"{_FENCES} ORDER BY topology, component", [self.name])
-            )
+            rows = connection.execute(f"{_FENCES} ORDER BY topology, component", [self.name])
+            return [layout.fence_of(*columns) for columns in rows]
 
     def open_session(
         self, resources: base.Resources
@@ -243,16 +241,15 @@ class _Session(sessions.Session, sessions.Maintenance):
         self._owner = topology_id, component
         if row is None:
             return None
-        generation, txid, attempt, counted, total, self.is_listed = row
-        return stamps.Fence(
-            topology_id, component, generation, txid, attempt, layout.count_of(counted, total)
-        )
+        *columns, self.is_listed = row
+        return layout.fence_of(topology_id, component, *columns)
 
     def read_fences(self, topology_id: str) -> list[stamps.Fence]:
         with faults.translating(self._path):
-            return _fences(
-                self.connection.execute(f"{_FENCES} AND topology = ?", [self._table, topology_id])
+            rows = self.connection.execute(
+                f"{_FENCES} AND topology = ?", [self._table, topology_id]
             )
+            return [layout.fence_of(*columns) for columns in rows]
 
     def write_fence(self, fence: stamps.Fence) -> None:
         self._is_counted = self.is_alone
@@ -434,12 +431,3 @@ class _Session(sessions.Session, sessions.Maintenance):
     def _change(self, statement: str, values: Sequence[object]) -> int:
         with faults.translating(self._path):
             return self.connection.execute(statement, tuple(values)).rowcount
-
-
-def _fences(rows: Iterable[tuple[Any, ...]]) -> list[stamps.Fence]:
-    return [
-        stamps.Fence(
-            topology, component, generation, txid, attempt, layout.count_of(counted, total)
-        )
-        for topology, component, generation, txid, attempt, counted, total in rows
-    ]
