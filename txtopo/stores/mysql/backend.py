@@ -99,36 +99,6 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LOCK = sa.text("INSERT INTO txtopo_lock(name) VALUES (:name) ON DUPLICATE KEY UPDATE name = name")
 
 
-class Connection(relational_connection.Connection):
-    """The connection that a process keeps to a MySQL or MariaDB database."""
-
-    faults = faults
-
-    def _open(self, store: places.Place, statement_s: float) -> sa.Connection:
-        return connections.open_connection(store, statement_s)
-
-    def _descriptor(self, driver: Any) -> int:
-        return connections.descriptor(driver)
-
-    def _layout(self, store: places.Place) -> server_layout.Tables:
-        return tables.tables_of(store.name)
-
-    def _prepare(
-        self, raw: sa.Connection, tables_: server_layout.Tables, store: places.Place
-    ) -> None:
-        run = session.run_in(raw, faults, store.address)
-        tables.prepare(run, tables_, store, functools.partial(_lock, run))
-
-    def _session(
-        self,
-        raw: sa.Connection,
-        tables_: server_layout.Tables,
-        store: places.Place,
-        stamp: stamps.Stamp,
-    ) -> Session:
-        return Session(raw, tables_, store, stamp)
-
-
 class Session(session.Session):
     """Reads and writes rows in bulk. Tasks that raise a fence take turns by a lock."""
 
@@ -463,3 +433,18 @@ def _lock(run: server_layout.Run, name: str) -> None:
     """Take the lock ``name``, after waiting for its holder, until this transaction ends."""
     # Not GET_LOCK: such a lock outlives the transaction, and a cluster does not know the lock.
     run(_LOCK, {"name": hashlib.blake2b(name.encode(), digest_size=16).hexdigest()})
+
+
+class Connection(relational_connection.Connection):
+    """The connection that a process keeps to a MySQL or MariaDB database."""
+
+    faults = faults
+    _open = staticmethod(connections.open_connection)
+    _descriptor = staticmethod(connections.descriptor)
+    _layout = staticmethod(tables.tables_of)
+    _session = Session
+
+    @staticmethod
+    def _prepare(raw: sa.Connection, tables_: server_layout.Tables, store: places.Place) -> None:
+        run = session.run_in(raw, faults, store.address)
+        tables.prepare(run, tables_, store, functools.partial(_lock, run))

@@ -83,35 +83,6 @@ _GIVEN_KEYS = "string_to_array(CAST(:keys AS text), E'\\n')"
 _TYPES = {"task": "integer", "txid": "bigint", "attempt": "bigint", "prev_txid": "bigint"}
 
 
-class Connection(relational_connection.Connection):
-    """The connection that a process keeps to a PostgreSQL database."""
-
-    faults = faults
-
-    def _open(self, store: places.Place, statement_s: float) -> sa.Connection:
-        return connections.open_connection(store, statement_s)
-
-    def _descriptor(self, driver: Any) -> int:
-        return -1 if driver.closed else int(driver.fileno())
-
-    def _layout(self, store: places.Place) -> server_layout.Tables:
-        return _tables(store)
-
-    def _prepare(
-        self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place
-    ) -> None:
-        _prepare(raw, tables, store)
-
-    def _session(
-        self,
-        raw: sa.Connection,
-        tables: server_layout.Tables,
-        store: places.Place,
-        stamp: stamps.Stamp,
-    ) -> Session:
-        return Session(raw, tables, store, stamp)
-
-
 class Session(session.Session):
     """Reads and writes rows in bulk. Tasks that raise a fence take turns by a lock."""
 
@@ -266,7 +237,7 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
     )
     try:
         raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        tables, run = _tables(store), session.run_in(raw, faults, store.address)
+        tables, run = _tables(store.name), session.run_in(raw, faults, store.address)
         form = server_layout.form_of(run, tables, store.address, functools.partial(_has_table, run))
         if form is not None and not any_form:
             layout.check_form(store.address, form, store.form)
@@ -276,7 +247,7 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
             raw.close()
 
 
-def _prepare(raw: sa.Connection, tables: server_layout.Tables, store: places.Place) -> None:
+def _make_missing(raw: sa.Connection, tables: server_layout.Tables, store: places.Place) -> None:
     """Make the missing tables, one process at a time. If no table is missing, the user needs no
     right to make tables."""
     run = session.run_in(raw, faults, store.address)
@@ -295,12 +266,12 @@ def _has_table(run: server_layout.Run, name: str) -> bool:
     return bool(run(_HAS_TABLE, {"name": name}).scalar_one())
 
 
-def _tables(store: places.Place) -> server_layout.Tables:
+def _tables(name: str) -> server_layout.Tables:
     # Ordered by code points, not by the database's own rules: Python and all other stores order
     # texts by code points.
     text = sa.Text(collation="C")
     return server_layout.Tables(
-        store.name,
+        name,
         server_layout.Types(text, text, text),
         ("topology",),
         values_options={"postgresql_with": _ROOM},
@@ -349,3 +320,14 @@ def _lock_number(name: str) -> int:
     return int.from_bytes(
         hashlib.blake2b(f"txtopo {name}".encode(), digest_size=8).digest(), "big", signed=True
     )
+
+
+class Connection(relational_connection.Connection):
+    """The connection that a process keeps to a PostgreSQL database."""
+
+    faults = faults
+    _open = staticmethod(connections.open_connection)
+    _descriptor = staticmethod(connections.descriptor)
+    _layout = staticmethod(_tables)
+    _prepare = staticmethod(_make_missing)
+    _session = Session
