@@ -23,6 +23,7 @@ import re
 import sqlite3
 import urllib.parse
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from txtopo import errors
 from txtopo.stores import backend, base, codecs, sessions, stamps
@@ -136,18 +137,8 @@ class SqliteStore(backend.Backend):
             rows = connection.execute(f"{_FENCES} ORDER BY topology, component", [self.name])
             return [layout.fence_of(*columns) for columns in rows]
 
-    def open_session(
-        self, resources: base.Resources
-    ) -> contextlib.AbstractContextManager[sessions.Session]:
-        return self._transaction(resources)
-
-    def open_maintenance(
-        self, resources: base.Resources
-    ) -> contextlib.AbstractContextManager[sessions.Maintenance]:
-        return self._transaction(resources)
-
     @contextlib.contextmanager
-    def _transaction(self, resources: base.Resources) -> Iterator[_Session]:
+    def open_session(self, resources: base.Resources) -> Iterator[Any]:
         # Keyed by process: a connection that a fork carried along must not be touched
         # (https://sqlite.org/howtocorrupt.html, 2.6).
         connection: connections.Connection = resources(
@@ -155,6 +146,8 @@ class SqliteStore(backend.Backend):
         )
         with connection.transaction(self._place) as raw:
             yield _Session(raw, self.path, self.name, self.opaque)
+
+    open_maintenance = open_session
 
     def read_row(self, text: str) -> stamps.Row | None:
         with self._reading() as connection:
