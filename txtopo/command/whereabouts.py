@@ -62,12 +62,12 @@ def data_dir(parsed: argparse.Namespace) -> Path:
 
 def look(parsed: argparse.Namespace, reading: Callable[[opening.Opened | None], T]) -> T:
     """Call ``reading`` with the state, as ``opening.look`` does."""
-    return opening.look(reading, *_place(parsed))
+    return opening.look(reading, _place(parsed))
 
 
 def owned(parsed: argparse.Namespace) -> contextlib.AbstractContextManager[opening.Opened | None]:
     """The state for a command that changes it, as ``opening.owned`` opens it."""
-    return opening.owned(*_place(parsed))
+    return opening.owned(_place(parsed))
 
 
 def changed(parsed: argparse.Namespace, change: Callable[[opening.Opened], T]) -> T:
@@ -87,16 +87,14 @@ def changed_as(
     """Call ``change`` with the state of a run with ``settings``, or None without a state, and with
     the place of the state."""
     place = _place(parsed, settings)
-    where = str(place[0] if settings.zookeeper is None else settings.zookeeper)
+    where = str(place.data_dir if place.zookeeper is None else place.zookeeper)
     if not parsed.execute:
-        return opening.look(lambda opened: change(opened, where), *place)
-    with opening.owned(*place) as opened:
+        return opening.look(lambda opened: change(opened, where), place)
+    with opening.owned(place) as opened:
         return change(opened, where)
 
 
-def _place(
-    parsed: argparse.Namespace, settings: config.Config | None = None
-) -> tuple[Path, str | None, str, credentials.Credentials | None]:
+def _place(parsed: argparse.Namespace, settings: config.Config | None = None) -> opening.Place:
     if parsed.data_dir is not None and parsed.zookeeper is not None:
         raise errors.UsageError(
             "the state is either in --data-dir or in --zookeeper\n  Give only one option."
@@ -106,7 +104,7 @@ def _place(
             f"there is no directory {parsed.data_dir}\n  Give the runs' data directory."
         )
     settings = settings or where(parsed)
-    return (
+    return opening.Place(
         settings.data_dir or Path(directory.DEFAULT),
         settings.zookeeper,
         settings.zookeeper_root,

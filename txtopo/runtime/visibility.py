@@ -143,14 +143,13 @@ class Visibility:
             yield self._store
             return
         with contextlib.ExitStack() as connections:
-            where = opening.opened(
+            place = opening.Place(
                 self._data_dir,
                 self._zookeeper,
                 self._conf.zookeeper_root,
                 credentials.of(self._conf),
-                self._files,
             )
-            opened = connections.enter_context(where)
+            opened = connections.enter_context(opening.opened(place, self._files))
             if opened is not None and not isinstance(opened.store, recorded.RecordedStateStore):
                 self._store = opened.store
                 self._live.push(connections.pop_all())
