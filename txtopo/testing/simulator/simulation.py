@@ -353,9 +353,9 @@ class Simulation:
         """Play ``script`` once more and watch every hook. Compare it with a run without failures,
         which is watched as well."""
         probe = Probe(self._subject.effects)
-        schedule = Schedule(self._subject, Decisions(script), watch=probe, clock_s=clock_s)
+        schedule = Schedule(self._subject, Decisions(script), watch=probe.around, clock_s=clock_s)
         schedule.play()
-        beside = self._judge.reference(schedule, watch=Probe(None))
+        beside = self._judge.reference(schedule, watch=Probe(None).around)
         graph = self._subject.graph
         blame = first_to_differ(graph, schedule.recording(), beside.recording())
         held = frozenset(compiler.held_components(graph))
