@@ -26,7 +26,7 @@ from txtopo.testing.simulator.compared import Compared, Unseen
 from txtopo.testing.simulator.decisions import Chance, Decisions, Script
 from txtopo.testing.simulator.diagnosis import Case, Diagnosis, Probe, diagnose
 from txtopo.testing.simulator.judge import Judge
-from txtopo.testing.simulator.outcome import Difference, Outcome
+from txtopo.testing.simulator.outcome import Difference
 from txtopo.testing.simulator.schedule import Schedule, StoppedError
 from txtopo.testing.simulator.subject import TRANSACTIONS, Subject
 from txtopo.testing.simulator.violation import Violation
@@ -266,11 +266,6 @@ class Simulation:
             subject.reset,
             subject.clues_of,
         )
-
-    def outcome_of(self, seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
-        """Play the schedule for ``seed`` and return its outcome. ``trace`` gets its events, line by
-        line."""
-        return Schedule(self._subject, self._decisions_of(seed), trace).play()
 
     def replay(
         self, script: Script, trace: Callable[[str], None] | None = None
