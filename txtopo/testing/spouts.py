@@ -155,10 +155,8 @@ class _Coordinator(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpo
         self._take = take_per_partition
         self._always_ready = always_ready
         self._context = context
-        self._partitions_of_next: int | None = None
 
     def is_ready(self) -> bool:
-        self._partitions_of_next = None
         if self._always_ready:
             return True
         last = self._context.last_metadata or {}
@@ -168,24 +166,13 @@ class _Coordinator(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpo
         )
 
     def num_partitions(self) -> int:
-        self._partitions_of_next = self._rows.num_partitions()
-        return self._partitions_of_next
+        return self._rows.num_partitions()
 
-    def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
-        """Plan up to ``take_per_partition`` rows for each partition. A partition without rows to
-        read gets ``None``, which keeps its position (R21).
-
-        The last answer from :meth:`num_partitions` counts: a partition added since then joins the
-        next transaction.
-        """
-        partitions = (
-            self.num_partitions() if self._partitions_of_next is None else self._partitions_of_next
-        )
-        return {
-            partition: self._plan(partition, last.get(partition)) for partition in range(partitions)
-        }
-
-    def _plan(self, partition: int, last_metadata: Any) -> dict[str, int] | None:
+    def plan_partition_batch(
+        self, txid: int, partition: int, last_metadata: Any
+    ) -> dict[str, int] | None:
+        """Plan up to ``take_per_partition`` rows. A partition without rows to read gets ``None``,
+        which keeps its position (R21)."""
         amount = min(self._available(partition, last_metadata), self._take)
         return {"index": _next_index(last_metadata), "amount": amount} if amount > 0 else None
 
