@@ -17,7 +17,6 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from txtopo import config, errors
@@ -123,12 +122,7 @@ class Visibility:
     def __enter__(self) -> Visibility:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def _look(self) -> visible.VisibleTxid:
