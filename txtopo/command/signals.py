@@ -69,7 +69,7 @@ class StopSignals:
         self._install()
         return self
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         for signum, handler in self._found.items():
             # None stands for a handler that Python has not installed, and cannot put back.
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)

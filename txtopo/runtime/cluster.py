@@ -194,7 +194,7 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         return self
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.shutdown()
 
 
@@ -239,12 +239,11 @@ class Submission:
         conf: config.Config,
         topology: TopologyGraph,
         master: str = "local[*]",
-        spark_conf: Mapping[str, str] | None = None,
         waiting: Callable[[errors.HeldError], None] = lambda held: None,
     ) -> None:
         progress_line.open_closed_streams()
         self._embedded: EmbeddedZooKeeper | None = None
-        connect.refuse(master, spark_conf)
+        connect.refuse(master)
         if conf.zookeeper is None:
             # The JVM of ZooKeeper starts beside the JVM of Spark.
             self._embedded = _own_zookeeper(
@@ -253,7 +252,7 @@ class Submission:
         try:
             context = session.submitted_context()
             if context is None:
-                context = session.spark_context(master, spark_conf)
+                context = session.spark_context(master)
             self.master = str(context.master)
             """The Spark master in use."""
             zookeeper = (
@@ -290,7 +289,7 @@ class Submission:
     def __enter__(self) -> TopologyRun:
         return self.run
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

@@ -122,7 +122,7 @@ class Visibility:
     def __enter__(self) -> Visibility:
         return self
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def _look(self) -> visible.VisibleTxid:
