@@ -137,7 +137,19 @@ def _purpose(path: Path) -> str:
 
 def states() -> str:
     """The life of an attempt, as a state diagram."""
-    return f"```mermaid\n{transitions.diagram()}```"
+    lines = [
+        "stateDiagram-v2",
+        "  [*] --> emitting: learns its metadata by emitting",
+        "  [*] --> processing: metadata is known",
+        "  [*] --> waiting: metadata is known, and processing is deferred",
+        *(
+            f"  {status.value} --> {after.value}: {step.value}"
+            for (status, step), after in transitions.TRANSITIONS.items()
+        ),
+        "  committed --> [*]",
+        "  discarded --> [*]",
+    ]
+    return "\n".join(["```mermaid", *lines, "```"])
 
 
 def error_tree() -> str:

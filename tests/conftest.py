@@ -28,7 +28,7 @@ from txtopo.config import sources
 from txtopo.runtime import run
 from txtopo.state import embedded, server_process
 from txtopo.stores import transaction
-from txtopo.testing.contracts import sink, store_counts, store_fences, store_subject
+from txtopo.testing.contracts import sink, store_fences, store_subject
 from txtopo.testing.contracts.worker_process import WorkerProcess
 from txtopo.testing.simulator import judge, parts
 
@@ -62,7 +62,7 @@ quick_java.be_quick()
 # A slow machine finds the same mistakes, and tells them in the same words.
 parts.ENOUGH_S = judge.LONG_S = math.inf
 embedded.START_TIMEOUT_S = server_process.END_TIMEOUT_S = run._END_S = PATIENCE_S
-sink._WAIT_S = store_counts._WAIT_S = store_fences._WAIT_S = store_subject._WAIT_S = PATIENCE_S
+sink._WAIT_S = store_fences._WAIT_S = store_subject._WAIT_S = PATIENCE_S
 
 
 @pytest.fixture

@@ -84,7 +84,6 @@ def test_a_reader_finds_the_running_server(tmp_path: Path) -> None:
         assert directory.running(tmp_path) == directory.Endpoint(
             zookeeper.hosts, zookeeper.pid, os.getpid()
         )
-        assert directory.DataDirectory(tmp_path).endpoint() == directory.running(tmp_path)
     assert directory.running(tmp_path) is None
 
 

@@ -326,16 +326,16 @@ class LostAfterPlan(OpaqueMemoryTransactionalSpout):
 
     def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> Any:
         coordinator: Any = super().get_coordinator(conf, context)
-        plan, planned = coordinator.plan_batch, []
+        plan, planned = coordinator.plan_partition_batch, []
 
-        def lose(txid: int, last: Mapping[int, Any]) -> Any:
-            batch = plan(txid, last)
-            planned.append(txid)
-            if planned.count(2) == 1 and txid == 2:
+        def lose(txid: int, partition: int, last_metadata: Any) -> Any:
+            batch = plan(txid, partition, last_metadata)
+            planned.append((txid, partition))
+            if planned.count((2, 1)) == 1 and (txid, partition) == (2, 1):
                 self.set_disabled(1, True)
             return batch
 
-        coordinator.plan_batch = lose
+        coordinator.plan_partition_batch = lose
         return coordinator
 
 

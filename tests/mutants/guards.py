@@ -700,8 +700,8 @@ GUARDS = (
             Mutation(
                 "stores that were opened are not remembered",
                 "txtopo/state/topology.py",
-                "        stores = {**self._known_stores, **opened}\n",
-                "        stores = {**self._known_stores}\n",
+                "        stores = {**self.known_stores, **opened}\n",
+                "        stores = {**self.known_stores}\n",
                 STATE,
             ),
         ),
@@ -811,8 +811,8 @@ GUARDS = (
             Mutation(
                 "in MariaDB a row from another writer is replaced",
                 "txtopo/stores/mysql/backend.py",
-                "            self._write(new, replacing=False)\n",
-                "            self._write(new, replacing=True)\n",
+                "                self._write(new, replacing=False)\n",
+                "                self._write(new, replacing=True)\n",
                 MARIADB,
             ),
             Mutation(

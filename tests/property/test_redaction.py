@@ -41,6 +41,7 @@ KEYS = (
     "authToken",
     "client_secret",
     "sasl.password",
+    "ssl.key.pem",
     "pass",
 )
 NO_SECRETS = (

@@ -85,7 +85,7 @@ class Unreliable(base.StateStore):
 
     def __init__(self, inner: base.StateStore) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.address = inner, inner.address
         self.fault: Callable[[Sequence[base.Operation]], memory.Fault | None] | None = None
         self.log: list[list[base.Operation]] = []
 
@@ -97,10 +97,6 @@ class Unreliable(base.StateStore):
     @property
     def round_trips(self) -> int:
         return self.inner.round_trips
-
-    @property
-    def address(self) -> str:
-        return self.inner.address
 
     @property
     def session(self) -> int:

@@ -68,13 +68,11 @@ class Drive:
         """The next batch, through JSON as in ZooKeeper; the position moves on only where there is
         progress (R21)."""
         partitions = self.coordinator.num_partitions()
+        txid, plan_one = len(self.plans) + 1, self.coordinator.plan_partition_batch
         plan = {
-            int(key): value
-            for key, value in json.loads(
-                json.dumps(self.coordinator.plan_batch(len(self.plans) + 1, self.positions))
-            ).items()
+            partition: json.loads(json.dumps(plan_one(txid, partition, last)))
+            for partition, last in ((p, self.positions.get(p)) for p in range(partitions))
         }
-        assert sorted(plan) == list(range(partitions))
         self.positions.update(
             {partition: metadata for partition, metadata in plan.items() if metadata is not None}
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from txtopo import (
@@ -38,6 +38,9 @@ from txtopo import (
     Tuple,
 )
 from txtopo.stores import SqliteStore
+from txtopo.testing import Simulation
+from txtopo.testing.simulator.outcome import Outcome
+from txtopo.testing.simulator.schedule import Schedule
 from txtopo.topology.graph import TopologyGraph
 
 SPOUTS = ("plain", "committer", "planned", "storm", "opaque", "planned opaque")
@@ -415,3 +418,11 @@ def generated(number: int, tasks_matter: bool = True) -> TopologyGraph:
         if is_held or role in ("committer", "eager"):
             held.add(id)
     return builder.build_topology()
+
+
+def outcome_of(
+    simulation: Simulation, seed: int, trace: Callable[[str], None] | None = None
+) -> Outcome:
+    """Play the schedule for ``seed``, and return its outcome. ``trace`` gets its events, line by
+    line."""
+    return Schedule(simulation._subject, simulation._decisions_of(seed), trace).play()

@@ -243,4 +243,5 @@ def test_the_state_is_looked_for_where_a_run_would_keep_it(
 
     monkeypatch.setattr(opening, "opened", opened)
     assert cli.main([*command, "--zookeeper-root", "/other"]) == 5
-    assert str((Path("elsewhere"), "127.0.0.1:1", "/other", None)) in capsys.readouterr().err
+    expected = opening.Place(Path("elsewhere"), "127.0.0.1:1", "/other")
+    assert str(expected) in capsys.readouterr().err

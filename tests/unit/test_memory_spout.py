@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 
 from tests.topologies.planned_spouts import Drive
+from txtopo import TransactionalTopologyBuilder
+from txtopo.engine.spout_hooks import SpoutHooks
 from txtopo.errors import ConfigError, InputError
 from txtopo.testing import MemoryTransactionalSpout
 from txtopo.topology import pickling
 from txtopo.topology.conf import TopologyConf
+from txtopo.topology.context import CoordinatorContext
 from txtopo.topology.stream import Fields, OutputFieldsDeclarer
 
 ROOT = Path(__file__).parents[2]
@@ -126,16 +129,19 @@ def test_a_partition_appended_after_the_number_was_fixed_waits_for_the_next_tran
     spouts: Spouts,
 ) -> None:
     spout = spouts({0: [("a",), ("b",)]}, 1)
-    drive = Drive(spout)
-    assert drive.coordinator.is_ready()
-    assert drive.coordinator.num_partitions() == 1
-    spout.append(1, [("z",)])
-    assert drive.coordinator.plan_batch(1, {}) == {0: {"index": 0, "amount": 1}}
-    assert drive.coordinator.is_ready()
-    assert drive.coordinator.plan_batch(2, {0: {"index": 0, "amount": 1}}) == {
-        0: {"index": 1, "amount": 1},
-        1: {"index": 0, "amount": 1},
-    }
+    graph = TransactionalTopologyBuilder("topology", "spout", spout).build_topology()
+    hooks = SpoutHooks(graph)
+    hooks.begin({}, CoordinatorContext("topology", "generation", "spout", dict), 1)
+
+    def positions() -> dict[int, Any]:
+        spout.append(1, [("z",)])
+        return {}
+
+    assert hooks.plan(1, positions) == (1, {0: {"index": 0, "amount": 1}})
+    assert hooks.plan(2, lambda: {0: {"index": 0, "amount": 1}}) == (
+        2,
+        {0: {"index": 1, "amount": 1}, 1: {"index": 0, "amount": 1}},
+    )
 
 
 def test_a_spout_may_begin_without_any_partition(spouts: Spouts) -> None:

@@ -80,7 +80,7 @@ def test_a_batch_may_be_made_while_another_is_recorded(number: int) -> None:
 def committed_first(planner: Any, txid: int) -> dict[int, Any]:
     """Wrong: a record between the two readings is in neither."""
     committed, positions = planner._state.committed_positions()
-    open_txids = list(planner._in_use) if planner._is_opaque else planner._state.txids.txids()
+    open_txids = list(planner._in_use) if planner.is_opaque else planner._state.txids.txids()
     for earlier in sorted(open_txids):
         metadata: Mapping[str, Any] | None = (
             planner._metadata_in_use(earlier) if earlier < txid else None

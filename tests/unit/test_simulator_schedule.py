@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from tests.topologies.simulated import Bolt, Committer, Pass, Store, generated, spout
+from tests.topologies.simulated import Bolt, Committer, Pass, Store, generated, outcome_of, spout
 from txtopo import Fields, OutputFieldsDeclarer, TransactionalTopologyBuilder, Tuple
 from txtopo.errors import UsageError
 from txtopo.faults import FaultPoint
@@ -351,7 +351,7 @@ def test_the_same_seed_is_the_same_schedule_in_the_same_words() -> None:
     for lines in said:
         with Simulation(generated(4), {"max_spout_pending": 2}) as simulation:
             for seed in range(10):
-                simulation.outcome_of(seed, lines.append)
+                outcome_of(simulation, seed, lines.append)
     assert said[0] == said[1]
     assert len(said[0]) > 100
 

@@ -21,19 +21,15 @@ def test_appended_chunks_can_be_read_in_any_order_under_any_bound(bound: int) ->
 
 def test_within_the_bound_nothing_goes_to_disk() -> None:
     buffer = SpillBuffer(6)
-    buffer.append(b"abc")
-    buffer.append(b"def")
-    assert buffer.spilled_bytes == 0
-    buffer.append(b"g")
-    assert buffer.spilled_bytes == 1
+    assert [buffer.append(b"abc"), buffer.append(b"def")] == [b"abc", b"def"]
+    assert buffer.append(b"g") == (0, 1)
     buffer.close()
 
 
 def test_a_small_item_after_a_large_one_still_fits_into_memory() -> None:
     buffer = SpillBuffer(3)
-    buffer.append(b"x" * 10)
+    assert buffer.append(b"x" * 10) == (0, 10)
     assert buffer.append(b"abc") == b"abc"
-    assert buffer.spilled_bytes == 10
     buffer.close()
 
 

@@ -126,12 +126,12 @@ def test_a_zookeeper_that_goes_away_meanwhile_is_told_with_the_cure(
         ZooKeeperUnavailableError,
         match=r"localhost:1 did not answer\n  Try again when ZooKeeper answers\.",
     ):
-        opening.look(lost, tmp_path, "localhost:1")
+        opening.look(lost, opening.Place(tmp_path, "localhost:1"))
     with (
         pytest.raises(
             ZooKeeperUnavailableError,
             match=r"localhost:1 did not answer\n  The state was changed as a whole, or not at all\.",
         ),
-        opening.owned(tmp_path, "localhost:1") as state,
+        opening.owned(opening.Place(tmp_path, "localhost:1")) as state,
     ):
         lost(state)

@@ -22,7 +22,7 @@ def answering(*results: object) -> ZooKeeperStateStore:
     )
     store: Any = object.__new__(ZooKeeperStateStore)
     base.StateStore.__init__(store)
-    store._prefix, store._address, store._closed, store._session_timeout_s = (
+    store._prefix, store.address, store._closed, store._session_timeout_s = (
         "",
         "somewhere",
         False,

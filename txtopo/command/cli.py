@@ -9,7 +9,6 @@ and their options. Other modules do the work: ``command.main`` runs a topology,
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from txtopo.command import (
     maintain,
     new,
     options,
+    output,
     reset,
     show_state,
     store_commands,
@@ -92,10 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="txtopo", description=_DESCRIPTION, epilog=f"{_EXAMPLES}\n{options.EXIT_CODES}"
     )
     parser.add_argument("--version", action="version", version=f"txtopo {txtopo.__version__}")
-    parser.set_defaults(do=_help_of(parser))
-    commands = parser.add_subparsers(
-        title="commands", metavar="COMMAND", parser_class=options.Parser
-    )
+    commands = parser.add_commands()
 
     written = commands.add_parser(
         "new",
@@ -240,8 +237,8 @@ def _parser() -> argparse.ArgumentParser:
     resetting.set_defaults(do=_reset)
 
     _add_state_commands(commands)
-    store_commands.add(commands, _help_of)
-    kafka_commands.add(commands, _help_of)
+    store_commands.add(commands)
+    kafka_commands.add(commands)
     return parser
 
 
@@ -251,10 +248,7 @@ def _add_config_commands(commands: Any) -> None:
         help="look at the settings",
         description="Settings, their values and their sources.",
     )
-    settings.set_defaults(do=_help_of(settings))
-    actions = settings.add_subparsers(
-        title="commands", metavar="COMMAND", parser_class=options.Parser
-    )
+    actions = settings.add_commands()
 
     show = actions.add_parser(
         "show",
@@ -277,8 +271,7 @@ def _add_state_commands(commands: Any) -> None:
         help="look at a topology's state, or start over",
         description="A topology's state: its records in ZooKeeper.",
     )
-    state.set_defaults(do=_help_of(state))
-    actions = state.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+    actions = state.add_commands()
 
     show = actions.add_parser(
         "show",
@@ -346,14 +339,6 @@ def _add_state_commands(commands: Any) -> None:
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON")
-
-
-def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
-    def show(parsed: argparse.Namespace) -> int:
-        parser.print_help()
-        return 0
-
-    return show
 
 
 # -- the commands --------------------------------------------------------------------------------
@@ -452,7 +437,7 @@ def _config_show(parsed: argparse.Namespace) -> int:
     code, topology = (loaded.conf, loaded.topology) if loaded is not None else (None, None)
     resolved = options.resolved(parsed, code, topology, spark_settings.of_this_process())
     if parsed.json:
-        print(json.dumps({"settings": display.as_data(resolved)}, indent=2, ensure_ascii=False))
+        output.print_json({"settings": display.as_data(resolved)})
     else:
         print(display.as_text(resolved, parsed.origin))
     return 0
@@ -464,11 +449,12 @@ def _reset(parsed: argparse.Namespace) -> int:
         parsed, loaded.conf, loaded.topology, spark_settings.of_this_process()
     )
 
-    def change(state: opening.Opened | None, where: str) -> list[str]:
-        return reset.reset(loaded.topology, state, where, parsed.leave_rows, parsed.execute)
+    def change(state: opening.Opened | None, where: str) -> str:
+        return "\n".join(
+            reset.reset(loaded.topology, state, where, parsed.leave_rows, parsed.execute)
+        )
 
-    print("\n".join(whereabouts.changed_as(parsed, settings, change)))
-    return whereabouts.say_how_to_execute(parsed)
+    return whereabouts.print_change_of_run(parsed, settings, change)
 
 
 def _status(parsed: argparse.Namespace) -> int:
@@ -489,7 +475,7 @@ def _status(parsed: argparse.Namespace) -> int:
 
     statuses, nothing = whereabouts.look(parsed, read)
     if parsed.json:
-        print(json.dumps({"topologies": statuses}, indent=2, ensure_ascii=False))
+        output.print_json({"topologies": statuses})
     else:
         print("\n\n".join(show_state.status_text(status) for status in statuses) or nothing)
     return 0
@@ -501,21 +487,17 @@ def _state_show(parsed: argparse.Namespace) -> int:
         return administration.show(state.store, parsed.topology), state.is_live
 
     shown, is_live = whereabouts.look(parsed, read)
-    print(
-        json.dumps(shown, indent=2, ensure_ascii=False)
-        if parsed.json
-        else show_state.state_text(shown, is_live)
-    )
+    if parsed.json:
+        output.print_json(shown)
+    else:
+        print(show_state.state_text(shown, is_live))
     return 0
 
 
 def _state_reset(parsed: argparse.Namespace) -> int:
-    print(
-        whereabouts.changed(
-            parsed, lambda opened: maintain.reset_state(opened, parsed.topology, parsed.execute)
-        )
+    return whereabouts.print_change(
+        parsed, lambda opened: maintain.reset_state(opened, parsed.topology, parsed.execute)
     )
-    return whereabouts.say_how_to_execute(parsed)
 
 
 def _state_accept(parsed: argparse.Namespace) -> int:
@@ -525,19 +507,13 @@ def _state_accept(parsed: argparse.Namespace) -> int:
         )
     spout = None if parsed.spout is None else components.Spout(id=parsed.spout, kind=parsed.kind)
     accepted = acceptance.Accepted(spout, tuple(parsed.store), parsed.sealed)
-    print(
-        whereabouts.changed(
-            parsed,
-            lambda opened: maintain.accept_state(opened, parsed.topology, accepted, parsed.execute),
-        )
+    return whereabouts.print_change(
+        parsed,
+        lambda opened: maintain.accept_state(opened, parsed.topology, accepted, parsed.execute),
     )
-    return whereabouts.say_how_to_execute(parsed)
 
 
 def _state_restored(parsed: argparse.Namespace) -> int:
-    print(
-        whereabouts.changed(
-            parsed, lambda opened: maintain.restored_state(opened, parsed.topology, parsed.execute)
-        )
+    return whereabouts.print_change(
+        parsed, lambda opened: maintain.restored_state(opened, parsed.topology, parsed.execute)
     )
-    return whereabouts.say_how_to_execute(parsed)

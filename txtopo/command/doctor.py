@@ -14,7 +14,6 @@ import argparse
 import functools
 import importlib.metadata
 import importlib.util
-import json
 import os
 import platform
 import re
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Literal
 
 from txtopo import errors
+from txtopo.command import output
 from txtopo.state import directory, java
 
 DESCRIPTION = (
@@ -139,13 +139,7 @@ def show(results: tuple[Check, ...], as_json: bool) -> int:
     """Print ``results``, as text or JSON. The exit code says whether a run can start."""
     missing = [check.name for check in results if check.status == "missing"]
     if as_json:
-        print(
-            json.dumps(
-                {"can_run": not missing, "checks": [asdict(check) for check in results]},
-                indent=2,
-                ensure_ascii=False,
-            )
-        )
+        output.print_json({"can_run": not missing, "checks": [asdict(check) for check in results]})
     else:
         width = max(len(check.name) for check in results)
         for check in results:

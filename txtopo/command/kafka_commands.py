@@ -6,24 +6,20 @@ Runs on: any machine that reaches the brokers.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 from txtopo.command import options, whereabouts
 from txtopo.connectors.kafka import upkeep
 
-Do = Callable[[argparse.Namespace], int]
 
-
-def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None:
-    """Add ``kafka`` and its command. ``help_of(parser)`` makes the action that shows the help."""
+def add(commands: Any) -> None:
+    """Add ``kafka`` and its command."""
     kafka = commands.add_parser(
         "kafka",
         help="look after transactions of Kafka sinks",
         description="Kafka sinks: their open transactions.",
     )
-    kafka.set_defaults(do=help_of(kafka))
-    actions = kafka.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+    actions = kafka.add_commands()
     abort = actions.add_parser(
         "abort",
         help="end open transactions",

@@ -48,6 +48,16 @@ class Parser(argparse.ArgumentParser):
             }
         )
 
+    def add_commands(self) -> Any:
+        """Take a command as next argument, and show the help if there is none. Returns the object
+        whose ``add_parser`` adds a command."""
+        self.set_defaults(do=self._show_help)
+        return self.add_subparsers(title="commands", metavar="COMMAND")
+
+    def _show_help(self, parsed: argparse.Namespace) -> int:
+        self.print_help()
+        return 0
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
             near = get_close_matches(str(value), list(action.choices), n=1)

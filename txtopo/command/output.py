@@ -1,11 +1,12 @@
-"""Copes with a standard output or standard error that takes no more: a pipe without a reader
-(``txtopo … | head``), a full disk.
+"""Writes JSON, and copes with a standard output or standard error that takes no more: a pipe without
+a reader (``txtopo … | head``), a full disk.
 
 Runs on: driver.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -15,6 +16,11 @@ from typing import Any
 READ_NO_LONGER = 128 + signal.SIGPIPE
 """The exit code if the output has no reader any more. A shell reports the same number for a program
 that SIGPIPE has ended."""
+
+
+def print_json(document: Any) -> None:
+    """Print ``document`` as JSON."""
+    print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def has_no_reader() -> bool:
@@ -49,4 +55,4 @@ def _descriptor(stream: Any) -> int | None:
         return None
 
 
-__all__ = ["READ_NO_LONGER", "has_no_reader", "let_go"]
+__all__ = ["READ_NO_LONGER", "has_no_reader", "let_go", "print_json"]

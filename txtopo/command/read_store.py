@@ -10,15 +10,18 @@ data directory.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from txtopo import errors
 from txtopo.runtime.visibility import Visibility
 from txtopo.stores import Key, Store, codecs, keys
+
+T = TypeVar("T")
 
 _ABSENT = object()
 
@@ -50,10 +53,7 @@ def prefix_of(text: str | None) -> str | tuple[Key | None, ...] | None:
 
 def value_line(store: Store, key: Key, visibility: Visibility | None) -> str | None:
     """One key's line, or None if the key has no value."""
-    if visibility is None:
-        value = store.get(key, _ABSENT)
-    else:
-        value = visibility.read(lambda visible: store.get(key, _ABSENT, as_of=visible))
+    value = _read(visibility, functools.partial(store.get, key, _ABSENT))
     return None if value is _ABSENT else _line(store, key, value)
 
 
@@ -64,33 +64,23 @@ def lines(
     limit: int | None = None,
 ) -> Iterator[str]:
     """A line for each key that begins with ``prefix``, in order, but at most ``limit`` lines."""
-    return (
-        _line(store, key, value)
-        for key, value in itertools.islice(_pairs(store, prefix, visibility), limit)
-    )
+    scan = store.items if prefix is None else functools.partial(store.scan, prefix)
+    pairs = _read(visibility, scan)
+    return (_line(store, key, value) for key, value in itertools.islice(pairs, limit))
 
 
 def count(
     store: Store, prefix: str | tuple[Key | None, ...] | None, visibility: Visibility | None
 ) -> int:
     """How many keys begin with ``prefix``."""
-    return (
-        store.count(prefix)
-        if visibility is None
-        else visibility.read(lambda visible: store.count(prefix, as_of=visible))
-    )
+    return _read(visibility, functools.partial(store.count, prefix))
 
 
-def _pairs(
-    store: Store, prefix: str | tuple[Key | None, ...] | None, visibility: Visibility | None
-) -> Iterator[tuple[Key, Any]]:
+def _read(visibility: Visibility | None, reading: Callable[..., T]) -> T:
+    """Call ``reading``, with ``as_of=`` if only ``visibility``'s transactions count."""
     if visibility is None:
-        return store.items() if prefix is None else store.scan(prefix)
-    return visibility.read(
-        lambda visible: (
-            store.items(as_of=visible) if prefix is None else store.scan(prefix, as_of=visible)
-        )
-    )
+        return reading()
+    return visibility.read(lambda visible: reading(as_of=visible))
 
 
 def _line(store: Store, key: Key, value: Any) -> str:

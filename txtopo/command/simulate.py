@@ -8,14 +8,13 @@ the topology's writes outside of txtopo stores (as JSON-able data, by preference
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from txtopo import errors
-from txtopo.command import options, simulation_report, target
+from txtopo.command import options, output, simulation_report, target
 from txtopo.testing.simulator.simulation import SimulationReport
 from txtopo.testing.simulator.subject import TRANSACTIONS
 from txtopo.testing.simulator.trial import UNBOUNDED, Trial
@@ -110,12 +109,8 @@ def run(parsed: argparse.Namespace) -> int:
         return _run(parsed)
     except errors.TxtopoError as error:
         if parsed.json:
-            print(
-                json.dumps(
-                    {"verdict": "error", "exit_code": error.exit_code, "error": str(error)},
-                    indent=2,
-                    ensure_ascii=False,
-                )
+            output.print_json(
+                {"verdict": "error", "exit_code": error.exit_code, "error": str(error)}
             )
         raise
 
@@ -148,13 +143,7 @@ def _run(parsed: argparse.Namespace) -> int:
         code = simulation_report.exit_code(report, is_interrupted())
     again = simulation_report.again(report, _schedule_arguments(parsed))
     if parsed.json:
-        print(
-            json.dumps(
-                simulation_report.document(report, code, parsed.seed, again),
-                indent=2,
-                ensure_ascii=False,
-            )
-        )
+        output.print_json(simulation_report.document(report, code, parsed.seed, again))
     else:
         _print(report, parsed.verbose, again)
     return code

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from txtopo import errors
@@ -21,17 +20,14 @@ from txtopo.runtime.visibility import Visibility
 from txtopo.state import directory, opening
 from txtopo.stores import by_address as stores
 
-Do = Callable[[argparse.Namespace], int]
 
-
-def add(commands: Any, help_of: Callable[[argparse.ArgumentParser], Do]) -> None:
-    """Add ``store`` and its commands. ``help_of(parser)`` makes the action that shows the help."""
+def add(commands: Any) -> None:
+    """Add ``store`` and its commands."""
     text = "Stores: where topologies keep their results."
     store = commands.add_parser(
         "store", help="look at results, or make a store and a state fit again", description=text
     )
-    store.set_defaults(do=help_of(store))
-    actions = store.add_subparsers(title="commands", metavar="COMMAND", parser_class=options.Parser)
+    actions = store.add_commands()
 
     get = actions.add_parser(
         "get",
@@ -230,5 +226,4 @@ def _adopt(parsed: argparse.Namespace) -> int:
             store, opened, parsed.topology, parsed.component, parsed.from_topology, parsed.execute
         )
 
-    print(whereabouts.changed(parsed, adopt))
-    return whereabouts.say_how_to_execute(parsed)
+    return whereabouts.print_change(parsed, adopt)

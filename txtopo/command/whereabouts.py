@@ -6,7 +6,6 @@ Runs on: driver.
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -62,41 +61,38 @@ def data_dir(parsed: argparse.Namespace) -> Path:
 
 def look(parsed: argparse.Namespace, reading: Callable[[opening.Opened | None], T]) -> T:
     """Call ``reading`` with the state, as ``opening.look`` does."""
-    return opening.look(reading, *_place(parsed))
+    return opening.look(reading, _place(parsed))
 
 
-def owned(parsed: argparse.Namespace) -> contextlib.AbstractContextManager[opening.Opened | None]:
-    """The state for a command that changes it, as ``opening.owned`` opens it."""
-    return opening.owned(*_place(parsed))
+def print_change(parsed: argparse.Namespace, change: Callable[[opening.Opened], str]) -> int:
+    """As :func:`print_change_of_run`, for the state that the options name, which must exist."""
+    return print_change_of_run(
+        parsed,
+        where(parsed),
+        lambda opened, _: change(opening.require(opened, data_dir(parsed))),
+    )
 
 
-def changed(parsed: argparse.Namespace, change: Callable[[opening.Opened], T]) -> T:
-    """Call ``change`` with the state, which must exist. Without ``--execute`` the state is only
-    read, and no run waits for the reader."""
-    if not parsed.execute:
-        return look(parsed, lambda opened: change(opening.require(opened, data_dir(parsed))))
-    with owned(parsed) as opened:
-        return change(opening.require(opened, data_dir(parsed)))
-
-
-def changed_as(
+def print_change_of_run(
     parsed: argparse.Namespace,
     settings: config.Config,
-    change: Callable[[opening.Opened | None, str], T],
-) -> T:
+    change: Callable[[opening.Opened | None, str], str],
+) -> int:
     """Call ``change`` with the state of a run with ``settings``, or None without a state, and with
-    the place of the state."""
+    the place of the state. Print the returned text. Without ``--execute`` the state is only read,
+    and no run waits for the reader. Returns the exit code."""
     place = _place(parsed, settings)
-    where = str(place[0] if settings.zookeeper is None else settings.zookeeper)
-    if not parsed.execute:
-        return opening.look(lambda opened: change(opened, where), *place)
-    with opening.owned(*place) as opened:
-        return change(opened, where)
+    location = str(place.data_dir if place.zookeeper is None else place.zookeeper)
+    if parsed.execute:
+        with opening.owned(place) as opened:
+            text = change(opened, location)
+    else:
+        text = opening.look(lambda opened: change(opened, location), place)
+    print(text)
+    return say_how_to_execute(parsed)
 
 
-def _place(
-    parsed: argparse.Namespace, settings: config.Config | None = None
-) -> tuple[Path, str | None, str, credentials.Credentials | None]:
+def _place(parsed: argparse.Namespace, settings: config.Config | None = None) -> opening.Place:
     if parsed.data_dir is not None and parsed.zookeeper is not None:
         raise errors.UsageError(
             "the state is either in --data-dir or in --zookeeper\n  Give only one option."
@@ -106,7 +102,7 @@ def _place(
             f"there is no directory {parsed.data_dir}\n  Give the runs' data directory."
         )
     settings = settings or where(parsed)
-    return (
+    return opening.Place(
         settings.data_dir or Path(directory.DEFAULT),
         settings.zookeeper,
         settings.zookeeper_root,

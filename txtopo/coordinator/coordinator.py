@@ -69,7 +69,8 @@ class TransactionCoordinator:
         self._failures: dict[int, int] = {}
         self._crashes: dict[int, int] = {}
         self._backing_off: int | None = None
-        self._doomed: int | None = None
+        self.doomed: int | None = None
+        """The txid at which the run will stop, once every earlier txid has committed."""
         self._doom: messages.Stop | None = None
         self._stopping: messages.Stop | None = None
         self._stopped = False
@@ -93,11 +94,6 @@ class TransactionCoordinator:
     def stopping(self) -> bool:
         """Whether a stop has begun. No new work is started then."""
         return self._stopping is not None
-
-    @property
-    def doomed(self) -> int | None:
-        """The txid at which the run will stop, once every earlier txid has committed."""
-        return self._doomed
 
     def start(self) -> list[Command]:
         """The first commands of the run."""
@@ -247,8 +243,8 @@ class TransactionCoordinator:
         several such txids, the earliest counts."""
         if self._stopping is not None:
             self._begin_stop(stop, commands)
-        elif self._doomed is None or txid < self._doomed:
-            self._doomed, self._doom = txid, stop
+        elif self.doomed is None or txid < self.doomed:
+            self.doomed, self._doom = txid, stop
 
     def _begin_stop(self, stop: messages.Stop, commands: list[Command]) -> None:
         if self._stopping is None or (self._stopping.cause is None and stop.cause is not None):
@@ -261,7 +257,7 @@ class TransactionCoordinator:
         if not self._defers:
             self._start_waiting(commands)
         self._take_turn(commands)
-        if self._stopping is None and self._doomed == self.current:
+        if self._stopping is None and self.doomed == self.current:
             self._stopping = self._doom
         if (
             self._stopping is None
@@ -300,8 +296,8 @@ class TransactionCoordinator:
         end = self.current + self.policy.max_spout_pending
         if self.policy.last_txid is not None:
             end = min(end, self.policy.last_txid + 1)
-        if self._doomed is not None:
-            end = min(end, self._doomed)
+        if self.doomed is not None:
+            end = min(end, self.doomed)
         for txid in range(self.current + len(self._active), end):
             if self._backing_off is not None and txid >= self._backing_off:
                 return

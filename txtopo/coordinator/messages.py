@@ -14,25 +14,33 @@ must stop."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class _OfTxid:
+    """A message about a transaction."""
+
+    txid: int
+
+
+@dataclass(frozen=True, slots=True)
+class _OfAttempt:
+    """A message about an attempt."""
+
+    attempt: TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Opened(_OfTxid):
     """A new txid's metadata is made, or the spout is ready for a txid whose attempts make their own
     metadata."""
 
-    txid: int
-
 
 @dataclass(frozen=True, slots=True)
-class NotReady:
+class NotReady(_OfTxid):
     """The spout has nothing for ``txid`` now, or failed to make metadata (R5)."""
 
-    txid: int
-
 
 @dataclass(frozen=True, slots=True)
-class Unopenable:
+class Unopenable(_OfTxid):
     """The spout's own code failed when asked about ``txid``, in a way that ends the run."""
-
-    txid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,52 +49,39 @@ class Poll:
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(_OfTxid):
     """The back-off of ``txid`` is over."""
 
-    txid: int
-
 
 @dataclass(frozen=True, slots=True)
-class Emitted:
+class Emitted(_OfAttempt):
     """The attempt's metadata is known."""
 
-    attempt: TransactionAttempt
-
 
 @dataclass(frozen=True, slots=True)
-class Processed:
+class Processed(_OfAttempt):
     """The processing phase ended well."""
 
-    attempt: TransactionAttempt
-
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class Sealed(_OfAttempt):
     """ "Effects may exist" is durable."""
 
-    attempt: TransactionAttempt
-
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(_OfAttempt):
     """The commit job ended well: every effect is in its store."""
 
-    attempt: TransactionAttempt
-
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(_OfAttempt):
     """``current`` has moved past the attempt's txid."""
 
-    attempt: TransactionAttempt
-
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(_OfAttempt):
     """The attempt failed, in any phase."""
 
-    attempt: TransactionAttempt
     kind: FailureKind
 
 
@@ -121,73 +116,57 @@ Event = (
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class Open(_OfTxid):
     """Ask whether the spout is ready for ``txid`` and, where metadata belongs to the txid, make the
     metadata.
 
     Answer: Opened, NotReady or Unopenable.
     """
 
-    txid: int
-
 
 @dataclass(frozen=True, slots=True)
-class Emit:
+class Emit(_OfAttempt):
     """Make the attempt's own metadata. Answer: Emitted or Failed."""
 
-    attempt: TransactionAttempt
-
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class Process(_OfAttempt):
     """Run the processing phase. Answer: Processed or Failed."""
 
-    attempt: TransactionAttempt
-
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class Seal(_OfAttempt):
     """Make "effects may exist" durable. Answer: Sealed or Failed."""
 
-    attempt: TransactionAttempt
-
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(_OfAttempt):
     """Run the commit job. Deferred processing comes before the commit, in the same job. Answer:
     Applied or Failed."""
 
-    attempt: TransactionAttempt
-
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Record(_OfAttempt):
     """Advance ``current``. In the same write, seal ``seal_next`` if given. Answer: Recorded."""
 
-    attempt: TransactionAttempt
     seal_next: TransactionAttempt | None
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(_OfAttempt):
     """The attempt is committed: release everything kept for the attempt."""
-
-    attempt: TransactionAttempt
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(_OfAttempt):
     """The attempt is discarded: stop its work, and release everything kept for the attempt. The
     coordinator awaits no answer."""
 
-    attempt: TransactionAttempt
-
 
 @dataclass(frozen=True, slots=True)
-class BackOff:
+class BackOff(_OfTxid):
     """Wait before the next try of ``txid``, which has failed ``failures`` times. Answer: Resume."""
 
-    txid: int
     failures: int
 
 

@@ -97,19 +97,3 @@ def next_status(attempt: str, status: Status, step: Step) -> Status:
         return TRANSITIONS[status, step]
     except KeyError:
         raise IllegalEventError(attempt, status, step) from None
-
-
-def diagram() -> str:
-    """The table as a Mermaid state diagram, for the architecture page."""
-    lines = [
-        "stateDiagram-v2",
-        "  [*] --> emitting: learns its metadata by emitting",
-        "  [*] --> processing: metadata is known",
-    ]
-    lines += ["  [*] --> waiting: metadata is known, and processing is deferred"]
-    lines += [
-        f"  {status.value} --> {after.value}: {step.value}"
-        for (status, step), after in TRANSITIONS.items()
-    ]
-    lines += ["  committed --> [*]", "  discarded --> [*]"]
-    return "\n".join(lines) + "\n"

@@ -35,11 +35,6 @@ class SpillBuffer:
         self._file: IO[bytes] | None = None
         self._end = 0
 
-    @property
-    def spilled_bytes(self) -> int:
-        """How many bytes went to disk."""
-        return self._end
-
     def append(self, data: bytes) -> Handle:
         """Keep ``data``. Returns a handle for :meth:`read`. :class:`txtopo.errors.LocalDiskError`
         if the disk does not take the data."""

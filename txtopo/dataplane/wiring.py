@@ -98,7 +98,7 @@ class Wiring:
                     lanes = [
                         self.inboxes[receiver.id, t].sender((component.id, index), stream)
                         if only in (None, t)
-                        else _unreachable
+                        else unreachable
                         for t in range(receiver.parallelism)
                     ]
                     if grouping.traits.many_tasks and receiver.parallelism > 1:
@@ -146,15 +146,16 @@ class Wiring:
                 # One receiver is enough to record the emit. The other receivers only check the task
                 # index.
                 senders = [
-                    lane.sender(collector.direct_stream(stream, t)) if number == 0 else _ignore
+                    lane.sender(collector.direct_stream(stream, t)) if number == 0 else ignore
                     for t in range(receiver.parallelism)
                 ]
                 task.collector.connect_direct(stream, receiver.id, senders)
 
 
-def _ignore(row: route.Row) -> None:
-    pass
+def ignore(_: object) -> None:
+    """Send a row or a RecordBatch nowhere."""
 
 
-def _unreachable(row: route.Row) -> None:
+def unreachable(_: object) -> None:
+    """Stand for a task on another slot, which a fused edge never leads to."""
     raise AssertionError("a fused edge led to a task of another slot")

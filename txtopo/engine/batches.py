@@ -41,7 +41,8 @@ class Batches:
         self._state, self._time_of_opening = state, time_of_opening
         self._opened_at: dict[int, datetime.datetime] = {}
         self._is_partitioned = graph.spout_traits.is_partitioned
-        self._is_opaque = graph.spout_traits.is_opaque
+        self.is_opaque = graph.spout_traits.is_opaque
+        """Whether every attempt has its own metadata."""
         self._in_use: dict[int, tuple[TransactionAttempt, Any]] = {}
         context = CoordinatorContext(
             graph.id, state.generation, graph.spout.id, self._last_metadata
@@ -56,11 +57,6 @@ class Batches:
         self.lost: dict[str, int | None] = {}
         """By source partition, how much was lost before it was read. ``None``: an unknown amount.
         Empty if the spout does not say."""
-
-    @property
-    def is_opaque(self) -> bool:
-        """Whether every attempt has its own metadata."""
-        return self._is_opaque
 
     @property
     def emits_metadata(self) -> bool:
@@ -82,7 +78,7 @@ class Batches:
         if not is_ready:
             return False
         self.opened_at(txid)
-        if not self.emits_metadata and not self._is_opaque:
+        if not self.emits_metadata and not self.is_opaque:
             self._state.txids.get_state(txid, self._make)
         return True
 
@@ -112,7 +108,7 @@ class Batches:
     def new_batch(self, txid: int) -> Batch:
         """Where an emission job starts, for a ``txid`` whose metadata comes from emitting."""
         last = self._positions_before(txid)
-        if self._is_opaque:
+        if self.is_opaque:
             return Batch("opaque", partitions=last)
         n = self._hooks.num_partitions(txid)
         return Batch(
@@ -126,7 +122,7 @@ class Batches:
     def learnt(self, attempt: TransactionAttempt, metadata: Any) -> None:
         """Note the live attempt's ``metadata``. If a txid's metadata is made once, the first answer
         is kept."""
-        if self._is_opaque:
+        if self.is_opaque:
             self._in_use[attempt.txid] = (attempt, metadata)
         else:
             self._state.txids.get_state(
@@ -145,7 +141,7 @@ class Batches:
     def metadata(self, txid: int) -> Any:
         """The metadata for ``txid``'s seal, which a replay needs. None for an opaque spout, which
         replays from the positions before ``txid``."""
-        return None if self._is_opaque else self._stored(txid)
+        return None if self.is_opaque else self._stored(txid)
 
     def moves(self, txid: int) -> dict[int, Any]:
         """The partitions that ``txid`` moves, with their new positions."""
@@ -178,7 +174,7 @@ class Batches:
     # -- positions --------------------------------------------------------------------------------
 
     def _stored(self, txid: int) -> Any:
-        if self._is_opaque:
+        if self.is_opaque:
             return self._in_use[txid][1]
         record = self._state.txids.find(txid)
         if record is None:
@@ -190,7 +186,7 @@ class Batches:
         earlier open transactions."""
         # Order matters: if other threads record and forget a transaction meanwhile, it is missing
         # from the open transactions, but is in the positions.
-        open_txids = list(self._in_use) if self._is_opaque else self._state.txids.txids()
+        open_txids = list(self._in_use) if self.is_opaque else self._state.txids.txids()
         in_use = {
             earlier: self._metadata_in_use(earlier)
             for earlier in sorted(open_txids)
@@ -203,7 +199,7 @@ class Batches:
         return positions
 
     def _metadata_in_use(self, txid: int) -> Any:
-        if self._is_opaque:
+        if self.is_opaque:
             used = self._in_use.get(txid)
             return None if used is None else used[1]
         record = self._state.txids.find(txid)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from txtopo import errors
 from txtopo.coordinator import messages
@@ -23,25 +24,17 @@ from txtopo.engine.surroundings import Threads
 from txtopo.state.topology import Seal, TopologyState
 
 
+@dataclass
 class Commits:
-    """One run's commits. The loop calls ``applied`` when effects are written or have failed."""
+    """One run's commits."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        thread: Threads,
-        state: TopologyState,
-        batches: Batches,
-        steps: Steps,
-        applied: Callable[[Event], None],
-    ) -> None:
-        self._loop = loop
-        self._thread = thread
-        self._state = state
-        self._batches = batches
-        self._steps = steps
-        self._applied = applied
-        self._surroundings = loop.surroundings
+    _loop: Loop
+    _thread: Threads
+    _state: TopologyState
+    _batches: Batches
+    _steps: Steps
+    _applied: Callable[[Event], None]
+    """The loop calls it when effects are written or have failed."""
 
     def seal(self, work: Attempt) -> None:
         """Write the seal of ``work``, unless ``work`` is discarded meanwhile."""
@@ -61,12 +54,12 @@ class Commits:
 
     def _apply(self, work: Attempt) -> None:
         event = self._steps.event_of(self._steps.apply, work)
-        self._surroundings.post(functools.partial(self._applied, event))
+        self._loop.surroundings.post(functools.partial(self._applied, event))
 
     def _write_seal(self, work: Attempt) -> Event:
         """Make durable that effects may exist, unless the attempt could never be recorded."""
         txid = work.attempt.txid
-        self._surroundings.reach("seal.before", txid)
+        self._loop.surroundings.reach("seal.before", txid)
         try:
             self._state.require_recordable(txid, self._batches.moves(txid))
             self._state.seal(
@@ -77,25 +70,25 @@ class Commits:
             )
         except errors.BatchTooLargeError as error:
             return refused(work, error)
-        self._surroundings.reach("seal.after", txid)
+        self._loop.surroundings.reach("seal.after", txid)
         return messages.Sealed(work.attempt)
 
     def _record(self, work: Attempt, following: Attempt | None) -> None:
         """Make the commit durable, and with it the seal of ``following``."""
         txid = work.attempt.txid
-        self._surroundings.reach("record.before", txid)
+        self._loop.surroundings.reach("record.before", txid)
         next_seal = None if following is None else self._seal_for(following)
         self._state.record(work.attempt, self._batches.moves(txid), work.stores, next_seal)
-        self._surroundings.reach("record.after", txid)
+        self._loop.surroundings.reach("record.after", txid)
         if next_seal is not None:
-            self._surroundings.reach("seal.after", next_seal.attempt.txid)
+            self._loop.surroundings.reach("seal.after", next_seal.attempt.txid)
         self._loop.post(messages.Recorded(work.attempt))
 
     def _seal_for(self, following: Attempt) -> Seal | None:
         """The next transaction's seal, for the same write. A transaction that could never be
         recorded fails here, before it can have effects."""
         txid = following.attempt.txid
-        self._surroundings.reach("seal.before", txid)
+        self._loop.surroundings.reach("seal.before", txid)
         seal = Seal(
             following.attempt,
             following.task_counts,

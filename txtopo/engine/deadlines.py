@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from txtopo.coordinator import messages
 from txtopo.coordinator.coordinator import TransactionCoordinator
@@ -21,21 +22,15 @@ LATE_S = 0.25
 """A longer job belongs to no small transaction, even if its tasks report short times."""
 
 
+@dataclass
 class Deadlines:
-    """Deadlines for one run's ``attempts``."""
+    """Deadlines for one run's attempts."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        coordinator: TransactionCoordinator,
-        pace: Pace,
-        attempts: Mapping[TransactionAttempt, Attempt],
-    ) -> None:
-        self._loop = loop
-        self._coordinator = coordinator
-        self._pace = pace
-        self._attempts = attempts
-        self._defers = False
+    _loop: Loop
+    _coordinator: TransactionCoordinator
+    _pace: Pace
+    _attempts: Mapping[TransactionAttempt, Attempt]
+    _defers: bool = False
 
     def start(self, attempt: TransactionAttempt) -> None:
         """From any thread: a job of ``attempt`` goes to Spark now. The attempt fails if it is still

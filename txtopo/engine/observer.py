@@ -53,7 +53,8 @@ class Observer:
     def attempt_ended(
         self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool
     ) -> None:
-        """An attempt ended without a commit. Without a ``failure``, the attempt was discarded."""
+        """An attempt ended without a commit. Without a ``failure``, the attempt was discarded.
+        Attempts that live when the run is killed are not told."""
 
     def committed(self, attempt: TransactionAttempt, tuples: int, latency_s: float) -> None:
         """An attempt is committed. ``tuples`` counts the spout's tuples, ``latency_s`` is the time

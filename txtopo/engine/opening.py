@@ -6,6 +6,7 @@ Runs on: driver. The spout answers on its own thread, and its answers are handle
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 from txtopo import errors
 from txtopo.coordinator import messages
@@ -17,24 +18,17 @@ from txtopo.engine.observer import SourceProgress
 from txtopo.engine.surroundings import Threads
 
 
+@dataclass
 class Opening:
-    """One run's questions to the spout. ``thread`` is the spout's."""
+    """One run's questions to the spout, on the spout's ``_thread``."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        thread: Threads,
-        batches: Batches,
-        coordinator: TransactionCoordinator,
-        causes: Causes,
-    ) -> None:
-        self._loop = loop
-        self._thread = thread
-        self._batches = batches
-        self._coordinator = coordinator
-        self._causes = causes
-        self._count = 0
-        self._failures = 0
+    _loop: Loop
+    _thread: Threads
+    _batches: Batches
+    _coordinator: TransactionCoordinator
+    _causes: Causes
+    _count: int = 0
+    _failures: int = 0
 
     def ask(self, txid: int) -> None:
         """Ask the spout whether ``txid`` may begin. The answer goes to the coordinator."""

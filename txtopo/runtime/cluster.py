@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from txtopo import config, errors
@@ -195,12 +194,7 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.shutdown()
 
 
@@ -245,12 +239,11 @@ class Submission:
         conf: config.Config,
         topology: TopologyGraph,
         master: str = "local[*]",
-        spark_conf: Mapping[str, str] | None = None,
         waiting: Callable[[errors.HeldError], None] = lambda held: None,
     ) -> None:
         progress_line.open_closed_streams()
         self._embedded: EmbeddedZooKeeper | None = None
-        connect.refuse(master, spark_conf)
+        connect.refuse(master)
         if conf.zookeeper is None:
             # The JVM of ZooKeeper starts beside the JVM of Spark.
             self._embedded = _own_zookeeper(
@@ -259,7 +252,7 @@ class Submission:
         try:
             context = session.submitted_context()
             if context is None:
-                context = session.spark_context(master, spark_conf)
+                context = session.spark_context(master)
             self.master = str(context.master)
             """The Spark master in use."""
             zookeeper = (
@@ -296,12 +289,7 @@ class Submission:
     def __enter__(self) -> TopologyRun:
         return self.run
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

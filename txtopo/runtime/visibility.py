@@ -17,7 +17,6 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from txtopo import config, errors
@@ -123,12 +122,7 @@ class Visibility:
     def __enter__(self) -> Visibility:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def _look(self) -> visible.VisibleTxid:
@@ -149,14 +143,13 @@ class Visibility:
             yield self._store
             return
         with contextlib.ExitStack() as connections:
-            where = opening.opened(
+            place = opening.Place(
                 self._data_dir,
                 self._zookeeper,
                 self._conf.zookeeper_root,
                 credentials.of(self._conf),
-                self._files,
             )
-            opened = connections.enter_context(where)
+            opened = connections.enter_context(opening.opened(place, self._files))
             if opened is not None and not isinstance(opened.store, recorded.RecordedStateStore):
                 self._store = opened.store
                 self._live.push(connections.pop_all())

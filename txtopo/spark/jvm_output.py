@@ -17,7 +17,6 @@ import io
 import os
 import sys
 import threading
-from types import TracebackType
 
 from txtopo.state import directory
 
@@ -91,12 +90,7 @@ class PassedOn:
     def __enter__(self) -> int:
         return self._writes
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         os.close(self._writes)
         if isinstance(error, Exception):
             # The process's last lines are the reason.

@@ -92,7 +92,8 @@ class _Task:
         self._hung_up = threading.Event()
         self._socket: socket.socket | None = None
         self._channel: Connection | None = None
-        self._address = str(sockets.directory() / f"task-{next(_numbers)}")
+        self.address = str(sockets.directory() / f"task-{next(_numbers)}")
+        """The address to which the task connects, in a directory that no other user may enter."""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._listener.bind(self.address)
@@ -101,11 +102,6 @@ class _Task:
         except OSError:
             self._stop_listening()
             raise
-
-    @property
-    def address(self) -> str:
-        """The address to which the task connects, in a directory that no other user may enter."""
-        return self._address
 
     def ask(self, request: bytes) -> bytes:
         """The answer to ``request``."""

@@ -106,6 +106,9 @@ class StateStore(abc.ABC):
     decides after an unknown outcome.
     """
 
+    address: str
+    """The store's name for people: ``host:port/chroot/root``."""
+
     def __init__(self) -> None:
         self._round_trips = 0
         self._round_trips_lock = threading.Lock()
@@ -118,11 +121,6 @@ class StateStore(abc.ABC):
     def _count_round_trip(self) -> None:
         with self._round_trips_lock:
             self._round_trips += 1
-
-    @property
-    @abc.abstractmethod
-    def address(self) -> str:
-        """The store's name for people: ``host:port/chroot/root``."""
 
     @property
     @abc.abstractmethod

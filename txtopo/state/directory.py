@@ -167,10 +167,6 @@ class DataDirectory:
         """Let other processes find the owner's server."""
         write_durably(self._endpoint_file, json.dumps(asdict(Endpoint(hosts, pid, os.getpid()))))
 
-    def endpoint(self) -> Endpoint | None:
-        """The directory's running server, under any owner: see :func:`running`."""
-        return running(self.path)
-
     @property
     def _endpoint_file(self) -> Path:
         return self.path / ENDPOINT

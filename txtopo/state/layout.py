@@ -19,61 +19,31 @@ starts at version 0 again: after a reset, an old coordinator would take the new 
 from __future__ import annotations
 
 import urllib.parse
-from dataclasses import dataclass
 
 from txtopo import errors
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
     """The paths of topology ``topology_id``."""
 
-    topology_id: str
-
-    def __post_init__(self) -> None:
-        if not self.topology_id:
+    def __init__(self, topology_id: str) -> None:
+        if not topology_id:
             raise errors.ConfigError(
                 "a topology id is empty\n  Give the topology an id: the state is kept under the id."
             )
-
-    @property
-    def top(self) -> str:
-        return "/" + encode_name(self.topology_id)
-
-    @property
-    def generation(self) -> str:
-        return self.top + "/generation"
+        self.topology_id = topology_id
+        self.top = "/" + encode_name(topology_id)
+        self.generation = self.top + "/generation"
+        self.epoch = self.top + "/epoch"
+        self.lease = self.top + "/lease"
+        self.current = self.top + "/current"
+        self.txids = self.top + "/txids"
+        self.positions = self.top + "/positions"
+        self.stores = self.top + "/stores"
+        self.components = self.top + "/components"
 
     def marker(self, generation: str) -> str:
         return f"{self.generation}/{encode_name(generation)}"
-
-    @property
-    def epoch(self) -> str:
-        return self.top + "/epoch"
-
-    @property
-    def lease(self) -> str:
-        return self.top + "/lease"
-
-    @property
-    def current(self) -> str:
-        return self.top + "/current"
-
-    @property
-    def txids(self) -> str:
-        return self.top + "/txids"
-
-    @property
-    def positions(self) -> str:
-        return self.top + "/positions"
-
-    @property
-    def stores(self) -> str:
-        return self.top + "/stores"
-
-    @property
-    def components(self) -> str:
-        return self.top + "/components"
 
 
 def encode_name(name: str) -> str:

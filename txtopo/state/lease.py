@@ -61,7 +61,8 @@ class Lease:
     ) -> None:
         self._store, self._paths, self._holder, self._displaces = store, paths, holder, displaces
         self._first_nodes = first_nodes
-        self._holder_id = new_id()
+        self.holder_id = new_id()
+        """A name that no other coordinator has."""
         self._new_generation = new_id()
         self.generation = ""
         """Id of this incarnation. Empty until the lease is taken."""
@@ -69,11 +70,6 @@ class Lease:
         """How often the lease has been taken, this time included. 0 until then."""
         self._epoch_version = 0
         self._session = 0
-
-    @property
-    def holder_id(self) -> str:
-        """A name that no other coordinator has."""
-        return self._holder_id
 
     def take(self) -> None:
         """Take the topology: raise the epoch, and make the lease in the same multi. Makes every
@@ -116,7 +112,7 @@ class Lease:
             raise errors.UnreadableStateError(
                 paths.generation, f"it is missing, although there are {', '.join(leftovers)}"
             )
-        epoch = records.EpochRecord(epoch=1, holder_id=self._holder_id)
+        epoch = records.EpochRecord(epoch=1, holder_id=self.holder_id)
         self._store.multi(
             [
                 *([] if self._store.get(paths.top) else [base.Create(paths.top)]),
@@ -142,7 +138,7 @@ class Lease:
                 paths.epoch, "it is missing, although the topology has a generation"
             )
         last = records.EpochRecord.decode(paths.epoch, node.data)
-        if last.holder_id == self._holder_id:
+        if last.holder_id == self.holder_id:
             self.generation, self.epoch, self._epoch_version = generation, last.epoch, node.version
             return True
         lease = self._store.get(paths.lease)
@@ -150,7 +146,7 @@ class Lease:
             holder = records.LeaseRecord.decode(paths.lease, lease.data)
             if not liveness.has_certainly_died(holder.process):
                 raise held_by(paths.topology_id, holder)
-        epoch = records.EpochRecord(epoch=last.epoch + 1, holder_id=self._holder_id)
+        epoch = records.EpochRecord(epoch=last.epoch + 1, holder_id=self.holder_id)
         self._store.multi(
             [
                 base.Check(paths.marker(generation), 0),
@@ -211,7 +207,7 @@ class Lease:
         if marker is None or node is None:
             raise self._lost("its state was reset")
         stored = records.EpochRecord.decode(self._paths.epoch, node.data)
-        if stored.holder_id != self._holder_id:
+        if stored.holder_id != self.holder_id:
             lease = self._store.get(self._paths.lease)
             by = (
                 f", now held by {describe(records.LeaseRecord.decode(self._paths.lease, lease.data))}"
@@ -249,7 +245,7 @@ class Lease:
             name=self._holder.name,
             process=self._holder.process,
             epoch=epoch,
-            holder_id=self._holder_id,
+            holder_id=self.holder_id,
         )
         return base.Create(self._paths.lease, record.encode(), ephemeral=True)
 

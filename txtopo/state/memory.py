@@ -37,29 +37,25 @@ class MemoryServer:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._nodes: dict[str, _Stored] = {"/": _Stored(b"")}
-        self._running = True
+        self.running = True
+        """Whether requests are answered."""
         self._sessions = 0
 
     def stop(self) -> None:
         """Be unreachable, like a stopped server. Sessions and znodes survive."""
         with self._changed:
-            self._running = False
+            self.running = False
 
     def start(self) -> None:
         """Be reachable again."""
         with self._changed:
-            self._running = True
+            self.running = True
             self._changed.notify_all()
-
-    @property
-    def running(self) -> bool:
-        """Whether requests are answered."""
-        return self._running
 
     def wait_until_running(self, timeout_s: float) -> bool:
         """Wait for :meth:`start`, at most ``timeout_s``."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._running, timeout_s)
+            return self._changed.wait_for(lambda: self.running, timeout_s)
 
     def new_session(self) -> int:
         """A session id that was never used."""
@@ -131,16 +127,14 @@ class MemoryStateStore(base.StateStore):
     ``fault``, when set, is called with every multi and may lose the request or its acknowledgement.
     """
 
+    address = "memory"
+
     def __init__(self, server: MemoryServer | None = None) -> None:
         super().__init__()
         self.server = server or MemoryServer()
         self.fault: Callable[[Sequence[base.Operation]], Fault | None] | None = None
         self._session = self.server.new_session()
         self._closed = False
-
-    @property
-    def address(self) -> str:
-        return "memory"
 
     @property
     def session(self) -> int:

@@ -41,6 +41,16 @@ _POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where the state is: in ``zookeeper`` as ``login``, or else in ``data_dir``, under ``root``."""
+
+    data_dir: Path
+    zookeeper: str | None = None
+    root: str = "/txtopo"
+    login: credentials.Credentials | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
     """Stored state, open. ``where`` names the place. ``is_live`` is False when no run owns its
     ZooKeeper: then a lease there belongs to a dead coordinator."""
@@ -50,21 +60,15 @@ class Opened:
     is_live: bool
 
 
-def look(
-    reading: Callable[[Opened | None], T],
-    data_dir: Path,
-    zookeeper: str | None = None,
-    root: str = "/txtopo",
-    login: credentials.Credentials | None = None,
-) -> T:
+def look(reading: Callable[[Opened | None], T], place: Place) -> T:
     """Return ``reading`` of the state, as :func:`opened` opens it. Call ``reading`` again if the
     run whose ZooKeeper was asked ends meanwhile."""
 
     def ask() -> T:
-        with opened(data_dir, zookeeper, root, login) as state:
+        with opened(place) as state:
             return reading(state)
 
-    return asked_again(ask, zookeeper)
+    return asked_again(ask, place.zookeeper)
 
 
 def asked_again(ask: Callable[[], T], zookeeper: str | None) -> T:
@@ -86,42 +90,38 @@ def asked_again(ask: Callable[[], T], zookeeper: str | None) -> T:
 
 
 @contextlib.contextmanager
-def opened(
-    data_dir: Path,
-    zookeeper: str | None = None,
-    root: str = "/txtopo",
-    login: credentials.Credentials | None = None,
-    files: znode_files.ZnodeFiles | None = None,
-) -> Iterator[Opened | None]:
-    """The state in ``zookeeper``, or else in ``data_dir``, for a reader. ``None`` if nothing was
-    ever stored there.
+def opened(place: Place, files: znode_files.ZnodeFiles | None = None) -> Iterator[Opened | None]:
+    """The state at ``place``, for a reader. ``None`` if nothing was ever stored there.
 
-    Asks a server that runs in ``data_dir``. Without a server, reads the directory's ``files`` as
-    they are. A reader starts no server and holds no lock, so it keeps no run from starting (R37).
+    Asks a server that runs in the data directory. Without a server, reads the directory's ``files``
+    as they are. A reader starts no server and holds no lock, so it keeps no run from starting
+    (R37).
     """
-    if zookeeper is not None:
-        with contextlib.closing(ZooKeeperStateStore(zookeeper, root, login=login)) as store:
+    if place.zookeeper is not None:
+        with contextlib.closing(
+            ZooKeeperStateStore(place.zookeeper, place.root, login=place.login)
+        ) as store:
             yield Opened(store, store.address, is_live=True)
         return
+    data_dir = place.data_dir
     is_owned = directory.is_owned(data_dir)
-    live = _running_store(data_dir, root, login)
+    live = _running_store(place)
     if live is not None:
         with contextlib.closing(live):
             yield Opened(live, str(data_dir), is_live=True)
         return
-    still = recorded.RecordedStateStore(data_dir, root, files or recorded.files_of(data_dir))
+    still = recorded.RecordedStateStore(data_dir, place.root, files or recorded.files_of(data_dir))
     yield None if still.is_empty else Opened(still, str(data_dir), is_live=is_owned)
 
 
-def _running_store(
-    data_dir: Path, root: str, login: credentials.Credentials | None
-) -> ZooKeeperStateStore | None:
-    running = directory.running(data_dir)
+def _running_store(place: Place) -> ZooKeeperStateStore | None:
+    running = directory.running(place.data_dir)
     if running is None:
         return None
+    owner = _owner(place.data_dir)
     try:
         return ZooKeeperStateStore(
-            running.hosts, root, CONNECT_S, login=login, owner=_owner(data_dir)
+            running.hosts, place.root, CONNECT_S, login=place.login, owner=owner
         )
     except errors.ZooKeeperAccessError:
         raise
@@ -131,22 +131,17 @@ def _running_store(
 
 
 @contextlib.contextmanager
-def owned(
-    data_dir: Path,
-    zookeeper: str | None = None,
-    root: str = "/txtopo",
-    login: credentials.Credentials | None = None,
-) -> Iterator[Opened | None]:
-    """The state in ``zookeeper``, or else in ``data_dir``, for a command that changes the state.
-    ``None`` if nothing was ever stored there.
+def owned(place: Place) -> Iterator[Opened | None]:
+    """The state at ``place``, for a command that changes the state. ``None`` if nothing was ever
+    stored there.
 
-    Uses a server that runs in ``data_dir``, or starts one until the context ends.
+    Uses a server that runs in the data directory, or starts one until the context ends.
 
     :raises errors.ZooKeeperUnavailableError: ZooKeeper does not answer, and the state may or may
         not have been changed.
     """
     try:
-        with _owned(data_dir, zookeeper, root, login) as state:
+        with _owned(place) as state:
             yield state
     except base.StateUnavailableError as error:
         raise errors.ZooKeeperUnavailableError(
@@ -156,20 +151,19 @@ def owned(
 
 
 @contextlib.contextmanager
-def _owned(
-    data_dir: Path, zookeeper: str | None, root: str, login: credentials.Credentials | None
-) -> Iterator[Opened | None]:
-    if zookeeper is not None:
-        with opened(data_dir, zookeeper, root, login) as state:
+def _owned(place: Place) -> Iterator[Opened | None]:
+    if place.zookeeper is not None:
+        with opened(place) as state:
             yield state
         return
+    data_dir = place.data_dir
     endpoint, embedded = _server(data_dir)
     if endpoint is None:
         yield None
         return
     try:
         with contextlib.closing(
-            ZooKeeperStateStore(endpoint, root, login=login, owner=_owner(data_dir))
+            ZooKeeperStateStore(endpoint, place.root, login=place.login, owner=_owner(data_dir))
         ) as store:
             yield Opened(store, str(data_dir), is_live=embedded is None)
     finally:

@@ -31,7 +31,7 @@ class RecordedStateStore(base.StateStore):
 
     def __init__(self, data_dir: Path, root: str, files: znode_files.ZnodeFiles) -> None:
         super().__init__()
-        self._data_dir = data_dir
+        self.address = str(data_dir)
         self._prefix = "/" + root.strip("/") if root.strip("/") else ""
         try:
             znodes = files.read()
@@ -40,10 +40,6 @@ class RecordedStateStore(base.StateStore):
         self._znodes = znodes or {}
         self.is_empty = znodes is None
         """Whether no server has ever written there."""
-
-    @property
-    def address(self) -> str:
-        return str(self._data_dir)
 
     @property
     def session(self) -> int:
@@ -63,7 +59,7 @@ class RecordedStateStore(base.StateStore):
 
     def multi(self, operations: Sequence[base.Operation]) -> NoReturn:
         raise errors.UsageError(
-            f"the files in {self._data_dir} are open for reading only\n"
+            f"the files in {self.address} are open for reading only\n"
             "  Commands with --execute start the directory's ZooKeeper, and may change the state."
         )
 

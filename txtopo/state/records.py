@@ -109,19 +109,6 @@ def _plain(value: Any) -> Any:
     )
 
 
-class RecordCodec(Codec[R]):
-    """Records of one type."""
-
-    def __init__(self, type: type[R]) -> None:
-        self._type = type
-
-    def encode(self, value: R) -> bytes:
-        return value.encode()
-
-    def decode(self, path: str, data: bytes) -> R:
-        return self._type.decode(path, data)
-
-
 class TxidRecord(Record):
     """One transaction's record. *open*: its metadata is made. *sealed*: its effects may exist
     (R23).

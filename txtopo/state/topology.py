@@ -108,13 +108,17 @@ class TopologyState:
             raise errors.UnreadableStateError(
                 paths.stores, "it is missing, although the topology has a generation"
             )
-        self._known_stores: Mapping[str, transaction.RecordedAttempt] = records.StoresRecord.decode(
+        self.known_stores: Mapping[str, transaction.RecordedAttempt] = records.StoresRecord.decode(
             paths.stores, stores.data
         ).attempts
+        """The stores with results from this generation, by ``component/store`` name: the last
+        recorded attempt that opened each (R27, R31), with the count of its store transactions
+        (R34)."""
         node = store.get(paths.components)
-        self._made_of = (
+        self.made_of = (
             None if node is None else components.Components.decode(paths.components, node.data)
         )
+        """The topology's components at the last write, None before the first write (R35)."""
         self._unwritten: list[base.Operation] = []
         """Operations that go out with the next write, a seal or a record."""
         self._says_made_of = node is not None
@@ -186,27 +190,15 @@ class TopologyState:
         """The next txid to commit. 1 for a new topology."""
         return self._writer.current
 
-    @property
-    def known_stores(self) -> Mapping[str, transaction.RecordedAttempt]:
-        """The stores with results from this generation, by ``component/store`` name: the last
-        recorded attempt that opened each (R27, R31), with the count of its store transactions
-        (R34)."""
-        return self._known_stores
-
-    @property
-    def made_of(self) -> components.Components | None:
-        """The topology's components at the last write, None before the first write (R35)."""
-        return self._made_of
-
     def remember(self, made_of: components.Components) -> None:
         """Name the topology's present components in the next write, a seal or a record."""
-        if made_of != self._made_of:
+        if made_of != self.made_of:
             data = made_of.encode()
             path = self._paths.components
             self._unwritten = [
                 base.Set(path, data) if self._says_made_of else base.Create(path, data)
             ]
-            self._made_of = made_of
+            self.made_of = made_of
 
     def positions(self) -> dict[int, Any]:
         """Metadata by partition, after the commit of ``current - 1``."""
@@ -254,7 +246,7 @@ class TopologyState:
         size = self._required_bytes(
             [
                 *self._positions.operations(positions),
-                self._set_stores(dict.fromkeys(self._known_stores, newest)),
+                self._set_stores(dict.fromkeys(self.known_stores, newest)),
             ],
             None,
         )
@@ -291,9 +283,9 @@ class TopologyState:
             name: transaction.RecordedAttempt(attempt.txid, attempt.attempt_id, count)
             for name, count in touched_stores.items()
         }
-        stores = {**self._known_stores, **opened}
+        stores = {**self.known_stores, **opened}
         operations = self._positions.operations(positions)
-        if stores != self._known_stores:
+        if stores != self.known_stores:
             operations.append(self._set_stores(stores))
         self.txids.cleanup_before(attempt.txid)
         rides_along = (
@@ -312,7 +304,7 @@ class TopologyState:
         with self._reading:
             self._positions.apply(positions)
             self._positions_of = attempt.txid
-        self._known_stores = stores
+        self.known_stores = stores
         if next_seal is not None and rides_along is None:
             self._write(self.current, [], next_seal)
 
@@ -454,14 +446,14 @@ class TopologyState:
             raise self._ended
 
 
-class _TxidCodec(records.RecordCodec[records.TxidRecord]):
+class _TxidCodec(records.Codec[records.TxidRecord]):
     """Codec for records, each with its znode's txid."""
 
-    def __init__(self) -> None:
-        super().__init__(records.TxidRecord)
+    def encode(self, value: records.TxidRecord) -> bytes:
+        return value.encode()
 
     def decode(self, path: str, data: bytes) -> records.TxidRecord:
-        record = super().decode(path, data)
+        record = records.TxidRecord.decode(path, data)
         if record.txid != int(path.rpartition("/")[2]):
             raise errors.UnreadableStateError(path, f"it is the record of txid {record.txid}")
         return record

@@ -11,7 +11,7 @@ three cases apart:
 The writer does not look at a write's content. It only reaches the fault points *inside* the write.
 
 Invariants:
-- ``_version`` and ``_write`` are those that this writer last left or found in the znode
+- ``_version`` and ``written`` are those that this writer last left or found in the znode
   ``current``.
 - One multi at a time (the caller's lock).
 """
@@ -56,14 +56,10 @@ class Writer:
                 paths.current, "it is missing, although the topology has a generation"
             )
         self._version = node.version
-        self._write = 0
+        self.written = 0
+        """How many writes have been applied."""
         self.current = records.CurrentRecord.decode(paths.current, node.data).current
         """The next txid to commit."""
-
-    @property
-    def written(self) -> int:
-        """How many writes have been applied."""
-        return self._write
 
     @staticmethod
     def first_node(paths: layout.Layout, epoch: records.EpochRecord, current: int) -> base.Create:
@@ -81,7 +77,7 @@ class Writer:
             current=current,
             epoch=self._lease.epoch,
             holder_id=self._lease.holder_id,
-            write=self._write + 1,
+            write=self.written + 1,
         )
         return [
             *self._lease.checks(),
@@ -103,7 +99,7 @@ class Writer:
         write = _Write(current, set_current, operations, inside)
         self._waits.call(lambda: self._try(write))
         self._version += 1
-        self._write += 1
+        self.written += 1
         self.current = current
 
     def _try(self, write: _Write) -> None:

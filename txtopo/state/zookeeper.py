@@ -88,7 +88,7 @@ class ZooKeeperStateStore(base.StateStore):
     ) -> None:
         super().__init__()
         self._servers, self._prefix = _parse(hosts, root)
-        self._address = f"{self._servers}{self._prefix}"
+        self.address = f"{self._servers}{self._prefix}"
         self._session_timeout_s = session_timeout_s
         self._login = login
         self._connected = threading.Event()
@@ -136,10 +136,6 @@ class ZooKeeperStateStore(base.StateStore):
             self._connected.set()
         else:
             self._connected.clear()
-
-    @property
-    def address(self) -> str:
-        return self._address
 
     @property
     def session(self) -> int:
@@ -195,7 +191,7 @@ class ZooKeeperStateStore(base.StateStore):
         if self._dropped == DROPPED_MAX:
             self._dropped = 0
             raise errors.ZooKeeperUnavailableError(
-                f"ZooKeeper at {self._address} has hung up {DROPPED_MAX} times in a row at a write of {size} bytes, as if it were too large\n"
+                f"ZooKeeper at {self.address} has hung up {DROPPED_MAX} times in a row at a write of {size} bytes, as if it were too large\n"
                 f"  Raise every server's jute.maxbuffer beyond metadata_bytes_max, or lower metadata_bytes_max. Then run again: the topology resumes."
             ) from error
 
@@ -260,11 +256,11 @@ class ZooKeeperStateStore(base.StateStore):
         self._count_round_trip()
         if self._closed:
             raise errors.ZooKeeperUnavailableError(
-                f"the session with ZooKeeper at {self._address} is closed\n  Open another."
+                f"the session with ZooKeeper at {self.address} is closed\n  Open another."
             )
         if not self._client.connected:
             self._raise_if_ended()
-            raise base.StateUnavailableError(f"ZooKeeper at {self._address} is not connected")
+            raise base.StateUnavailableError(f"ZooKeeper at {self.address} is not connected")
 
     def _raise_if_ended(self) -> None:
         """Raise if no wait will bring the connection back."""
@@ -272,7 +268,7 @@ class ZooKeeperStateStore(base.StateStore):
             raise self._not_let_in("does not let us in", "The name or the password is wrong.")
         if self._link.has_ended and not self._closed:
             raise errors.ZooKeeperUnavailableError(
-                f"the client for ZooKeeper at {self._address} has ended\n  Run again: the topology resumes."
+                f"the client for ZooKeeper at {self.address} has ended\n  Run again: the topology resumes."
             )
 
     def _ask(self, result: Any, request: str) -> Any:
@@ -281,7 +277,7 @@ class ZooKeeperStateStore(base.StateStore):
             return result.get(timeout=self._session_timeout_s)
         except _UNANSWERED as error:
             raise base.StateUnavailableError(
-                f"ZooKeeper at {self._address} did not answer ({request}): {type(error).__name__}"
+                f"ZooKeeper at {self.address} did not answer ({request}): {type(error).__name__}"
             ) from error
         except exceptions.NoNodeError:
             raise
@@ -297,7 +293,7 @@ class ZooKeeperStateStore(base.StateStore):
                 else "The server's log may say why."
             )
             raise errors.ZooKeeperUnavailableError(
-                f"ZooKeeper at {self._address} refused to {request}: {f'{type(error).__name__} {error}'.rstrip()}\n"
+                f"ZooKeeper at {self.address} refused to {request}: {f'{type(error).__name__} {error}'.rstrip()}\n"
                 f"  {cure} Then run again: the topology resumes."
             ) from error
         if not isinstance(error, exceptions.NoAuthError):
@@ -316,7 +312,7 @@ class ZooKeeperStateStore(base.StateStore):
     def _not_let_in(self, fact: str, why: str) -> errors.ZooKeeperAccessError:
         as_whom = "without credentials" if self._login is None else f"as {self._login}"
         return errors.ZooKeeperAccessError(
-            f"ZooKeeper at {self._address} {fact} ({as_whom})\n"
+            f"ZooKeeper at {self.address} {fact} ({as_whom})\n"
             f"  {why}\n"
             f"  Credentials are zookeeper_auth, zookeeper_user, and zookeeper_password_file or the environment variable {sources.PASSWORD_VARIABLE}."
         )

@@ -160,14 +160,7 @@ class Store(results.Results, destination.Destination):
             code catches the exception (R39).
         """
         self._check_may_write(context)
-        stamp = stamps.Stamp(
-            context.topology_id,
-            context.generation,
-            context.component_id,
-            context.task_index,
-            attempt.txid,
-            attempt.attempt_id,
-        )
+        stamp = stamps.Stamp.of(context, attempt)
         name = self._place.known_name(context.component_id)
         with turns.take(context, name, self.address):
             opened: transactions.StoreTransaction | None = None

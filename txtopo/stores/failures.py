@@ -26,9 +26,9 @@ def unusable(address: str, why: str, cure: str) -> errors.SetupError:
     return errors.SetupError(f"the store {address} cannot be used: {why}\n  {cure}")
 
 
-def full(address: str, why: str, cure: str = _ROOM) -> errors.TxtopoError:
+def full(address: str, why: str) -> errors.TxtopoError:
     """The database has no room."""
-    return errors.TxtopoError(f"the store {address} cannot grow: {why}\n  {cure}")
+    return errors.TxtopoError(f"the store {address} cannot grow: {why}\n  {_ROOM}")
 
 
 def failed(address: str, why: str, cure: str = _KEPT) -> errors.TxtopoError:

@@ -14,6 +14,7 @@ import os
 import shlex
 import urllib.parse
 from collections.abc import Mapping
+from typing import Any
 
 from txtopo import errors
 
@@ -97,13 +98,15 @@ def password_from(
     return password
 
 
-def check_access(
+def access(
     kind: str,
+    url: str,
     password_env: str | None,
     password_file: str | os.PathLike[str] | None,
     limits: Mapping[str, float],
-) -> None:
-    """Refuse two password sources, and limits out of bounds. ``kind`` is the store's class."""
+) -> dict[str, Any]:
+    """Access to a server, as fields of a :class:`Place`. Refuses two password sources, and limits
+    out of bounds. ``kind`` is the store's class."""
     if password_env is not None and password_file is not None:
         raise errors.UsageError(
             f"{kind} was given both password_env and password_file\n  Give one of them."
@@ -113,6 +116,12 @@ def check_access(
             raise errors.UsageError(
                 f"{kind}'s {name} is {value:g}\n  Give seconds, at least 0.001."
             )
+    return {
+        "url": url,
+        "password_env": password_env,
+        "password_file": None if password_file is None else os.fspath(password_file),
+        "limits": limits,
+    }
 
 
 def split(url: str) -> urllib.parse.SplitResult | None:

@@ -28,19 +28,10 @@ BEING_MADE = 0
 """Stands for the version until all tables of a store are there. Where a database makes tables one
 by one, a process may die in between."""
 
-COLUMNS = (
-    "key",
-    "curr",
-    "prev",
-    "topology",
-    "generation",
-    "component",
-    "task",
-    "txid",
-    "attempt",
-    "prev_txid",
-    "steps",
-)
+STAMP = ("topology", "generation", "component", "task", "txid", "attempt")
+"""The columns that hold a row's stamp, in the order of :func:`stamps.parts_of`."""
+
+COLUMNS = ("key", "curr", "prev", *STAMP, "prev_txid", "steps")
 """The columns of a value table, in the order of :func:`row_of` and :func:`columns_of`."""
 
 Column = str | int | None
@@ -72,17 +63,13 @@ def _stamp(*parts: Any) -> stamps.Stamp:
 
 def columns_of(row: stamps.Row) -> tuple[Column, ...]:
     """The columns that hold ``row``."""
-    stamp = row.stamp
-    steps = steps_of(row)
-    writer = (
-        stamp.topology_id,
-        stamp.generation,
-        stamp.component,
-        stamp.task,
-        stamp.txid,
-        stamp.attempt,
-    )
-    return (row.key, row.curr, row.prev, *writer, row.prev_txid, steps)
+    parts = stamps.parts_of(row.stamp)
+    return (row.key, row.curr, row.prev, *parts, row.prev_txid, steps_of(row))
+
+
+def owner_of(stamp: stamps.Stamp) -> dict[str, Column]:
+    """The columns that hold ``stamp``, by name."""
+    return dict(zip(STAMP, stamps.parts_of(stamp), strict=True))
 
 
 def steps_of(row: stamps.Row) -> str | None:
@@ -90,13 +77,22 @@ def steps_of(row: stamps.Row) -> str | None:
     return json.dumps(row.steps, ensure_ascii=False) if len(row.steps) > 1 else None
 
 
-def count_of(counted: int, total: int | None) -> int:
-    """A fence's count, from its own column and from the sum over the attempt's tasks (R34).
+def fence_of(
+    topology: str,
+    component: str,
+    generation: str,
+    txid: int,
+    attempt: int,
+    counted: int,
+    total: int | None,
+) -> stamps.Fence:
+    """The fence in these columns. ``total`` is the sum over the attempt's tasks (R34).
 
-    The column counts a component's only task. If this task also has a row, the row's number is not
+    ``counted`` counts a component's only task. If this task also has a row, the row's number is not
     smaller.
     """
-    return max(int(counted), int(total or 0))
+    count = max(int(counted), int(total or 0))
+    return stamps.Fence(topology, component, generation, txid, attempt, count)
 
 
 def check_version(place: str, store: str, version: int) -> None:

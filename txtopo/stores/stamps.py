@@ -30,9 +30,11 @@ Invariants:
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from txtopo.topology import context as contexts
 from txtopo.topology import kept, transaction
 
 Fence = kept.Fence
@@ -63,6 +65,20 @@ class Stamp:
     txid: int
     attempt: int
 
+    @classmethod
+    def of(
+        cls, context: contexts.TopologyContext, attempt: transaction.TransactionAttempt
+    ) -> Stamp:
+        """The stamp for the task in ``context``, in ``attempt``."""
+        return cls(
+            context.topology_id,
+            context.generation,
+            context.component_id,
+            context.task_index,
+            attempt.txid,
+            attempt.attempt_id,
+        )
+
     @property
     def writer(self) -> str:
         """The writer, for errors."""
@@ -72,6 +88,10 @@ class Stamp:
     def position(self) -> str:
         """Transaction and attempt, for errors."""
         return kept.position(self.txid, self.attempt)
+
+
+parts_of = operator.attrgetter("topology_id", "generation", "component", "task", "txid", "attempt")
+"""The fields of a stamp, in order."""
 
 
 @dataclasses.dataclass(slots=True)

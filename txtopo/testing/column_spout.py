@@ -13,7 +13,6 @@ import pyarrow as pa
 from txtopo import errors
 from txtopo.dataplane.columns import batches as column_batches
 from txtopo.testing import spouts
-from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
@@ -67,9 +66,7 @@ class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
         self._check(partition, batches)
         super().append(partition, _spool_rows(batches))
 
-    def get_emitter(
-        self, conf: TopologyConf, context: TopologyContext
-    ) -> spout.PartitionedSpoutEmitter:
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> _ColumnEmitter:
         return _ColumnEmitter(self._spool)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
@@ -104,10 +101,7 @@ def _spool_rows(batches: list[pa.RecordBatch]) -> list[tuple[bytes]]:
     return [(column_batches.to_stream(batch.replace_schema_metadata(None)),) for batch in batches]
 
 
-class _ColumnEmitter(spout.PartitionedSpoutEmitter):
-    def __init__(self, batches: Any) -> None:
-        self._batches = batches
-
+class _ColumnEmitter(spouts.Emitter):
     def emit_partition_batch(
         self,
         attempt: TransactionAttempt,
@@ -115,7 +109,7 @@ class _ColumnEmitter(spout.PartitionedSpoutEmitter):
         partition: int,
         metadata: Any,
     ) -> None:
-        for (stream,) in self._batches.read(partition, metadata["index"], metadata["amount"]):
+        for (stream,) in self._rows.read(partition, metadata["index"], metadata["amount"]):
             for batch in column_batches.loaded(stream):
                 collector.emit_batch(batch)
 

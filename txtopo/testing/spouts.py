@@ -60,6 +60,12 @@ class _MemorySpout:
         """Delete the rows now instead of when the process ends. No topology may be using them."""
         self._spool.remove()
 
+    def get_coordinator(self, conf: TopologyConf, context: CoordinatorContext) -> _Coordinator:
+        return _Coordinator(self._spool, self.take_per_partition, self.always_ready, context)
+
+    def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> Emitter:
+        return Emitter(self._spool)
+
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(self.fields)
 
@@ -97,16 +103,6 @@ class MemoryTransactionalSpout(_MemorySpout, spout.BasePartitionedTransactionalS
     ``fields``.
     """
 
-    def get_coordinator(
-        self, conf: TopologyConf, context: CoordinatorContext
-    ) -> spout.PartitionedSpoutCoordinator:
-        return _MemoryCoordinator(self._spool, self.take_per_partition, self.always_ready, context)
-
-    def get_emitter(
-        self, conf: TopologyConf, context: TopologyContext
-    ) -> spout.PartitionedSpoutEmitter:
-        return _MemoryEmitter(self._spool)
-
 
 class OpaqueMemoryTransactionalSpout(_MemorySpout, spout.BaseOpaquePartitionedTransactionalSpout):
     """Emits rows held in memory as :class:`MemoryTransactionalSpout` does, but is opaque (R18):
@@ -128,18 +124,6 @@ class OpaqueMemoryTransactionalSpout(_MemorySpout, spout.BaseOpaquePartitionedTr
         _check_partition(partition)
         self._spool.set_disabled(partition, disabled)
 
-    def get_coordinator(
-        self, conf: TopologyConf, context: CoordinatorContext
-    ) -> spout.OpaquePartitionedSpoutCoordinator:
-        return _OpaqueMemoryCoordinator(
-            self._spool, self.take_per_partition, self.always_ready, context
-        )
-
-    def get_emitter(
-        self, conf: TopologyConf, context: TopologyContext
-    ) -> spout.OpaquePartitionedSpoutEmitter:
-        return _OpaqueMemoryEmitter(self._spool)
-
 
 def _check_partition(partition: int) -> None:
     if not isinstance(partition, int) or isinstance(partition, bool) or partition < 0:
@@ -156,8 +140,9 @@ def _next_index(last_metadata: Any) -> int:
     )
 
 
-class _Planner:
-    """Plans batches. A position is taken from the last metadata, and never kept in the planner."""
+class _Coordinator(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoordinator):
+    """Plans batches. A position is taken from the last metadata, and never kept here. Only an
+    opaque spout has disabled partitions, which give no rows."""
 
     def __init__(
         self,
@@ -170,10 +155,8 @@ class _Planner:
         self._take = take_per_partition
         self._always_ready = always_ready
         self._context = context
-        self._partitions_of_next: int | None = None
 
     def is_ready(self) -> bool:
-        self._partitions_of_next = None
         if self._always_ready:
             return True
         last = self._context.last_metadata or {}
@@ -183,65 +166,30 @@ class _Planner:
         )
 
     def num_partitions(self) -> int:
-        self._partitions_of_next = self._rows.num_partitions()
-        return self._partitions_of_next
+        return self._rows.num_partitions()
 
-    def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
-        """Plan up to ``take_per_partition`` rows for each partition. A partition without rows to
-        read gets ``None``, which keeps its position (R21).
-
-        The last answer from :meth:`num_partitions` counts: a partition added since then joins the
-        next transaction.
-        """
-        partitions = (
-            self.num_partitions() if self._partitions_of_next is None else self._partitions_of_next
-        )
-        return {
-            partition: self._plan(partition, last.get(partition)) for partition in range(partitions)
-        }
-
-    def _plan(self, partition: int, last_metadata: Any) -> dict[str, int] | None:
+    def plan_partition_batch(
+        self, txid: int, partition: int, last_metadata: Any
+    ) -> dict[str, int] | None:
+        """Plan up to ``take_per_partition`` rows. A partition without rows to read gets ``None``,
+        which keeps its position (R21)."""
         amount = min(self._available(partition, last_metadata), self._take)
         return {"index": _next_index(last_metadata), "amount": amount} if amount > 0 else None
 
     def _available(self, partition: int, last_metadata: Any) -> int:
         """How many rows behind ``last_metadata`` can be read now."""
+        if self._rows.is_disabled(partition):
+            return 0
         return self._rows.count(partition) - _next_index(last_metadata)
 
 
-class _MemoryCoordinator(_Planner, spout.PartitionedSpoutCoordinator):
-    """Plans for a transactional spout."""
+class Emitter(spout.PartitionedSpoutEmitter, spout.OpaquePartitionedSpoutEmitter):
+    """Emits planned rows, unless their partition was disabled meanwhile."""
 
-
-class _OpaqueMemoryCoordinator(_Planner, spout.OpaquePartitionedSpoutCoordinator):
-    """Plans for an opaque spout: a disabled partition gives no rows."""
-
-    def _available(self, partition: int, last_metadata: Any) -> int:
-        return (
-            0 if self._rows.is_disabled(partition) else super()._available(partition, last_metadata)
-        )
-
-
-class _MemoryEmitter(spout.PartitionedSpoutEmitter):
     def __init__(self, rows: spool.RowSpool) -> None:
         self._rows = rows
 
     def emit_partition_batch(
-        self,
-        attempt: TransactionAttempt,
-        collector: BatchOutputCollector,
-        partition: int,
-        metadata: Any,
-    ) -> None:
-        rows = self._rows.read(partition, metadata["index"], metadata["amount"])
-        collector.emit_all((attempt, *row) for row in rows)
-
-
-class _OpaqueMemoryEmitter(spout.OpaquePartitionedSpoutEmitter):
-    def __init__(self, rows: spool.RowSpool) -> None:
-        self._rows = rows
-
-    def emit_planned_partition_batch(
         self,
         attempt: TransactionAttempt,
         collector: BatchOutputCollector,

@@ -126,18 +126,8 @@ class MemoryStore(backend.Backend):
         """Drop the whole database."""
         _databases.pop(self.database, None)
 
-    def open_session(
-        self, resources: base.Resources
-    ) -> contextlib.AbstractContextManager[sessions.Session]:
-        return self._transaction(resources)
-
-    def open_maintenance(
-        self, resources: base.Resources
-    ) -> contextlib.AbstractContextManager[sessions.Maintenance]:
-        return self._transaction(resources)
-
     @contextlib.contextmanager
-    def _transaction(self, resources: base.Resources) -> Iterator[_Session]:
+    def open_session(self, resources: base.Resources) -> Iterator[Any]:
         database = database_of(self.database)
         if database.owner == threading.get_ident():
             raise errors.UsageError(
@@ -157,6 +147,8 @@ class MemoryStore(backend.Backend):
                 database.commits += 1
             finally:
                 database.owner = None
+
+    open_maintenance = open_session
 
     def stored_form(self) -> str | None:
         table = self._table(any_form=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -71,23 +71,10 @@ class Component:
         object.__setattr__(self, "config", MappingProxyType(dict(self.config)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        args = (
-            self.id,
-            self.kind,
-            self.parallelism,
-            self.template,
-            dict(self.outputs),
-            self.inputs,
-            self.committer,
-        )
-        return Component, (
-            *args,
-            self.spout_kind,
-            dict(self.config),
-            self.type_name,
-            self.takes_columns,
-            self.emits_columns,
-            self.writes,
+        values = [getattr(self, each.name) for each in fields(self)]
+        # A mappingproxy cannot be pickled.
+        return Component, tuple(
+            dict(value) if isinstance(value, MappingProxyType) else value for value in values
         )
 
 

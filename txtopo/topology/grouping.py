@@ -183,7 +183,8 @@ def _name_of(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _sequence(values: Sequence[Any]) -> bytes:
+def encode_key(values: Sequence[Any]) -> bytes:
+    """Encode a key with one or several values, in version 1."""
     parts = []
     for value in values:
         body = encode_value(value)
@@ -222,15 +223,10 @@ def encode_value(value: Any) -> bytes:
     if isinstance(value, datetime.date):
         return b"d" + value.isoformat().encode()
     if isinstance(value, tuple | list):
-        return b"l" + _sequence(value)
+        return b"l" + encode_key(value)
     if isinstance(value, TransactionAttempt):
         return b"a%d" % value.txid
     raise UnsupportedKeyError(_name_of(value))
-
-
-def encode_key(values: Sequence[Any]) -> bytes:
-    """Encode a key with one or several values, in version 1."""
-    return _sequence(values)
 
 
 def task_for_key(values: Sequence[Any], num_tasks: int) -> int:

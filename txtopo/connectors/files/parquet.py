@@ -358,14 +358,10 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
     def num_partitions(self) -> int:
         return len(self._groups)
 
-    def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
-        """Plan each partition's next row groups, ``None`` where all have been read."""
-        return {
-            partition: self._plan(partition, last.get(partition))
-            for partition in range(len(self._groups))
-        }
-
-    def _plan(self, partition: int, last_metadata: Any) -> dict[str, Any] | None:
+    def plan_partition_batch(
+        self, txid: int, partition: int, last_metadata: Any
+    ) -> dict[str, Any] | None:
+        """Plan the partition's next row groups. ``None`` if all have been read."""
         begin = self._position(partition, last_metadata)
         if begin is None:
             return None

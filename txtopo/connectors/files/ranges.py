@@ -120,14 +120,10 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
     def num_partitions(self) -> int:
         return len(self._groups)
 
-    def plan_batch(self, txid: int, last: Mapping[int, Any]) -> dict[int, Any]:
-        """Plan each partition's next bytes, ``None`` where all have been read."""
-        return {
-            partition: self._plan(partition, last.get(partition))
-            for partition in range(len(self._groups))
-        }
-
-    def _plan(self, partition: int, last_metadata: Any) -> dict[str, Any] | None:
+    def plan_partition_batch(
+        self, txid: int, partition: int, last_metadata: Any
+    ) -> dict[str, Any] | None:
+        """Plan the partition's next bytes. ``None`` if all have been read."""
         sized = self._groups[partition]
         position = self._position(partition, last_metadata)
         if position >= sized.total:

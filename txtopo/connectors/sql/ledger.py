@@ -121,7 +121,12 @@ class Ledger(base.Store):
                 with session.translating():
                     known = self._columns(session.connection, target)
                 work = sql_target.Work(
-                    self.sink, target, _stamp(context, attempt), context.num_tasks, rows, known
+                    self.sink,
+                    target,
+                    stamps.Stamp.of(context, attempt),
+                    context.num_tasks,
+                    rows,
+                    known,
                 )
                 values.check(work)
                 self._writer().write(session, work)
@@ -293,14 +298,3 @@ def open_ledger(
         )
     ledger.target, ledger.scheme = target, scheme
     return ledger
-
-
-def _stamp(context: contexts.TopologyContext, attempt: attempts.TransactionAttempt) -> stamps.Stamp:
-    return stamps.Stamp(
-        context.topology_id,
-        context.generation,
-        context.component_id,
-        context.task_index,
-        attempt.txid,
-        attempt.attempt_id,
-    )

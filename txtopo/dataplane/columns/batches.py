@@ -202,10 +202,10 @@ ROWS_AT_ONCE = 4096
 """So many rows at most are Python objects at once, when columns become rows."""
 
 
-def slices(batch: pa.RecordBatch, rows: int = ROWS_AT_ONCE) -> Iterator[pa.RecordBatch]:
-    """Cut ``batch`` into slices with at most ``rows`` rows."""
-    for begin in range(0, batch.num_rows, rows):
-        yield batch.slice(begin, rows)
+def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut ``batch`` into slices with at most ``ROWS_AT_ONCE`` rows."""
+    for begin in range(0, batch.num_rows, ROWS_AT_ONCE):
+        yield batch.slice(begin, ROWS_AT_ONCE)
 
 
 def rows(batch: pa.RecordBatch, attempt: Any) -> list[Row]:

@@ -7,45 +7,17 @@ imported. Columns go into the same lanes as rows, by the same groupings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from txtopo.dataplane import collector, outbox, route
 from txtopo.dataplane.columns import batches, routing
 from txtopo.dataplane.columns.routing import SendBatch
-from txtopo.dataplane.inbox import Inbox
-from txtopo.dataplane.job import Job
-from txtopo.plan.compiler import Plan
-from txtopo.plan.levels import Levels
-from txtopo.topology.graph import Component
+from txtopo.dataplane.spout_task import SpoutTask
+from txtopo.dataplane.task import BoltTask
+from txtopo.dataplane.wiring import Wiring, ignore, unreachable
 from txtopo.topology.stream import StreamSpec
-
-
-class Slot(Protocol):
-    """A slot's wiring, as far as ports need it."""
-
-    @property
-    def plan(self) -> Plan: ...
-
-    @property
-    def levels(self) -> Levels: ...
-
-    @property
-    def job(self) -> Job: ...
-
-    @property
-    def inboxes(self) -> Mapping[tuple[str, int], Inbox]: ...
-
-
-class Task(Protocol):
-    """A task, as far as ports need it."""
-
-    @property
-    def component(self) -> Component: ...
-
-    @property
-    def index(self) -> int: ...
 
 
 class ColumnPorts:
@@ -147,8 +119,8 @@ def _nullability(actual: pa.Field, expected: pa.Field) -> str:
 
 
 def ports(
-    run: Slot,
-    task: Task,
+    wiring: Wiring,
+    task: BoltTask | SpoutTask,
     out_lanes: dict[tuple[str, int], outbox.OutLane],
     memories: Mapping[tuple[str, str], route.SenderMemory],
 ) -> ColumnPorts:
@@ -156,14 +128,14 @@ def ports(
     component, index = task.component, task.index
     column_ports = ColumnPorts(component.id, component.outputs)
     for stream, spec in component.outputs.items():
-        for receiver, grouping in run.plan.graph.receivers(component.id, stream):
+        for receiver, grouping in wiring.plan.graph.receivers(component.id, stream):
             lanes: list[SendBatch]
-            if (component.id, stream, receiver.id) in run.levels.fused:
+            if (component.id, stream, receiver.id) in wiring.levels.fused:
                 only = route.fixed_task(grouping, index, receiver.parallelism)
                 lanes = [
-                    run.inboxes[receiver.id, t].batch_sender((component.id, index), stream)
+                    wiring.inboxes[receiver.id, t].batch_sender((component.id, index), stream)
                     if only in (None, t)
-                    else _unreachable
+                    else unreachable
                     for t in range(receiver.parallelism)
                 ]
             else:
@@ -177,12 +149,16 @@ def ports(
                 memory = memories[stream, receiver.id]
                 column_ports.connect(
                     stream,
-                    routing.make_send(grouping, spec.fields, index, run.job.attempt, lanes, memory),
+                    routing.make_send(
+                        grouping, spec.fields, index, wiring.job.attempt, lanes, memory
+                    ),
                 )
     return column_ports
 
 
-def recording_ports(run: Slot, task: Task, lane: outbox.OutLane) -> ColumnPorts:
+def recording_ports(
+    wiring: Wiring, task: BoltTask | SpoutTask, lane: outbox.OutLane
+) -> ColumnPorts:
     """Make ports that only record a spout task's emission, in ``lane``."""
     component = task.component
     column_ports = ColumnPorts(component.id, component.outputs)
@@ -190,20 +166,12 @@ def recording_ports(run: Slot, task: Task, lane: outbox.OutLane) -> ColumnPorts:
         if not spec.direct:
             column_ports.connect(stream, lane.batch_sender(stream))
             continue
-        for number, (receiver, _) in enumerate(run.plan.graph.receivers(component.id, stream)):
+        for number, (receiver, _) in enumerate(wiring.plan.graph.receivers(component.id, stream)):
             # One receiver is enough to record the emit. The other receivers only check the task
             # index.
             lanes = [
-                lane.batch_sender(collector.direct_stream(stream, t)) if number == 0 else _ignore
+                lane.batch_sender(collector.direct_stream(stream, t)) if number == 0 else ignore
                 for t in range(receiver.parallelism)
             ]
             column_ports.connect_direct(stream, receiver.id, lanes)
     return column_ports
-
-
-def _ignore(batch: pa.RecordBatch) -> None:
-    pass
-
-
-def _unreachable(batch: pa.RecordBatch) -> None:
-    raise AssertionError("a fused edge led to a task of another slot")

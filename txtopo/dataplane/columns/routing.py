@@ -10,6 +10,7 @@ same for rows and columns. Each distinct key is encoded once, as in tuples
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -44,18 +45,12 @@ def make_send(
     )
 
 
+@dataclass(slots=True)
 class _ColumnWays:
-    def __init__(
-        self,
-        lanes: Sequence[SendBatch],
-        sending_task: int,
-        attempt: Any,
-        memory: route.SenderMemory,
-    ) -> None:
-        self._lanes = lanes
-        self._sending_task = sending_task
-        self._attempt = attempt
-        self._memory = memory
+    _lanes: Sequence[SendBatch]
+    _sending_task: int
+    _attempt: Any
+    _memory: route.SenderMemory
 
     def shuffle(self) -> SendBatch:
         return _in_slices(self._lanes, self._memory)

@@ -67,18 +67,9 @@ def _python_type(type: pa.DataType) -> pa.DataType:
         return pa.time64("us")
     if pa.types.is_date64(type):
         return pa.date32()
-    if pa.types.is_dictionary(type):
-        return (
-            type
-            if python_type(type.value_type) == type.value_type
-            else python_type(type.value_type)
-        )
-    if pa.types.is_run_end_encoded(type):
-        return (
-            type
-            if python_type(type.value_type) == type.value_type
-            else python_type(type.value_type)
-        )
+    if pa.types.is_dictionary(type) or pa.types.is_run_end_encoded(type):
+        plain = python_type(type.value_type)
+        return type if plain == type.value_type else plain
     if pa.types.is_struct(type):
         return pa.struct(
             [

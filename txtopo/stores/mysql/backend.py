@@ -70,10 +70,11 @@ _GIVEN_CHANGES = (
     " AS given"
 )
 _IS_SETTLED = "kept.topology = :topology AND kept.generation = :generation AND kept.component = :component AND kept.txid <= :settled"
-_WHO = ("topology", "generation", "component", "task", "txid", "attempt")
 _COLUMNS = ", ".join(f"kept.`{name}`" for name in layout.COLUMNS)
 _BEFORE = "kept.`key`, kept.prev, kept.prev_txid"
-_VALUES = {name: f":{name}" if name in _WHO else f"given.`{name}`" for name in layout.COLUMNS}
+_VALUES = {
+    name: f":{name}" if name in layout.STAMP else f"given.`{name}`" for name in layout.COLUMNS
+}
 _HERE = "generation = :of_generation AND txid = :of_txid AND attempt = :of_attempt"
 # Each task has its own row, so that an attempt's tasks need not wait for each other's commit.
 # Assignments are made from left to right.
@@ -96,40 +97,6 @@ _STAND_ALONE = sa.text(
 )
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LOCK = sa.text("INSERT INTO txtopo_lock(name) VALUES (:name) ON DUPLICATE KEY UPDATE name = name")
-
-
-class Connection(relational_connection.Connection):
-    """The connection that a process keeps to a MySQL or MariaDB database."""
-
-    faults = faults
-
-    def _open(self, store: places.Place, statement_s: float) -> sa.Connection:
-        return connections.open_connection(store, statement_s)
-
-    def _descriptor(self, driver: Any) -> int:
-        return connections.descriptor(driver)
-
-    def _layout(self, store: places.Place) -> server_layout.Tables:
-        return tables.tables_of(store.name)
-
-    def _prepare(
-        self, raw: sa.Connection, tables_: server_layout.Tables, store: places.Place
-    ) -> None:
-        tables.prepare(
-            functools.partial(_run, raw, store.address),
-            tables_,
-            store,
-            functools.partial(_lock, raw, store.address),
-        )
-
-    def _session(
-        self,
-        raw: sa.Connection,
-        tables_: server_layout.Tables,
-        store: places.Place,
-        stamp: stamps.Stamp,
-    ) -> Session:
-        return Session(raw, tables_, store, stamp)
 
 
 class Session(session.Session):
@@ -172,18 +139,14 @@ class Session(session.Session):
         self._run(_STAND_ALONE, {**self._here(number), "lists": True})
 
     def lock_raisers(self, name: str) -> None:
-        _lock(self._raw, self._address, name)
+        _lock(self._run, name)
 
     def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
         return self._read(texts, "")
 
     def read_rows_to_write(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        try:
+        with self._translating_deadlock(texts):
             rows = self._read(texts, " FOR UPDATE")
-        except errors.FailedException as deadlock:
-            if not faults.is_deadlock(deadlock):
-                raise
-            raise sessions.RowsChangedError(self._after(deadlock, texts)) from deadlock
         self._locked.update(rows)
         return rows
 
@@ -194,21 +157,17 @@ class Session(session.Session):
         select = sa.text(
             f"SELECT kept.`key`, IF({_IS_SETTLED}, kept.curr, NULL) FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} FOR UPDATE"
         )
-        owner = self._owner() | {"settled": settled_txid}
+        owner = layout.owner_of(stamp) | {"settled": settled_txid}
         earlier = dataclasses.replace(stamp, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
         rows: dict[str, stamps.Row] = {}
         others: list[str] = []
-        try:
+        with self._translating_deadlock(texts):
             for _, _, portion in self._portions(sorted(texts)):
                 for text, curr in self._run(select, {**owner, "given": connections.sent(portion)}):
                     if curr is None:
                         others.append(text)
                     else:
                         rows[text] = stamps.Row(text, earlier, None, stamps.KEPT, [curr])
-        except errors.FailedException as deadlock:
-            if not faults.is_deadlock(deadlock):
-                raise
-            raise sessions.RowsChangedError(self._after(deadlock, texts)) from deadlock
         if others:
             rows |= self._read(others, "")
         self._locked.update(rows)
@@ -220,14 +179,13 @@ class Session(session.Session):
         texts = sorted(deltas)
         self._check_keys(texts)
         statement = merging.statement(self._tables.name, _KEY, how.operator)
-        owner = {**self._owner(), "settled": settled_txid}
+        owner = layout.owner_of(stamp) | {"settled": settled_txid}
         refused: list[str] = []
         for start, end, portion in self._portions(sorted(deltas.items())):
             try:
-                self._run(statement, {**owner, "given": connections.sent(portion)})
+                with self._translating_deadlock(texts):
+                    self._run(statement, {**owner, "given": connections.sent(portion)})
             except (errors.FailedException, errors.TxtopoError) as failed:
-                if faults.is_deadlock(failed):
-                    raise sessions.RowsChangedError(self._after(failed, texts)) from failed
                 if not faults.is_refusal(failed):
                     raise
                 refused += texts[start:end]
@@ -238,21 +196,16 @@ class Session(session.Session):
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
         ordered = sorted(rows, key=lambda row: row.key)
         new = [row for row in ordered if row.key not in self._locked]
+        kept = [row for row in ordered if row.key in self._locked]
         try:
-            kept = [row for row in ordered if row.key in self._locked]
-            self._advance([row for row in kept if row.prev_txid == stamps.KEPT])
-            self._write([row for row in kept if row.prev_txid != stamps.KEPT], replacing=True)
-            self._write(new, replacing=False)
+            with self._translating_deadlock([row.key for row in ordered]):
+                self._advance([row for row in kept if row.prev_txid == stamps.KEPT])
+                self._write([row for row in kept if row.prev_txid != stamps.KEPT], replacing=True)
+                self._write(new, replacing=False)
         except errors.FailedException as failed:
-            if faults.is_duplicate(failed):
-                raise sessions.RowsChangedError(
-                    self.read_rows([row.key for row in new])
-                ) from failed
-            if faults.is_deadlock(failed):
-                raise sessions.RowsChangedError(
-                    self._after(failed, [row.key for row in ordered])
-                ) from failed
-            raise
+            if not faults.is_duplicate(failed):
+                raise
+            raise sessions.RowsChangedError(self.read_rows([row.key for row in new])) from failed
         self._locked.update(row.key for row in new)
         self.note(row.key for row in ordered)
 
@@ -364,7 +317,7 @@ class Session(session.Session):
                 [key, curr, prev, prev_txid, steps]
                 for key, curr, prev, *_, prev_txid, steps in columns
             ],
-            self._owner(),
+            layout.owner_of(self._mine),
         )
 
     def _advance(self, rows: Sequence[stamps.Row]) -> None:
@@ -379,25 +332,7 @@ class Session(session.Session):
         self._run_in_portions(
             insert,
             [[key, curr, steps] for key, curr, *_, steps in map(layout.columns_of, rows)],
-            self._owner(),
-        )
-
-    def _owner(self) -> dict[str, Any]:
-        """The stamp that this transaction writes into its rows."""
-        stamp = self._mine
-        return dict(
-            zip(
-                _WHO,
-                (
-                    stamp.topology_id,
-                    stamp.generation,
-                    stamp.component,
-                    stamp.task,
-                    stamp.txid,
-                    stamp.attempt,
-                ),
-                strict=True,
-            )
+            layout.owner_of(self._mine),
         )
 
     def _run_in_portions(
@@ -443,16 +378,6 @@ class Session(session.Session):
                 "  Raise max_allowed_packet on the server, or store smaller values."
             )
 
-    def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
-        """The rows as they are after ``deadlock``, once this attempt's fence is locked again: the
-        blocking task has then committed."""
-        stamp = self._mine
-        self._raw.rollback()
-        if self._read_fence(stamp.topology_id, stamp.component, lock=True) is None:
-            raise deadlock
-        rows = self.read_rows(texts)
-        return {text: rows.get(text) for text in texts}
-
     def _delete_from(self, condition: str) -> str:
         return f"DELETE kept FROM {_GIVEN_KEYS} STRAIGHT_JOIN {self._kept} WHERE {condition}"
 
@@ -492,7 +417,7 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
     store does not exist."""
     raw = connections.open_connection(store, store.limits["statement_timeout_s"], for_reading=True)
     try:
-        tables_, run = tables.tables_of(store.name), functools.partial(_run, raw, store.address)
+        tables_, run = tables.tables_of(store.name), session.run_in(raw, faults, store.address)
         form = server_layout.form_of(
             run, tables_, store.address, functools.partial(tables.has_table, run)
         )
@@ -504,14 +429,22 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
             raw.close()
 
 
-def _run(
-    raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None
-) -> Any:
-    with faults.translating(address):
-        return raw.execute(statement, parameters or {})
-
-
-def _lock(raw: sa.Connection, address: str, name: str) -> None:
+def _lock(run: server_layout.Run, name: str) -> None:
     """Take the lock ``name``, after waiting for its holder, until this transaction ends."""
     # Not GET_LOCK: such a lock outlives the transaction, and a cluster does not know the lock.
-    _run(raw, address, _LOCK, {"name": hashlib.blake2b(name.encode(), digest_size=16).hexdigest()})
+    run(_LOCK, {"name": hashlib.blake2b(name.encode(), digest_size=16).hexdigest()})
+
+
+class Connection(relational_connection.Connection):
+    """The connection that a process keeps to a MySQL or MariaDB database."""
+
+    faults = faults
+    _open = staticmethod(connections.open_connection)
+    _descriptor = staticmethod(connections.descriptor)
+    _layout = staticmethod(tables.tables_of)
+    _session = Session
+
+    @staticmethod
+    def _prepare(raw: sa.Connection, tables_: server_layout.Tables, store: places.Place) -> None:
+        run = session.run_in(raw, faults, store.address)
+        tables.prepare(run, tables_, store, functools.partial(_lock, run))

@@ -99,11 +99,6 @@ _CONNECTING = {
 }
 
 
-def was_reported(error: BaseException) -> bool:
-    """Whether ``error`` is a txtopo error that stands for a database error."""
-    return isinstance(error.__cause__, DRIVER_ERROR)
-
-
 def is_deadlock(error: BaseException) -> bool:
     """Whether the server has ended the transaction because two transactions waited for each
     other."""

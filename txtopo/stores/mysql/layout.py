@@ -163,12 +163,8 @@ def _is_being_made(run: server_layout.Run, tables: server_layout.Tables) -> bool
 
 
 def _make_index(run: server_layout.Run, tables: server_layout.Tables, index: sa.Index) -> None:
-    if not _has_index(run, tables, index):
+    if not run(_HAS_INDEX, {"table": tables.name, "name": index.name}).scalar_one():
         run(sa.schema.CreateIndex(index))
-
-
-def _has_index(run: server_layout.Run, tables: server_layout.Tables, index: sa.Index) -> bool:
-    return bool(run(_HAS_INDEX, {"table": tables.name, "name": index.name}).scalar_one())
 
 
 def _check_engines(run: server_layout.Run, tables: server_layout.Tables, address: str) -> None:

@@ -83,35 +83,6 @@ _GIVEN_KEYS = "string_to_array(CAST(:keys AS text), E'\\n')"
 _TYPES = {"task": "integer", "txid": "bigint", "attempt": "bigint", "prev_txid": "bigint"}
 
 
-class Connection(relational_connection.Connection):
-    """The connection that a process keeps to a PostgreSQL database."""
-
-    faults = faults
-
-    def _open(self, store: places.Place, statement_s: float) -> sa.Connection:
-        return connections.open_connection(store, statement_s)
-
-    def _descriptor(self, driver: Any) -> int:
-        return -1 if driver.closed else int(driver.fileno())
-
-    def _layout(self, store: places.Place) -> server_layout.Tables:
-        return _tables(store)
-
-    def _prepare(
-        self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place
-    ) -> None:
-        _prepare(raw, tables, store)
-
-    def _session(
-        self,
-        raw: sa.Connection,
-        tables: server_layout.Tables,
-        store: places.Place,
-        stamp: stamps.Stamp,
-    ) -> Session:
-        return Session(raw, tables, store, stamp)
-
-
 class Session(session.Session):
     """Reads and writes rows in bulk. Tasks that raise a fence take turns by a lock."""
 
@@ -148,14 +119,10 @@ class Session(session.Session):
         self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
     ) -> Collection[str]:
         self._check_keys(deltas)
-        try:
+        with self._translating_deadlock(deltas):
             refused = postgresql_merge.merged(
                 self._run, self._tables.name, deltas, how, stamp, settled_txid
             )
-        except errors.FailedException as deadlock:
-            if not faults.is_deadlock(deadlock):
-                raise
-            raise sessions.RowsChangedError(self._after(deadlock, sorted(deltas))) from deadlock
         self.note(deltas.keys() - refused if refused else deltas)
         return refused
 
@@ -163,16 +130,10 @@ class Session(session.Session):
         ordered = sorted(rows, key=lambda row: row.key)
         existing = [row for row in ordered if row.key in self._versions]
         new = [row for row in ordered if row.key not in self._versions]
-        try:
+        with self._translating_deadlock([row.key for row in ordered]):
             written = (self._update(existing) if existing else 0) + (
                 self._insert(new) if new else 0
             )
-        except errors.FailedException as deadlock:
-            if not faults.is_deadlock(deadlock):
-                raise
-            raise sessions.RowsChangedError(
-                self._after(deadlock, [row.key for row in ordered])
-            ) from deadlock
         if written != len(ordered):
             raise sessions.RowsChangedError(self._changed_rows(ordered))
         self._versions.update((row.key, None) for row in ordered)
@@ -220,15 +181,8 @@ class Session(session.Session):
         }
         return changed | {row.key: None for row in rows if row.key not in kept}
 
-    def _after(self, deadlock: Exception, texts: Sequence[str]) -> dict[str, stamps.Row | None]:
-        """The rows as they are after ``deadlock``, once this attempt's fence is locked again: the
-        blocking task has then committed."""
-        stamp = self._mine
-        self._raw.rollback()
-        if self._read_fence(stamp.topology_id, stamp.component, lock=True) is None:
-            raise deadlock
-        rows = {row.key: row for row, _ in self._read(texts)}
-        return {text: rows.get(text) for text in texts}
+    def _look_at(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        return {row.key: row for row, _ in self._read(texts)}
 
     def _check_keys(self, texts: Collection[str]) -> None:
         if max(map(len, texts), default=0) * 4 <= KEY_BYTES_MAX:
@@ -251,7 +205,7 @@ class Reader(session.Reader):
     def __init__(
         self, raw: sa.Connection, tables: server_layout.Tables, address: str, form: str
     ) -> None:
-        super().__init__(functools.partial(_run, raw, address), tables, form)
+        super().__init__(session.run_in(raw, faults, address), tables, form)
         self._raw, self._address = raw, address
 
     def rows_from(self, text: str) -> Iterator[stamps.Row]:
@@ -283,7 +237,7 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
     )
     try:
         raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        tables, run = _tables(store), functools.partial(_run, raw, store.address)
+        tables, run = _tables(store.name), session.run_in(raw, faults, store.address)
         form = server_layout.form_of(run, tables, store.address, functools.partial(_has_table, run))
         if form is not None and not any_form:
             layout.check_form(store.address, form, store.form)
@@ -293,10 +247,10 @@ def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | No
             raw.close()
 
 
-def _prepare(raw: sa.Connection, tables: server_layout.Tables, store: places.Place) -> None:
+def _make_missing(raw: sa.Connection, tables: server_layout.Tables, store: places.Place) -> None:
     """Make the missing tables, one process at a time. If no table is missing, the user needs no
     right to make tables."""
-    run = functools.partial(_run, raw, store.address)
+    run = session.run_in(raw, faults, store.address)
     has_table = functools.partial(_has_table, run)
     if server_layout.form_of(run, tables, store.address, has_table) == store.form:
         return
@@ -308,23 +262,16 @@ def _prepare(raw: sa.Connection, tables: server_layout.Tables, store: places.Pla
         server_layout.change_form(run, tables, store.address, form, store.form)
 
 
-def _run(
-    raw: sa.Connection, address: str, statement: Any, parameters: dict[str, Any] | None = None
-) -> Any:
-    with faults.translating(address):
-        return raw.execute(statement, parameters or {})
-
-
 def _has_table(run: server_layout.Run, name: str) -> bool:
     return bool(run(_HAS_TABLE, {"name": name}).scalar_one())
 
 
-def _tables(store: places.Place) -> server_layout.Tables:
+def _tables(name: str) -> server_layout.Tables:
     # Ordered by code points, not by the database's own rules: Python and all other stores order
     # texts by code points.
     text = sa.Text(collation="C")
     return server_layout.Tables(
-        store.name,
+        name,
         server_layout.Types(text, text, text),
         ("topology",),
         values_options={"postgresql_with": _ROOM},
@@ -373,3 +320,14 @@ def _lock_number(name: str) -> int:
     return int.from_bytes(
         hashlib.blake2b(f"txtopo {name}".encode(), digest_size=8).digest(), "big", signed=True
     )
+
+
+class Connection(relational_connection.Connection):
+    """The connection that a process keeps to a PostgreSQL database."""
+
+    faults = faults
+    _open = staticmethod(connections.open_connection)
+    _descriptor = staticmethod(connections.descriptor)
+    _layout = staticmethod(_tables)
+    _prepare = staticmethod(_make_missing)
+    _session = Session

@@ -108,3 +108,8 @@ def _engine(
 def milliseconds(seconds: float) -> int:
     """``seconds`` as a limit for PostgreSQL: 1 at least, because 0 is no limit."""
     return max(1, int(seconds * 1000))
+
+
+def descriptor(driver: Any) -> int:
+    """The connection's socket number, negative after the connection was closed."""
+    return -1 if driver.closed else int(driver.fileno())

@@ -65,11 +65,6 @@ DRIVER_ERROR: type[Exception] = psycopg.Error
 """The base class for all errors that the driver raises."""
 
 
-def was_reported(error: BaseException) -> bool:
-    """Whether ``error`` is a txtopo error that stands for a database error."""
-    return isinstance(error.__cause__, psycopg.Error)
-
-
 def is_deadlock(error: BaseException) -> bool:
     """Whether the server has ended the transaction because two transactions waited for each
     other."""

@@ -22,6 +22,7 @@ from collections.abc import Collection, Mapping
 
 import sqlalchemy as sa
 
+from txtopo.stores import rows as layout
 from txtopo.stores import stamps
 from txtopo.stores.servers import layout as server_layout
 from txtopo.topology import merge
@@ -56,15 +57,7 @@ def merged(
     """Run :meth:`txtopo.stores.sessions.Session.merge_rows` in the open transaction of ``run``. No
     key has a line feed, because keys are JSON."""
     keys = sorted(deltas)
-    owner = {
-        "topology": stamp.topology_id,
-        "generation": stamp.generation,
-        "component": stamp.component,
-        "task": stamp.task,
-        "txid": stamp.txid,
-        "attempt": stamp.attempt,
-        "keys": "\n".join(keys),
-    }
+    owner = {**layout.owner_of(stamp), "keys": "\n".join(keys)}
     parameters = {
         **owner,
         "deltas": ",".join([str(deltas[key]) for key in keys]),

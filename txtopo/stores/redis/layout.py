@@ -110,16 +110,7 @@ def row_of(key: str, text: str) -> stamps.Row:
 @functools.lru_cache(maxsize=1024)
 def stamp_text(stamp: stamps.Stamp) -> str:
     """The first line in the text for a row with ``stamp``."""
-    return _encode(
-        [
-            stamp.topology_id,
-            stamp.generation,
-            stamp.component,
-            stamp.task,
-            stamp.txid,
-            stamp.attempt,
-        ]
-    )
+    return _encode(stamps.parts_of(stamp))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -89,19 +89,11 @@ class RedisStore(base.Store):
                 f"a RedisStore cannot be called {name!r}\n  Use up to {NAME_MAX} letters, digits, _, . and -."
             )
         limits = {"connect_timeout_s": connect_timeout_s, "answer_timeout_s": answer_timeout_s}
-        places.check_access("RedisStore", password_env, password_file, limits)
+        self._access = places.access("RedisStore", url, password_env, password_file, limits)
         self.url = url
         """The server, without a password."""
         self.accept_loss = accept_loss
         """Whether to write to a server that may forget acknowledged writes."""
-        self.password_env = password_env
-        """The environment variable with the password, if any."""
-        self.password_file = None if password_file is None else os.fspath(password_file)
-        """The file with the password, if any."""
-        self.connect_timeout_s = connect_timeout_s
-        """Longest time for opening a connection, in seconds."""
-        self.answer_timeout_s = answer_timeout_s
-        """Longest wait for an answer, in seconds."""
         super().__init__(
             name=name,
             address=f"{server}#{name}",
@@ -113,17 +105,7 @@ class RedisStore(base.Store):
 
     @property
     def _place(self) -> places.Place:
-        limits = {
-            "connect_timeout_s": self.connect_timeout_s,
-            "answer_timeout_s": self.answer_timeout_s,
-        }
-        return dataclasses.replace(
-            super()._place,
-            url=self.url,
-            password_env=self.password_env,
-            password_file=self.password_file,
-            limits=limits,
-        )
+        return dataclasses.replace(super()._place, **self._access)
 
     def exists(self) -> bool:
         return bool(self._read(lambda reader: reader.exists))

@@ -11,7 +11,6 @@ Invariants:
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import os
 import select
@@ -29,11 +28,21 @@ from txtopo.stores.servers import layout as server_layout
 from txtopo.stores.servers import session as relational
 
 
-class Connection(abc.ABC):
+class Connection:
     """The connection that a process keeps to a database. Threads take turns."""
 
     faults: relational.Faults
     """Translates this server kind's errors."""
+    _open: Callable[[places.Place, float], sa.Connection]
+    """Opens a connection. The number bounds a statement, in seconds, and 0 is no limit."""
+    _descriptor: Callable[[Any], int]
+    """The socket number of a driver's connection, negative after the connection was closed."""
+    _layout: Callable[[str], server_layout.Tables]
+    """The tables of the store with this name."""
+    _prepare: Callable[[sa.Connection, server_layout.Tables, places.Place], None]
+    """Makes the missing tables. If no table is missing, the user needs no right to make tables."""
+    _session: Callable[[sa.Connection, server_layout.Tables, places.Place, stamps.Stamp], Any]
+    """Makes the statements for a transaction by the task in the stamp."""
 
     def __init__(self) -> None:
         self._raw: sa.Connection | None = None
@@ -41,35 +50,6 @@ class Connection(abc.ABC):
         self._prepared: set[tuple[str, str]] = set()
         self._turn = threading.Lock()
         self._owner: int | None = None
-
-    @abc.abstractmethod
-    def _open(self, store: places.Place, statement_s: float) -> sa.Connection:
-        """Open a connection. ``statement_s`` bounds a statement, in seconds, and 0 is no limit."""
-
-    @abc.abstractmethod
-    def _descriptor(self, driver: Any) -> int:
-        """The connection's socket number, negative after the connection was closed."""
-
-    @abc.abstractmethod
-    def _layout(self, store: places.Place) -> server_layout.Tables:
-        """The store's tables."""
-
-    @abc.abstractmethod
-    def _prepare(
-        self, raw: sa.Connection, tables: server_layout.Tables, store: places.Place
-    ) -> None:
-        """Make the missing tables. If no table is missing, the user needs no right to make
-        tables."""
-
-    @abc.abstractmethod
-    def _session(
-        self,
-        raw: sa.Connection,
-        tables: server_layout.Tables,
-        store: places.Place,
-        stamp: stamps.Stamp,
-    ) -> Any:
-        """The statements for a transaction by the task in ``stamp``."""
 
     @contextlib.contextmanager
     def transaction(self, store: places.Place, stamp: stamps.Stamp) -> Iterator[Any]:
@@ -127,7 +107,8 @@ class Connection(abc.ABC):
                 raw.commit()
         except BaseException as error:
             # After a database error, a new connection is simpler than a check of the old one.
-            if self.faults.was_reported(error) or raw.invalidated or not self._roll_back(raw):
+            is_reported = isinstance(error.__cause__, self.faults.DRIVER_ERROR)
+            if is_reported or raw.invalidated or not self._roll_back(raw):
                 self.close()
             raise
 
@@ -145,7 +126,7 @@ class Connection(abc.ABC):
             self._raw = self._open(store, statement_s)
             _opened[self._raw] = self._descriptor
         if (store.name, store.form) not in self._prepared:
-            tables = self._tables.setdefault(store.name, self._layout(store))
+            tables = self._tables.setdefault(store.name, self._layout(store.name))
             with self._ending(self._raw, store):
                 self._prepare(self._raw, tables, store)
             self._prepared.add((store.name, store.form))

@@ -14,11 +14,12 @@ from __future__ import annotations
 import abc
 import contextlib
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 
+from txtopo import errors
 from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores import sessions, stamps
@@ -41,8 +42,19 @@ class Faults(Protocol):
     ) -> contextlib.AbstractContextManager[None]:
         """Translate the database's errors into errors from ``txtopo.errors``."""
 
-    def was_reported(self, error: BaseException) -> bool:
-        """Whether ``error`` is a txtopo error that stands for a database error."""
+    def is_deadlock(self, error: BaseException) -> bool:
+        """Whether the server has ended the transaction because two transactions waited for each
+        other."""
+
+
+def run_in(raw: sa.Connection, faults: Faults, address: str) -> server_layout.Run:
+    """Make the function that runs a statement in the open transaction on ``raw``."""
+
+    def run(statement: Any, parameters: dict[str, Any] | None = None) -> Any:
+        with faults.translating(address):
+            return raw.execute(statement, parameters or {})
+
+    return run
 
 
 class Statements:
@@ -52,6 +64,7 @@ class Statements:
         self, raw: sa.Connection, faults: Faults, tables: server_layout.Tables, store: places.Place
     ) -> None:
         self._raw, self._faults, self._tables, self._address = raw, faults, tables, store.address
+        self._run = run_in(raw, faults, store.address)
 
     @property
     def connection(self) -> Any:
@@ -61,10 +74,6 @@ class Statements:
     def translating(self) -> contextlib.AbstractContextManager[None]:
         """Translate the database's errors, for a sink's statements."""
         return self._faults.translating(self._address)
-
-    def _run(self, statement: Any, parameters: dict[str, Any] | None = None) -> Any:
-        with self._faults.translating(self._address):
-            return self._raw.execute(statement, parameters or {})
 
     def _raise_or_make(
         self, fence: stamps.Fence, listed: bool, counted: int, is_there: bool = True
@@ -177,10 +186,6 @@ class Session(Statements, sessions.Session):
         """Take the lock ``name``, after waiting for its holder, until this transaction ends."""
 
     @abc.abstractmethod
-    def read_rows(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
-        """See the base class. One statement reads all keys."""
-
-    @abc.abstractmethod
     def stands_at_fence(self, number: int, is_alone: bool) -> bool:
         """Whether the fence is this attempt's. If so, the fence stays unchanged until this
         transaction ends. The attempt's tasks do not block each other here.
@@ -287,6 +292,29 @@ class Session(Statements, sessions.Session):
         self._run(sa.update(table).where(undone).values(restored))
         self._forget_written(void.topology_id, void.component)
 
+    @contextlib.contextmanager
+    def _translating_deadlock(self, texts: Collection[str]) -> Iterator[None]:
+        """Raise RowsChangedError instead of a deadlock, with the rows whose keys are ``texts``.
+
+        The rows are read once this attempt's fence is locked again: the blocking task has then
+        committed.
+        """
+        try:
+            yield
+        except errors.FailedException as deadlock:
+            if not self._faults.is_deadlock(deadlock):
+                raise
+            stamp = self._mine
+            self._raw.rollback()
+            if self._read_fence(stamp.topology_id, stamp.component, lock=True) is None:
+                raise
+            rows = self._look_at(list(texts))
+            raise sessions.RowsChangedError({text: rows.get(text) for text in texts}) from deadlock
+
+    def _look_at(self, texts: Sequence[str]) -> dict[str, stamps.Row]:
+        """Read rows as :meth:`read_rows` does, for a writer that must not replace them yet."""
+        return self.read_rows(texts)
+
     def _is_one_of(self, texts: Sequence[str]) -> sa.ColumnElement[bool]:
         """Whether a row's key is among ``texts``, which may be very many."""
         raise NotImplementedError
@@ -316,9 +344,7 @@ class Session(Statements, sessions.Session):
         if row is None:
             return None
         generation, txid, attempt, self.is_listed, counted, total = row
-        return stamps.Fence(
-            topology_id, component, generation, txid, attempt, layout.count_of(counted, total)
-        )
+        return layout.fence_of(topology_id, component, generation, txid, attempt, counted, total)
 
     def _here(self, number: int) -> dict[str, Any]:
         """The parameters that name this attempt's fence and count transaction ``number`` there."""
@@ -394,9 +420,4 @@ def _fences(
         .where(fence.store == tables.name, *conditions)
         .order_by(fence.topology, fence.component)
     )
-    return [
-        stamps.Fence(
-            topology, component, generation, txid, attempt, layout.count_of(counted, total)
-        )
-        for topology, component, generation, txid, attempt, counted, total in rows
-    ]
+    return [layout.fence_of(*row) for row in rows]

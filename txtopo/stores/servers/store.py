@@ -147,19 +147,9 @@ class SqlStore(base.Store):
             "statement_timeout_s": statement_timeout_s,
             "idle_timeout_s": idle_timeout_s,
         }
-        places.check_access("SqlStore", password_env, password_file, limits)
+        self._access = places.access("SqlStore", url, password_env, password_file, limits)
         self.url = url
         """The database, without a password."""
-        self.password_env = password_env
-        """The environment variable with the password, if any."""
-        self.password_file = None if password_file is None else os.fspath(password_file)
-        """The file with the password, if any."""
-        self.lock_timeout_s = lock_timeout_s
-        """Longest wait for a turn or for older attempts, in seconds."""
-        self.statement_timeout_s = statement_timeout_s
-        """Longest statement, in seconds."""
-        self.idle_timeout_s = idle_timeout_s
-        """Longest silence in an open transaction, in seconds."""
         super().__init__(
             name=table,
             address=f"{database}#{table}",
@@ -171,18 +161,7 @@ class SqlStore(base.Store):
 
     @property
     def _place(self) -> places.Place:
-        limits = {
-            "lock_timeout_s": self.lock_timeout_s,
-            "statement_timeout_s": self.statement_timeout_s,
-            "idle_timeout_s": self.idle_timeout_s,
-        }
-        return dataclasses.replace(
-            super()._place,
-            url=self.url,
-            password_env=self.password_env,
-            password_file=self.password_file,
-            limits=limits,
-        )
+        return dataclasses.replace(super()._place, **self._access)
 
     def exists(self) -> bool:
         with self._reading() as reader:
@@ -258,7 +237,10 @@ class SqlStore(base.Store):
     @contextlib.contextmanager
     def looking(self) -> Iterator[Any]:
         """Open a new driver connection, for looking at the database."""
-        opened = self._backend().connections.open_connection(self._place, self.statement_timeout_s)
+        place = self._place
+        opened = self._backend().connections.open_connection(
+            place, place.limits["statement_timeout_s"]
+        )
         with contextlib.closing(opened) as raw, self._backend().faults.translating(self.address):
             yield raw.connection.dbapi_connection
 

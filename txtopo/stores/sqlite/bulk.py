@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 from txtopo import errors
 from txtopo.stores import rows as layout
@@ -49,7 +48,7 @@ def ordinary_values(
         f' FROM json_each(:given) AS given CROSS JOIN "{table}" AS kept ON kept.key = given.value'
     )
     rows = connection.execute(
-        select, _parameters_of(stamp) | {"settled": settled_txid, "given": json.dumps(texts)}
+        select, layout.owner_of(stamp) | {"settled": settled_txid, "given": json.dumps(texts)}
     ).fetchall()
     return {key: curr for key, curr, is_ordinary in rows if is_ordinary}, [
         key for key, _, is_ordinary in rows if not is_ordinary
@@ -63,7 +62,7 @@ def replace(
     predecessors, and has the file to itself."""
     for portion in _portions(rows):
         values = json.dumps({row.key: row.curr for row in portion})
-        parameters = _parameters_of(portion[0].stamp) | {"settled": settled_txid, "given": values}
+        parameters = layout.owner_of(portion[0].stamp) | {"settled": settled_txid, "given": values}
         if connection.execute(
             _upsert(table, "excluded.curr", _IS_ORDINARY), parameters
         ).rowcount != len(portion):
@@ -99,7 +98,7 @@ def merged(
     if not IS_POSSIBLE:
         return deltas
     value = _MADE[how.operator].replace("old", _OLD).replace("new", _NEW)
-    parameters = _parameters_of(stamp) | {"settled": settled_txid, "given": json.dumps(deltas)}
+    parameters = layout.owner_of(stamp) | {"settled": settled_txid, "given": json.dumps(deltas)}
     connection.execute("SAVEPOINT merge")
     done = connection.execute(
         _upsert(table, value, f"{_IS_ORDINARY} AND {_IS_INTEGER}"), parameters
@@ -119,14 +118,3 @@ def _upsert(table: str, value: str, condition: str) -> str:
         f" ON CONFLICT(key) DO UPDATE SET prev = curr, prev_txid = txid, curr = {value}, task = :task, txid = :txid, attempt = :attempt, steps = NULL"
         f" WHERE {condition}"
     )
-
-
-def _parameters_of(stamp: stamps.Stamp) -> dict[str, Any]:
-    return {
-        "topology": stamp.topology_id,
-        "generation": stamp.generation,
-        "component": stamp.component,
-        "task": stamp.task,
-        "txid": stamp.txid,
-        "attempt": stamp.attempt,
-    }

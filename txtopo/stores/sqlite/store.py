@@ -134,22 +134,11 @@ class SqliteStore(backend.Backend):
         with self._reading() as connection:
             if connection is None:
                 return []
-            return _fences(
-                connection.execute(f"{_FENCES} ORDER BY topology, component", [self.name])
-            )
-
-    def open_session(
-        self, resources: base.Resources
-    ) -> contextlib.AbstractContextManager[sessions.Session]:
-        return self._transaction(resources)
-
-    def open_maintenance(
-        self, resources: base.Resources
-    ) -> contextlib.AbstractContextManager[sessions.Maintenance]:
-        return self._transaction(resources)
+            rows = connection.execute(f"{_FENCES} ORDER BY topology, component", [self.name])
+            return [layout.fence_of(*columns) for columns in rows]
 
     @contextlib.contextmanager
-    def _transaction(self, resources: base.Resources) -> Iterator[_Session]:
+    def open_session(self, resources: base.Resources) -> Iterator[Any]:
         # Keyed by process: a connection that a fork carried along must not be touched
         # (https://sqlite.org/howtocorrupt.html, 2.6).
         connection: connections.Connection = resources(
@@ -157,6 +146,8 @@ class SqliteStore(backend.Backend):
         )
         with connection.transaction(self._place) as raw:
             yield _Session(raw, self.path, self.name, self.opaque)
+
+    open_maintenance = open_session
 
     def read_row(self, text: str) -> stamps.Row | None:
         with self._reading() as connection:
@@ -221,18 +212,15 @@ class _Session(sessions.Session, sessions.Maintenance):
 
     def __init__(self, connection: sqlite3.Connection, path: str, table: str, lists: bool) -> None:
         super().__init__(lists)
-        self._connection, self._path, self._table = connection, path, table
+        self.connection = connection
+        """The transaction's connection. Only the store may commit."""
+        self._path, self._table = path, table
         self._owner: tuple[str, str] | None = None
         """The fence's topology and component."""
         self._is_counted = False
         self._absent: set[str] = set()
         """Keys that were looked for to change them, and have no row."""
         self._settled_txid = 0
-
-    @property
-    def connection(self) -> sqlite3.Connection:
-        """The transaction's connection. Only the store may commit."""
-        return self._connection
 
     def translating(self) -> contextlib.AbstractContextManager[None]:
         """SQLite's errors as txtopo's errors, for a sink's statements in this transaction."""
@@ -242,20 +230,19 @@ class _Session(sessions.Session, sessions.Maintenance):
         condition = "store = ? AND topology = ? AND component = ?"
         select = f"SELECT generation, txid, attempt, counted, {_TOTAL}, listed FROM txtopo_fence AS fence WHERE {condition}"
         with faults.translating(self._path):
-            row = self._connection.execute(select, [self._table, topology_id, component]).fetchone()
+            row = self.connection.execute(select, [self._table, topology_id, component]).fetchone()
         self._owner = topology_id, component
         if row is None:
             return None
-        generation, txid, attempt, counted, total, self.is_listed = row
-        return stamps.Fence(
-            topology_id, component, generation, txid, attempt, layout.count_of(counted, total)
-        )
+        *columns, self.is_listed = row
+        return layout.fence_of(topology_id, component, *columns)
 
     def read_fences(self, topology_id: str) -> list[stamps.Fence]:
         with faults.translating(self._path):
-            return _fences(
-                self._connection.execute(f"{_FENCES} AND topology = ?", [self._table, topology_id])
+            rows = self.connection.execute(
+                f"{_FENCES} AND topology = ?", [self._table, topology_id]
             )
+            return [layout.fence_of(*columns) for columns in rows]
 
     def write_fence(self, fence: stamps.Fence) -> None:
         self._is_counted = self.is_alone
@@ -286,7 +273,7 @@ class _Session(sessions.Session, sessions.Maintenance):
         }
         at = {"generation": stamp.generation, "txid": stamp.txid, "attempt": stamp.attempt}
         with faults.translating(self._path):
-            self._connection.execute(
+            self.connection.execute(
                 _COUNT_ALONE if self.is_alone else _COUNT, {**owner, **at, "number": number}
             )
 
@@ -298,7 +285,7 @@ class _Session(sessions.Session, sessions.Maintenance):
                 select = f'SELECT {_COLUMNS} FROM "{self._table}" WHERE key IN ({", ".join("?" * len(some))})'
                 rows.update(
                     (columns[0], layout.row_of(*columns))
-                    for columns in self._connection.execute(select, some)
+                    for columns in self.connection.execute(select, some)
                 )
         return rows
 
@@ -309,7 +296,7 @@ class _Session(sessions.Session, sessions.Maintenance):
             return self.read_rows(texts)
         with faults.translating(self._path):
             ordinary, others = bulk.ordinary_values(
-                self._connection, self._table, texts, stamp, settled_txid
+                self.connection, self._table, texts, stamp, settled_txid
             )
         self._settled_txid = settled_txid
         earlier = dataclasses.replace(stamp, txid=settled_txid, attempt=stamps.UNKNOWN_ATTEMPT)
@@ -327,7 +314,7 @@ class _Session(sessions.Session, sessions.Maintenance):
         self, deltas: Mapping[str, int], how: merge.Merge, stamp: stamps.Stamp, settled_txid: int
     ) -> Collection[str]:
         with faults.translating(self._path):
-            refused = bulk.merged(self._connection, self._table, deltas, how, stamp, settled_txid)
+            refused = bulk.merged(self.connection, self._table, deltas, how, stamp, settled_txid)
         self.note(deltas.keys() if not refused else ())
         return refused
 
@@ -339,10 +326,10 @@ class _Session(sessions.Session, sessions.Maintenance):
             )
         with faults.translating(self._path):
             if light:
-                bulk.replace(self._connection, self._table, light, self._settled_txid)
+                bulk.replace(self.connection, self._table, light, self._settled_txid)
             marks = ", ".join("?" * len(layout.COLUMNS))
             parameters = map(layout.columns_of, whole)
-            self._connection.executemany(
+            self.connection.executemany(
                 f'INSERT OR REPLACE INTO "{self._table}"({_COLUMNS}) VALUES ({marks})', parameters
             )
         self._absent.difference_update(row.key for row in light)
@@ -370,18 +357,16 @@ class _Session(sessions.Session, sessions.Maintenance):
         with faults.translating(self._path):
             lists = [
                 listed
-                for (listed,) in self._connection.execute(
-                    select, [void.topology_id, void.component]
-                )
+                for (listed,) in self.connection.execute(select, [void.topology_id, void.component])
             ]
             each = [
                 (text, *parameters)
                 for text in dict.fromkeys(text for listed in lists for text in listed.split("\n"))
             ]
-            self._connection.executemany(
+            self.connection.executemany(
                 f'DELETE FROM "{self._table}" WHERE key = ? AND {undone} AND prev IS NULL', each
             )
-            self._connection.executemany(
+            self.connection.executemany(
                 f'UPDATE "{self._table}" SET {restored} WHERE key = ? AND {undone}', each
             )
         self._forget_written(void.topology_id, void.component)
@@ -438,13 +423,4 @@ class _Session(sessions.Session, sessions.Maintenance):
 
     def _change(self, statement: str, values: Sequence[object]) -> int:
         with faults.translating(self._path):
-            return self._connection.execute(statement, tuple(values)).rowcount
-
-
-def _fences(rows: Iterable[tuple[Any, ...]]) -> list[stamps.Fence]:
-    return [
-        stamps.Fence(
-            topology, component, generation, txid, attempt, layout.count_of(counted, total)
-        )
-        for topology, component, generation, txid, attempt, counted, total in rows
-    ]
+            return self.connection.execute(statement, tuple(values)).rowcount

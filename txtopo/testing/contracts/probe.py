@@ -210,20 +210,14 @@ class _AnnouncingDict(MutableMapping[str, int]):
         return len(self._counts)
 
 
+@dataclasses.dataclass
 class _ProbedCollector(bolt.BatchOutputCollector):
-    """``collector``, writing down every emit."""
+    """Writes down every emit to ``_collector``."""
 
-    def __init__(
-        self,
-        collector: bolt.BatchOutputCollector,
-        component: str,
-        task: int,
-        context: TopologyContext,
-    ) -> None:
-        self._collector = collector
-        self._component = component
-        self._task = task
-        self._context = context
+    _collector: bolt.BatchOutputCollector
+    _component: str
+    _task: int
+    _context: TopologyContext
 
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         self._note(values, stream, None, lambda: self._collector.emit(values, stream))

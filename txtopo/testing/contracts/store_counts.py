@@ -4,14 +4,21 @@ missing (R34)."""
 from __future__ import annotations
 
 import functools
-import threading
 from typing import Any
 
 from txtopo import errors
 from txtopo.stores.base import Store
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused
-from txtopo.testing.contracts.store_subject import Subject, block, contents, put, visible_at
+from txtopo.testing.contracts.store_subject import (
+    Subject,
+    at_once,
+    block,
+    contents,
+    put,
+    retry,
+    visible_at,
+)
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.transaction import RecordedAttempt, TransactionAttempt
 
@@ -21,7 +28,6 @@ _COUNT = (
     "Have Session.count add one to the task's count in the fence's attempt, with the commit, unless the count has reached the number. "
     "Give the sum over all tasks as the fence's count, in read_fence and in fences()."
 )
-_WAIT_S = 60.0
 
 
 def _tasks(
@@ -260,23 +266,12 @@ def _nested_block(subject: Subject) -> None:
 )
 def _threads_of_a_task(subject: Subject) -> None:
     store, task, threads = subject.store(), subject.task(), 4
-    begin = threading.Barrier(threads)
-    failures = list[BaseException]()
 
     def write(thread: int) -> None:
-        try:
-            begin.wait(_WAIT_S)
-            for number in range(3):
-                put(store, task, 1, 0, **{f"key {thread}-{number}": number})
-        except BaseException as error:
-            failures.append(error)
+        for number in range(3):
+            put(store, task, 1, 0, **{f"key {thread}-{number}": number})
 
-    running = [threading.Thread(target=write, args=(thread,)) for thread in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join(_WAIT_S)
-    equal(failures, [], "the threads' errors")
+    at_once(threads, write)
     equal(
         (_count(store), _reported([task])),
         (3 * threads, 3 * threads),
@@ -291,32 +286,15 @@ def _threads_of_a_task(subject: Subject) -> None:
     cure=_COUNT,
     only="concurrent",
 )
-def _at_once(subject: Subject) -> None:
-    store, tasks, begin = subject.store(), 4, threading.Barrier(4)
+def _tasks_at_once(subject: Subject) -> None:
+    store, tasks = subject.store(), 4
     contexts = [subject.task(task=task, num_tasks=tasks) for task in range(tasks)]
-    failures = list[BaseException]()
 
-    def write(context: TopologyContext) -> None:
-        try:
-            begin.wait(_WAIT_S)
-            done = 0
-            while done < 3:
-                try:
-                    put(store, context, 1, 0, **{f"key {context.task_index}": done})
-                    done += 1
-                except errors.StaleAttemptError:
-                    raise
-                except errors.FailedException:
-                    continue  # busy, as a store may be
-        except BaseException as error:
-            failures.append(error)
+    def write(task: int) -> None:
+        for number in range(3):
+            retry(functools.partial(put, store, contexts[task], 1, 0, **{f"key {task}": number}))
 
-    threads = [threading.Thread(target=write, args=(context,)) for context in contexts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(_WAIT_S)
-    equal(failures, [], "the tasks' errors")
+    at_once(tasks, write)
     equal(
         (_count(store), _reported(contexts)),
         (3 * tasks, 3 * tasks),

@@ -22,6 +22,8 @@ from txtopo.testing.contracts.store_subject import (
     block,
     contents,
     plus,
+    put,
+    retry,
     run,
     swallowed,
 )
@@ -31,7 +33,7 @@ CONTRACT = clauses.Contract[Subject]("store")
 
 _FENCE = "Read the fence under a lock that lasts until the commit, compare (txid, attempt), and raise the fence in the same database transaction."
 _GENERATION = "Keep the generation with the fence, and compare it first. If a known component has no fence, the store was emptied."
-_WAIT_S, _TRIES_MAX = 60.0, 100
+_WAIT_S = 60.0
 _CHANCE_S = 0.2
 """How long a transaction stays open, so that a wrong store lets a replay pass it."""
 
@@ -107,12 +109,12 @@ def _raises(subject: Subject) -> None:
 @CONTRACT.clause("a late task of an older attempt is refused and changes nothing", 29, cure=_FENCE)
 def _late(subject: Subject) -> None:
     store = subject.store()
-    run(store, subject.task(), 3, 2, dog=1)
+    put(store, subject.task(), 3, 2, dog=1)
     for txid, attempt in ((3, 1), (2, 9), (1, 0)):
         late = f"{txid}:{attempt}"
         # A newer attempt has written "dog". No attempt has written "cat".
         for key in ("dog", "cat"):
-            write = functools.partial(run, store, subject.task(task=1), txid, attempt, **{key: 5})
+            write = functools.partial(put, store, subject.task(task=1), txid, attempt, **{key: 5})
             refused(
                 errors.StaleAttemptError,
                 write,
@@ -125,6 +127,14 @@ def _late(subject: Subject) -> None:
             [Fence("words", "count", "first", 3, 2)],
             f"the fences after attempt {late} came late",
         )
+
+
+CONTRACT.clause(
+    "a late task of an older attempt or transaction is refused, and changes nothing in a plain store",
+    29,
+    cure=_FENCE,
+    only="plain",
+)(_late)
 
 
 @CONTRACT.clause(
@@ -140,15 +150,10 @@ def _racing(subject: Subject) -> None:
 
     def replay() -> None:
         is_open.wait(_WAIT_S)
-        for _ in range(_TRIES_MAX):
-            try:
-                seen.append(run(store, subject.task(), 2, 1, dog=10)["dog"].curr)
-                break
-            except errors.FailedException:
-                continue  # busy, as a store may be
-            except Exception as error:
-                seen.append(error)
-                break
+        try:
+            seen.append(retry(lambda: run(store, subject.task(), 2, 1, dog=10))["dog"].curr)
+        except Exception as error:
+            seen.append(error)
         is_done.set()
 
     thread = threading.Thread(target=replay)

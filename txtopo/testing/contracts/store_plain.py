@@ -15,7 +15,6 @@ from typing import Any
 from txtopo import errors
 from txtopo.stores import transaction
 from txtopo.stores.conflicts import StoreConflict
-from txtopo.stores.stamps import Fence
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
@@ -33,7 +32,6 @@ from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
 
-_FENCE = "Read the fence under a lock that lasts until the commit, compare (txid, attempt), and raise the fence in the same database transaction."
 _LAST = "Overwrite an earlier transaction's or attempt's value, and keep the stamp, but not the old value."
 _STAMP = "Compare txid, attempt and writer in the row's stamp with the task's own (stamps.plain_standing)."
 _TASKS_AT_ONCE = 4
@@ -139,29 +137,6 @@ def _no_updates(subject: Subject) -> None:
 
     block(store, subject.task(), 2, 1, read_other)
     equal(contents(store), {"cat": 3, "dog": 1}, "the contents after a write beside a read key")
-
-
-@CONTRACT.clause(
-    "a late task of an older attempt or transaction is refused, and changes nothing in a plain store",
-    29,
-    cure=_FENCE,
-    only="plain",
-)
-def _late(subject: Subject) -> None:
-    store = subject.store()
-    put(store, subject.task(), 3, 2, dog=1)
-    for txid, attempt in ((3, 1), (2, 9), (1, 0)):
-        for key in ("dog", "cat"):
-            write = functools.partial(put, store, subject.task(task=1), txid, attempt, **{key: 5})
-            late = f"attempt {txid}:{attempt}"
-            refused(
-                errors.StaleAttemptError,
-                write,
-                f"{late} below the fence 3:2",
-                f"fenced at attempt 3:2; {late}",
-            )
-    equal(contents(store), {"dog": 1}, "the contents")
-    equal(store.fences(), [Fence("words", "count", "first", 3, 2)], "the fences")
 
 
 @CONTRACT.clause(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from txtopo import errors
 from txtopo.stores import base, stamps, transaction
@@ -14,6 +14,10 @@ from txtopo.stores.visible import VisibleTxid
 from txtopo.testing.contracts import clauses, worker_process
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.transaction import TransactionAttempt
+
+T = TypeVar("T")
+
+_TRIES_MAX, _WAIT_S = 200, 120.0
 
 
 class MakeStore(Protocol):
@@ -118,33 +122,46 @@ def swallowed(kind: type[Exception], action: Callable[[], Any]) -> None:
     )
 
 
-_TRIES_MAX, _WAIT_S = 200, 120.0
+def retry(write: Callable[[], T]) -> T:
+    """The result from ``write()``, which is called again while the store is busy."""
+    tries = 1
+    while True:
+        try:
+            return write()
+        except errors.StaleAttemptError:
+            raise
+        except errors.FailedException:
+            if tries == _TRIES_MAX:
+                raise
+            tries += 1
 
 
-def write_at_once(subject: Subject, tasks: int, write: Callable[..., object]) -> None:
-    """Have so many tasks of one attempt write a key each at the same time, with :func:`run` or
-    :func:`put`. A task fails only if its error is not transient."""
-    store, failures = subject.store(), list[BaseException]()
-    begin = threading.Barrier(tasks)
+def at_once(count: int, work: Callable[[int], object]) -> None:
+    """Call ``work(0)`` … ``work(count - 1)`` at the same time, in threads. No call may raise."""
+    begin, failures = threading.Barrier(count), list[BaseException]()
 
-    def write_one(task: int) -> None:
+    def work_one(number: int) -> None:
         try:
             begin.wait(_WAIT_S)
-            for _ in range(_TRIES_MAX):
-                try:
-                    write(store, subject.task(task=task), 1, 0, **{f"key {task}": task})
-                    return
-                except errors.StaleAttemptError:
-                    raise
-                except errors.FailedException:
-                    continue
+            work(number)
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=write_one, args=(task,)) for task in range(tasks)]
+    threads = [threading.Thread(target=work_one, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(_WAIT_S)
-    clauses.equal(failures, [], "the tasks' errors")
+    clauses.equal(failures, [], "the threads' errors")
+
+
+def write_at_once(subject: Subject, tasks: int, write: Callable[..., object]) -> None:
+    """Have so many tasks of one attempt write a key each at the same time, with :func:`run` or
+    :func:`put`."""
+    store = subject.store()
+
+    def write_one(task: int) -> None:
+        retry(lambda: write(store, subject.task(task=task), 1, 0, **{f"key {task}": task}))
+
+    at_once(tasks, write_one)
     clauses.equal(contents(store), {f"key {task}": task for task in range(tasks)}, "the contents")

@@ -107,24 +107,19 @@ class Zombie:
     is_visible: bool
 
 
+@dataclass(eq=False)
 class SimulatedJobs:
-    """The port that ``driver``'s engine takes for Spark's. ``launch``, ``cancel`` and
+    """The port that ``driver``'s engine takes for Spark's. ``_launch``, ``_cancel_tasks`` and
     ``is_running`` reach the executors."""
 
-    def __init__(
-        self,
-        driver: Submitter,
-        worker: WorkerRun,
-        task_attempts: Iterator[int],
-        launch: Callable[[Running], None],
-        cancel: Callable[[str], None],
-        is_running: Callable[[str], bool],
-    ) -> None:
-        self.driver, self.worker = driver, worker
-        self._task_attempts = task_attempts
-        self._launch, self._cancel_tasks, self.is_running = launch, cancel, is_running
-        self._cancelled: set[str] = set()
-        self.pinned: list[Blocks] = []
+    driver: Submitter
+    worker: WorkerRun
+    _task_attempts: Iterator[int]
+    _launch: Callable[[Running], None]
+    _cancel_tasks: Callable[[str], None]
+    is_running: Callable[[str], bool]
+    _cancelled: set[str] = field(default_factory=set)
+    pinned: list[Blocks] = field(default_factory=list)
 
     def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
         """Park until the job has ended. Runs on: a carrier."""

@@ -32,7 +32,7 @@ from txtopo.testing.simulator.outcome import Outcome, short
 from txtopo.testing.simulator.replays import Disagreement
 from txtopo.testing.simulator.schedule import StoppedError
 from txtopo.testing.simulator.subject import Subject
-from txtopo.testing.simulator.world import NullWatch, Watch
+from txtopo.testing.simulator.world import Watch, null_watch
 from txtopo.topology.graph import TopologyGraph
 
 STORIES = 10
@@ -137,12 +137,12 @@ def check_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | None
             return replays.first_disagreement(subject, _settings(subject), begin_process, watch)
         return None
 
-    disagreement = first_disagreement(NullWatch())
+    disagreement = first_disagreement(null_watch)
     if disagreement is None:
         return None
     # Once more, with a watch: the changes in each hook tell the mistakes apart.
     probe = Probe(None)
-    disagreement = first_disagreement(probe) or disagreement
+    disagreement = first_disagreement(probe.around) or disagreement
     blamed, graph = disagreement.blame, subject.graph
     case = Case(
         tuple(graph.components),

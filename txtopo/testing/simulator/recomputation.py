@@ -35,7 +35,7 @@ from txtopo.testing.simulator.outcome import Difference, Outcome, differences, s
 from txtopo.testing.simulator.schedule import Schedule
 from txtopo.testing.simulator.subject import Subject
 from txtopo.testing.simulator.violation import Violation
-from txtopo.testing.simulator.world import NullWatch
+from txtopo.testing.simulator.world import null_watch
 from txtopo.topology import pickling
 from txtopo.topology.graph import TopologyGraph
 
@@ -146,7 +146,7 @@ def recompute(payload: bytes) -> list[Recomputed]:
 
 
 def _play(subject: Subject, decisions: Decisions) -> Recomputed:
-    schedule = Schedule(subject, decisions, watch=NullWatch())
+    schedule = Schedule(subject, decisions, watch=null_watch)
     outcome = schedule.play()
     outcome.stores = {
         address: {_Text(shown(key)): _Text(shown(value)) for key, value in values.items()}

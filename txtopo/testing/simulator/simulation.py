@@ -26,7 +26,7 @@ from txtopo.testing.simulator.compared import Compared, Unseen
 from txtopo.testing.simulator.decisions import Chance, Decisions, Script
 from txtopo.testing.simulator.diagnosis import Case, Diagnosis, Probe, diagnose
 from txtopo.testing.simulator.judge import Judge
-from txtopo.testing.simulator.outcome import Difference, Outcome
+from txtopo.testing.simulator.outcome import Difference
 from txtopo.testing.simulator.schedule import Schedule, StoppedError
 from txtopo.testing.simulator.subject import TRANSACTIONS, Subject
 from txtopo.testing.simulator.violation import Violation
@@ -267,11 +267,6 @@ class Simulation:
             subject.clues_of,
         )
 
-    def outcome_of(self, seed: int, trace: Callable[[str], None] | None = None) -> Outcome:
-        """Play the schedule for ``seed`` and return its outcome. ``trace`` gets its events, line by
-        line."""
-        return Schedule(self._subject, self._decisions_of(seed), trace).play()
-
     def replay(
         self, script: Script, trace: Callable[[str], None] | None = None
     ) -> list[Difference]:
@@ -353,9 +348,9 @@ class Simulation:
         """Play ``script`` once more and watch every hook. Compare it with a run without failures,
         which is watched as well."""
         probe = Probe(self._subject.effects)
-        schedule = Schedule(self._subject, Decisions(script), watch=probe, clock_s=clock_s)
+        schedule = Schedule(self._subject, Decisions(script), watch=probe.around, clock_s=clock_s)
         schedule.play()
-        beside = self._judge.reference(schedule, watch=Probe(None))
+        beside = self._judge.reference(schedule, watch=Probe(None).around)
         graph = self._subject.graph
         blame = first_to_differ(graph, schedule.recording(), beside.recording())
         held = frozenset(compiler.held_components(graph))

@@ -13,7 +13,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TypeAlias
 
 from txtopo.state import memory
 from txtopo.stores import base
@@ -23,36 +23,18 @@ from txtopo.testing.simulator.fault_kinds import STORE_FAULTS
 from txtopo.testing.simulator.processes import Processes
 from txtopo.topology.transaction import TransactionAttempt
 
+_UNWATCHED: AbstractContextManager[None] = contextlib.nullcontext()
 
-class Watch(Protocol):
-    """Observes all changes that a hook makes: see ``diagnosis``."""
-
-    def around(
-        self,
-        world: World,
-        component: str,
-        task: int,
-        hook: str,
-        phase: str,
-        attempt: TransactionAttempt,
-    ) -> AbstractContextManager[None]:
-        """A hook runs while this context lasts."""
+Watch: TypeAlias = Callable[
+    ["World", str, int, str, str, TransactionAttempt], AbstractContextManager[None]
+]
+"""Observes a hook while the context lasts: called with the world, and the hook's component, task,
+name, phase and attempt. See ``diagnosis``."""
 
 
-class NullWatch:
+def null_watch(*hook: object) -> AbstractContextManager[None]:
     """A watch without effect, whose presence alone makes the schedule record everything."""
-
-    def around(
-        self,
-        world: World,
-        component: str,
-        task: int,
-        hook: str,
-        phase: str,
-        attempt: TransactionAttempt,
-    ) -> AbstractContextManager[None]:
-        """A context without effect."""
-        return _UNWATCHED
+    return _UNWATCHED
 
 
 class World:
@@ -151,8 +133,5 @@ class World:
         return (
             _UNWATCHED
             if self._watch is None
-            else self._watch.around(self, component, task, hook, phase, attempt)
+            else self._watch(self, component, task, hook, phase, attempt)
         )
-
-
-_UNWATCHED: AbstractContextManager[None] = contextlib.nullcontext()
