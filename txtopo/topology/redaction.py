@@ -14,7 +14,8 @@ from typing import Any
 HIDDEN = "***"
 
 _SECRET = re.compile(
-    r"password|passwd|passphrase|secret|token|credential|key\.pem|(api|access|private|account|signing|encryption)[_.\- ]?key|(?<![a-z])(pwd|pass|pw)(?![a-z])",
+    r"password|passwd|passphrase|secret|token|credential|key\.pem"
+    r"|(api|access|private|account|signing|encryption)[_.\- ]?key|(?<![a-z])(pwd|pass|pw)(?![a-z])",
     re.IGNORECASE,
 )
 _NO_SECRET = re.compile(r"[_.\-]?(file|path|provider|providers|enabled|class)$", re.IGNORECASE)
