@@ -92,6 +92,7 @@ def test_a_user_who_may_not_join_the_group_reads_all_the_same(
         return consumers[-1]
 
     drive = Drive(kind(kafka.sasl_servers, granted, format="text", client=SASL))
+    drive.pin()
     plan = drive.plan()
     original = log.Log.consumer
     monkeypatch.setattr(log.Log, "consumer", consumer)

@@ -32,7 +32,8 @@ def test_every_record_of_a_topic_counts_once_and_a_second_run_goes_on(
         make_topology(tmp_path, name, kafka.servers, topic, records_per_batch=20),
         max_spout_pending=3,
     )
-    assert first.status().committed == 3
+    # An opaque spout's first transaction reads nothing.
+    assert first.status().committed == (4 if name.startswith("opaque") else 3)
     assert dict(first.status().lag) == {f"{topic}/{partition}": 0 for partition in range(3)}
     expected = {(partition, n, f"{partition}-{n}"): 1 for partition in range(3) for n in range(50)}
     assert dict(store.items()) == expected

@@ -76,7 +76,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         topology_id: str = "",
     ) -> None:
         self._source, self._last_metadata, self._clock = source, last_metadata, clock
-        self._topology_id = topology_id
+        self._reset = sources.reset_command(topology_id)
         self._log = source.log()
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
@@ -203,10 +203,6 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         is_due = wait_s > 0 or now - self._published_at >= _PUBLISH_S
         if is_due and self._log.publish(group, self._to_publish, wait_s):
             self._published, self._published_at = self._to_publish, now
-
-    @property
-    def _reset(self) -> str:
-        return sources.reset_command(self._topology_id)
 
     # -- partitions -------------------------------------------------------------------------------
 

@@ -156,14 +156,14 @@ def _fill(brokers: memory_brokers.Brokers, topic: str, records: Sequence[Any]) -
         for _ in range(2):
             brokers.append(topic, b"deleted", partition=partition)
         log.forget_before(log.end)
-        mine = records[partition::PARTITIONS]
-        for number, record in enumerate(mine):
+        share = records[partition::PARTITIONS]
+        for number, record in enumerate(share):
             key, value = record if isinstance(record, tuple) else (None, record)
             producer = "simulated", brokers.begin_producer("simulated")
             if number % 5 == 2:
                 brokers.append(topic, b"aborted", partition=partition, producer=producer)
                 brokers.end_transaction(*producer, "aborted")
-            if number == len(mine) // 2:
+            if number == len(share) // 2:
                 log.epoch += 1
             is_alone = number % 3 == 0
             brokers.append(
