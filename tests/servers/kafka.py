@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,14 +123,22 @@ appender.console.layout.pattern = %d{HH:mm:ss,SSS} %p %c{1} %m%n
 
 
 class KafkaServer(owned.Server):
-    """A broker with data of its own; it lives inside a ``with``."""
+    """A broker with data of its own; it lives inside a ``with``. With ``controller_of`` it joins
+    the cluster of that broker."""
 
     title = "Kafka"
     port_taken = "Address already in use"
 
-    def __init__(self, settings: dict[str, str] | None = None, has_tls: bool = False) -> None:
+    def __init__(
+        self,
+        settings: dict[str, str] | None = None,
+        has_tls: bool = False,
+        controller_of: KafkaServer | None = None,
+    ) -> None:
         super().__init__()
         self._settings, self._has_tls = {**_SETTINGS, **(settings or {})}, has_tls
+        self._controller_of = controller_of
+        self._cluster = ""
         self._numbers = itertools.count(1)
         self._jars = jars.directory("kafka")
         self._controller = self._sasl = self._lost = self._tls = self._said_before = 0
@@ -170,13 +178,15 @@ class KafkaServer(owned.Server):
         """The names of all topics."""
         return list(self.admin.list_topics(timeout=PATIENCE_S).topics)
 
-    def new_topic(self, name: str = "", partitions: int = 1, **settings: str) -> str:
+    def new_topic(
+        self, name: str = "", partitions: int = 1, replicas: int = 1, **settings: str
+    ) -> str:
         """Make a topic that is not there yet; ``settings`` have underscores for dots."""
         name = name or f"fresh{next(self._numbers)}"
         config = {key.replace("_", "."): value for key, value in settings.items()}
-        self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(
-            PATIENCE_S
-        )
+        self.admin.create_topics([NewTopic(name, partitions, replicas, config=config)])[
+            name
+        ].result(PATIENCE_S)
         self.wait_until(lambda: self._has_leaders(name, partitions))
         return name
 
@@ -396,35 +406,42 @@ class KafkaServer(owned.Server):
         if self._run("ls", str(self._jars)).wait(PATIENCE_S) != 0:
             # The account that must run the broker cannot reach them, as in a home directory of root.
             self._jars = shutil.copytree(self._jars, self._directory / "jars")
-        self._cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        first = self._controller_of
+        self._cluster = (
+            urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            if first is None
+            else first._cluster
+        )
 
     def _launched(self, port: int) -> subprocess.Popen[bytes]:
         is_first = not self.port
         if is_first:
             # No start has succeeded so far. The address of the controller is part of the data.
             self._controller, self._sasl, self._lost, self._tls = ports.free_ports(4)
+            if self._controller_of is not None:
+                self._controller = self._controller_of._controller
             shutil.rmtree(self.data, ignore_errors=True)
             self.data.mkdir()
             if self._account is not None:
                 os.chown(self.data, self._account.pw_uid, self._account.pw_gid)
         listeners = [f"PLAINTEXT://127.0.0.1:{port}", f"SASL://{self.sasl_servers}"]
+        is_controller = self._controller_of is None
+        controller = f"CONTROLLER://127.0.0.1:{self._controller}"
         if self._has_tls:
             listeners.append(f"TLS://{self.tls_servers}")
         lines = {
             **self._settings,
             "listeners": ",".join(
-                [
-                    *listeners,
-                    f"LOST://{self.lost_servers}",
-                    f"CONTROLLER://127.0.0.1:{self._controller}",
-                ]
+                [*listeners, f"LOST://{self.lost_servers}", *([controller] * is_controller)]
             ),
             "advertised.listeners": ",".join([*listeners, f"LOST://127.0.0.2:{self._lost}"]),
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller}",
             "log.dirs": str(self.data),
             # A killed broker comes back only after its session: short sessions from the second
             # start on. In the first run a stall of the machine must not end a session.
-            "broker.session.timeout.ms": "60000" if is_first else "2000",
+            "broker.session.timeout.ms": self._settings.get(
+                "broker.session.timeout.ms", "60000" if is_first else "2000"
+            ),
         }
         self._said_before = len(self.log)
         configuration = self._directory / "server.properties"
@@ -434,7 +451,7 @@ class KafkaServer(owned.Server):
             formatted = self._java(
                 "kafka.tools.StorageTool",
                 "format",
-                "--standalone",
+                *(["--standalone"] if self._controller_of is None else []),
                 f"--cluster-id={self._cluster}",
                 "-c",
                 str(configuration),
@@ -469,6 +486,33 @@ class KafkaServer(owned.Server):
             and len(known.partitions) == partitions
             and all(p.leader >= 0 for p in known.partitions.values())
         )
+
+
+@contextlib.contextmanager
+def three_brokers() -> Iterator[list[KafkaServer]]:
+    """A cluster, in which each record is on three brokers, and counts when it is on two. The first
+    broker is the controller, too."""
+    settings = {
+        "default.replication.factor": "3",
+        "min.insync.replicas": "2",
+        "offsets.topic.replication.factor": "3",
+        "transaction.state.log.replication.factor": "3",
+        "transaction.state.log.min.isr": "2",
+        # A dead broker's partitions move when its session is over.
+        "broker.session.timeout.ms": "2000",
+    }
+    with contextlib.ExitStack() as brokers:
+        first = brokers.enter_context(KafkaServer(settings))
+        more = [
+            brokers.enter_context(
+                KafkaServer(
+                    {**settings, "process.roles": "broker", "node.id": f"{number}"},
+                    controller_of=first,
+                )
+            )
+            for number in (2, 3)
+        ]
+        yield [first, *more]
 
 
 @functools.cache

@@ -41,7 +41,7 @@ class Sales:
     """A topic of a broker, and a topology that writes to it: texts, each with a key."""
 
     def __init__(
-        self, kafka: KafkaServer, partitions: int = 1, topology_id: str = "", **settings: str
+        self, kafka: KafkaServer, partitions: int = 1, topology_id: str = "", **settings: Any
     ) -> None:
         self.kafka = kafka
         self.topic = kafka.new_topic(f"sales-{uuid.uuid4().hex[:8]}", partitions, **settings)

@@ -8,7 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txtopo import Count, Fields, TransactionalTopologyBuilder
+from txtopo import (
+    BasePartitionedTransactionalSpout,
+    Count,
+    Fields,
+    TransactionalTopologyBuilder,
+)
 from txtopo.connectors.kafka import (
     KafkaColumnSpout,
     KafkaTransactionalSpout,
@@ -94,3 +99,24 @@ def test_avro_needs_a_sample() -> None:
     )
     with pytest.raises(UsageError, match=r"no Avro records are made up.*\n  Set spout.sample"):
         simulate(counting(spout, "word"), seeds=1)
+
+
+class Delegating(BasePartitionedTransactionalSpout):
+    """A user's spout around a Kafka spout."""
+
+    def __init__(self, inner: KafkaTransactionalSpout) -> None:
+        self.inner = inner
+
+    def get_coordinator(self, conf: Any, context: Any) -> Any:
+        return self.inner.get_coordinator(conf, context)
+
+    def get_emitter(self, conf: Any, context: Any) -> Any:
+        return self.inner.get_emitter(conf, context)
+
+    def declare_output_fields(self, declarer: Any) -> None:
+        self.inner.declare_output_fields(declarer)
+
+
+def test_a_spout_within_a_spout_reads_no_broker_either() -> None:
+    with Simulation(counting(Delegating(SPOUTS["transactional"]), "value")) as simulation:
+        assert simulation.expected.committed > 1

@@ -212,6 +212,33 @@ def test_two_sinks_of_one_database_write_to_two_tables(tmp_path: Path) -> None:
     }
 
 
+class Own(Putting, destination.Destination):
+    """A bolt that is its own destination."""
+
+    def guarantee(self) -> destination.Guarantee:
+        return self.store.guarantee()
+
+    def simulated(self, world: destination.World) -> destination.Destination:
+        return InMemory(world.store(self.store))
+
+
+class InMemory(Own):
+    """Stands for ``Own``, and brings no substitute itself."""
+
+    def simulated(self, world: destination.World) -> Any:
+        return None
+
+
+def test_a_bolt_that_is_its_own_destination_is_replaced_once(tmp_path: Path) -> None:
+    bolt = Own(SqliteStore(tmp_path / "a.db", "counts"))
+    with Simulation(topology(bolt)) as simulation:
+        (substitute,) = (
+            each for each in simulation._subject.stores if not isinstance(each, MemoryStore)
+        )
+    assert type(substitute) is InMemory
+    assert not list(tmp_path.iterdir())
+
+
 # -- the substitute behaves like the real sink ---------------------------------------------------
 
 

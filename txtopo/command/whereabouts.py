@@ -68,19 +68,20 @@ def print_change(parsed: argparse.Namespace, change: Callable[[opening.Opened], 
     """As :func:`print_change_of_run`, for the state that the options name, which must exist."""
     return print_change_of_run(
         parsed,
-        where(parsed),
+        None,
         lambda opened, _: change(opening.require(opened, data_dir(parsed))),
     )
 
 
 def print_change_of_run(
     parsed: argparse.Namespace,
-    settings: config.Config,
+    settings: config.Config | None,
     change: Callable[[opening.Opened | None, str], str],
 ) -> int:
-    """Call ``change`` with the state of a run with ``settings``, or None without a state, and with
-    the place of the state. Print the returned text. Without ``--execute`` the state is only read,
-    and no run waits for the reader. Returns the exit code."""
+    """Call ``change`` with the state of a run with ``settings``, by default the options', or None
+    without a state, and with the place of the state. Print the returned text. Without
+    ``--execute`` the state is only read, and no run waits for the reader. Returns the exit
+    code."""
     place = _place(parsed, settings)
     location = str(place.data_dir if place.zookeeper is None else place.zookeeper)
     if parsed.execute:

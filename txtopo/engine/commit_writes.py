@@ -24,7 +24,7 @@ from txtopo.engine.surroundings import Threads
 from txtopo.state.topology import Seal, TopologyState
 
 
-@dataclass
+@dataclass(eq=False)
 class Commits:
     """One run's commits."""
 

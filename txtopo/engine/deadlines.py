@@ -22,7 +22,7 @@ LATE_S = 0.25
 """A longer job belongs to no small transaction, even if its tasks report short times."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Deadlines:
     """Deadlines for one run's attempts."""
 

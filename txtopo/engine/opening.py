@@ -18,7 +18,7 @@ from txtopo.engine.observer import SourceProgress
 from txtopo.engine.surroundings import Threads
 
 
-@dataclass
+@dataclass(eq=False)
 class Opening:
     """One run's questions to the spout, on the spout's ``_thread``."""
 

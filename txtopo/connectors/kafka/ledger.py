@@ -34,8 +34,8 @@ would miss the commit's marker.
 
 **Leftover tasks.** A transaction that has begun is replayed with its own task count (R23). So all
 tasks have committed before the count falls, and none has a transaction open, as far as these rules
-are kept. The sink nevertheless ends what a removed task has left open, by beginning with the task's
-id, because an open transaction would hold up all readers. ``txtopo kafka abort`` does so for
+are kept. The sink nevertheless ends an open transaction with a removed task's record, by beginning
+with the task's id, because it would hold up all readers. ``txtopo kafka abort`` does so for
 topologies that were abandoned in the middle.
 
 Runs on: executor. For a query of Structured Streaming also on the driver.

@@ -210,7 +210,7 @@ class _AnnouncingDict(MutableMapping[str, int]):
         return len(self._counts)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _ProbedCollector(bolt.BatchOutputCollector):
     """Writes down every emit to ``_collector``."""
 

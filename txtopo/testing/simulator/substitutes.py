@@ -15,6 +15,7 @@ import dataclasses
 import io
 import itertools
 import os
+import pickle
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -51,6 +52,9 @@ class _SubstitutingPickler(wire.ReferencePickler):
             self.has_uncompared = self.has_uncompared or not is_compared
             if index is not None:
                 return _substitute_of, (self._substitutes.token, index)
+        elif isinstance(obj, destination.Simulable):
+            simulated = obj.simulated(self._substitutes) or obj
+            return simulated.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         return super().reducer_override(obj)
 
 
@@ -147,10 +151,7 @@ class Substitutes:
     def _substitute(self, component: Component) -> Component:
         buffer = io.BytesIO()
         pickler = _SubstitutingPickler(buffer, self.token, self)
-        template = pickling.loads(component.template)
-        if isinstance(template, destination.Simulable):
-            template = template.simulated(self) or template
-        pickler.dump(template)
+        pickler.dump(pickling.loads(component.template))
         if pickler.has_uncompared:
             self.uncompared = self.uncompared | {component.id}
         return dataclasses.replace(component, template=buffer.getvalue())

@@ -1,0 +1,124 @@
+"""Brokers of a cluster die while a Kafka sink writes and a spout reads: other brokers take over,
+and each transaction is there once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.patience import wait_until
+from tests.servers.kafka import TIME_OUTS, KafkaServer, three_brokers
+from tests.topic_drive import Drive
+from tests.topologies.kafka_sinks import Sales
+from tests.topologies.stepped_tasks import Task, set_points
+from txtopo.connectors.kafka import KafkaSink, KafkaTransactionalSpout
+from txtopo.errors import FailedException
+from txtopo.testing.contracts.worker_process import WorkerProcess
+
+pytestmark = pytest.mark.thorough
+
+PHASES = ("begin", "read", "produce", "commit")
+"""Before which of its steps a task stands while a broker dies."""
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[list[KafkaServer]]:
+    with three_brokers() as brokers:
+        yield brokers
+
+
+@pytest.fixture
+def brokers(started: list[KafkaServer]) -> list[KafkaServer]:
+    """The brokers, all running and in sync."""
+    for broker in started:
+        broker.start()
+    return started
+
+
+class Cluster:
+    """A topology's sink and spout, which know all brokers."""
+
+    def __init__(self, brokers: list[KafkaServer]) -> None:
+        self.servers = ",".join(broker.servers for broker in brokers)
+        self.sales = Sales(brokers[0], replicas=3)
+
+    def sink(self, **arguments: float) -> KafkaSink:
+        return self.sales.sink(servers=self.servers, **arguments)
+
+    def write(self, worker: WorkerProcess, txid: int, attempt: int, values: list[str]) -> int:
+        """A whole task, which is the only one."""
+        return self.sales.write(worker, txid, attempt, values, tasks=1, sink=self.sink())
+
+    def replay(self, txid: int, attempt: int, values: list[str]) -> None:
+        """Attempts in workers of their own, until one succeeds."""
+
+        def succeeds() -> bool:
+            nonlocal attempt
+            worker = WorkerProcess()
+            try:
+                return self.write(worker, txid, attempt, values) == len(values)
+            except FailedException:
+                attempt += 1
+                return False
+            finally:
+                worker.close()
+
+        wait_until(succeeds, "a replay that succeeds")
+
+    def read(self) -> list[str]:
+        """What a spout reads."""
+        spout = KafkaTransactionalSpout(self.servers, self.sales.topic, format="text")
+        drive = Drive(spout)
+        try:
+            values: list[str] = drive.tried(drive.rest)
+            return values
+        finally:
+            drive.close()
+
+
+@pytest.mark.rule(28, 40)
+@pytest.mark.parametrize("victim", [1, 2])
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_broker_dies_and_the_others_take_over(
+    brokers: list[KafkaServer],
+    process: WorkerProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    phase: str,
+    victim: int,
+) -> None:
+    set_points(monkeypatch)
+    cluster = Cluster(brokers)
+    cluster.replay(1, 0, ["a"])
+    task = Task(lambda: cluster.write(process, 2, 0, ["b1", "b2"]))
+    for _ in range(PHASES.index(phase)):
+        task.step()
+    brokers[victim].kill()
+    task.finish()
+    assert task.outcome == 2 or isinstance(task.outcome, FailedException), task.outcome
+    process.close()
+    cluster.replay(2, 1, ["b1", "b2"])
+    cluster.replay(3, 0, ["c"])
+    assert cluster.sales.values == ["a", "b1", "b2", "c"]
+    assert cluster.read() == ["a", "b1", "b2", "c"]
+
+
+@pytest.mark.rule(28, 40)
+def test_too_few_brokers_in_sync_fail_the_attempt_until_they_are_back(
+    brokers: list[KafkaServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, worker = Cluster(brokers), WorkerProcess()
+    cluster.replay(1, 0, ["a"])
+    for broker in brokers[1:]:
+        broker.kill()
+    sink = cluster.sink(transaction_timeout_s=3)
+    with monkeypatch.context() as patch:
+        for module, name in TIME_OUTS:
+            patch.setattr(module, name, 3.0)
+        with pytest.raises(FailedException):
+            cluster.sales.write(worker, 2, 0, ["b"], tasks=1, sink=sink)
+    worker.close()
+    for broker in brokers[1:]:
+        broker.start()
+    cluster.replay(2, 1, ["b"])
+    assert cluster.sales.values == ["a", "b"]
