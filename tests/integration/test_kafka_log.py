@@ -277,6 +277,25 @@ def test_records_that_aged_out_before_the_first_commit_are_a_loss_that_is_told(
     assert drive.planner.lost(drive.positions) == {f"{topic}/0": 4}
 
 
+def test_records_of_a_new_partition_that_aged_out_before_its_commit_are_told_too(
+    kafka: KafkaServer, driven: Any
+) -> None:
+    topic = filled(kafka, 2)
+    drive = driven(OpaqueKafkaTransactionalSpout, topic, lost="skip")
+    assert drive.rest() == numbered(0, 2)
+    other = kafka.new_topic(f"{topic}-more")
+    kafka.produce(other, numbered(0, 9))
+    both = driven(OpaqueKafkaTransactionalSpout, [topic, other], lost="skip")
+    both.positions = dict(drive.positions)
+    both.restart()
+    assert both.is_ready
+    assert both.next() == []
+    kafka.forget_before(other, 4)
+    both.restart()
+    assert both.rest() == numbered(4, 9)
+    assert both.planner.lost(both.positions) == {f"{other}/0": 4}
+
+
 def test_the_end_of_a_compacted_topic_is_refused_unless_the_user_takes_it(
     kafka: KafkaServer, driven: Any
 ) -> None:

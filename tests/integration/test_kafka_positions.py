@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import datetime
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -318,3 +320,26 @@ def test_positions_that_come_soon_after_a_publication_are_published_while_nothin
     kafka.wait_until(lambda: kafka.committed(group, topic, 1) == [10])
     drive.wait(1.0)
     kafka.wait_until(lambda: drive.is_ready and kafka.committed(group, topic, 1) == [20])
+
+
+def test_a_publication_that_failed_is_tried_again_and_the_last_one_is_waited_for(
+    kafka: KafkaServer,
+    driven: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(planning, "_LAST_PUBLISH_S", ENDLESS_S)
+    topic = filled(kafka, 25)
+    drive = driven(KafkaTransactionalSpout, topic, records_per_batch=10, client_group=f"g-{topic}")
+    assert drive.is_ready
+    admin, failing = drive.planner._log.admin, concurrent.futures.Future[Any]()
+    with monkeypatch.context() as patch:
+        patch.setattr(admin, "alter_consumer_group_offsets", lambda *_, **__: {"g": failing})
+        drive.next()
+        drive.planner.lag(drive.positions)
+    threading.Timer(0.05, failing.set_exception, [RuntimeError("the brokers are busy")]).start()
+    drive.next()
+    drive.planner.lag(drive.positions)
+    drive.planner.close()
+    assert "could not be published, and are tried again: the brokers are busy" in caplog.text
+    kafka.wait_until(lambda: kafka.committed(f"g-{topic}", topic, 1) == [20])

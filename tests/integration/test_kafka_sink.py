@@ -355,6 +355,21 @@ class TestOtherNumbersOfTasks:
         sales.kafka.wait_until_settled(sales.topic)
         assert sales.values == ["a", "a", "a", "b", "b"]
 
+    @pytest.mark.in_gate("memory")
+    @pytest.mark.rule(29, 40)
+    def test_a_removed_task_writes_no_more(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess
+    ) -> None:
+        """As in a query of Structured Streaming, whose partitions may be fewer when it is begun
+        again: the removed task has a producer, and knows its record."""
+        for task in range(3):
+            sales.write(process, 1, 0, ["a"], task=task, tasks=3)
+        for task in range(2):
+            sales.write(other, 2, 0, ["b"], task=task, tasks=2, known_stores=sales.known(1, 0, 3))
+        with pytest.raises(FailedException, match="fenced"):
+            sales.write(process, 2, 0, ["z"], task=2, tasks=3)
+        assert sorted(sales.values) == ["a", "a", "a", "b", "b"]
+
     @pytest.mark.in_gate("*memory", "2-broker")
     @pytest.mark.rule(27, 34)
     @pytest.mark.parametrize("lost", [1, 2])

@@ -1687,6 +1687,13 @@ GUARDS = (
                 (*KAFKA_SINK, "-k", "memory and without_rows"),
             ),
             Mutation(
+                "a removed task's producer may write later",
+                "txtopo/sinks/task_ledger.py",
+                "            turn.end(task)\n",
+                "            pass\n",
+                (*KAFKA_SINK, "-k", "memory and removed_task_writes_no_more"),
+            ),
+            Mutation(
                 "what a task of a Kafka sink that is no more left open is waited for",
                 "txtopo/connectors/kafka/ledger.py",
                 "            for task in kept.undecided(range(own.tasks, partitions)):\n                self.abort(topic, task)\n",

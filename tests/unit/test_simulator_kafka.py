@@ -9,13 +9,18 @@ import pyarrow as pa
 import pytest
 
 from txtopo import (
+    BaseBasicBolt,
     BasePartitionedTransactionalSpout,
+    BasicOutputCollector,
     Count,
     Fields,
+    OutputFieldsDeclarer,
     TransactionalTopologyBuilder,
+    Tuple,
 )
 from txtopo.connectors.kafka import (
     KafkaColumnSpout,
+    KafkaSink,
     KafkaTransactionalSpout,
     OpaqueKafkaColumnSpout,
     OpaqueKafkaTransactionalSpout,
@@ -120,3 +125,59 @@ class Delegating(BasePartitionedTransactionalSpout):
 def test_a_spout_within_a_spout_reads_no_broker_either() -> None:
     with Simulation(counting(Delegating(SPOUTS["transactional"]), "value")) as simulation:
         assert simulation.expected.committed > 1
+
+
+def test_uncommitted_records_are_samples_too() -> None:
+    spout = KafkaTransactionalSpout(
+        SERVERS, "lines", fields=("n",), format="json", isolation="read_uncommitted"
+    )
+    spout.sample = [f'{{"n": {n}}}' for n in range(20)]
+    with Simulation(counting(spout, "n")) as simulation:
+        (counts,) = simulation.expected.stores.values()
+    assert sum(counts.values()) > 20
+
+
+def test_a_sample_that_is_no_record_is_refused() -> None:
+    spout = KafkaTransactionalSpout(SERVERS, "lines", format="text")
+    spout.sample = [{"value": 1}]
+    with pytest.raises(UsageError, match=r"spout.sample has .'value': 1.\n  Give values"):
+        simulate(counting(spout, "value"), seeds=1)
+
+
+def test_two_sinks_on_one_topic_have_records_of_their_own() -> None:
+    builder = TransactionalTopologyBuilder("kafka", "lines", SPOUTS["objects"], 2)
+    for name, fields in (("a", ["n"]), ("b", ["m"])):
+        sink = KafkaSink(
+            SERVERS,
+            "out",
+            format="json",
+            columns=fields,
+            transactions_topic=f"tx-{name}",
+            name=name,
+            partition="n",
+            client={"message.max.bytes": "2000000"},
+        )
+        builder.set_bolt(f"write-{name}", sink, 2).none_grouping("lines")
+    with Simulation(builder.build_topology()) as simulation:
+        written = [sorted(sink.rows(), key=str) for sink in simulation._subject.stores]
+    assert [len(rows) for rows in written] == [60, 60]
+    assert {row.component for row in written[0]} == {"write-a"}
+
+
+def test_a_bolt_that_hashes_is_found_under_a_kafka_spout() -> None:
+    builder = TransactionalTopologyBuilder("kafka", "lines", SPOUTS["transactional"], 2)
+    builder.set_bolt("hash", Hashing(), 2).none_grouping("lines")
+    builder.set_aggregate("count", Count(), MemoryStore("counts"), 2).group_by("hash", Fields("n"))
+    report = simulate(builder.build_topology(), seeds=2)
+    assert report.violation is not None
+    assert report.violation.component == "hash"
+
+
+class Hashing(BaseBasicBolt):
+    """Emits what differs from process to process."""
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        collector.emit([tup[0], hash(tup["value"]) % 7])
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare(Fields("tx", "n"))

@@ -148,8 +148,11 @@ class Batches:
         return _by_number(self._stored(txid)["partitions"]) if self._is_partitioned else {}
 
     def close(self) -> None:
-        """Close the user's coordinator."""
-        self._hooks.close(self._state.current)
+        """Tell the user's coordinator the last positions, and close it."""
+        try:
+            self._hooks.counts(self._state.current, "lag", self._committed)
+        finally:
+            self._hooks.close(self._state.current)
 
     # -- making metadata --------------------------------------------------------------------------
 

@@ -70,6 +70,9 @@ class Turn:
     write: Callable[[Record, Collection[Any]], None]
     """Writes the task's next record and its rows, both or none. If the rows were written before,
     the record comes alone."""
+    end: Callable[[int], None] = lambda task: None
+    """Ends a transaction that a removed task may have left open, and keeps the task from writing
+    later."""
 
 
 class TaskLedger(destination.Destination):
@@ -165,6 +168,8 @@ class TaskLedger(destination.Destination):
         """Write in ``turn``. True if the rows were there already."""
         judge = Judge(self, context, own, turn.record, turn.others)
         is_written = judge.is_written()
+        for task in judge.leftover[own.task :: own.tasks]:
+            turn.end(task)
         if turn.record is None or turn.record.position != own.position:
             turn.write(
                 dataclasses.replace(own, tasks_before=judge.tasks_before or 0),

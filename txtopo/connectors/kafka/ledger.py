@@ -34,8 +34,9 @@ would miss the commit's marker.
 
 **Leftover tasks.** A transaction that has begun is replayed with its own task count (R23). So all
 tasks have committed before the count falls, and none has a transaction open, as far as these rules
-are kept. The sink nevertheless ends an open transaction with a removed task's record, by beginning
-with the task's id, because it would hold up all readers. ``txtopo kafka abort`` does so for
+are kept. The sink nevertheless begins once more with the ids of removed tasks, because an open
+transaction would hold up all readers. A query of Structured Streaming has no such rule: its removed
+tasks may still live, and can write no more. ``txtopo kafka abort`` does so for
 topologies that were abandoned in the middle.
 
 Runs on: executor. For a query of Structured Streaming also on the driver.
@@ -199,7 +200,9 @@ class Ledger(task_ledger.TaskLedger):
             begun.record = record
 
         try:
-            yield task_ledger.Turn(begun.record, begun.others, write)
+            yield task_ledger.Turn(
+                begun.record, begun.others, write, lambda task: self.abort(topic, task)
+            )
         except BaseException:
             begun.producer.close()
             raise
@@ -295,6 +298,8 @@ class _SimulatedLedger(Ledger, simulated.SimulatedTopics):
     def __init__(self, original: Ledger, world: destination.World) -> None:
         vars(self).update(vars(original))
         self.cluster = simulated.cluster_of(original.cluster, world)
+        brokers = simulated.brokers_of(original.cluster, world)
         if original.transactions_topic is not None:
-            brokers = simulated.brokers_of(original.cluster, world)
             brokers.auxiliary_topics.add(original.transactions_topic)
+        if not original.topic.startswith(FIELD):
+            brokers.fill(original.topic, brokers.make_target)

@@ -7,7 +7,9 @@ Runs on: driver and executor. Broker errors that pass become
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Iterable, Iterator
@@ -116,6 +118,9 @@ class Log:
         self._kafka = cluster.confluent_kafka()
         self._admin: Any = None
         self._publishing: Any = None
+        self._has_complained = False
+        self.published: dict[Partition, int] = {}
+        """The offsets that were published last."""
         self._refused: collections.deque[Any] = collections.deque(maxlen=8)
         """Errors that reached the clients outside any answer, since the last answer."""
 
@@ -342,12 +347,15 @@ class Log:
         epoch = {"leader_epoch": position.epoch} if position.epoch >= 0 else {}
         consumer.assign([self._kafka.TopicPartition(*place, position.offset, **epoch)])
 
-    def publish(self, group: str, offsets: dict[Partition, int], wait_s: float = 0.0) -> bool:
-        """Begin to publish ``offsets`` for consumer group ``group``. Returns False, and does
-        nothing, while the last publication is still under way. Never fails. Waits for ``wait_s`` at
-        most."""
-        if self._publishing is not None and not self._publishing.done():
-            return False
+    def publish(self, group: str, offsets: dict[Partition, int], wait_s: float = 0.0) -> None:
+        """Begin to publish ``offsets`` for consumer group ``group``, unless the last publication is
+        still under way after ``wait_s``. Wait for the answer for what is left of ``wait_s``. Never
+        fails. :attr:`published` has the offsets when the brokers have taken them."""
+        deadline = time.monotonic() + wait_s
+        if self._publishing is not None:
+            concurrent.futures.wait([self._publishing], wait_s)
+            if not self._publishing.done() or self.published == offsets:
+                return
         places = [
             self._kafka.TopicPartition(topic, partition, offset)
             for (topic, partition), offset in offsets.items()
@@ -357,12 +365,25 @@ class Log:
             (self._publishing,) = self.admin.alter_consumer_group_offsets(
                 [request], request_timeout=client.CALL_TIMEOUT_S
             ).values()
-            self._publishing.add_done_callback(lambda future: _complain(group, future))
-            if wait_s:
-                self._publishing.exception(wait_s)
-        except (self._kafka.KafkaException, errors.FailedException, TimeoutError) as error:
+        except (self._kafka.KafkaException, errors.FailedException) as error:
             LOGGER.debug("offsets of group %s: %s", group, error)
-        return True
+            return
+        self._publishing.add_done_callback(functools.partial(self._answered, group, offsets))
+        concurrent.futures.wait([self._publishing], max(0.0, deadline - time.monotonic()))
+
+    def _answered(self, group: str, offsets: dict[Partition, int], future: Any) -> None:
+        error = future.exception()
+        if error is None:
+            refused = [each.error for each in future.result().topic_partitions]
+            error = next((each for each in refused if each is not None), None)
+        if error is None:
+            self.published = offsets
+        elif not self._has_complained:
+            text = (
+                "the offsets of consumer group %s could not be published, and are tried again: %s"
+            )
+            LOGGER.warning(text, group, error)
+        self._has_complained = error is not None
 
     def close(self) -> None:
         """Give connections back. The log may be asked again."""
@@ -421,14 +442,3 @@ class _Quiet:
 
 
 _QUIET = _Quiet()
-
-
-def _complain(group: str, future: Any) -> None:
-    error = future.exception()
-    if error is None:
-        refused = [
-            each.error for each in future.result().topic_partitions if each.error is not None
-        ]
-        error = refused[0] if refused else None
-    if error is not None:
-        LOGGER.warning("the offsets of consumer group %s could not be published: %s", group, error)

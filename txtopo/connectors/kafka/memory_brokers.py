@@ -144,7 +144,7 @@ class TopicLog:
 
     settings: dict[str, str]
     partitions: list[PartitionLog]
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    id: str
 
     @property
     def bytes_max(self) -> int:
@@ -186,8 +186,12 @@ class Brokers:
             return False
         defaults = {"cleanup.policy": "delete", "max.message.bytes": "1048588"}
         logs = [PartitionLog() for _ in range(partitions)]
-        self.topics[name] = TopicLog({**defaults, **(settings or {})}, logs)
+        self.topics[name] = TopicLog({**defaults, **(settings or {})}, logs, self.new_id(name))
         return True
+
+    def new_id(self, topic: str) -> str:
+        """An id for a new topic."""
+        return uuid.uuid4().hex
 
     def make_again(self, name: str) -> None:
         """Delete a topic, and make it again."""

@@ -210,7 +210,7 @@ class _Producer(_Client):
         headers: Iterable[tuple[str, bytes | None]] | None = None,
     ) -> None:
         value, key = _as_bytes(value), _as_bytes(key)
-        if len(value or b"") > self._config.get("message.max.bytes", 1_000_000):
+        if len(value or b"") > int(self._config.get("message.max.bytes", 1_000_000)):
             raise self._error("MSG_SIZE_TOO_LARGE")
         with self._asking():
             if partition >= len(self._brokers.topic(topic).partitions):

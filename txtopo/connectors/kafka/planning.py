@@ -15,7 +15,7 @@ Runs on: driver.
 Invariants:
     - The first transaction that knows a partition binds the index and pins the position, even if
       the partition has nothing to read. If a restart looked for the start again, it could find
-      another start. An opaque spout's first transaction reads nothing, wherever it starts.
+      another start. An opaque spout never reads a partition in that transaction.
     - ``end`` is at most the last stable offset: a range's records are decided for ever.
     - A position is compared with the log whenever a batch begins there: the topic's id, the first
       offset in the log, the last stable offset. Executors compare the leader epochs.
@@ -93,7 +93,6 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         self._gone: set[Partition] = set()
         """Partitions that have gone, and that the user allows to skip, until they are back."""
         self._planned = 0
-        self._published: dict[Partition, int] = {}
         self._to_publish: dict[Partition, int] = {}
         self._published_at = -float("inf")
         try:
@@ -150,11 +149,11 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                 place: max(0, self._ends[place].offset - start.offset)
                 for place, start in positions.items()
             }
-            if not last and (self._source.is_opaque or self._source.start != "earliest"):
+            if self._source.is_opaque or (not last and self._source.start != "earliest"):
                 # Nothing is read before the positions are recorded: if a restart looked for the
                 # start again, it could find another start, and retention would lose records
                 # without a word.
-                waiting = dict.fromkeys(waiting, 0)
+                waiting.update(dict.fromkeys(starts, 0))
             counts = self._counts(waiting, txid)
             return {
                 self._indices[place]: self._range(
@@ -198,11 +197,11 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         """Publish the committed positions, if the user gave ``client_group``: at once if ``wait_s``
         is given, else a second after the last publication."""
         group, now = self._source.client_group, self._clock()
-        if group is None or self._to_publish == self._published:
+        if group is None or self._to_publish == self._log.published:
             return
-        is_due = wait_s > 0 or now - self._published_at >= _PUBLISH_S
-        if is_due and self._log.publish(group, self._to_publish, wait_s):
-            self._published, self._published_at = self._to_publish, now
+        if wait_s > 0 or now - self._published_at >= _PUBLISH_S:
+            self._published_at = now
+            self._log.publish(group, self._to_publish, wait_s)
 
     # -- partitions -------------------------------------------------------------------------------
 

@@ -19,12 +19,16 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from txtopo import errors
 from txtopo.connectors.kafka import auxiliary, client, memory_brokers, memory_clients
 from txtopo.connectors.kafka import source as sources
 from txtopo.sinks.simulated import SimulatedSink, Written
 from txtopo.topology import destination
 
 PARTITIONS = 3
+"""How many partitions a source's topic has."""
+_TARGET_PARTITIONS = 64
+"""How many partitions a sink's topic has. Sinks may choose the partition."""
 _MADE_UP = 60
 """How many records are made up for a topic."""
 _TRANSACTIONS = 5
@@ -56,10 +60,18 @@ class SimulatedBrokers(memory_brokers.Brokers):
         # Schedules with equal rows have equal records.
         self.clock_ms = lambda: 0
 
+    def new_id(self, topic: str) -> str:
+        # Metadata has the id, and is compared with that of other schedules and processes.
+        return topic
+
     def topic(self, name: str) -> memory_brokers.TopicLog:
         if not name.startswith(auxiliary.PREFIX) and name not in self.auxiliary_topics:
-            self.make_topic(name, PARTITIONS)
+            self.make_target(name)
         return super().topic(name)
+
+    def make_target(self, name: str) -> None:
+        """Make a topic for a sink, unless there is one."""
+        self.make_topic(name, _TARGET_PARTITIONS)
 
     def fill(self, topic: str, filling: Callable[[str], None]) -> None:
         """Let every schedule find the records that ``filling(topic)`` writes."""
@@ -129,6 +141,14 @@ def source_of(
     is_pattern = isinstance(source.topics, re.Pattern)
     topics = _PATTERN_TOPICS if is_pattern else tuple(source.topics)  # type: ignore[arg-type]
     brokers = brokers_of(source.cluster, world)
+    for record in sample:
+        if not all(
+            part is None or isinstance(part, str | bytes)
+            for part in (record if isinstance(record, tuple) and len(record) == 2 else (record,))
+        ):
+            raise errors.UsageError(
+                f"{source.cluster.owner}: spout.sample has {record!r:.80}\n  Give values, or tuples of key and value, as text or bytes."
+            )
     records = list(sample) or [
         (f"{number % _KEYS}", json.dumps(made_up(number % _VALUES))) for number in range(_MADE_UP)
     ]
@@ -161,7 +181,7 @@ def _fill(brokers: memory_brokers.Brokers, topic: str, records: Sequence[Any]) -
             key, value = record if isinstance(record, tuple) else (None, record)
             producer = "simulated", brokers.begin_producer("simulated")
             if number % 5 == 2:
-                brokers.append(topic, b"aborted", partition=partition, producer=producer)
+                brokers.append(topic, _bytes(value), _bytes(key), partition, producer=producer)
                 brokers.end_transaction(*producer, "aborted")
             if number == len(share) // 2:
                 log.epoch += 1
@@ -174,7 +194,8 @@ def _fill(brokers: memory_brokers.Brokers, topic: str, records: Sequence[Any]) -
                 producer=None if is_alone else producer,
             )
             brokers.end_transaction(*producer, "committed")
-    brokers.append(topic, b"open", partition=0, producer=("open", brokers.begin_producer("open")))
+    open_producer = "open", brokers.begin_producer("open")
+    brokers.append(topic, _bytes(value), _bytes(key), 0, producer=open_producer)
     brokers.transactions.clear()
     brokers.are_markers_late = True
 
@@ -188,6 +209,8 @@ class SimulatedTopics(SimulatedSink):
 
     cluster: client.Cluster
     """A :class:`SimulatedCluster`."""
+    topic: str
+    name: str
 
     def rows(self) -> list[Written]:
         rows: list[Written] = []
@@ -196,10 +219,12 @@ class SimulatedTopics(SimulatedSink):
             *messages, ((topic, _), last) = transaction.records
             if not transaction.id.startswith(f"{topic}."):
                 continue
-            _, component, _ = json.loads(last.key or b"")
+            record = json.loads(last.value or b"")
+            if (record["target"], record["sink"]) != (self.topic, self.name):
+                continue
             rows.extend(
-                Written(_COLUMNS, _values(place, record), component, transaction.id)
-                for place, record in messages
+                Written(_COLUMNS, _values(place, message), record["component"], transaction.id)
+                for place, message in messages
             )
         return rows
 

@@ -92,7 +92,8 @@ class Substitutes:
         """Find or make the substitute for ``original``: its index in ``stores``, or ``None`` if
         there is none. Copies of a destination share a substitute."""
         # Sinks in one database share a ledger's address, and write to their own tables.
-        identity = (type(original), original.guarantee(), getattr(original, "target", None))
+        more = (getattr(original, name, None) for name in ("target", "transactions_topic"))
+        identity = (type(original), original.guarantee(), *more)
         if identity in self._originals:
             return self._originals.index(identity)
         substitute = original.simulated(self)
