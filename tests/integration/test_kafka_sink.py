@@ -364,6 +364,7 @@ class TestOtherNumbersOfTasks:
         again: the removed task has a producer, and knows its record."""
         for task in range(3):
             sales.write(process, 1, 0, ["a"], task=task, tasks=3)
+        sales.wait_until_settled()
         for task in range(2):
             sales.write(other, 2, 0, ["b"], task=task, tasks=2, known_stores=sales.known(1, 0, 3))
         with pytest.raises(FailedException, match="fenced"):

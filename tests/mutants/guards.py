@@ -1640,15 +1640,15 @@ GUARDS = (
             Mutation(
                 "a batch is read before the positions are pinned",
                 "txtopo/connectors/kafka/planning.py",
-                "                waiting = dict.fromkeys(waiting, 0)\n",
+                "                waiting.update(dict.fromkeys(starts, 0))\n",
                 "                pass\n",
                 ("tests/integration/test_kafka_positions.py", "-k", "memory and pinned"),
             ),
             Mutation(
                 "an opaque spout reads before its positions are pinned",
                 "txtopo/connectors/kafka/planning.py",
-                "(self._source.is_opaque or self._source.start",
-                "(self._source.start",
+                "            if self._source.is_opaque or (not last and",
+                "            if (not last and",
                 (_KAFKA_LOG, "-k", "memory and before_the_first_commit"),
             ),
         ),
