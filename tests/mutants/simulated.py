@@ -69,7 +69,7 @@ SIMULATED = (
     Mutation(
         "two sinks of one database write to one simulated table",
         "txtopo/testing/simulator/substitutes.py",
-        '(type(original), original.guarantee(), getattr(original, "target", None))',
+        "(type(original), original.guarantee(), *more)",
         "(type(original), original.guarantee().place)",
         (
             "tests/unit/test_simulator_sinks.py",
