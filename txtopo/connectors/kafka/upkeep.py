@@ -115,7 +115,8 @@ class AuxiliaryTopics:
             if not tasks:
                 continue
             try:
-                records = topic.last_records(topic.ends(tasks))
+                ends = topic.ends(tasks)
+                records = topic.last_records(ends)
             except UnknownTopicError:
                 continue  # deleted meanwhile
             except errors.StateMismatchError:
@@ -128,9 +129,11 @@ class AuxiliaryTopics:
                 record.topology_id == self._topology_id and self.name in ("", record.sink)
                 for record in records.values()
             ):
-                if not is_showing and topic.undecided(tasks):
+                if not is_showing:
+                    # A transaction may have been decided since the records were read.
                     topic.wait_until_decided(tasks)
-                    records = topic.last_records(topic.ends(tasks))
+                    decided = topic.ends(tasks)
+                    records = records if decided == ends else topic.last_records(decided)
                 by_topic[name] = {task: records.get(task) for task in tasks}
         return by_topic
 
