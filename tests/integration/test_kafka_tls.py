@@ -23,7 +23,7 @@ pytestmark = pytest.mark.thorough
 
 @pytest.fixture(scope="module")
 def certificates() -> Iterator[Certificates]:
-    # The broker runs as another user, who may not look into pytest's directories.
+    # The broker's account cannot read pytest's directories.
     with tempfile.TemporaryDirectory(prefix="txtopo-certificates-") as directory:
         Path(directory).chmod(0o755)
         yield Certificates(Path(directory))

@@ -33,7 +33,7 @@ class MemoryKafka:
 
     def __init__(self, brokers: memory_brokers.Brokers | None = None) -> None:
         self.brokers = brokers or memory_brokers.Brokers(are_markers_late=True)
-        self.library = memory_clients.library(self.brokers)
+        self.module = memory_clients.module_over(self.brokers)
         self._numbers = itertools.count(1)
 
     @property
@@ -75,7 +75,7 @@ class MemoryKafka:
         return [known.get((topic, number), -1001) for number in range(partitions)]
 
     def producer(self, transactional_id: str = "") -> Any:
-        producer = self.library.Producer({"transactional.id": transactional_id})
+        producer = self.module.Producer({"transactional.id": transactional_id})
         if transactional_id:
             producer.init_transactions()
         return producer
@@ -85,10 +85,10 @@ class MemoryKafka:
             self.producer().produce(topic, value, partition=partition, **more)
 
     def read(self, topic: str, isolation: str = "read_committed") -> list[Any]:
-        consumer = self.library.Consumer({"isolation.level": isolation})
+        consumer = self.module.Consumer({"isolation.level": isolation})
         with self.brokers.turn:
             partitions = len(self.brokers.topic(topic).partitions)
-        place = self.library.TopicPartition
+        place = self.module.TopicPartition
         records = []
         for number in range(partitions):
             consumer.assign([place(topic, number, 0)])
@@ -152,7 +152,7 @@ def patched_in(patch: pytest.MonkeyPatch, path: Path | None = None) -> MemoryKaf
     """Brokers in memory, which every client reaches while ``patch`` lasts. With ``path``, forked
     children reach them, too."""
     kafka = MemoryKafka(None if path is None else SharedBrokers(path))
-    patch.setattr(client, "confluent_kafka", lambda: kafka.library)
+    patch.setattr(client, "confluent_kafka", lambda: kafka.module)
     patch.setattr(client.Cluster, "reach", lambda *address: None)
     patch.setattr(log, "_HEARSAY_S", 0.0)
     return kafka

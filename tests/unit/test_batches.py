@@ -323,3 +323,22 @@ def test_metadata_that_could_not_be_written_is_refused_with_component_and_hook(
         batches.open(1)
     assert (refused.value.component, refused.value.hook) == ("spout", hook)
     assert state.txids.txids() == []
+
+
+def test_the_last_positions_are_told_before_the_spout_is_closed(
+    state: TopologyState, journal: Journal
+) -> None:
+    """No opening follows the last commit of a run."""
+    batches = batches_of(Partitioned(journal, 1, 7, 3, planned=True), state)
+    told: list[Any] = []
+
+    def lag(committed: Any) -> dict[str, int]:
+        told.append(dict(committed))
+        return {}
+
+    batches._hooks._coordinator.lag = lag
+    batches._hooks._coordinator.close = lambda: told.append("closed")
+    assert batches.open(1)
+    commit(state, batches, 1)
+    batches.close()
+    assert told == [{}, {0: [0, 3]}, "closed"]

@@ -32,7 +32,7 @@ from txtopo.topology.graph import TopologyGraph
 SERVERS = "nowhere.example:9092"
 SPOUTS: dict[str, Any] = {
     "transactional": KafkaTransactionalSpout(
-        SERVERS, "lines", 10, format="text", start="group:nobody", client_group="dashboard"
+        SERVERS, "lines", 10, format="text", start="group:shop", client_group="dashboard"
     ),
     "pattern": KafkaTransactionalSpout(
         SERVERS, re.compile("li.*"), 20, format="text", start="latest"
@@ -149,7 +149,7 @@ def test_two_sinks_on_one_topic_have_records_of_their_own() -> None:
     for name, fields in (("a", ["n"]), ("b", ["m"])):
         sink = KafkaSink(
             SERVERS,
-            "out",
+            "txtopo.out",
             format="json",
             columns=fields,
             transactions_topic=f"tx-{name}",

@@ -57,7 +57,7 @@ class World(Protocol):
         """A directory for files."""
 
     def shared(self, address: str, make: Callable[[], Any]) -> Any:
-        """What stands for the system at ``address``, made by ``make`` for the first who asks. Its
+        """The substitute for the system at ``address``. The first call makes it with ``make``. Its
         method ``forget`` empties it."""
 
     def fault(self, address: str) -> str | None:

@@ -35,9 +35,9 @@ would miss the commit's marker.
 **Leftover tasks.** A transaction that has begun is replayed with its own task count (R23). So all
 tasks have committed before the count falls, and none has a transaction open, as far as these rules
 are kept. The sink nevertheless begins once more with the ids of removed tasks, because an open
-transaction would hold up all readers. A query of Structured Streaming has no such rule: its removed
-tasks may still live, and can write no more. ``txtopo kafka abort`` does so for
-topologies that were abandoned in the middle.
+transaction would hold up all readers. The begin also fences them: a query of Structured Streaming
+does not replay with its old task count, so a removed task may still be alive. ``txtopo kafka
+abort`` begins with the ids of a topology that was abandoned in the middle.
 
 Runs on: executor. For a query of Structured Streaming also on the driver.
 """

@@ -134,6 +134,7 @@ class PartitionLog:
         """Lose the records from ``offset`` on, and go on under another leader."""
         self.records = [record for record in self.records if record.offset < offset]
         self.unmarked = {owner: at for owner, at in self.unmarked.items() if at < offset}
+        self.delays = {owner: left for owner, left in self.delays.items() if owner in self.unmarked}
         self.end = min(self.end, offset)
         self.epoch += 1
 
@@ -192,11 +193,6 @@ class Brokers:
     def new_id(self, topic: str) -> str:
         """An id for a new topic."""
         return uuid.uuid4().hex
-
-    def make_again(self, name: str) -> None:
-        """Delete a topic, and make it again."""
-        old = self.topics.pop(name)
-        self.make_topic(name, len(old.partitions), old.settings)
 
     def widen_topic(self, name: str, partitions: int) -> bool:
         """Add partitions. False if there are as many already."""

@@ -34,7 +34,7 @@ Strike = Callable[[], str | None]
 """How the next transaction fails: ``before it began``, ``after it committed``, or not at all."""
 
 
-def library(brokers: Brokers, strike: Strike = lambda: None) -> Any:
+def module_over(brokers: Brokers, strike: Strike = lambda: None) -> Any:
     """The module ``confluent_kafka``, with clients that reach ``brokers``.
 
     :raises errors.SetupError: the module cannot be imported.

@@ -15,7 +15,7 @@ Runs on: driver.
 Invariants:
     - The first transaction that knows a partition binds the index and pins the position, even if
       the partition has nothing to read. If a restart looked for the start again, it could find
-      another start. An opaque spout never reads a partition in that transaction.
+      another start. An opaque spout reads nothing of a partition in that transaction.
     - ``end`` is at most the last stable offset: a range's records are decided for ever.
     - A position is compared with the log whenever a batch begins there: the topic's id, the first
       offset in the log, the last stable offset. Executors compare the leader epochs.

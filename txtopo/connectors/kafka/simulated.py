@@ -95,14 +95,14 @@ _by_name: weakref.WeakValueDictionary[str, SimulatedBrokers] = weakref.WeakValue
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SimulatedCluster(client.Cluster):
-    """Stands for brokers. Secrets are left out, as nobody asks for them."""
+    """Stands for brokers. Has no secrets: brokers in memory ask for none."""
 
     name: str = ""
     """The brokers' name in this process."""
 
     def confluent_kafka(self) -> Any:
         brokers = _by_name[self.name]
-        return memory_clients.library(brokers, brokers.strike)
+        return memory_clients.module_over(brokers, brokers.strike)
 
     def reach(self, host: str, port: int, wait_s: float) -> None:
         """Brokers in memory are always within reach."""
@@ -132,14 +132,13 @@ def source_of(
     sample: Sequence[Any],
     made_up: Callable[[int], Any],
 ) -> sources.Source:
-    """The source that stands for ``source`` in ``world``. It begins at its topics' beginning, and
-    has few transactions, whatever the user's bounds.
+    """The source that stands for ``source`` in ``world``. It begins at its topics' beginning. Its
+    own bounds make about five transactions, in place of the user's bounds.
 
     :param sample: the records: values, or pairs of key and value. Text becomes UTF-8.
     :param made_up: makes a value from a number, for JSON, where there is no sample.
     """
-    is_pattern = isinstance(source.topics, re.Pattern)
-    topics = _PATTERN_TOPICS if is_pattern else tuple(source.topics)  # type: ignore[arg-type]
+    topics = _PATTERN_TOPICS if isinstance(source.topics, re.Pattern) else source.topics
     brokers = brokers_of(source.cluster, world)
     for record in sample:
         if not all(

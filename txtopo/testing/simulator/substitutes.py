@@ -77,7 +77,7 @@ class Substitutes:
         self.stores: list[Any] = []
         self._in_memory: list[stores.MemoryStore] = []
         self._systems: dict[str, Any] = {}
-        """What stands for each system outside, by its address."""
+        """The substitute for each system outside, by the system's address."""
         self.uncompared: frozenset[str] = frozenset()
         """Components with a destination whose rows cannot be compared."""
         self._directory: str | None = None
@@ -123,7 +123,7 @@ class Substitutes:
         return self._directory
 
     def shared(self, address: str, make: Callable[[], Any]) -> Any:
-        """What stands for the system at ``address``, made by ``make`` at the first call."""
+        """The substitute for the system at ``address``. The first call makes it with ``make``."""
         if address not in self._systems:
             self._systems[address] = make()
         return self._systems[address]
