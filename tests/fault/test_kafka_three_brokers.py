@@ -1,5 +1,5 @@
-"""Brokers of a cluster die while a Kafka sink writes and a spout reads: other brokers take over,
-and each transaction is there once."""
+"""Brokers of a cluster die while a Kafka sink writes: other brokers take over, each transaction is
+there once, and a spout reads it while the dead broker is away."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ def test_skip_goes_on_behind_records_that_aged_out_and_counts_them(
     assert drive.planner.lost(drive.positions) == {f"{topic}/0": 10}
 
 
-def test_records_that_aged_out_before_the_first_commit_are_a_loss_that_is_told(
+def test_records_that_aged_out_behind_the_pinned_start_are_told_as_lost(
     kafka: KafkaServer, driven: Any
 ) -> None:
     topic = filled(kafka, 9)
@@ -277,7 +277,7 @@ def test_records_that_aged_out_before_the_first_commit_are_a_loss_that_is_told(
     assert drive.planner.lost(drive.positions) == {f"{topic}/0": 4}
 
 
-def test_records_of_a_new_partition_that_aged_out_before_its_commit_are_told_too(
+def test_records_of_a_new_partition_that_aged_out_are_told_as_lost(
     kafka: KafkaServer, driven: Any
 ) -> None:
     topic = filled(kafka, 2)

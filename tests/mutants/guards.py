@@ -1649,7 +1649,7 @@ GUARDS = (
                 "txtopo/connectors/kafka/planning.py",
                 "            if self._source.is_opaque or (not last and",
                 "            if (not last and",
-                (_KAFKA_LOG, "-k", "memory and before_the_first_commit"),
+                (_KAFKA_LOG, "-k", "memory and behind_the_pinned_start"),
             ),
         ),
     ),

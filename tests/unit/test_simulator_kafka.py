@@ -85,7 +85,7 @@ def test_a_spout_runs_on_records_that_are_made_up(name: str) -> None:
     assert report.transactions >= 2
 
 
-def test_the_sample_is_read_once_whole_and_in_order() -> None:
+def test_every_record_of_the_sample_is_read_once() -> None:
     spout = KafkaTransactionalSpout(SERVERS, "lines", 4, format="text", fields=("key", "value"))
     spout.sample = [(f"k{n % 2}", f"v{n}") for n in range(30)]
     with Simulation(counting(spout, "value")) as simulation:
