@@ -44,16 +44,17 @@ def dumps(value: Any) -> str:
 
     :raises NotJsonError: ``value`` would come back different.
     """
-    text, why = "", ""
+    text, why, is_plain = "", "", False
     try:
         text = _encode(value)
+        # If the encoder raised no error and the text has a form in UTF-8, only a key can come back
+        # different. The search for the place costs far more than these questions.
+        is_plain = _has_utf8(text) and _has_text_keys(value)
     except (TypeError, ValueError) as error:
         why = str(error)
     except RecursionError:
         raise _too_deep() from None
-    # If the encoder raised no error and the text has a form in UTF-8, only a key can come back
-    # different. The search for the place costs far more than these questions.
-    if why or not _has_utf8(text) or not _has_text_keys(value):
+    if not is_plain:
         require(value)
     if why:
         raise NotJsonError("$", why)
@@ -83,12 +84,13 @@ def plain(value: Any) -> Any:
 def require(value: Any, nesting_max: int = sys.maxsize) -> None:
     """:class:`NotJsonError` unless ``value`` comes back as it was."""
     try:
-        _require(value, "$", nesting_max)
+        _require(value, "$", nesting_max, frozenset())
     except RecursionError:
         raise _too_deep() from None
 
 
-def _require(value: Any, path: str, levels: int) -> None:
+def _require(value: Any, path: str, levels: int, outer: frozenset[int]) -> None:
+    """``outer``: the ids of the lists and dicts around ``value``."""
     match value:
         case None | bool():
             pass
@@ -102,15 +104,17 @@ def _require(value: Any, path: str, levels: int) -> None:
         case float():
             if not math.isfinite(value):
                 raise NotJsonError(path, f"{float.__repr__(value)} has no form in JSON")
+        case list() | tuple() | dict() if id(value) in outer:
+            raise NotJsonError(path, "the value contains itself")
         case list() | tuple() | dict() if levels == 0:
             raise _too_deep()
         case list() | tuple():
             for index, item in enumerate(value):
-                _require(item, f"{path}[{index}]", levels - 1)
+                _require(item, f"{path}[{index}]", levels - 1, outer | {id(value)})
         case dict():
             for key, item in value.items():
                 _require_key(key, path)
-                _require(item, f"{path}.{key}", levels - 1)
+                _require(item, f"{path}.{key}", levels - 1, outer | {id(value)})
         case _:
             raise NotJsonError(
                 path, f"a value of type {type(value).__name__} would not come back as it was"
@@ -152,7 +156,7 @@ def _has_utf8(text: str) -> bool:
 
 
 def _too_deep() -> NotJsonError:
-    return NotJsonError("$", "nested too deeply, or a value contains itself")
+    return NotJsonError("$", "nested too deeply")
 
 
 __all__ = ["KINDS", "NESTING_MAX", "SCALARS", "NotJsonError", "dumps", "encode", "plain", "require"]

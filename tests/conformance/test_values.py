@@ -19,6 +19,7 @@ import pytest
 from tests.servers import mariadb, postgres, redis_server
 from tests.topologies.micro_batches import Frame, forget_resources, part
 from tests.topologies.sinks import BACKENDS, Shop, WorkerProcess, shop
+from tests.wrong.circles import CIRCLES
 from txtopo.connectors.kafka.messages import Convert, RefusedError, Shape
 from txtopo.connectors.sql import SqlSink
 from txtopo.errors import RowRefusedError, UsageError
@@ -75,6 +76,7 @@ VALUES: dict[str, tuple[str, list[Any]]] = {
     "enum, another subclass": ("text", [Plain.A, Number.ONE, Half(0.5)]),
     "`list`, `dict`": ("text", [[1, "a"], [], {"a": [None]}, {}]),
     "`tuple`": ("text", [(1, "a"), ()]),
+    "a value that contains itself": ("text", [*CIRCLES.values()]),
     "`set`, any other object": (
         "text",
         [

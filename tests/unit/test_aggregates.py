@@ -14,6 +14,7 @@ import pytest
 from tests.topologies import recording
 from tests.topologies.aggregates import BY_NAME, FIELDS, ROWS, aggregated
 from tests.topologies.recording import FIRST, InProcessTopology, RowsSpout, planned
+from tests.wrong.circles import CIRCLES
 from txtopo import (
     CombinerAggregator,
     Count,
@@ -34,6 +35,8 @@ from txtopo.stores import ADD, SqliteStore
 from txtopo.testing import MemoryStore, MemoryTransactionalSpout, simulate
 from txtopo.testing import stores as memory
 from txtopo.topology.aggregate import CombiningCommitter, KeyOf, PartialAggregate
+from txtopo.topology.aggregator import ValueRefusedError
+from txtopo.topology.grouping import UnsupportedKeyError
 from txtopo.topology.stream import TupleSource
 
 
@@ -403,6 +406,17 @@ def test_nan_within_a_value_and_infinities_of_combine_are_refused_in_every_order
         failure = kept_of(aggregator, [list(order)], tmp_path / str(number))
         assert isinstance(failure, Failure)
         assert "takes neither None nor NaN nor an infinity" in failure.error
+
+
+@pytest.mark.parametrize("circle", CIRCLES.values(), ids=CIRCLES)
+def test_a_value_or_a_key_that_contains_itself_is_refused(circle: Any) -> None:
+    partial = PartialAggregate(Sum("n"), KeyOf(("a",)), ("a",))
+    source = TupleSource("rows", 0, "default", Fields("tx", "a", "n"))
+    partial.prepare(TopologyConf({}), cast(Any, None), cast(Any, Sent()), FIRST)
+    with pytest.raises(ValueRefusedError, match=r"'n'(.|\n)*nor a value that contains itself"):
+        partial.execute(Tuple((FIRST, "a", circle), source))
+    with pytest.raises(UnsupportedKeyError, match="cannot route on a value of type"):
+        partial.execute(Tuple((FIRST, circle, 1.5), source))
 
 
 @pytest.mark.parametrize("aggregator", [Count(), Tuples()])

@@ -15,6 +15,7 @@ import pytest
 
 from tests.topologies.recording import RowsSpout, builder, rows, run_once
 from tests.unit.test_columns_mistakes import failed
+from tests.wrong.circles import CIRCLES
 from txtopo import BaseArrowBatchBolt, EmitError, Fields, OutputFieldsDeclarer
 from txtopo.dataplane.column_runs import ColumnMistakeError
 from txtopo.dataplane.columns import batches
@@ -211,6 +212,17 @@ def test_a_column_that_would_change_a_value_is_refused_and_names_its_row(
     assert text.startswith("component 'x', stream 's': values of field 'a' cannot become a column")
     assert said in text
     assert "\n  Emit values of one type that fits, or declare the types of the columns" in text
+
+
+@pytest.mark.rule(38)
+@pytest.mark.parametrize("circle", CIRCLES.values(), ids=CIRCLES)
+def test_a_value_that_contains_itself_is_refused_and_names_its_row(circle: Any) -> None:
+    with pytest.raises(ColumnMistakeError) as raised:
+        column([None, circle], None)
+    assert str(raised.value).startswith(
+        "component 'x', stream 's': values of field 'a' cannot become a column: row 2 of 2 is "
+    )
+    assert "it contains itself, or is nested too deeply\n  Emit values of" in str(raised.value)
 
 
 KEPT: list[tuple[list[Any], pa.DataType | None]] = [

@@ -23,6 +23,7 @@ from tests.topologies.recording import (
     rows,
     run_once,
 )
+from tests.wrong.circles import CIRCLES
 from txtopo import Fields, StreamSpec, TransactionAttempt, Tuple
 from txtopo.dataplane.collector import Collector, is_immutable
 from txtopo.dataplane.job import Batch, Limits
@@ -101,6 +102,36 @@ def test_an_enum_stays_the_member_it_was() -> None:
     got: list[Any] = []
     collector(got).emit([ATTEMPT, [Colour.RED]])
     assert got[0][1][0] is Colour.RED
+
+
+@pytest.mark.parametrize("circle", CIRCLES.values(), ids=CIRCLES)
+@pytest.mark.parametrize("cores", [1, 3])
+def test_a_value_that_contains_itself_arrives_as_it_was_or_is_refused_with_the_cure(
+    cores: int, circle: Any
+) -> None:
+    for grouping in ("none", "shuffle", "all", "global", "fields", "partial_key"):
+        topology = builder()
+        emitting = NotingBolt(lambda bolt, tup: bolt.emit(circle))
+        topology.set_bolt("split", emitting).none_grouping("spout")
+        receiver = topology.set_bolt("notes", NotingBolt(), 2)
+        by_key = grouping in ("fields", "partial_key")
+        fields = [Fields("value")] if by_key else []
+        getattr(receiver, f"{grouping}_grouping")("split", *fields)
+        ran = run_once(topology.build_topology(), {0: rows("a")}, cores=cores)
+        if by_key:
+            assert ran.failure is not None
+            assert "cannot route on a value of type" in str(ran.failure.to_error())
+            assert "\n  Group on None" in str(ran.failure.to_error())
+        else:
+            assert ran.failure is None
+            assert repr(circle) in map(
+                repr,
+                (
+                    event.details[3][0]
+                    for event in ran.events
+                    if event.component == "notes" and event.hook == "execute"
+                ),
+            )
 
 
 def _emit_and_change(bolt: NotingBolt, tup: Tuple) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.wrong.circles import CIRCLES
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.connectors.kafka import (
     KafkaSink,
@@ -258,6 +259,15 @@ class TestMessages:
     ) -> None:
         with pytest.raises(messages.RefusedError, match=message):
             self.convert(*values, **shape)
+
+    @pytest.mark.parametrize("circle", CIRCLES.values(), ids=CIRCLES)
+    def test_a_value_that_contains_itself_is_refused_with_its_field(self, circle: Any) -> None:
+        with pytest.raises(
+            messages.RefusedError, match=r"^at \$\.name.*: the value contains itself"
+        ):
+            self.convert("k", circle, 1, "", format="json")
+        with pytest.raises(messages.RefusedError, match=r"^the field 'id', at .*contains itself"):
+            self.convert(circle, "tea", 1, "", format="json", key="id", columns={"a": "name"})
 
     def test_a_topic_that_is_no_text_is_refused(self) -> None:
         with pytest.raises(

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.wrong.circles import CIRCLES
 from txtopo import TransactionAttempt
 from txtopo.topology import grouping
 from txtopo.topology.grouping import UnsupportedKeyError, encode_key, encode_value, task_for_key
@@ -264,6 +265,14 @@ def test_any_other_type_is_refused_with_the_cure(value: Any) -> None:
 def test_an_unsupported_value_inside_a_tuple_is_refused_too() -> None:
     with pytest.raises(UnsupportedKeyError, match=r"builtins\.set"):
         encode_value(("a", [{1}]))
+
+
+@pytest.mark.parametrize("name", [name for name in CIRCLES if name not in ("a dict", "several")])
+@pytest.mark.parametrize("tasks", [grouping.task_for_key, grouping.two_tasks_for_key])
+def test_a_value_that_contains_itself_is_refused_too(name: str, tasks: Any) -> None:
+    with pytest.raises(UnsupportedKeyError) as refused:
+        tasks(("a", CIRCLES[name]), 3)
+    assert "which contains itself or is nested too deeply\n  Group on None" in str(refused.value)
 
 
 _PROGRAM = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pydantic
 import pytest
 
+from tests.wrong.circles import CIRCLES
+from txtopo import plain_json
 from txtopo.plain_json import NotJsonError
 from txtopo.topology.metadata import from_json, to_json
 
@@ -78,6 +81,42 @@ def test_a_value_that_json_would_change_is_refused_with_its_path(
     assert str(refused.value).endswith(
         "plain values are None, bool, int, finite float, str, lists, and dicts with str keys"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("a list", "$.new[0]"),
+        ("a list with itself twice", "$.new[0]"),
+        ("a dict", "$.new.a"),
+        ("a tuple", "$.new[0][0]"),
+        ("several", "$.new[0].a[0]"),
+    ],
+)
+def test_a_value_that_contains_itself_is_refused_with_the_path(name: str, path: str) -> None:
+    for write in (to_json, plain_json.dumps, plain_json.encode):
+        with pytest.raises(
+            NotJsonError, match="the value contains itself; plain values"
+        ) as refused:
+            write({"old": [[], []], "new": CIRCLES[name]})
+        assert refused.value.path == path
+
+
+def test_a_value_twice_beside_itself_does_not_contain_itself() -> None:
+    once: list[int] = [1]
+    assert plain_json.dumps([once, once]) == "[[1],[1]]"
+    with pytest.raises(NotJsonError, match="the key 1"):
+        plain_json.dumps([once, once, {1: once}])
+    assert to_json({"a": once, "b": [once, once]}) == {"a": [1], "b": [[1], [1]]}
+
+
+@pytest.mark.parametrize("depth", [400, 700, 900, 1200, 20_000])
+def test_a_value_is_written_or_refused_at_any_depth(depth: int) -> None:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    with contextlib.suppress(NotJsonError):
+        assert plain_json.dumps(value) == "[" * (depth + 1) + "]" * (depth + 1)
 
 
 def test_a_model_travels_as_json_and_comes_back_as_itself() -> None:

@@ -36,8 +36,8 @@ def encode_key(key: Key) -> str:
     """
     if type(key) is str and key.isascii():
         return _encode_text(key)
-    _check_key(key, key)
     try:
+        _check_key(key, key)
         return _as_utf8(_encode(key))
     except (ValueError, RecursionError) as error:
         raise errors.UsageError(

@@ -21,7 +21,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from txtopo.topology import aggregator, bolt, merge
+from txtopo.topology import aggregator, bolt, grouping, merge
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
 from txtopo.topology.stream import Fields, OutputFieldsDeclarer, Tuple, with_attempt
@@ -105,6 +105,7 @@ class PartialAggregate(bolt.BaseBatchBolt):
                 combined[key] = self.combiner.combine(combined[key], one)
                 return
         except TypeError:
+            grouping.encode_key(key)  # refuses a list that contains itself
             key = hashable(key)
         self.add(key, one)
 

@@ -67,13 +67,14 @@ Aggregator = CombinerAggregator | ReducerAggregator
 
 
 class ValueRefusedError(Exception):
-    """An aggregate got None, NaN or an infinity. Becomes :class:`txtopo.errors.UserCodeError`."""
+    """An aggregate got None, NaN, an infinity, or a value that contains itself. Becomes
+    :class:`txtopo.errors.UserCodeError`."""
 
 
 def checked(of: Aggregator, value: Any, tup: Tuple | None = None) -> Any:
     """``value``, which ``of`` made from ``tup`` or from other values. Raises
-    :class:`ValueRefusedError` for None, and for NaN and infinities at any depth: the result would
-    depend on the cut into batches and on the order."""
+    :class:`ValueRefusedError` for None, for a value that contains itself, and for NaN and
+    infinities at any depth: the result would depend on the cut into batches and on the order."""
     if value is not None and _is_finite(value):
         return value
     origin = (
@@ -83,22 +84,22 @@ def checked(of: Aggregator, value: Any, tup: Tuple | None = None) -> Any:
     )
     raise ValueRefusedError(
         f"{type(of).__name__}({', '.join(map(repr, of.fields))}): {value!r:.300} comes {origin}\n"
-        "  An aggregate takes neither None nor NaN nor an infinity. Drop such tuples, or give them a value, in a bolt before the aggregate,\n"
-        "  or in the init of your own CombinerAggregator."
+        "  An aggregate takes neither None nor NaN nor an infinity, nor a value that contains itself or is nested too deeply.\n"
+        "  Drop such tuples, or give them a value, in a bolt before the aggregate, or in the init of your own CombinerAggregator."
     )
 
 
 def _is_finite(value: Any) -> bool:
-    if isinstance(value, list | tuple | set | frozenset | collections.deque):
-        return all(map(_is_finite, value))
-    if isinstance(value, Mapping):
-        return all(map(_is_finite, value.values()))
-    number: Any = value if isinstance(value, numbers.Number) else 0
     try:
+        if isinstance(value, list | tuple | set | frozenset | collections.deque):
+            return all(map(_is_finite, value))
+        if isinstance(value, Mapping):
+            return all(map(_is_finite, value.values()))
+        number: Any = value if isinstance(value, numbers.Number) else 0
         return bool(value == value) and abs(number) != math.inf
     except ValueError:  # a NumPy array, for a codec
         return True
-    except (ArithmeticError, TypeError):  # a signalling NaN, or a missing value of pandas
+    except (ArithmeticError, TypeError, RecursionError):  # a signalling NaN, pandas' missing value
         return False
 
 

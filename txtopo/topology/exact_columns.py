@@ -190,6 +190,15 @@ def _misfit(
 ) -> str | None:
     """Why a column of type ``wanted`` would hold other values than ``column``, whose Python types
     are ``types``. ``None`` if it would not."""
+    try:
+        return _misfit_at_any_depth(column, types, wanted, is_declared)
+    except RecursionError:
+        return "it contains itself, or is nested too deeply"
+
+
+def _misfit_at_any_depth(
+    column: Sequence[Any], types: set[type], wanted: pa.DataType | None, is_declared: bool
+) -> str | None:
     types = types - {_NONE}
     for unknown in types - _KNOWN:
         return f"a {unknown.__name__} is no value of a column"
@@ -210,8 +219,10 @@ def _misfit(
     if "time" in kinds and any(value is not None and value.tzinfo is not None for value in column):
         return "a time in a column has no zone"
     if "list" in kinds:
-        inner = list(itertools.chain.from_iterable(value for value in column if value is not None))
-        return _misfit(
+        # Each list once: a list that contains itself twice would double with each level.
+        lists = {id(value): value for value in column if value is not None}
+        inner = list(itertools.chain.from_iterable(lists.values()))
+        return _misfit_at_any_depth(
             inner, set(map(type, inner)), None if wanted is None else wanted.value_type, is_declared
         )
     if "struct" in kinds:
@@ -248,7 +259,7 @@ def _struct_misfit(
             return f"a dict has the fields {_name_list(value.keys())}; expected {_name_list(names)}"
     for name in names:
         inner = [value[name] for value in column]
-        why = _misfit(
+        why = _misfit_at_any_depth(
             inner,
             set(map(type, inner)),
             None if wanted is None else wanted.field(name).type,

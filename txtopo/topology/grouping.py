@@ -223,7 +223,11 @@ def encode_value(value: Any) -> bytes:
     if isinstance(value, datetime.date):
         return b"d" + value.isoformat().encode()
     if isinstance(value, tuple | list):
-        return b"l" + encode_key(value)
+        try:
+            return b"l" + encode_key(value)
+        except RecursionError:
+            name = f"{_name_of(value)}, which contains itself or is nested too deeply"
+            raise UnsupportedKeyError(name) from None
     if isinstance(value, TransactionAttempt):
         return b"a%d" % value.txid
     raise UnsupportedKeyError(_name_of(value))

@@ -225,7 +225,7 @@ def _key(format: Format, field: str, value: Any) -> bytes | None:
         return _encoded(format, field, value)
     if value is None:
         return None
-    return _utf8(field, value) if isinstance(value, str) else _json(value)
+    return _utf8(field, value) if isinstance(value, str) else _json(value, f"the field {field!r}, ")
 
 
 def _utf8(field: str, text: str) -> bytes:
@@ -235,11 +235,11 @@ def _utf8(field: str, text: str) -> bytes:
         raise RefusedError(f"the field {field!r} has no form in UTF-8: {error}") from error
 
 
-def _json(value: Any) -> bytes:
+def _json(value: Any, place: str = "") -> bytes:
     try:
         return plain_json.encode(value)
     except plain_json.NotJsonError as error:
-        raise RefusedError(str(error)) from error
+        raise RefusedError(f"{place}{error}") from error
 
 
 def _topic(field: str, value: Any) -> str:
