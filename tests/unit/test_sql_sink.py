@@ -29,7 +29,7 @@ from txtopo import (
 )
 from txtopo.connectors.sql import SqlSink, parameters, sqlite, values
 from txtopo.connectors.sql import target as sql_target
-from txtopo.errors import RowRefusedError
+from txtopo.errors import RowRefusedError, SetupError
 from txtopo.sinks import spool, tuple_rows
 from txtopo.stores.stamps import Stamp
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
@@ -623,6 +623,25 @@ def test_the_implicit_number_of_a_row_of_sqlite_is_a_column() -> None:
         connection.execute("CREATE TABLE sales (v)")
         target = sql_target.Target("sales", ("rowid", "v"))
         values.check_table("shop", target, sqlite.columns(connection, target))
+
+
+@pytest.mark.parametrize("name", ["rowid", "oid", "_rowid_", "ROWID"])
+@pytest.mark.parametrize("table", ["sales", "main.SALES"])
+def test_a_table_of_sqlite_without_rowid_has_only_its_own_columns(name: str, table: str) -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE sales (id TEXT PRIMARY KEY, v) WITHOUT ROWID")
+        target = sql_target.Target(table, (name, "v"))
+        with pytest.raises(SetupError, match=f"has no column '{name}'\n  It has id, v. Name the"):
+            values.check_table("shop", target, sqlite.columns(connection, target))
+
+
+@pytest.mark.parametrize("without", ["", " WITHOUT ROWID"])
+def test_a_column_with_the_name_rowid_is_told_with_the_others(without: str) -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(f"CREATE TABLE sales (id TEXT PRIMARY KEY, rowid INT){without}")
+        target = sql_target.Target("sales", ("v",))
+        with pytest.raises(SetupError, match=r"column 'v'\n  It has id, rowid\."):
+            values.check_table("shop", target, sqlite.columns(connection, target))
 
 
 def searched(

@@ -24,7 +24,8 @@ _READ_AS = {
     "number": "(?s).*",
 }
 """Column types, by affinity."""
-_ROWIDS = dict.fromkeys(("rowid", "oid", "_rowid_"), values.Column("rowid", "number"))
+_ROWIDS = dict.fromkeys(("rowid", "oid", "_rowid_"), values.Column("", "number"))
+"""Names for a row's number, which is no column in the table's own list."""
 
 
 def write(session: Any, work: Work) -> None:
@@ -246,7 +247,11 @@ def columns(
     Columns that SQLite computes are ``hidden``. A type says how the column reads numerals
     (affinity)."""
     *schema, table = target.name.split(".", 1)
-    select = f"SELECT name, type FROM pragma_table_xinfo({', '.join('?' * (1 + len(schema)))}) WHERE {condition}"
+    places = ", ".join("?" * (1 + len(schema)))
+    # SQLite describes a table as an index only if the table is WITHOUT ROWID.
+    select = f"SELECT 1 FROM pragma_index_info({places})"
+    has_rowid = connection.execute(select, [table, *schema]).fetchone() is None
+    select = f"SELECT name, type FROM pragma_table_xinfo({places}) WHERE {condition}"
     rows = connection.execute(select, [f"{table}_undo" if undo else table, *schema])
     by_name = {
         name.lower(): values.Column(
@@ -254,7 +259,8 @@ def columns(
         )
         for name, type in rows
     }
-    return by_name and {**(_ROWIDS if condition == "TRUE" and not undo else {}), **by_name}
+    rowids = _ROWIDS if has_rowid and condition == "TRUE" and not undo else {}
+    return by_name and {**by_name, **rowids, **by_name}
 
 
 @contextlib.contextmanager

@@ -63,7 +63,7 @@ _SPELT_ONCE = {
 class Column(NamedTuple):
     """A column in the user's table, as the database describes it. An empty ``type`` keeps values
     with any type. ``scale`` counts a number's digits behind the point, ``fraction`` a second's. If
-    a key ``is_spelt``, each spelling may come to another task."""
+    a key ``is_spelt``, each spelling may come to another task. A row's number has no ``name``."""
 
     name: str
     type: str = ""
@@ -81,7 +81,7 @@ def check_table(sink: str, target: sql_target.Target, columns: Mapping[str, Colu
         raise errors.SetupError(f"the sink {sink} finds no table {target.name!r}\n  {cure}")
     for name in (*target.columns, *filter(None, [target.mark])):
         if name not in columns and name.lower() not in columns:
-            known = f"It has {', '.join(column.name for column in columns.values() if column.name != 'rowid')}. Name the columns by columns=."
+            known = f"It has {', '.join(column.name for column in columns.values() if column.name)}. Name the columns by columns=."
             raise errors.SetupError(
                 f"the table {target.name!r} of the sink {sink} has no column {name!r}\n  {known}"
             )
