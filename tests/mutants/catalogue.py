@@ -468,7 +468,7 @@ MUTATIONS = (
     Mutation(
         "a private key in a setting of Kafka's library is pickled",
         "txtopo/connectors/kafka/client.py",
-        '("PRIVATE KEY" in value or _SECRET_IN_URL.search(value))',
+        '"PRIVATE KEY" in text or _SECRET_IN_URL.search(text)',
         "False",
         ("tests/unit/test_secrets_pickled.py",),
     ),

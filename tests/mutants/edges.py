@@ -155,15 +155,22 @@ EDGES = (
     Mutation(
         "a password in an address ends at the first slash",
         "txtopo/topology/redaction.py",
-        '(r"(://[^/@:\\s]*:).*(?=@)")',
-        '(r"(://[^/@:\\s]*:)[^/@\\s]+(?=@)")',
+        '(?::|%3a)).*(?=@)")',
+        '(?::|%3a))[^/@\\s]+(?=@)")',
+        _REDACTION,
+    ),
+    Mutation(
+        "a password in an address with a slash is taken for a port",
+        "txtopo/topology/redaction.py",
+        "(?::\\d{1,5})?",
+        "(?::[^/@]*)?",
         _REDACTION,
     ),
     Mutation(
         "a password that is named in an address is shown",
         "txtopo/topology/redaction.py",
-        "    return _NAMED.sub(hide, _PASSWORD_IN_URL",
-        "    return (lambda hide, text: text)(hide, _PASSWORD_IN_URL",
+        "    return _NAMED.sub(hide, PASSWORD_IN_URL",
+        "    return (lambda hide, text: text)(hide, PASSWORD_IN_URL",
         _REDACTION,
     ),
     Mutation(

@@ -129,6 +129,14 @@ def test_other_names_are_no_secrets(key: str) -> None:
         "a=1 b=2",
         "mail me@host",
         "",
+        "https://idp/realms/@me/token",
+        "https://idp/realms/a:b@me/token?to=c:d@e#f:g@h",
+        "https://idp:8443/realms/@me/token",
+        "HTTP://idp:80?to=me:you@here",
+        "https://idp?to=https://me@there",
+        "https://me@idp:8443/@me",
+        "https://[::1]:8443/@me, https://[fe80::1]/@me",
+        "pg://host/a:b@c",
     ],
 )
 def test_text_without_a_secret_is_shown_unchanged(text: str) -> None:
@@ -136,3 +144,30 @@ def test_text_without_a_secret_is_shown_unchanged(text: str) -> None:
     assert redaction.redacted({"text": [text, (1, None, True)]}) == {
         "text": [text, [1, None, True]]
     }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"https://me:a{MARK}@idp/realms/@me/token",
+        f"https://me:a@{MARK}@idp",
+        f"https://me:/{MARK}@idp",
+        f"https://me:a/{MARK}@idp/@me",
+        f"https://me:123456/{MARK}@idp",
+        f"https://me:8443{MARK}@idp",
+        f"https://me:8443@{MARK}@idp",
+        f"https://me:a%40{MARK}%2F@idp",
+        f"https://me%3a{MARK}@idp",
+        f"https://:{MARK}@idp",
+        f"https://idp:8443/@me https://me:{MARK}@idp",
+        f"https://idp:8443/@me?client_secret={MARK}",
+        f"https://idp:8443/@me?client%5Fsecret={MARK}",
+        f"https://idp/@me?%70assword={MARK}",
+        f"https://[::1]:8443/@me?token={MARK}",
+        f"https://me:{MARK}@[::1]:8443/@me",
+        f"pg://me:1/{MARK}@host",
+    ],
+)
+def test_a_secret_beside_an_at_sign_that_is_none_is_hidden(text: str) -> None:
+    assert MARK not in redaction.redacted(text)
+    assert MARK not in redaction.redacted({"user": [text]})["user"][0]

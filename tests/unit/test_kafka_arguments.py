@@ -13,7 +13,12 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, planning
+from txtopo.connectors.kafka import (
+    KafkaTransactionalSpout,
+    OpaqueKafkaTransactionalSpout,
+    planning,
+    upkeep,
+)
 from txtopo.connectors.kafka.client import HARMLESS, Cluster, confluent_kafka
 from txtopo.connectors.kafka.log import silence, translate
 from txtopo.errors import ConfigError, SetupError, StateMismatchError
@@ -203,6 +208,47 @@ def test_a_secret_is_refused_and_not_repeated(client: dict[str, str]) -> None:
     with pytest.raises(ConfigError) as raised:
         spout(servers=f"user:{SECRET}@broker:9092")
     assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"https://{SECRET}@idp",
+        f"https://ann:{SECRET}@idp/token",
+        f"https://ann:a@{SECRET}@idp",
+        f"https://ann:a/{SECRET}@idp/@me",
+        f"https://ann:123456/{SECRET}@idp",
+        f"https://ann%3A{SECRET}@idp",
+        f"https://ann:a%40{SECRET}@idp",
+        f"https://ann:{SECRET}@[::1]:8443/@me",
+        f"https://idp:8443/@me?client_secret={SECRET}",
+        f"https://idp/@me?client%5fsecret={SECRET}",
+        f"https://idp/@me#%70assword={SECRET}",
+        f"ldap://ann:1/{SECRET}@idp",
+    ],
+)
+def test_a_secret_in_any_part_of_an_address_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ConfigError, match="holds a private key or a password") as raised:
+        spout(client={"sasl.oauthbearer.token.endpoint.url": url})
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://idp/realms/@me/token",
+        "https://idp:8443/realms/@me/token",
+        "https://idp/realms/%40me/token",
+        "https://idp/realms/a:b@me/token?to=c:d@e#f:g@h",
+        "https://[::1]:8443/realms/@me",
+        "https://idp?to=me@there",
+    ],
+)
+def test_an_at_sign_behind_the_host_of_an_address_is_no_secret(url: str) -> None:
+    cluster = spout(client={"sasl.oauthbearer.token.endpoint.url": url}).source.cluster
+    assert cluster.config({})["sasl.oauthbearer.token.endpoint.url"] == url
+    address = upkeep.address_of(cluster, None)
+    assert upkeep.open_topics(address, "kafka", "shop").command("clear", "shop").count(address) == 1
 
 
 def test_a_secret_that_is_named_is_read_where_a_client_is_made_and_is_nowhere_else(

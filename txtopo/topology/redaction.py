@@ -2,12 +2,13 @@
 config show``.
 
 Invariants: in doubt too much is hidden. A password may contain any separator of a URL's parts, so
-its end cannot be known.
+its end cannot be known. An ``@`` is no doubt if a plain host of ``http`` or ``https`` comes before.
 """
 
 from __future__ import annotations
 
 import re
+import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -21,12 +22,16 @@ _SECRET = re.compile(
 _NO_SECRET = re.compile(r"[_.\-]?(file|path|provider|providers|enabled|class)$", re.IGNORECASE)
 """A name with this ending is the place or the form of a secret, and no secret."""
 
-_PASSWORD_IN_URL = re.compile(r"(://[^/@:\s]*:).*(?=@)")
+_PLAIN_HOST = (
+    r"(?:(?<=http)|(?<=https))://(?:\[[^/?#@\s]*\]|[^/?#@:\[\s]*)(?::\d{1,5})?(?:[/?#\s]|$)"
+)
+"""The host of an address whose clients end the host at the first slash."""
+PASSWORD_IN_URL = re.compile(rf"(?i)(?!{_PLAIN_HOST})(://[^/@:\s]*(?::|%3a)).*(?=@)")
 """Up to the last @: an earlier @ may belong to the password."""
 
 _NAMED = re.compile(
-    r"""(?P<name>[\w.\-]+)(?P<sign>["']?\s*=\s*|["']\s*:\s*)"""
-    r"""(?P<value>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|(?:(?![&;][\w.\-]+=)\S)+)"""
+    r"""(?P<name>[\w.\-%]+)(?P<sign>["']?\s*=\s*|["']\s*:\s*)"""
+    r"""(?P<value>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|(?:(?![&;][\w.\-%]+=)\S)+)"""
 )
 """``name=value`` in an address or a connection string, up to white space or the next name. Also
 ``"name": "value"``."""
@@ -65,6 +70,7 @@ def _text(text: str) -> str:
     """``text`` without the secrets that can be told from the rest."""
 
     def hide(match: re.Match[str]) -> str:
-        return f"{match['name']}{match['sign']}{HIDDEN}" if is_secret(match["name"]) else match[0]
+        name = urllib.parse.unquote(match["name"])
+        return f"{match['name']}{match['sign']}{HIDDEN}" if is_secret(name) else match[0]
 
-    return _NAMED.sub(hide, _PASSWORD_IN_URL.sub(rf"\1{HIDDEN}", text))
+    return _NAMED.sub(hide, PASSWORD_IN_URL.sub(rf"\1{HIDDEN}", text))

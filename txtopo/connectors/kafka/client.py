@@ -17,12 +17,14 @@ import difflib
 import importlib
 import re
 import socket
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from txtopo import errors
 from txtopo.stores import place
+from txtopo.topology import redaction
 
 SECRETS = (
     "sasl.password",
@@ -34,7 +36,9 @@ SECRETS = (
     "sasl.oauthbearer.assertion.private.key.pem",
 )
 """librdkafka's secret settings. Users give them by ``<setting>_env`` or ``<setting>_file`` only."""
-_SECRET_IN_URL = re.compile("(?i)://[^?#]*@|[?&#][^=&]*(?:pass|pwd|secret|token)[^=&]*=")
+_SECRET_IN_URL = re.compile(
+    rf"{redaction.PASSWORD_IN_URL.pattern}|://[^/?#]*@|[?&#][^=&]*(?:pass|pwd|secret|token)[^=&]*="
+)
 _SOURCES = {"env": "the name of an environment variable", "file": "the path of a file"}
 _NOT_FOR_USERS = {
     "bootstrap.servers": "contradicts servers\n  Give the brokers as servers alone.",
@@ -127,7 +131,10 @@ class Cluster:
                 raise errors.ConfigError(
                     f"{self.owner}: client[{name!r}] is no setting that may be given{hint}"
                 )
-            if isinstance(value, str) and ("PRIVATE KEY" in value or _SECRET_IN_URL.search(value)):
+            if isinstance(value, str) and any(
+                "PRIVATE KEY" in text or _SECRET_IN_URL.search(text)
+                for text in (value, urllib.parse.unquote(value))
+            ):
                 raise errors.ConfigError(
                     f"{self.owner}: client[{name!r}] holds a private key or a password\n  Give the secret by its own setting."
                 )
