@@ -23,8 +23,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_CANNOT = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""Exceptions that Arrow raises for a value it cannot take."""
+_CANNOT = (pa.ArrowException, TypeError, ValueError, OverflowError, RecursionError)
+"""Exceptions for a value that Arrow cannot take."""
 
 _KINDS: dict[type, str] = {
     bool: "bool",
@@ -89,12 +89,12 @@ def array(column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool) 
     if not types <= _KNOWN:
         column = _without_numpy(column)
         types = set(map(type, column))
-    why = _misfit(column, types, wanted, is_declared)
-    if why is None:
-        try:
+    try:
+        why = _misfit(column, types, wanted, is_declared)
+        if why is None:
             return _arrow_array(column, types, wanted)
-        except _CANNOT as error:
-            why = first_line(error)
+    except _CANNOT as error:
+        why = first_line(error)
     raise _in_a_row(column, wanted, is_declared, why)
 
 
@@ -190,15 +190,6 @@ def _misfit(
 ) -> str | None:
     """Why a column of type ``wanted`` would hold other values than ``column``, whose Python types
     are ``types``. ``None`` if it would not."""
-    try:
-        return _misfit_at_any_depth(column, types, wanted, is_declared)
-    except RecursionError:
-        return "it contains itself, or is nested too deeply"
-
-
-def _misfit_at_any_depth(
-    column: Sequence[Any], types: set[type], wanted: pa.DataType | None, is_declared: bool
-) -> str | None:
     types = types - {_NONE}
     for unknown in types - _KNOWN:
         return f"a {unknown.__name__} is no value of a column"
@@ -222,7 +213,7 @@ def _misfit_at_any_depth(
         # Each list once: a list that contains itself twice would double with each level.
         lists = {id(value): value for value in column if value is not None}
         inner = list(itertools.chain.from_iterable(lists.values()))
-        return _misfit_at_any_depth(
+        return _misfit(
             inner, set(map(type, inner)), None if wanted is None else wanted.value_type, is_declared
         )
     if "struct" in kinds:
@@ -259,7 +250,7 @@ def _struct_misfit(
             return f"a dict has the fields {_name_list(value.keys())}; expected {_name_list(names)}"
     for name in names:
         inner = [value[name] for value in column]
-        why = _misfit_at_any_depth(
+        why = _misfit(
             inner,
             set(map(type, inner)),
             None if wanted is None else wanted.field(name).type,
@@ -294,12 +285,12 @@ def _in_a_row(
     for together in ([], [first]):
         for row, value in enumerate(column):
             some = [*together, value]
-            alone = _misfit(some, set(map(type, some)), wanted, is_declared)
-            if alone is None:
-                try:
+            try:
+                alone = _misfit(some, set(map(type, some)), wanted, is_declared)
+                if alone is None:
                     _arrow_array(some, set(map(type, some)), wanted)
-                except _CANNOT as error:
-                    alone = first_line(error)
+            except _CANNOT as error:
+                alone = first_line(error)
             if alone is not None:
                 return ChangedValueError(row, _SHORT.repr(value), alone)
     return ChangedValueError(None, "", why)
@@ -367,5 +358,7 @@ def check_times(column: pa.Array | pa.ChunkedArray) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of the error's message."""
+    """Why Arrow cannot take a value, in one line."""
+    if isinstance(error, RecursionError):
+        return "it contains itself, or is nested too deeply"
     return next(iter(str(error).splitlines()), type(error).__name__)

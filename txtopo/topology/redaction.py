@@ -22,9 +22,7 @@ _SECRET = re.compile(
 _NO_SECRET = re.compile(r"[_.\-]?(file|path|provider|providers|enabled|class)$", re.IGNORECASE)
 """A name with this ending is the place or the form of a secret, and no secret."""
 
-_PLAIN_HOST = (
-    r"(?:(?<=http)|(?<=https))://(?:\[[^/?#@\s]*\]|[^/?#@:\[\s]*)(?::\d{1,5})?(?:[/?#\s]|$)"
-)
+_PLAIN_HOST = r"(?<=http|ttps)://(?:\[[^/?#@\s]*\]|[^/?#@:\[\s]*)(?::\d{1,5})?(?:[/?#\s]|$)"
 """The host of an address whose clients end the host at the first slash."""
 PASSWORD_IN_URL = re.compile(rf"(?i)(?!{_PLAIN_HOST})(://[^/@:\s]*(?::|%3a)).*(?=@)")
 """Up to the last @: an earlier @ may belong to the password."""

@@ -25,7 +25,6 @@ _READ_AS = {
 }
 """Column types, by affinity."""
 _ROWIDS = dict.fromkeys(("rowid", "oid", "_rowid_"), values.Column("", "number"))
-"""Names for a row's number, which is no column in the table's own list."""
 
 
 def write(session: Any, work: Work) -> None:
