@@ -170,7 +170,7 @@ def test_clear_ends_when_the_brokers_no_longer_know_the_topic(
     describe = log.Log.describe
     described = [
         describe(log.Log(client.Cluster("test", sales.kafka.servers, {})), [sales.auxiliary_topic])
-    ] * 4
+    ] * 6
     monkeypatch.setattr(
         log.Log,
         "describe",
@@ -208,7 +208,7 @@ def test_a_topic_is_not_called_empty_while_its_first_transaction_is_open(
     monkeypatch.setattr(auxiliary, "DECIDED_S", 0.0)
     with pytest.raises(
         UsageError,
-        match=r"another producer has an open transaction there.*`txtopo kafka abort` ends it",
+        match=r"has an open transaction\n  Type `txtopo kafka abort kafka://\S+ --topology \S+ --execute`",
     ):
         topics.fences()
     assert [line["is_open"] for line in topics.shown()] == [True]

@@ -431,6 +431,20 @@ MUTATIONS = (
         (*KAFKA_SINK, "-k", "behind_an_end_that_is_none"),
     ),
     Mutation(
+        "a late task of a Kafka sink commits after a reset",
+        "txtopo/connectors/kafka/upkeep.py",
+        "        if not dry_run and self.abort(dry_run=False) and self.records() != before:\n",
+        "        if not dry_run and self.records() != before:\n",
+        ("tests/unit/test_kafka_reset.py",),
+    ),
+    Mutation(
+        "a Kafka sink reset while an outcome is not known",
+        "txtopo/connectors/kafka/upkeep.py",
+        "                    if topic.undecided(tasks):\n",
+        "                    if False:\n",
+        ("tests/unit/test_kafka_reset.py",),
+    ),
+    Mutation(
         "a record of a Kafka sink committed wherever it landed",
         "txtopo/connectors/kafka/producing.py",
         "            if end is not None and (not reports or (reports[0]",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shlex
 import urllib.parse
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -131,7 +132,13 @@ class AuxiliaryTopics:
             ):
                 if not is_showing:
                     # A transaction may have been decided since the records were read.
-                    topic.wait_until_decided(tasks)
+                    with contextlib.suppress(errors.FailedException):
+                        topic.wait_until_decided(tasks)
+                    if topic.undecided(tasks):
+                        place = f"{shlex.quote(address_of(self._cluster, self._topic))} --topology {shlex.quote(self._topology_id)} --execute"
+                        raise errors.UsageError(
+                            f"the auxiliary topic {name} has an open transaction\n  Type `txtopo kafka abort {place}`, and then this command again."
+                        )
                     decided = topic.ends(tasks)
                     records = records if decided == ends else topic.last_records(decided)
                 by_topic[name] = {task: records.get(task) for task in tasks}
@@ -268,10 +275,13 @@ class AuxiliaryTopics:
     def clear(
         self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
     ) -> kept.StoreChange:
-        """Delete the topology's auxiliary topics, or only those of ``components``. The user's
-        topics stay. Stop the topology first."""
+        """End the topology's open transactions, and delete its auxiliary topics, or only those of
+        ``components``. The user's topics stay. Stop the topology first."""
         rows = fences = 0
-        for name, records in self.records().items():
+        before = self.records()
+        if not dry_run and self.abort(dry_run=False) and self.records() != before:
+            raise errors.UsageError("a late task has just committed\n  Type this command again.")
+        for name, records in before.items():
             known = [record for record in records.values() if record is not None]
             if known and (components is None or known[0].component in components):
                 rows, fences = rows + len(known), fences + 1
