@@ -109,12 +109,14 @@ def _require(value: Any, path: str, levels: int, outer: frozenset[int]) -> None:
         case list() | tuple() | dict() if levels == 0:
             raise _too_deep()
         case list() | tuple():
+            outer |= {id(value)}
             for index, item in enumerate(value):
-                _require(item, f"{path}[{index}]", levels - 1, outer | {id(value)})
+                _require(item, f"{path}[{index}]", levels - 1, outer)
         case dict():
+            outer |= {id(value)}
             for key, item in value.items():
                 _require_key(key, path)
-                _require(item, f"{path}.{key}", levels - 1, outer | {id(value)})
+                _require(item, f"{path}.{key}", levels - 1, outer)
         case _:
             raise NotJsonError(
                 path, f"a value of type {type(value).__name__} would not come back as it was"
