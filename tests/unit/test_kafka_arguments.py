@@ -20,7 +20,7 @@ from txtopo.connectors.kafka import (
     upkeep,
 )
 from txtopo.connectors.kafka.client import HARMLESS, Cluster, confluent_kafka
-from txtopo.connectors.kafka.log import silence, translate
+from txtopo.connectors.kafka.log import Quiet, translate
 from txtopo.errors import ConfigError, SetupError, StateMismatchError
 
 KINDS = pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout])
@@ -151,7 +151,7 @@ def test_the_library_knows_every_setting_that_may_be_given() -> None:
     for name in sorted(HARMLESS):
         try:
             confluent_kafka().Consumer(
-                {"group.id": "g", "log_level": 0, name: "no such value"}, logger=silence()
+                {"group.id": "g", "log_level": 0, name: "no such value"}, logger=Quiet()
             ).close()
         except confluent_kafka().KafkaException as error:
             unknown += [name] if "No such configuration property" in error.args[0].str() else []

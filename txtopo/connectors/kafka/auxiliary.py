@@ -10,6 +10,7 @@ Runs on: executor, and the command line.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import time
@@ -185,8 +186,8 @@ class AuxiliaryTopic:
         records: dict[int, Record] = {}
         wanted = {task for task in ends if ends[task] > beginnings[task]}
         back = _TAIL
-        consumer = self._log.consumer({"isolation.level": "read_committed"})
-        try:
+        settings = {"isolation.level": "read_committed"}
+        with contextlib.closing(self._log.consumer(settings)) as consumer:
             while wanted:
                 starts = {task: max(beginnings[task], ends[task] - back) for task in wanted}
                 records.update(self._read(consumer, starts, ends))
@@ -194,8 +195,6 @@ class AuxiliaryTopic:
                     task for task in wanted - records.keys() if starts[task] > beginnings[task]
                 }
                 back *= _FURTHER
-        finally:
-            consumer.close()
         return records
 
     def may_be_ours(self) -> bool:

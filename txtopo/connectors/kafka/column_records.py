@@ -31,7 +31,6 @@ _TYPES = {
     "timestamp": pa.int64(),
     "headers": pa.map_(pa.string(), pa.binary()),
 }
-_NUMBERS = {"partition": pa.int32(), "offset": pa.int64(), "timestamp": pa.int64()}
 
 Values = list[Any]
 """Each message's value: ``bytes``, or ``None``."""
@@ -172,28 +171,17 @@ class Converter:
             return _Avro(columns).arrays
         if name in ("key", "value") and columns.format == "text":
             return lambda messages: [self._texts(name, messages)]
-        if name in _NUMBERS:
-            of_record = records.converter(self._owner, (name,), "bytes", "strict")
-            return lambda messages: [
-                pa.array([value for (value,) in of_record(messages)], _NUMBERS[name])
-            ]
-        return {"key": _keys, "value": _values, "topic": _topics, "headers": _headers}[name]
+        if name == "topic":
+            return _topics
+        part = records.part(name)
+        return lambda messages: [pa.array(map(part, messages), _TYPES[name])]
 
     def _texts(self, name: str, messages: list[Any]) -> pa.Array:
-        (data,) = _keys(messages) if name == "key" else _values(messages)
         try:
-            return data.cast(pa.string())
+            return pa.array(map(records.part(name), messages), pa.binary()).cast(pa.string())
         except pa.ArrowInvalid:
             of_record = records.converter(self._owner, (name,), "text", self._columns.errors)
             return pa.array([text for (text,) in of_record(messages)], pa.string())
-
-
-def _keys(messages: list[Any]) -> Sequence[pa.Array]:
-    return [pa.array([message.key() for message in messages], pa.binary())]
-
-
-def _values(messages: list[Any]) -> Sequence[pa.Array]:
-    return [pa.array([message.value() for message in messages], pa.binary())]
 
 
 def _topics(messages: list[Any]) -> Sequence[pa.Array]:
@@ -202,10 +190,6 @@ def _topics(messages: list[Any]) -> Sequence[pa.Array]:
             pa.repeat(pa.scalar(0, pa.int32()), len(messages)), [messages[0].topic()]
         )
     ]
-
-
-def _headers(messages: list[Any]) -> Sequence[pa.Array]:
-    return [pa.array([message.headers() or [] for message in messages], _TYPES["headers"])]
 
 
 class _Decoded:

@@ -256,8 +256,6 @@ class Ledger(task_ledger.TaskLedger):
             records = kept.last_records(ends)
         except BaseException as error:
             producer.close()
-            if isinstance(error, producing.TimeoutTooLongError):
-                raise target.timeout_too_long(self.cluster, self.timeout_s) from error
             if isinstance(error, UnknownTopicError):
                 # A broker still knew a topic that was just deleted. The replay asks again.
                 raise errors.FailedException(str(error)) from error
@@ -267,11 +265,8 @@ class Ledger(task_ledger.TaskLedger):
     def abort(self, topic: str, task: int) -> None:
         """End the transaction that a task may have left open, by becoming the only producer with
         its id for a moment."""
-        producer = producing.TaskProducer(self.cluster, f"{topic}.{task}", self.timeout_s)
-        try:
-            producer.init(topic)
-        finally:
-            producer.close()
+        with producing.begun(self.cluster, topic, task, self.timeout_s):
+            pass
 
     @property
     def place(self) -> places.Place:

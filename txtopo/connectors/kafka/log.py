@@ -145,7 +145,7 @@ class Log:
         :raises errors.ConfigError: the library refuses a setting in ``config``.
         """
         try:
-            return kind({**config, "error_cb": self._refused.append}, logger=silence())
+            return kind({**config, "error_cb": self._refused.append}, logger=Quiet())
         except self._kafka.KafkaException as error:
             raise errors.ConfigError(
                 f"{self.cluster.owner}: client: {error.args[0].str()}\n  Mend client."
@@ -291,18 +291,13 @@ class Log:
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The offsets that consumer group ``group`` has committed. Partitions without an offset are
         left out."""
-        consumer = self.consumer({"group.id": group})
-        try:
-            with self.translated(f"asking for the offsets of group {group}"):
-                places = [
-                    self._kafka.TopicPartition(topic, partition) for topic, partition in partitions
-                ]
-                answers = consumer.committed(places, timeout=client.CALL_TIMEOUT_S)
-            return {
-                (each.topic, each.partition): each.offset for each in answers if each.offset >= 0
-            }
-        finally:
-            consumer.close()
+        places = [self._kafka.TopicPartition(*place) for place in partitions]
+        with (
+            contextlib.closing(self.consumer({"group.id": group})) as consumer,
+            self.translated(f"asking for the offsets of group {group}"),
+        ):
+            answers = consumer.committed(places, timeout=client.CALL_TIMEOUT_S)
+        return {(each.topic, each.partition): each.offset for each in answers if each.offset >= 0}
 
     def is_truncated(self, place: Partition, position: Offset) -> bool:
         """Whether the leader's log up to ``position`` differs from the log under the position's
@@ -320,25 +315,23 @@ class Log:
         log = f"topic {place[0]}, partition {place[1]}"
         deadline = time.monotonic() + client.CALL_TIMEOUT_S
         # A new consumer for each question: a used consumer may answer without asking the leader.
-        consumer = self.consumer({"auto.offset.reset": reset})
-        try:
-            with self.translated(f"looking at {log}"):
-                self.assign(consumer, place, position)
-                while (left := deadline - time.monotonic()) > 0:
-                    message = consumer.poll(left)
-                    error = None if message is None else message.error()
-                    if message is None or (error is not None and _passes(error)):
-                        continue
-                    if error is None or error.name() == "_PARTITION_EOF":
-                        return int(message.offset())
-                    if error.name() not in TRUNCATED:
-                        raise self._kafka.KafkaException(error)
-                    if reset == "error":
-                        return None
-                    # The error says why the consumer moves. A message from the new position
-                    # follows.
-        finally:
-            consumer.close()
+        with (
+            contextlib.closing(self.consumer({"auto.offset.reset": reset})) as consumer,
+            self.translated(f"looking at {log}"),
+        ):
+            self.assign(consumer, place, position)
+            while (left := deadline - time.monotonic()) > 0:
+                message = consumer.poll(left)
+                error = None if message is None else message.error()
+                if message is None or (error is not None and _passes(error)):
+                    continue
+                if error is None or error.name() == "_PARTITION_EOF":
+                    return int(message.offset())
+                if error.name() not in TRUNCATED:
+                    raise self._kafka.KafkaException(error)
+                if reset == "error":
+                    return None
+                # The error says why the consumer moves. A message from the new position follows.
         raise errors.FailedException(f"no answer about {log} for {client.CALL_TIMEOUT_S:g} s")
 
     def assign(self, consumer: Any, place: Partition, position: Offset) -> None:
@@ -428,17 +421,12 @@ def translate(cluster: client.Cluster, doing: str, error: Any) -> Exception:
     return errors.FailedException(f"{cluster.owner}: {doing} at {cluster.servers}: {said} ({name})")
 
 
-def silence() -> Any:
+class Quiet:
     """A logger for librdkafka, which passes every message to txtopo's logger at debug level.
 
     librdkafka's fatal errors concern one client, and reach the client's caller.
     """
-    return _QUIET
 
-
-class _Quiet:
     def log(self, level: int, message: str, *arguments: Any) -> None:
-        logging.getLogger("txtopo.kafka").debug(message, *arguments)
-
-
-_QUIET = _Quiet()
+        """Pass a message on."""
+        LOGGER.debug(message, *arguments)

@@ -84,11 +84,13 @@ class _Client:
         except Fenced:
             raise self._error("_FENCED", fatal=True) from None
 
-    def _answer(self, function: Callable[[], Any]) -> concurrent.futures.Future[Any]:
+    def _answer(
+        self, function: Callable[..., Any], *arguments: Any
+    ) -> concurrent.futures.Future[Any]:
         answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
         try:
             with self._asking():
-                answer.set_result(function())
+                answer.set_result(function(*arguments))
         except self._real.KafkaException as error:
             answer.set_exception(error)
         return answer
@@ -209,7 +211,7 @@ class _Producer(_Client):
         timestamp: int = 0,
         headers: Iterable[tuple[str, bytes | None]] | None = None,
     ) -> None:
-        value, key = _as_bytes(value), _as_bytes(key)
+        value, key = as_bytes(value), as_bytes(key)
         if len(value or b"") > int(self._config.get("message.max.bytes", 1_000_000)):
             raise self._error("MSG_SIZE_TOO_LARGE")
         with self._asking():
@@ -267,9 +269,7 @@ class _Admin(_Client):
             topic = self._brokers.topic(name)
             return types.SimpleNamespace(topic_id=topic.id, partitions=topic.partitions)
 
-        return {
-            name: self._answer(functools.partial(described, name)) for name in topics.topic_names
-        }
+        return {name: self._answer(described, name) for name in topics.topic_names}
 
     def list_offsets(
         self, requests: dict[Any, Any], isolation_level: Any = None, request_timeout: float = 0
@@ -293,10 +293,7 @@ class _Admin(_Client):
                 at = next(later, -1)
             return self._real.admin.ListOffsetsResultInfo(at, -1, log.epoch)
 
-        return {
-            place: self._answer(functools.partial(offset, place, spec))
-            for place, spec in requests.items()
-        }
+        return {place: self._answer(offset, place, spec) for place, spec in requests.items()}
 
     def alter_consumer_group_offsets(
         self, requests: list[Any], request_timeout: float = 0
@@ -307,10 +304,7 @@ class _Admin(_Client):
                 known[place.topic, place.partition] = place.offset
             return request
 
-        return {
-            request.group_id: self._answer(functools.partial(alter, request))
-            for request in requests
-        }
+        return {request.group_id: self._answer(alter, request) for request in requests}
 
     def describe_configs(self, resources: list[Any], request_timeout: float = 0) -> dict[Any, Any]:
         def settings(resource: Any) -> Any:
@@ -322,31 +316,30 @@ class _Admin(_Client):
             )
             return {name: types.SimpleNamespace(value=value) for name, value in known.items()}
 
-        return {
-            resource: self._answer(functools.partial(settings, resource)) for resource in resources
-        }
+        return {resource: self._answer(settings, resource) for resource in resources}
 
     def create_topics(self, topics: list[Any], request_timeout: float = 0) -> dict[str, Any]:
         def make(new: Any) -> None:
             if not self._brokers.make_topic(new.topic, new.num_partitions, new.config):
                 raise self._error("TOPIC_ALREADY_EXISTS")
 
-        return {new.topic: self._answer(functools.partial(make, new)) for new in topics}
+        return {new.topic: self._answer(make, new) for new in topics}
 
     def create_partitions(self, topics: list[Any], request_timeout: float = 0) -> dict[str, Any]:
         def widen(new: Any) -> None:
             if not self._brokers.widen_topic(new.topic, new.new_total_count):
                 raise self._error("INVALID_PARTITIONS")
 
-        return {new.topic: self._answer(functools.partial(widen, new)) for new in topics}
+        return {new.topic: self._answer(widen, new) for new in topics}
 
     def delete_topics(self, names: list[str], request_timeout: float = 0) -> dict[str, Any]:
         def delete(name: str) -> None:
             self._brokers.topic(name)
             del self._brokers.topics[name]
 
-        return {name: self._answer(functools.partial(delete, name)) for name in names}
+        return {name: self._answer(delete, name) for name in names}
 
 
-def _as_bytes(value: bytes | str | None) -> bytes | None:
+def as_bytes(value: bytes | str | None) -> bytes | None:
+    """Text in UTF-8. Other values stay as they are."""
     return value.encode() if isinstance(value, str) else value

@@ -136,7 +136,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                 self._look_at_ends(last)
             self._planned = max(txid, self._planned)
             positions, lost = self._positions(last)
-            known = {(metadata["topic"], metadata["partition"]) for metadata in last.values()}
+            known = set(map(_place, last.values()))
             # A replay may have found more partitions than the engine was told.
             new = [
                 place
@@ -167,15 +167,12 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         """By partition, how many offsets lie between the committed position and the last known end.
         Also publishes the committed positions, if the user gave ``client_group``."""
         with self._lock:
-            self._to_publish = {
-                (metadata["topic"], metadata["partition"]): metadata["end"]
-                for metadata in committed.values()
-            }
+            self._to_publish = {_place(each): each["end"] for each in committed.values()}
             self._publish()
             return {
                 f"{metadata['topic']}/{metadata['partition']}": max(0, end.offset - metadata["end"])
                 for metadata in committed.values()
-                if (end := self._ends.get((metadata["topic"], metadata["partition"]))) is not None
+                if (end := self._ends.get(_place(metadata))) is not None
             }
 
     def lost(self, committed: Mapping[int, Any]) -> dict[str, int | None]:
@@ -214,7 +211,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                     f"this spout's stored positions come from another source than Kafka topics: {metadata!r}\n"
                     f"  Give the spout another id, or begin anew: {self._reset}."
                 )
-            self._indices[metadata["topic"], metadata["partition"]] = index
+            self._indices[_place(metadata)] = index
         return {
             index: metadata for index, metadata in last.items() if self._is_named(metadata["topic"])
         }
@@ -266,16 +263,12 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                 self._refresh(last)
 
     def _is_doubtful(self, metadata: Mapping[str, Any]) -> bool:
-        place, position = (metadata["topic"], metadata["partition"]), metadata["end"]
+        place, position, epoch = _place(metadata), metadata["end"], metadata["epoch"]
         end = self._ends.get(place)
         if end is None:
             return place not in self._gone
-        is_as_before = end.offset >= position and end.epoch == metadata["epoch"]
-        return not is_as_before and self._intact.get(place) != (
-            position,
-            metadata["epoch"],
-            end.epoch,
-        )
+        is_as_before = end.offset >= position and end.epoch == epoch
+        return not is_as_before and self._intact.get(place) != (position, epoch, end.epoch)
 
     def _named_topics(self, last: Mapping[int, Any]) -> dict[str, Topic]:
         """The topics that the user names, including all topics in ``last``."""
@@ -324,17 +317,11 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
 
     def _has_more(self, last: Mapping[int, Any]) -> bool:
         """Whether a batch after ``last`` would move a position, or stop the run."""
-        places = {
-            (metadata["topic"], metadata["partition"]): metadata for metadata in last.values()
-        }
-        if any(place not in places for place in self._readable()):
-            return True
-        readable = {
-            place: metadata for place, metadata in places.items() if place not in self._gone
-        }
-        return any(
+        places = {_place(metadata): metadata for metadata in last.values()}
+        return not places.keys() >= set(self._readable()) or any(
             self._change(place, metadata) or self._ends[place].offset > metadata["end"]
-            for place, metadata in readable.items()
+            for place, metadata in places.items()
+            if place not in self._gone
         )
 
     def _positions(
@@ -344,7 +331,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         the spout may go on."""
         positions, lost = {}, {}
         for metadata in last.values():
-            place = metadata["topic"], metadata["partition"]
+            place = _place(metadata)
             if place in self._gone:
                 continue
             positions[place] = Offset(metadata["end"], metadata["epoch"])
@@ -501,24 +488,24 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             }
         if isinstance(start, str):
             group = start.removeprefix(GROUP)
-            committed = self._log.committed(group, places)
-            if not committed:
+            offsets = self._log.committed(group, places)
+            if not offsets:
                 raise errors.InputError(
                     f"{owner}: start is {start!r}, and consumer group {group!r} has committed no offset in these topics\n"
                     "  Check the group, or give 'earliest' or 'latest'."
                 )
-            chosen = {place: committed.get(place, beginnings[place]) for place in places}
         else:
-            for topic, partition in (
-                (topic, partition) for topic, offsets in start.items() for partition in offsets
-            ):
+            offsets = {
+                (topic, partition): offset
+                for topic, each in start.items()
+                for partition, offset in each.items()
+            }
+            for topic, partition in offsets:
                 if (topic, partition) not in ends:
                     raise errors.InputError(
                         f"{owner}: start names topic {topic!r}, partition {partition}, which does not exist\n  Mend start."
                     )
-            chosen = {
-                place: start.get(place[0], {}).get(place[1], beginnings[place]) for place in places
-            }
+        chosen = {place: offsets.get(place, beginnings[place]) for place in places}
         for place, offset in chosen.items():
             if not beginnings[place] <= offset <= ends[place]:
                 raise errors.InputError(
@@ -552,6 +539,10 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         ]:
             shares[place] += 1
         return shares
+
+
+def _place(metadata: Mapping[str, Any]) -> Partition:
+    return metadata["topic"], metadata["partition"]
 
 
 def _partitions(topics: Mapping[str, Topic]) -> list[Partition]:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from txtopo import errors
 from txtopo.connectors.kafka import client
-from txtopo.connectors.kafka.log import silence, translate
+from txtopo.connectors.kafka.log import Quiet, translate
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -88,10 +88,6 @@ class MessageRefusedError(Exception):
         self.name, self.said, self.number = name, said, number
 
 
-class TimeoutTooLongError(Exception):
-    """The brokers do not let a transaction be open for so long."""
-
-
 class TaskProducer:
     """The producer for ``transactional_id``. Its transactions are open for ``timeout_s`` at
     most."""
@@ -119,15 +115,15 @@ class TaskProducer:
         }
         with self._translated("making the producer"):
             self._producer = self._kafka.Producer(
-                {**defaults, **cluster.config(settings)}, logger=silence()
+                {**defaults, **cluster.config(settings)}, logger=Quiet()
             )
         self._is_open = False
 
     def init(self, topic: str) -> None:
         """Become the only producer with this id. ``topic`` is any topic that the user may describe.
 
-        :raises TimeoutTooLongError: ``timeout_s`` is above the brokers' maximum.
-        :raises errors.SetupError: the user may not write with this id.
+        :raises errors.SetupError: ``timeout_s`` is above the brokers' maximum, or the user may not
+            write with this id.
         :raises errors.FailedException: the brokers do not answer.
         """
         deadline = time.monotonic() + INIT_S
@@ -143,7 +139,7 @@ class TaskProducer:
                     return
                 except self._kafka.KafkaException as error:
                     if error.args[0].name() == "INVALID_TRANSACTION_TIMEOUT":
-                        raise TimeoutTooLongError from error
+                        raise timeout_too_long(self._cluster, self._timeout_s) from error
                     if not error.args[0].retriable() or time.monotonic() > deadline:
                         raise
 
@@ -264,3 +260,22 @@ class TaskProducer:
             yield
         except self._kafka.KafkaException as error:
             raise translate(self._cluster, f"{doing} as {self._id}", error.args[0]) from error
+
+
+@contextlib.contextmanager
+def begun(
+    cluster: client.Cluster, topic: str, task: int, timeout_s: float
+) -> Iterator[TaskProducer]:
+    """The only producer with the id of a task in the auxiliary topic ``topic``, until the block
+    ends. Ends the transaction that the last producer left open."""
+    with contextlib.closing(TaskProducer(cluster, f"{topic}.{task}", timeout_s)) as producer:
+        producer.init(topic)
+        yield producer
+
+
+def timeout_too_long(cluster: client.Cluster, timeout_s: float) -> errors.SetupError:
+    """The error for a transaction that may be open longer than the brokers allow."""
+    return errors.SetupError(
+        f"{cluster.owner}: transaction_timeout_s is {timeout_s:g}, which is more than the brokers at {cluster.servers} allow\n"
+        "  Give less, or raise the brokers' transaction.max.timeout.ms."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -56,11 +57,11 @@ def converter(owner: str, fields: Sequence[str], format: Any, decoding_errors: s
         if format == "text"
         else None
     )
-    parts = [_part(name, text) for name in fields]
-    if len(parts) == 1:
-        only = parts[0]
+    takes = [part(name, text) for name in fields]
+    if len(takes) == 1:
+        only = takes[0]
         return lambda messages: ((only(message),) for message in messages)
-    return lambda messages: (tuple(part(message) for part in parts) for message in messages)
+    return lambda messages: (tuple(take(message) for take in takes) for message in messages)
 
 
 def where(message: Any) -> str:
@@ -68,29 +69,20 @@ def where(message: Any) -> str:
     return f"topic {message.topic()}, partition {message.partition()}, offset {message.offset()}"
 
 
-def _part(
-    name: str, text: Callable[[Any, bytes | None], str | None] | None
+def part(
+    name: str, text: Callable[[Any, bytes | None], str | None] | None = None
 ) -> Callable[[Any], Any]:
-    match name:
-        case "key":
-            return (
-                (lambda message: message.key())
-                if text is None
-                else (lambda message: text(message, message.key()))
-            )
-        case "value":
-            return (
-                (lambda message: message.value())
-                if text is None
-                else (lambda message: text(message, message.value()))
-            )
-        case "timestamp":
-            # Kind and milliseconds. A record without a timestamp has kind 0.
-            return lambda message: message.timestamp()[1] if message.timestamp()[0] else None
-        case "headers":
-            return lambda message: message.headers() or []
-        case _:
-            return lambda message: getattr(message, name)()
+    """A function that takes the part ``name`` from a message. ``text`` makes keys and values
+    texts."""
+    if name == "timestamp":
+        # Kind and milliseconds. A record without a timestamp has kind 0.
+        return lambda message: message.timestamp()[1] if message.timestamp()[0] else None
+    if name == "headers":
+        return lambda message: message.headers() or []
+    take = operator.methodcaller(name)
+    if text is None or name not in ("key", "value"):
+        return take
+    return lambda message: text(message, take(message))
 
 
 def _text(owner: str, message: Any, data: bytes | None, decoding_errors: str) -> str | None:

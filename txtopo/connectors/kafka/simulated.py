@@ -177,30 +177,22 @@ def _fill(brokers: memory_brokers.Brokers, topic: str, records: Sequence[Any]) -
         log.forget_before(log.end)
         share = records[partition::PARTITIONS]
         for number, record in enumerate(share):
-            key, value = record if isinstance(record, tuple) else (None, record)
+            key, value = map(
+                memory_clients.as_bytes, record if isinstance(record, tuple) else (None, record)
+            )
             producer = "simulated", brokers.begin_producer("simulated")
             if number % 5 == 2:
-                brokers.append(topic, _bytes(value), _bytes(key), partition, producer=producer)
+                brokers.append(topic, value, key, partition, producer=producer)
                 brokers.end_transaction(*producer, "aborted")
             if number == len(share) // 2:
                 log.epoch += 1
             is_alone = number % 3 == 0
-            brokers.append(
-                topic,
-                _bytes(value),
-                _bytes(key),
-                partition,
-                producer=None if is_alone else producer,
-            )
+            brokers.append(topic, value, key, partition, producer=None if is_alone else producer)
             brokers.end_transaction(*producer, "committed")
     open_producer = "open", brokers.begin_producer("open")
-    brokers.append(topic, _bytes(value), _bytes(key), 0, producer=open_producer)
+    brokers.append(topic, value, key, 0, producer=open_producer)
     brokers.transactions.clear()
     brokers.are_markers_late = True
-
-
-def _bytes(value: Any) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
 
 
 class SimulatedTopics(SimulatedSink):

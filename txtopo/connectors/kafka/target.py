@@ -129,13 +129,5 @@ def _check_timeout(log: Log, timeout_s: float) -> bool:
         settings = TopicAdmin(log).settings_of_a_broker()
     most = settings.get("transaction.max.timeout.ms")
     if most is not None and timeout_s * 1000 > int(most):
-        raise timeout_too_long(log.cluster, timeout_s)
+        raise producing.timeout_too_long(log.cluster, timeout_s)
     return True
-
-
-def timeout_too_long(cluster: client.Cluster, timeout_s: float) -> errors.SetupError:
-    """The error for a transaction that may be open longer than the brokers allow."""
-    return errors.SetupError(
-        f"{cluster.owner}: transaction_timeout_s is {timeout_s:g}, which is more than the brokers at {cluster.servers} allow\n"
-        "  Give less, or raise the brokers' transaction.max.timeout.ms."
-    )

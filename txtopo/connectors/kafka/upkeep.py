@@ -182,7 +182,8 @@ class AuxiliaryTopics:
             for task in records:
                 ids.append(f"{name}.{task}")
                 if not dry_run:
-                    self._new_producer(name, task).close()
+                    with producing.begun(self._cluster, name, task, _TIMEOUT_S):
+                        pass
         return ids
 
     @_asking()
@@ -262,13 +263,9 @@ class AuxiliaryTopics:
                     "",
                     self.name,
                 )
-                producer = self._new_producer(name, task)
-                try:
-                    producer.write(
-                        [], [], producing.Message(name, record.value, record.key, partition=task)
-                    )
-                finally:
-                    producer.close()
+                message = producing.Message(name, record.value, record.key, partition=task)
+                with producing.begun(self._cluster, name, task, _TIMEOUT_S) as producer:
+                    producer.write([], [], message)
         return kept.StoreChange(rows, fences)
 
     @_asking()
@@ -288,12 +285,3 @@ class AuxiliaryTopics:
                 if not dry_run:
                     AuxiliaryTopic(self._log, name).delete()
         return kept.StoreChange(rows, fences)
-
-    def _new_producer(self, topic: str, task: int) -> producing.TaskProducer:
-        producer = producing.TaskProducer(self._cluster, f"{topic}.{task}", _TIMEOUT_S)
-        try:
-            producer.init(topic)
-        except BaseException:
-            producer.close()
-            raise
-        return producer
