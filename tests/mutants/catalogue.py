@@ -88,15 +88,15 @@ MUTATIONS = (
     Mutation(
         "the seal does not say when the transaction was opened",
         "txtopo/engine/commit_writes.py",
-        "work.task_counts, self._batches.metadata(txid), self._batches.opened_at(txid))\n        except",
-        "work.task_counts, self._batches.metadata(txid))\n        except",
+        "self._state.seal(seal.attempt, seal.tasks, seal.metadata, seal.opened_at)",
+        "self._state.seal(seal.attempt, seal.tasks, seal.metadata)",
         OPENED,
     ),
     Mutation(
         "the seal that rides along does not say when the transaction was opened",
         "txtopo/engine/commit_writes.py",
-        "seal = Seal(following.attempt, following.task_counts, self._batches.metadata(txid), self._batches.opened_at(txid))",
-        "seal = Seal(following.attempt, following.task_counts, self._batches.metadata(txid))",
+        "Seal(work.attempt, work.task_counts, self._batches.metadata(txid), self._batches.opened_at(txid))",
+        "Seal(work.attempt, work.task_counts, self._batches.metadata(txid))",
         OPENED,
     ),
     Mutation(

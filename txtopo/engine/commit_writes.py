@@ -58,46 +58,42 @@ class Commits:
 
     def _write_seal(self, work: Attempt) -> Event:
         """Make durable that effects may exist, unless the attempt could never be recorded."""
-        txid = work.attempt.txid
-        self._loop.surroundings.reach("seal.before", txid)
         try:
-            self._state.require_recordable(txid, self._batches.moves(txid))
-            self._state.seal(
-                work.attempt,
-                work.task_counts,
-                self._batches.metadata(txid),
-                self._batches.opened_at(txid),
-            )
+            seal = self._seal_of(work)
+            self._state.seal(seal.attempt, seal.tasks, seal.metadata, seal.opened_at)
         except errors.BatchTooLargeError as error:
             return refused(work, error)
-        self._loop.surroundings.reach("seal.after", txid)
+        self._loop.surroundings.reach("seal.after", work.attempt.txid)
         return messages.Sealed(work.attempt)
 
     def _record(self, work: Attempt, following: Attempt | None) -> None:
         """Make the commit durable, and with it the seal of ``following``."""
         txid = work.attempt.txid
         self._loop.surroundings.reach("record.before", txid)
-        next_seal = None if following is None else self._seal_for(following)
+        next_seal = None
+        if following is not None:
+            try:
+                next_seal = self._seal_of(following)
+            except errors.BatchTooLargeError as error:
+                self._loop.post(refused(following, error))
         self._state.record(work.attempt, self._batches.moves(txid), work.stores, next_seal)
         self._loop.surroundings.reach("record.after", txid)
         if next_seal is not None:
             self._loop.surroundings.reach("seal.after", next_seal.attempt.txid)
         self._loop.post(messages.Recorded(work.attempt))
 
-    def _seal_for(self, following: Attempt) -> Seal | None:
-        """The next transaction's seal, for the same write. A transaction that could never be
-        recorded fails here, before it can have effects."""
-        txid = following.attempt.txid
+    def _seal_of(self, work: Attempt) -> Seal:
+        """The seal of ``work``.
+
+        :raises errors.BatchTooLargeError: the attempt could never be recorded. It has no effects
+            yet.
+        """
+        txid = work.attempt.txid
         self._loop.surroundings.reach("seal.before", txid)
-        seal = Seal(
-            following.attempt,
-            following.task_counts,
+        self._state.require_recordable(txid, self._batches.moves(txid))
+        return Seal(
+            work.attempt,
+            work.task_counts,
             self._batches.metadata(txid),
             self._batches.opened_at(txid),
         )
-        try:
-            self._state.require_recordable(txid, self._batches.moves(txid))
-        except errors.BatchTooLargeError as error:
-            self._loop.post(refused(following, error))
-            return None
-        return seal

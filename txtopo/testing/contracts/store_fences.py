@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from txtopo import errors
@@ -17,12 +16,16 @@ from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
 from txtopo.testing.contracts.store_subject import (
+    TOUCHES,
     Subject,
     add,
     block,
     contents,
+    failing_block,
+    mismatched,
     plus,
     put,
+    recorded,
     retry,
     run,
     swallowed,
@@ -85,15 +88,9 @@ def _ended(subject: Subject) -> None:
     store = subject.store()
     with store.transaction(subject.task(), TransactionAttempt(1, 0)) as opened:
         pass
-    calls: list[Callable[[], Any]] = [
-        lambda: opened.update("dog", plus(1)),
-        lambda: opened.get("dog"),
-        lambda: opened.delete("dog"),
-    ]
-    for call in [*calls, lambda: opened.update_many({"dog": 1}, add)]:
-        refused(
-            errors.UsageError, call, "a call after the block", "this store transaction has ended"
-        )
+    for action in (*TOUCHES, lambda opened: opened.update_many({"dog": 1}, add)):
+        call, case = functools.partial(action, opened), "a call after the block"
+        refused(errors.UsageError, call, case, "this store transaction has ended")
 
 
 @CONTRACT.clause("an attempt's first task raises the fence, and later tasks pass", 29, cure=_FENCE)
@@ -199,13 +196,12 @@ def _no_trace(subject: Subject) -> None:
     store, context = subject.store(), subject.task()
     run(store, subject.task(), 1, 0, dog=1)
 
-    def die(opened: Any) -> None:
+    def steps(opened: Any) -> None:
         opened.delete("dog")
         # More than is held in memory, so that a part is written before the end.
         opened.update_many(dict.fromkeys(range(ROWS_HELD_MAX + 1), 1), add)
-        raise ZeroDivisionError
 
-    refused(ZeroDivisionError, lambda: block(store, context, 2, 0, die), "a block that raises")
+    failing_block(store, context, 2, 0, steps)
     equal(contents(store), {"dog": 1}, "the contents")
     # The fence may stay raised, if the store raises it in a transaction of its own: the only effect
     # is that older attempts are refused.
@@ -247,12 +243,7 @@ def _swallowed(subject: Subject) -> None:
 def _ahead(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task("sum"), 9, 4, dog=1)
-    actions: list[Callable[[Any], Any]] = [
-        lambda t: t.update("dog", plus(1)),
-        lambda t: t.delete("dog"),
-        lambda t: t.get("dog"),
-    ]
-    for action in actions:
+    for action in TOUCHES:
         call = functools.partial(block, store, subject.task("count"), 8, 0, action)
         refused(
             errors.StaleAttemptError,
@@ -280,26 +271,17 @@ def _generation(subject: Subject) -> None:
         "txtopo store clear",
     )
     write = functools.partial(run, store, subject.task(generation="second"), 8, 0, dog=1)
-    equal(
-        refused(errors.StateMismatchError, write, "generation 'second'", *named).exit_code,
-        6,
-        "its exit code",
-    )
+    mismatched(write, "generation 'second'", *named)
     equal(contents(store), {"dog": 1}, "the contents")
 
 
 @CONTRACT.clause("a store that was written before but is empty is refused", 27, cure=_GENERATION)
 def _emptied(subject: Subject) -> None:
     store = subject.store()
-    known = {f"count/{store.name}": TransactionAttempt(2, 0)}
+    known = recorded(store, 2)
     named = ("holds nothing of component 'count'", "txtopo store adopt", "txtopo state reset words")
-    error = refused(
-        errors.StateMismatchError,
-        lambda: run(store, subject.task(known_stores=known), 3, 0, dog=1),
-        "an emptied store",
-        *named,
-    )
-    equal(error.exit_code, 6, "its exit code")
+    write = functools.partial(run, store, subject.task(known_stores=known), 3, 0, dog=1)
+    mismatched(write, "an emptied store", *named)
     equal((contents(store), store.fences()), ({}, []), "the contents")
     run(store, subject.task("sum", known_stores=known), 3, 0, dog=1)
     equal(store.get("dog"), 1, "the value from a component that is new to the store")
@@ -310,13 +292,9 @@ def _cleared_between(subject: Subject) -> None:
     store, context = subject.store(), subject.task()
     run(store, context, 1, 0, dog=1)
     store.clear("words")
+    write = functools.partial(run, store, context, 1, 0, dog=1)
     case = "a store cleared under a running task"
-    refused(
-        errors.StateMismatchError,
-        lambda: run(store, context, 1, 0, dog=1),
-        case,
-        "holds nothing of component 'count'",
-    )
+    mismatched(write, case, "holds nothing of component 'count'")
 
 
 @CONTRACT.clause(
@@ -329,13 +307,7 @@ def _touch(subject: Subject) -> None:
     with store.transaction(context, TransactionAttempt(1, 0)):
         equal(context.touched_stores, {}, "touched_stores inside the block")
     equal(list(context.touched_stores), [f"count/{store.name}"], "touched_stores after the block")
-    run(
-        store,
-        subject.task(known_stores=dict.fromkeys(context.touched_stores, TransactionAttempt(1, 0))),
-        2,
-        0,
-        dog=1,
-    )
+    run(store, subject.task(known_stores=recorded(store, 1)), 2, 0, dog=1)
     equal(store.get("dog"), 1, "the contents")
 
 
@@ -356,13 +328,7 @@ def _unexpected(subject: Subject) -> None:
             f"txtopo state accept words --store count/{store.name}",
             "txtopo store adopt",
         )
-        equal(
-            refused(
-                errors.StateMismatchError, write, f"a store when {names} are expected", *named
-            ).exit_code,
-            6,
-            "its exit code",
-        )
+        mismatched(write, f"a store when {names} are expected", *named)
         equal((contents(store), store.fences()), ({}, []), "the contents")
     for name, ending in (("late", "late"), ("day_7", "day_*")):
         begun = subject.store(name)
@@ -399,28 +365,23 @@ def _commit(
     cure="Compare the fence with context.known_stores.",
 )
 def _other_age(subject: Subject) -> None:
-    for held, recorded, word in (
+    for held, newest, word in (
         ((3, 0), (7, 2), "behind"),
         ((7, 1), (7, 2), "behind"),
         ((2, 1), (2, 0), "ahead"),
     ):
         store = subject.store(f"at_{held[0]}_{held[1]}")
         run(store, subject.task(), *held, x=1)
-        known = {f"count/{store.name}": TransactionAttempt(*recorded)}
+        known = recorded(store, *newest)
         named = (
             f"is {word}",
             f"{held[0]}:{held[1]}",
-            f"{recorded[0]}:{recorded[1]}",
+            f"{newest[0]}:{newest[1]}",
             "txtopo store adopt",
             "txtopo state reset words",
         )
         write = functools.partial(run, store, subject.task(known_stores=known), 8, 0, x=1)
-        refused(
-            errors.StateMismatchError,
-            write,
-            f"a store at attempt {held}, when {recorded} is recorded",
-            *named,
-        )
+        mismatched(write, f"a store at attempt {held}, when {newest} is recorded", *named)
         equal(contents(store), {"x": 1}, "the contents")
 
 
@@ -440,12 +401,8 @@ def _never_sealed(subject: Subject) -> None:
     run(store, subject.task(known_stores=dict(known)), 2, 0, x=10)
     rewound = subject.task(known_stores=dict(known), first_attempt=1_000_000)
     named = ("is ahead", "2:0", "never sealed", "txtopo store adopt", "txtopo state reset words")
-    refused(
-        errors.StateMismatchError,
-        lambda: run(store, rewound, 2, 1_000_000, x=5),
-        "a different batch in a committed transaction",
-        *named,
-    )
+    write = functools.partial(run, store, rewound, 2, 1_000_000, x=5)
+    mismatched(write, "a different batch in a committed transaction", *named)
     equal(contents(store), {"x": 11}, "the contents")
     sealed = subject.task(known_stores=dict(known), first_attempt=0)
     equal(
@@ -596,13 +553,7 @@ def _adopt_empty(subject: Subject) -> None:
     )
     true(not store.exists(), "a dry run has made the store")
     store.adopt("words", "first", 6, ["count"])
-    run(
-        store,
-        subject.task(known_stores={f"count/{store.name}": TransactionAttempt(6, 0)}),
-        7,
-        0,
-        dog=1,
-    )
+    run(store, subject.task(known_stores=recorded(store, 6)), 7, 0, dog=1)
     equal(store.get("dog"), 1, "the contents")
 
 

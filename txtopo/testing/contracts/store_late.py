@@ -8,15 +8,20 @@ that they are late.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 from txtopo import errors
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused
-from txtopo.testing.contracts.store_subject import Subject, block, contents, plus, run
-from txtopo.topology.transaction import TransactionAttempt
+from txtopo.testing.contracts.store_subject import (
+    TOUCHES,
+    Subject,
+    block,
+    contents,
+    mismatched,
+    recorded,
+    run,
+)
 
 CONTRACT = clauses.Contract[Subject]("store")
 
@@ -79,14 +84,8 @@ def _removed_by_others(subject: Subject) -> None:
     run(store, live, 2, 1, dog=1)
     # Adopting makes the value settled, while the topology runs.
     store.adopt("words", "first", 1, ["count"])
-    error = refused(
-        errors.StateMismatchError,
-        lambda: run(store, live, 2, 1, dog=1),
-        "the live task's next update",
-        "dog",
-        "is gone",
-    )
-    equal(error.exit_code, 6, "its exit code")
+    again = functools.partial(run, store, live, 2, 1, dog=1)
+    mismatched(again, "the live task's next update", "dog", "is gone")
 
 
 @CONTRACT.clause(
@@ -98,12 +97,7 @@ def _removed_by_others(subject: Subject) -> None:
 def _newer_key(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task("sum"), 1, 1, dog=1)
-    actions: list[Callable[[Any], Any]] = [
-        lambda t: t.update("dog", plus(1)),
-        lambda t: t.delete("dog"),
-        lambda t: t.get("dog"),
-    ]
-    for action in actions:
+    for action in TOUCHES:
         late = functools.partial(block, store, subject.task("count"), 1, 0, action)
         refused(
             errors.StaleAttemptError,
@@ -123,7 +117,7 @@ def _newer_key(subject: Subject) -> None:
 )
 def _taken_back_to(subject: Subject) -> None:
     store = subject.store()
-    known = {f"sum/{store.name}": TransactionAttempt(1, 1)}
+    known = recorded(store, 1, 1, "sum")
     run(store, subject.task("sum", known_stores={}), 1, 1, dog=5)
     run(store, subject.task("sum", known_stores=known), 2, 0, dog=10)
     # A replay of 2 is recorded, but has opened no store.
@@ -137,7 +131,7 @@ def _taken_back_to(subject: Subject) -> None:
         "attempt 1 (settled); attempt 1:0",
     )
     equal(contents(store), {"dog": 5}, "the contents after the late task")
-    known = {f"sum/{store.name}": TransactionAttempt(3, 0)}
+    known = recorded(store, 3, 0, "sum")
     equal(
         run(store, subject.task("sum", known_stores=known), 4, 0, dog=1),
         {"dog": Update(5, 6, applied=True)},

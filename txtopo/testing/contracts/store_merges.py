@@ -19,7 +19,9 @@ from txtopo.testing.contracts.store_subject import (
     add,
     block,
     contents,
+    failing_block,
     plus,
+    recorded,
     run,
     visible_at,
 )
@@ -160,7 +162,7 @@ def _once(subject: Subject) -> None:
 )
 def _taken_back(subject: Subject) -> None:
     store = subject.store()
-    known = {f"{subject.task().component_id}/{subject.store().name}": TransactionAttempt(1, 0)}
+    known = recorded(store, 1)
     merged(store, subject.task(known_stores={}), 1, 0, dog=1, cat=1)
     merged(store, subject.task(known_stores=known), 2, 0, dog=10, owl=10)
     merged(store, subject.task(known_stores=known), 2, 1, dog=5, cat=5)
@@ -177,12 +179,12 @@ def _taken_back(subject: Subject) -> None:
     "values from another component's dead attempt are not merged with", 31, cure=_ORDINARY
 )
 def _void(subject: Subject) -> None:
-    store, name = subject.store(), subject.store().name
+    store = subject.store()
     merged(store, subject.task("other", known_stores={}), 1, 0, dog=1)
-    first = {f"other/{name}": TransactionAttempt(1, 0)}
+    first = recorded(store, 1, 0, "other")
     merged(store, subject.task("other", known_stores=first), 2, 0, dog=100)
     merged(store, subject.task(known_stores=first), 2, 1, cat=1)
-    second = first | {f"count/{name}": TransactionAttempt(2, 1)}
+    second = first | recorded(store, 2, 1)
     merged(store, subject.task(known_stores=second), 3, 0, dog=5)
     equal(contents(store), {"cat": 1, "dog": 6}, "the contents")
     equal(
@@ -288,14 +290,11 @@ def _whole(subject: Subject) -> None:
     store, context = subject.store(), subject.task()
     run(store, context, 1, 0, dog=1)
 
-    def die(opened: Any) -> None:
+    def steps(opened: Any) -> None:
         opened.merge_many({"dog": 1, "cat": 1}, merge.ADD)
         opened.flush()
-        raise ZeroDivisionError
 
-    refused(
-        ZeroDivisionError, lambda: block(store, subject.task(), 2, 0, die), "a block that raises"
-    )
+    failing_block(store, subject.task(), 2, 0, steps)
     block(store, subject.task(), 3, 0, lambda opened: opened.put("text", "a"))
     mixed = {"dog": 5, "text": 1}
     refused(
@@ -310,16 +309,9 @@ def _whole(subject: Subject) -> None:
 
 @CONTRACT.clause("a merge is seen as of its transaction, and not before", 30, 31, cure=_ORDINARY)
 def _visible(subject: Subject) -> None:
-    store, name = subject.store(), f"{subject.task().component_id}/{subject.store().name}"
+    store = subject.store()
     merged(store, subject.task(known_stores={}), 1, 0, dog=1)
-    merged(store, subject.task(known_stores={name: TransactionAttempt(1, 0)}), 2, 0, dog=2, cat=2)
-    equal(
-        dict(store.items(as_of=visible_at(1, {name: TransactionAttempt(1, 0)}))),
-        {"dog": 1},
-        "the contents as of transaction 1",
-    )
-    equal(
-        dict(store.items(as_of=visible_at(2, {name: TransactionAttempt(2, 0)}))),
-        {"cat": 2, "dog": 3},
-        "the contents as of transaction 2",
-    )
+    merged(store, subject.task(known_stores=recorded(store, 1)), 2, 0, dog=2, cat=2)
+    for txid, seen in ((1, {"dog": 1}), (2, {"cat": 2, "dog": 3})):
+        visible = visible_at(txid, recorded(store, txid))
+        equal(dict(store.items(as_of=visible)), seen, f"the contents as of transaction {txid}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import pickle
 from typing import Any
 
 from txtopo import errors
@@ -17,18 +16,21 @@ from txtopo.stores import transaction
 from txtopo.stores.conflicts import StoreConflict
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
-from txtopo.testing.contracts.clauses import equal, refused, true
+from txtopo.testing.contracts.clauses import equal, refused
 from txtopo.testing.contracts.store_subject import (
     Subject,
     add,
     block,
     contents,
+    failing_block,
+    mismatched,
     plus,
     put,
+    recorded,
+    refused_as_second,
     write_at_once,
 )
 from txtopo.topology import merge, pickling
-from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
 
@@ -85,8 +87,7 @@ def _not_taken_back(subject: Subject) -> None:
         {"cat": 2, "dog": 3},
         "the contents after a replay in a second task with different keys",
     )
-    known = {f"count/{store.name}": TransactionAttempt(1, 0)}
-    put(store, subject.task(known_stores=known), 3, 0, bird=1)
+    put(store, subject.task(known_stores=recorded(store, 1)), 3, 0, bird=1)
     equal(
         contents(store),
         {"bird": 1, "cat": 2, "dog": 3},
@@ -183,19 +184,7 @@ def _second_writer(subject: Subject) -> None:
         store = subject.store(name)
         put(store, subject.task("count", 0), 1, 0, dog=1)
         write = functools.partial(put, store, subject.task(*other), 1, 0, dog=1)
-        error = pickle.loads(
-            pickle.dumps(
-                refused(StoreConflict, write, f"another {name}", "fields_grouping on the key")
-            )
-        )
-        true(
-            "'count' task 0" in error.first_writer,
-            f"the first writer is called {error.first_writer}",
-        )
-        true(
-            f"{other[0]!r} task {other[1]}" in error.second_writer,
-            f"the second writer is called {error.second_writer}",
-        )
+        refused_as_second(write, name, other)
         block(store, subject.task("count", 0), 2, 0, lambda t: t.delete("dog"))
         refused(
             StoreConflict,
@@ -225,39 +214,24 @@ def _mismatch(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 7, 1, dog=1)
     write = functools.partial(put, store, subject.task(generation="second"), 8, 0, dog=2)
-    refused(
-        errors.StateMismatchError,
+    mismatched(
         write,
         "another generation",
         "txtopo state reset words",
         "txtopo store adopt",
         "txtopo store clear",
     )
-    for recorded, word in (((9, 2), "behind"), ((7, 0), "ahead")):
-        known = {f"count/{store.name}": TransactionAttempt(*recorded)}
-        refused(
-            errors.StateMismatchError,
-            functools.partial(put, store, subject.task(known_stores=known), 10, 0, dog=2),
-            "another age",
-            f"is {word}",
-        )
-    rewound = subject.task(
-        known_stores={f"count/{store.name}": TransactionAttempt(6, 0)}, first_attempt=1_000_000
-    )
-    refused(
-        errors.StateMismatchError,
-        lambda: put(store, rewound, 7, 1_000_000, cat=2),
-        "an attempt that was never sealed",
-        "never sealed",
-    )
+    for attempt, word in (((9, 2), "behind"), ((7, 0), "ahead")):
+        known = recorded(store, *attempt)
+        write = functools.partial(put, store, subject.task(known_stores=known), 10, 0, dog=2)
+        mismatched(write, "another age", f"is {word}")
+    rewound = subject.task(known_stores=recorded(store, 6), first_attempt=1_000_000)
+    write = functools.partial(put, store, rewound, 7, 1_000_000, cat=2)
+    mismatched(write, "an attempt that was never sealed", "never sealed")
     empty = subject.store("empty")
-    known = {f"count/{empty.name}": TransactionAttempt(2, 0)}
-    refused(
-        errors.StateMismatchError,
-        lambda: put(empty, subject.task(known_stores=known), 3, 0, dog=2),
-        "an emptied store",
-        "holds nothing",
-    )
+    known = recorded(empty, 2)
+    write = functools.partial(put, empty, subject.task(known_stores=known), 3, 0, dog=2)
+    mismatched(write, "an emptied store", "holds nothing")
     equal((contents(store), contents(empty)), ({"dog": 1}, {}), "the contents")
     equal(store.adopt("words", "second", 0, ["count"]).rows, 1, "the rows that are adopted")
     put(store, subject.task(generation="second"), 1, 0, cat=1)
@@ -275,14 +249,11 @@ def _all_or_nothing(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, dog=1)
 
-    def die(opened: Any) -> None:
+    def steps(opened: Any) -> None:
         opened.delete("dog")
         opened.put_many(dict.fromkeys(range(transaction.ROWS_HELD_MAX + 1), 1))
-        raise ZeroDivisionError
 
-    refused(
-        ZeroDivisionError, lambda: block(store, subject.task(), 2, 0, die), "a block that raises"
-    )
+    failing_block(store, subject.task(), 2, 0, steps)
     copies = pickling.loads(pickling.dumps(store)), copy.deepcopy(store)
     equal(
         [contents(each) for each in copies], [{"dog": 1}] * 2, "the contents in the store's copies"

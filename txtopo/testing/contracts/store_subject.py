@@ -3,12 +3,15 @@ writing."""
 
 from __future__ import annotations
 
+import functools
+import pickle
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from txtopo import errors
 from txtopo.stores import base, stamps, transaction
+from txtopo.stores.conflicts import StoreConflict
 from txtopo.stores.updates import Update
 from txtopo.stores.visible import VisibleTxid
 from txtopo.testing.contracts import clauses, worker_process
@@ -18,6 +21,13 @@ from txtopo.topology.transaction import TransactionAttempt
 T = TypeVar("T")
 
 _TRIES_MAX, _WAIT_S = 200, 120.0
+
+TOUCHES: tuple[Callable[[transaction.StoreTransaction], Any], ...] = (
+    lambda opened: opened.update("dog", plus(1)),
+    lambda opened: opened.delete("dog"),
+    lambda opened: opened.get("dog"),
+)
+"""An update, a deletion and a read."""
 
 
 class MakeStore(Protocol):
@@ -69,12 +79,36 @@ def block(
         return action(opened)
 
 
+def failing_block(
+    store: base.Store,
+    context: TopologyContext,
+    txid: int,
+    attempt: int,
+    action: Callable[[transaction.StoreTransaction], Any],
+) -> None:
+    """Do ``action`` in a store transaction that then fails."""
+
+    def die(opened: transaction.StoreTransaction) -> None:
+        action(opened)
+        raise ZeroDivisionError
+
+    failing = functools.partial(block, store, context, txid, attempt, die)
+    clauses.refused(ZeroDivisionError, failing, "a block that raises")
+
+
 def put(
     store: base.Store, context: TopologyContext, txid: int, attempt: int = 0, /, **values: Any
 ) -> None:
     """Set ``values`` in one store transaction."""
     with store.transaction(context, TransactionAttempt(txid, attempt)) as opened:
         opened.put_many(values)
+
+
+def recorded(
+    store: base.Store, txid: int, attempt: int = 0, component: str = "count"
+) -> dict[str, TransactionAttempt]:
+    """The record that ``component`` last opened ``store`` in this attempt."""
+    return {f"{component}/{store.name}": TransactionAttempt(txid, attempt)}
 
 
 def visible_at(
@@ -120,6 +154,28 @@ def swallowed(kind: type[Exception], action: Callable[[], Any]) -> None:
     raise clauses.BrokenClauseError(
         f"a refusal with {kind.__name__} was expected inside the transaction"
     )
+
+
+def mismatched(action: Callable[[], Any], attempted: str, *naming: str) -> None:
+    """``action()`` must be refused as a state mismatch, with its exit code."""
+    error = clauses.refused(errors.StateMismatchError, action, attempted, *naming)
+    clauses.equal(error.exit_code, 6, "its exit code")
+
+
+def refused_as_second(
+    write: Callable[[], Any], name: str, writer: tuple[str, int]
+) -> StoreConflict:
+    """``write()``, by another ``writer``, must be refused because task 0 of ``count`` has written
+    the key. Returns the error, once it was pickled."""
+    refused = clauses.refused(StoreConflict, write, f"another {name}", "fields_grouping on the key")
+    error: StoreConflict = pickle.loads(pickle.dumps(refused))
+    for order, named, (component, task) in (
+        ("first", error.first_writer, ("count", 0)),
+        ("second", error.second_writer, writer),
+    ):
+        is_named = f"{component!r} task {task}" in named
+        clauses.true(is_named, f"the {order} writer is called {named}")
+    return error
 
 
 def retry(write: Callable[[], T]) -> T:

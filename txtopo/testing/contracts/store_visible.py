@@ -18,12 +18,13 @@ from txtopo.testing.contracts.store_subject import (
     Subject,
     block,
     contents,
+    mismatched,
     plus,
     put,
+    recorded,
     run,
     visible_at,
 )
-from txtopo.topology.transaction import TransactionAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
 
@@ -32,12 +33,6 @@ _AS_OF = (
 )
 _REACHES = "Read the fences after the first row, and refuse if a fence is beyond the next transaction (visible.check_reaches)."
 _GENERATION = "Compare generation and recorded attempts with the fences before you return rows."
-
-
-def _known_stores(
-    store: Store, txid: int, attempt: int = 0, component: str = "count"
-) -> dict[str, TransactionAttempt]:
-    return {f"{component}/{store.name}": TransactionAttempt(txid, attempt)}
 
 
 def _as_of(store: Store, visible: VisibleTxid) -> dict[Any, Any]:
@@ -52,6 +47,18 @@ def _as_of(store: Store, visible: VisibleTxid) -> dict[Any, Any]:
         )
         equal(store.count(key, as_of=visible), int(key in items), f"count({key!r}) beside items()")
     return items
+
+
+def _reads(store: Store, as_of: Any) -> list[Callable[[], Any]]:
+    """All ways to read."""
+    return [
+        functools.partial(read, as_of=as_of)
+        for read in (
+            functools.partial(store.get, "cat"),
+            store.items,
+            functools.partial(store.scan, "c"),
+        )
+    ]
 
 
 def _change(opened: Any) -> None:
@@ -78,7 +85,7 @@ def _under_way(subject: Subject) -> None:
     equal(
         _as_of(store, visible_at(0, {})), {}, "the contents seen before transaction 1 is recorded"
     )
-    before = visible_at(1, _known_stores(store, 1))
+    before = visible_at(1, recorded(store, 1))
     for attempt in (0, 1, 2):
         block(store, subject.task(known_stores=dict(before.stores)), 2, attempt, _change)
         equal(
@@ -87,7 +94,7 @@ def _under_way(subject: Subject) -> None:
             f"the contents seen while 2:{attempt} is under way",
         )
     equal(
-        _as_of(store, visible_at(2, _known_stores(store, 2, 2))),
+        _as_of(store, visible_at(2, recorded(store, 2, 2))),
         {"ant": 8, "bird": 7, "dog": 3},
         "the contents seen once transaction 2 is recorded",
     )
@@ -109,7 +116,7 @@ def _overtaken(subject: Subject) -> None:
     for way, read in ways.items():
         store, writer = subject.store(way), subject.store(way)
         put(store, subject.task(), 1, 0, ant=1, dog=1)
-        visible = visible_at(1, _known_stores(store, 1))
+        visible = visible_at(1, recorded(store, 1))
         look, later = store.fences, iter((2, 3))
 
         def look_and_be_overtaken(
@@ -119,7 +126,7 @@ def _overtaken(subject: Subject) -> None:
             for txid in later:
                 put(
                     writer,
-                    subject.task(known_stores=_known_stores(writer, txid - 1)),
+                    subject.task(known_stores=recorded(writer, txid - 1)),
                     txid,
                     0,
                     ant=txid,
@@ -139,16 +146,16 @@ def _overtaken(subject: Subject) -> None:
 def _void(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, ant=1, cat=1, dog=1)
-    block(store, subject.task(known_stores=_known_stores(store, 1)), 2, 0, _change)
+    block(store, subject.task(known_stores=recorded(store, 1)), 2, 0, _change)
     for txid in (2, 5):
         # The recorded attempts from 2 on opened no store.
         equal(
-            _as_of(store, visible_at(txid, _known_stores(store, 1))),
+            _as_of(store, visible_at(txid, recorded(store, 1))),
             {"ant": 1, "cat": 1, "dog": 1},
             f"the contents seen as of {txid}",
         )
-    known = {**_known_stores(store, 1), **_known_stores(store, 6, 0, "sum")}
-    put(store, subject.task("sum", known_stores=_known_stores(store, 1)), 6, 0, dog=6)
+    known = {**recorded(store, 1), **recorded(store, 6, 0, "sum")}
+    put(store, subject.task("sum", known_stores=recorded(store, 1)), 6, 0, dog=6)
     equal(
         _as_of(store, visible_at(6, known)),
         {"ant": 1, "cat": 1, "dog": 6},
@@ -163,7 +170,7 @@ def _taken_back(subject: Subject) -> None:
     block(store, subject.task(), 2, 0, _change)
     put(store, subject.task(), 2, 1)
     equal(
-        _as_of(store, visible_at(1, _known_stores(store, 1, 0, "sum"))),
+        _as_of(store, visible_at(1, recorded(store, 1, 0, "sum"))),
         {"ant": 1, "cat": 1, "dog": 1},
         "the contents seen once 2:0 was taken back",
     )
@@ -173,16 +180,10 @@ def _taken_back(subject: Subject) -> None:
 def _outrun(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, dog=1, cat=1)
-    block(
-        store, subject.task(known_stores=_known_stores(store, 1)), 2, 0, lambda t: t.delete("cat")
-    )
-    put(store, subject.task("sum", known_stores=_known_stores(store, 2)), 3, 0, bird=1)
-    early = visible_at(1, _known_stores(store, 1))
-    for read in (
-        lambda: store.get("cat", as_of=early),
-        lambda: store.items(as_of=early),
-        lambda: store.scan("c", as_of=early),
-    ):
+    block(store, subject.task(known_stores=recorded(store, 1)), 2, 0, lambda t: t.delete("cat"))
+    put(store, subject.task("sum", known_stores=recorded(store, 2)), 3, 0, bird=1)
+    early = visible_at(1, recorded(store, 1))
+    for read in _reads(store, early):
         error = refused(
             errors.OutrunError,
             read,
@@ -192,7 +193,7 @@ def _outrun(subject: Subject) -> None:
         )
         equal((error.asked, error.found), (1, 3), "the error's txids")
     equal(
-        _as_of(store, visible_at(2, _known_stores(store, 2))),
+        _as_of(store, visible_at(2, recorded(store, 2))),
         {"dog": 1},
         "the contents seen as of 2",
     )
@@ -209,9 +210,9 @@ def _overwrite(opened: Any) -> None:
 def _fixed(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, ant=1, bird=1, cat=1)
-    reading = store.items(as_of=visible_at(1, _known_stores(store, 1)))
+    reading = store.items(as_of=visible_at(1, recorded(store, 1)))
     for txid in (2, 3):
-        known = _known_stores(store, txid - 1)
+        known = recorded(store, txid - 1)
         block(store, subject.task(known_stores=known), txid, 0, _overwrite)
     equal(
         dict(reading),
@@ -229,7 +230,7 @@ def _others(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(topology_id="neighbour"), 1, 0, cat=1)
     put(store, subject.task(), 1, 0, dog=1)
-    equal(_as_of(store, visible_at(1, _known_stores(store, 1))), {"dog": 1}, "the contents seen")
+    equal(_as_of(store, visible_at(1, recorded(store, 1))), {"dog": 1}, "the contents seen")
     equal(contents(store), {"cat": 1, "dog": 1}, "the contents seen without as_of")
 
 
@@ -243,31 +244,22 @@ def _mismatch(subject: Subject) -> None:
     put(store, subject.task(), 3, 1, dog=1)
     cases = {
         "another generation": (visible_at(3, {}, "second"), "belongs to generation first"),
-        "a store that is behind": (visible_at(4, _known_stores(store, 4)), "holds attempt 3:1"),
+        "a store that is behind": (visible_at(4, recorded(store, 4)), "holds attempt 3:1"),
         "a store that is behind by an attempt": (
-            visible_at(3, _known_stores(store, 3, 2)),
+            visible_at(3, recorded(store, 3, 2)),
             "holds attempt 3:1",
         ),
         "another component's results": (
-            visible_at(3, _known_stores(store, 3, 1, "sum")),
+            visible_at(3, recorded(store, 3, 1, "sum")),
             "holds nothing of component 'sum'",
         ),
     }
     for case, (visible, named) in cases.items():
-        for read in (
-            functools.partial(store.get, "dog", as_of=visible),
-            functools.partial(store.items, as_of=visible),
-        ):
-            equal(
-                refused(errors.StateMismatchError, read, case, named).exit_code, 6, "the exit code"
-            )
+        for read in _reads(store, visible):
+            mismatched(read, case, named)
     empty = subject.store("empty")
-    refused(
-        errors.StateMismatchError,
-        lambda: empty.get("dog", as_of=visible_at(1, _known_stores(empty, 1))),
-        "an emptied store",
-        "holds nothing",
-    )
+    for read in _reads(empty, visible_at(1, recorded(empty, 1))):
+        mismatched(read, "an emptied store", "holds nothing")
 
 
 @CONTRACT.clause(
@@ -296,11 +288,7 @@ def _adopted(subject: Subject) -> None:
 def _number(subject: Subject) -> None:
     store: Any = subject.store()
     put(store, subject.task(), 1, 0, dog=1)
-    for read in (
-        lambda: store.get("dog", as_of=1),
-        lambda: store.items(as_of=1),
-        lambda: store.scan("d", as_of=1),
-    ):
+    for read in _reads(store, 1):
         refused(errors.UsageError, read, "reading as of a number", "visible_txid")
 
 
@@ -313,12 +301,7 @@ def _number(subject: Subject) -> None:
 def _plain(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 1, 0, dog=1)
-    visible = visible_at(1, _known_stores(store, 1))
-    for read in (
-        lambda: store.get("dog", as_of=visible),
-        lambda: store.items(as_of=visible),
-        lambda: store.scan("d", as_of=visible),
-    ):
+    for read in _reads(store, visible_at(1, recorded(store, 1))):
         refused(
             errors.UsageError,
             read,

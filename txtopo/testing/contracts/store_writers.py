@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,9 @@ from txtopo.testing.contracts.store_subject import (
     add,
     block,
     contents,
+    failing_block,
     plus,
+    refused_as_second,
     run,
     write_at_once,
 )
@@ -80,11 +81,7 @@ def _rolled_back(subject: Subject) -> None:
     store, context = subject.store(), subject.task()
     run(store, context, 1, 0, dog=1)
 
-    def die(opened: Any) -> None:
-        opened.update("dog", plus(50))
-        raise ZeroDivisionError
-
-    refused(ZeroDivisionError, lambda: block(store, context, 1, 0, die), "a block that raises")
+    failing_block(store, context, 1, 0, lambda opened: opened.update("dog", plus(50)))
     equal(run(store, context, 1, 0, dog=2), {"dog": Update(1, 3, applied=True)}, "the next update")
 
 
@@ -130,21 +127,9 @@ def _second_writer(subject: Subject) -> None:
         store = subject.store(name)
         run(store, subject.task("count", 0), 1, 0, dog=1)
         write = functools.partial(run, store, subject.task(*other), 1, 0, dog=1)
-        error = pickle.loads(
-            pickle.dumps(
-                refused(StoreConflict, write, f"another {name}", "fields_grouping on the key")
-            )
-        )
+        error = refused_as_second(write, name, other)
         equal(
             (error.key, error.txid), ('"dog"', 1), "key and txid of the error, once it was pickled"
-        )
-        true(
-            "'count' task 0" in error.first_writer,
-            f"the first writer is called {error.first_writer}",
-        )
-        true(
-            f"{other[0]!r} task {other[1]}" in error.second_writer,
-            f"the second writer is called {error.second_writer}",
         )
         equal(contents(store), {"dog": 1}, "the contents")
         run(store, subject.task(*other), 2, 0, dog=1)
