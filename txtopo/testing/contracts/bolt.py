@@ -257,10 +257,8 @@ class _Check:
         except errors.InvalidTopologyError as error:
             cure = "Every attempt gets a copy of the bolt, made by pickling it."
             raise violation.ContractError("bolt", None, "; ".join(error.problems), cure) from error
-        try:
+        with contextlib.closing(scene):
             yield scene
-        finally:
-            scene.close()
 
     def _txids(self, scene: Scene) -> Iterator[int]:
         return (txid for txid in scene.txids() if txid in self.after)

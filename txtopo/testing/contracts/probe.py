@@ -12,6 +12,7 @@ time.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import io
@@ -186,28 +187,16 @@ class _ProbedContext:
         _observer.reach(Point(self.context.component_id, self.context.task_index, place))
 
 
-class _AnnouncingDict(MutableMapping[str, int]):
+class _AnnouncingDict(collections.UserDict[str, int]):
     """``counts``, calling ``on_set`` for each new count. Stores count when their transaction has
     committed."""
 
     def __init__(self, counts: dict[str, int], on_set: Callable[[str], None]) -> None:
-        self._counts, self._on_set = counts, on_set
+        self.data, self._on_set = counts, on_set
 
     def __setitem__(self, name: str, count: int) -> None:
-        self._counts[name] = count
+        self.data[name] = count
         self._on_set(name)
-
-    def __delitem__(self, name: str) -> None:
-        del self._counts[name]
-
-    def __getitem__(self, name: str) -> int:
-        return self._counts[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._counts)
-
-    def __len__(self) -> int:
-        return len(self._counts)
 
 
 @dataclasses.dataclass(eq=False)

@@ -8,6 +8,7 @@ kills it at every line of its own code, and asks for as much as its guarantee sa
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import inspect
 import os
@@ -120,14 +121,11 @@ class Subject:
     ) -> list[list[tuple[Any, ...]]]:
         """Write one attempt in one process: each task, from ``task`` on, writes one of ``shares``.
         Returns each task's emitted tuples."""
-        process = WorkerProcess()
-        try:
+        with contextlib.closing(WorkerProcess()) as process:
             return [
                 self._write(process, directory, txid, attempt, task + number, share)
                 for number, share in enumerate(shares)
             ]
-        finally:
-            process.close()
 
     def _write(
         self,

@@ -149,9 +149,7 @@ class Story:
         if self.grows_left == 2 and self.run.state.current >= 2:
             self._grow(f"while transactions {sorted(self.window)} were open")
         rng = self.plot.rng
-        step = (
-            "commit" if rng is None else rng.choices(["commit", "abandon", "restart"], [6, 3, 1])[0]
-        )
+        step = random_of(rng, ["commit", "abandon", "restart"], [6, 3, 1])
         if step == "abandon":
             self._abandon(random_of(rng, sorted(self.window)), "on purpose")
         elif step == "restart":
@@ -168,13 +166,9 @@ class Story:
                 self.run.batches.discard(attempt)
 
     def _commit(self, txid: int) -> None:
-        work, rng = self.window[txid], self.plot.rng
+        work = self.window[txid]
         self.run.seal(work)
-        dies = (
-            None
-            if rng is None
-            else rng.choices([None, "after its seal", "before its record"], [6, 1, 1])[0]
-        )
+        dies = random_of(self.plot.rng, [None, "after its seal", "before its record"], [6, 1, 1])
         if dies == "after its seal":
             self._restart(f"after the seal of {work.attempt}")
             return
@@ -232,11 +226,7 @@ class Story:
     def _attempt_for(self, txid: int) -> Work:
         """The attempt for ``txid`` that the story uses. A transactional spout must emit the first
         attempt's batch again."""
-        tasks = (
-            self.plot.parallelisms[0]
-            if self.plot.rng is None
-            else random_of(self.plot.rng, self.plot.parallelisms)
-        )
+        tasks = random_of(self.plot.rng, self.plot.parallelisms)
         work = self._emit(txid, tasks)
         if self.traits.is_opaque:
             return work
@@ -403,6 +393,10 @@ class Story:
         raise violation.ContractError("spout", rule, fault, cure) from cause
 
 
-def random_of(rng: random.Random | None, choices: Sequence[Any]) -> Any:
+def random_of(
+    rng: random.Random | None, choices: Sequence[Any], weights: Sequence[int] | None = None
+) -> Any:
     """One of ``choices``, the first if ``rng`` is None."""
-    return choices[0] if rng is None else rng.choice(choices)
+    if rng is None:
+        return choices[0]
+    return rng.choice(choices) if weights is None else rng.choices(choices, weights)[0]

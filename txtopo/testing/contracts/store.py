@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from txtopo.stores import stamps
 from txtopo.testing.contracts import (
     clauses,
@@ -78,7 +80,5 @@ def check_clause(
 ) -> None:
     """Check one clause, for suites that make a test for each."""
     subject = store_subject.Subject(make_store, kind, prefix)
-    try:
+    with contextlib.closing(subject.process):
         clause.run(subject)
-    finally:
-        subject.process.close()

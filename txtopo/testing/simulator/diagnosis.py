@@ -180,13 +180,10 @@ def diagnose(
     if blame is None:
         culprits = culprits or [touch for touch in touches if touch.variables]
     if culprits:
-        names = sorted({name for touch in culprits for name in touch.variables})
         mistake = (
             mistakes.SPOUT_GLOBAL if culprits[0].component == spout else mistakes.MODULE_GLOBAL
         )
-        return Diagnosis(
-            culprits[0].component, (mistake,), tuple(f"the global is {name}" for name in names)
-        )
+        return Diagnosis(culprits[0].component, (mistake,), _globals(culprits))
     return _of_bolt(component, differences, touches, blame, case)
 
 
@@ -202,13 +199,9 @@ def _is_upstream(blame: Blame | None, touching: Sequence[Touch], case: Case) -> 
 def _of_spout(
     spout: str, differences: Sequence[Difference], touches: Sequence[Touch], case: Case
 ) -> Diagnosis:
-    variables = sorted(
-        {name for touch in touches if touch.component == spout for name in touch.variables}
-    )
-    if variables:
-        return Diagnosis(
-            spout, (mistakes.SPOUT_GLOBAL,), tuple(f"the global is {name}" for name in variables)
-        )
+    changed = _globals([touch for touch in touches if touch.component == spout])
+    if changed:
+        return Diagnosis(spout, (mistakes.SPOUT_GLOBAL,), changed)
     if any(difference.is_lack for difference in differences):
         return Diagnosis(spout, (mistakes.TAKEN_AWAY,))
     if any(difference.place.startswith("all that ") for difference in differences):
@@ -268,17 +261,12 @@ def _of_effects(touching: Sequence[Touch], touches: Sequence[Touch]) -> Diagnosi
         )
     component = _most_suspicious(touching)
     own = [touch for touch in touching if touch.component == component]
-    recognised: list[Mistake] = []
-    details: list[str] = []
-    variables = sorted(
-        {name for touch in touches if touch.component == component for name in touch.variables}
-    )
-    if variables:
-        recognised.append(mistakes.MODULE_GLOBAL)
-        details.extend(f"the global is {name}" for name in variables)
+    all_own = [touch for touch in touches if touch.component == component]
+    details = list(_globals(all_own))
+    recognised = [mistakes.MODULE_GLOBAL] if details else []
     late = _older_after_newer(own)
     again = _applied_again(own)
-    if any(touch.has_written_store for touch in touches if touch.component == component):
+    if any(touch.has_written_store for touch in all_own):
         recognised.append(mistakes.OUTSIDE_THE_STORE)
     elif late is not None and again is None:
         recognised.append(mistakes.OLDER_AFTER_NEWER)
@@ -289,6 +277,12 @@ def _of_effects(touching: Sequence[Touch], touches: Sequence[Touch]) -> Diagnosi
             f"{_description(again)}, although an earlier attempt of the same transaction had written"
         )
     return Diagnosis(component, tuple(recognised), tuple(details))
+
+
+def _globals(touches: Sequence[Touch]) -> tuple[str, ...]:
+    """Each variable that changed, in words."""
+    names = {name for touch in touches for name in touch.variables}
+    return tuple(f"the global is {name}" for name in sorted(names))
 
 
 def _most_suspicious(touching: Sequence[Touch]) -> str:

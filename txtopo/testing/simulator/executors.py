@@ -184,24 +184,20 @@ class Executors:
             elif running.fault is not None:
                 self._lose(running, "cancelled", running.fault.tasks)
             else:
-                tasks = (
-                    self._world.decisions.strike(
-                        "cancel", f"{running.name}, when it is cancelled", fault_kinds.RUNS_ON
-                    )
-                    or fault_kinds.RunsOn()
-                )
-                self._lose(running, "cancelled", tasks)
+                self._lose(running, "cancelled", self._tasks_of(running, "when it is cancelled"))
 
     def lose_driver(self, driver: Submitter) -> None:
         """Give up all jobs that the dead ``driver`` has submitted."""
         for running in [running for running in self._running if running.driver is driver]:
             self._running.remove(running)
-            where = f"{running.name}, when driver {driver.number} dies"
-            tasks = (
-                self._world.decisions.strike("cancel", where, fault_kinds.RUNS_ON)
-                or fault_kinds.RunsOn()
-            )
+            tasks = self._tasks_of(running, f"when driver {driver.number} dies")
             self._keep_tasks(running, tasks if running.fault is None else running.fault.tasks)
+
+    def _tasks_of(self, running: Running, when: str) -> fault_kinds.RunsOn:
+        """Decide whether a job's tasks run on after the job was given up."""
+        where = f"{running.name}, {when}"
+        struck = self._world.decisions.strike("cancel", where, fault_kinds.RUNS_ON)
+        return struck or fault_kinds.RunsOn()
 
     def is_running(self, group: str) -> bool:
         """Whether the driver can see a task in ``group`` run."""

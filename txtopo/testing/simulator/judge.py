@@ -85,19 +85,12 @@ class Judge:
         if outcome.error is not None:
             return differences(outcome, self.expected, self._compares_outputs)
         of_the_source = [*self._changed_batches(outcome), *self._lost(schedule)]
-        if not self._subject.is_opaque:
-            return [
-                *of_the_source,
-                *differences(outcome, self.reference_of(schedule), self._compares_outputs),
-            ]
-        differing = differences(outcome, self.expected, self._compares_outputs)
-        return [
-            *of_the_source,
-            *(
-                differing
-                and differences(outcome, self.reference_of(schedule), self._compares_outputs)
-            ),
-        ]
+        if self._subject.is_opaque and not differences(
+            outcome, self.expected, self._compares_outputs
+        ):
+            return of_the_source
+        reference = self.reference_of(schedule)
+        return [*of_the_source, *differences(outcome, reference, self._compares_outputs)]
 
     # -- the spout --------------------------------------------------------------------------------
 

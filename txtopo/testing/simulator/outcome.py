@@ -67,13 +67,12 @@ class Outcome:
         for store in stores:
             if isinstance(store, SimulatedSink):
                 self._read_sink(store)
-            if isinstance(store, SimulatedSink) or not isinstance(store, base.Store):
-                continue
-            self.stores[store.address] = dict(store.items())
-            for key in self.stores[store.address]:
-                value = store.inspect(key)
-                if value is not None:
-                    self.writers[store.address, key] = value.component
+            elif isinstance(store, base.Store):
+                self.stores[store.address] = dict(store.items())
+                for key in self.stores[store.address]:
+                    value = store.inspect(key)
+                    if value is not None:
+                        self.writers[store.address, key] = value.component
 
     def _read_sink(self, sink: SimulatedSink) -> None:
         """Record the rows without the auxiliary ones, in which opaque batches may rightly differ."""

@@ -70,7 +70,6 @@ def check_spout(
     """Find the contract that the spout breaks. ``None`` if the spout keeps its contract, or if the
     contract does not hold for its source."""
     until = time.monotonic() + ENOUGH_S
-    names = subject.processes.variables.names()
     before: list[str] = []
 
     def make() -> tuple[TopologyGraph, Any]:
@@ -105,7 +104,7 @@ def check_spout(
         or (broken.rule in _OF_THE_WHOLE and (not judge.is_steady() or judge.source_pauses))
     ):
         return None
-    changed = [name for name, old, new in zip(names, before, now, strict=True) if old != new]
+    changed = subject.processes.changed_between(before, now)
     lacks = "missing" in broken.what and "too many" not in broken.what
     mistake = (
         mistakes.TAKEN_AWAY

@@ -15,6 +15,7 @@ Invariants: results travel back as text, so that the user's classes need not tra
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import os
@@ -133,16 +134,11 @@ def recompute(payload: bytes) -> list[Recomputed]:
     """Run in a child process: play the topology without failures, and in a few schedules."""
     topology, conf, transactions, effects, reset = pickling.loads(payload)
     subject = Subject(topology, conf, transactions=transactions, effects=effects, reset=reset)
-    try:
+    with contextlib.closing(subject):
         decisions = Decisions()
         played = [_play(subject, decisions)]
-        for seed in range(SCHEDULES):
-            played.append(
-                _play(subject, Decisions(chance=Chance.of(seed, decisions.opportunities)))
-            )
-        return played
-    finally:
-        subject.close()
+        chances = [Chance.of(seed, decisions.opportunities) for seed in range(SCHEDULES)]
+        return [*played, *(_play(subject, Decisions(chance=chance)) for chance in chances)]
 
 
 def _play(subject: Subject, decisions: Decisions) -> Recomputed:
