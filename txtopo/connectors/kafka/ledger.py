@@ -265,7 +265,7 @@ class Ledger(task_ledger.TaskLedger):
     def abort(self, topic: str, task: int) -> None:
         """End the transaction that a task may have left open, by becoming the only producer with
         its id for a moment."""
-        with producing.begun(self.cluster, topic, task, self.timeout_s):
+        with producing.only_producer(self.cluster, topic, task, self.timeout_s):
             pass
 
     @property

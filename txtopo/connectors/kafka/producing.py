@@ -263,7 +263,7 @@ class TaskProducer:
 
 
 @contextlib.contextmanager
-def begun(
+def only_producer(
     cluster: client.Cluster, topic: str, task: int, timeout_s: float
 ) -> Iterator[TaskProducer]:
     """The only producer with the id of a task in the auxiliary topic ``topic``, until the block

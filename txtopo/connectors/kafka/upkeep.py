@@ -182,7 +182,7 @@ class AuxiliaryTopics:
             for task in records:
                 ids.append(f"{name}.{task}")
                 if not dry_run:
-                    with producing.begun(self._cluster, name, task, _TIMEOUT_S):
+                    with producing.only_producer(self._cluster, name, task, _TIMEOUT_S):
                         pass
         return ids
 
@@ -264,7 +264,7 @@ class AuxiliaryTopics:
                     self.name,
                 )
                 message = producing.Message(name, record.value, record.key, partition=task)
-                with producing.begun(self._cluster, name, task, _TIMEOUT_S) as producer:
+                with producing.only_producer(self._cluster, name, task, _TIMEOUT_S) as producer:
                     producer.write([], [], message)
         return kept.StoreChange(rows, fences)
 
