@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first signal asks a run to stop, the second ends the run.
+"""Ctrl-C and SIGTERM: the first signal asks a run, or a simulation, to stop, the second ends it.
 
 A signal handler may do next to nothing. It runs between any two instructions in the main thread,
 which may just be writing or holding a lock. So the handler counts signals, and the main thread
@@ -39,7 +39,7 @@ class StopSignals:
     and stack traces behind.
     """
 
-    def __init__(self, early: Callable[[], None]) -> None:
+    def __init__(self, early: Callable[[], None] = lambda: None) -> None:
         self._early = early
         self._found: dict[int, Any] = {}
         self._watching = False

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from txtopo import errors
-from txtopo.command import options, output, simulation_report, target
+from txtopo.command import options, output, signals, simulation_report, target
 from txtopo.testing.simulator.simulation import SimulationReport
 from txtopo.testing.simulator.subject import TRANSACTIONS
 from txtopo.testing.simulator.trial import UNBOUNDED, Trial
@@ -46,7 +46,7 @@ exit codes:
   1    a violation
   2    wrong usage, or the topology fails without any simulated failure
   7    no violation in the compared effects, but some effects could not be looked at
-  130  Ctrl-C before all schedules were played, and no violation until then
+  130  Ctrl-C or SIGTERM before all schedules were played, and no violation until then
 """
 
 
@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Run ``txtopo test``. Returns the exit code: 1 after a violation, 7 if some effects could not
-    be looked at, 130 after Ctrl-C."""
+    be looked at, 130 after Ctrl-C or SIGTERM."""
     try:
         return _run(parsed)
     except errors.TxtopoError as error:
@@ -127,7 +127,7 @@ def _run(parsed: argparse.Namespace) -> int:
     warned = simulation_report.warning(loaded.topology) if more["effects"] is None else None
     if warned is not None:
         print(warned, file=sys.stderr, flush=True)
-    with simulation_report.interruptible() as is_interrupted:
+    with signals.StopSignals() as stop:
         trial = Trial(
             loaded.topology,
             loaded.conf,
@@ -136,11 +136,11 @@ def _run(parsed: argparse.Namespace) -> int:
             parsed.seed,
             parsed.time,
             parsed.processes,
-            is_interrupted,
+            lambda: stop.is_requested,
         )
         with simulation_report.shown(trial.progress):
             report = trial.run()
-        code = simulation_report.exit_code(report, is_interrupted())
+        code = simulation_report.exit_code(report, stop.is_requested)
     again = simulation_report.again(report, _schedule_arguments(parsed))
     if parsed.json:
         output.print_json(simulation_report.document(report, code, parsed.seed, again))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 from txtopo.plan import guarantees
@@ -24,7 +23,7 @@ REWRITE_S = 0.2
 """Seconds after which a terminal's line is rewritten."""
 
 STOPPED = 130
-"""The exit code after Ctrl-C."""
+"""The exit code after Ctrl-C or SIGTERM."""
 
 
 @contextlib.contextmanager
@@ -48,26 +47,6 @@ def _show(progress: TrialProgress, line: TerminalLine, over: threading.Event) ->
         line.rewrite(f"txtopo test: {progress}")
         wait_s = REWRITE_S if line.rewrites else EVERY_S
     line.clear()
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """A context whose function tells whether Ctrl-C was pressed. A second Ctrl-C ends the command
-    at once. Outside the main thread no handler is installed."""
-    asked = threading.Event()
-
-    def note(number: int, frame: Any) -> None:
-        asked.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield asked.is_set
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def warning(topology: TopologyGraph) -> str | None:
@@ -95,7 +74,7 @@ def again(report: SimulationReport, typed: str) -> str | None:
 
 
 def exit_code(report: SimulationReport, was_interrupted: bool) -> int:
-    """130 after Ctrl-C without a violation, else the report's exit code."""
+    """130 after a signal without a violation, else the report's exit code."""
     return (
         STOPPED
         if was_interrupted and report.is_partial and report.violation is None
