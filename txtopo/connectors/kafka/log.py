@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
-import functools
 import logging
 import time
 from collections.abc import Iterable, Iterator
@@ -117,7 +116,7 @@ class Log:
         self.cluster, self.isolation = cluster, isolation
         self._kafka = cluster.confluent_kafka()
         self._admin: Any = None
-        self._publishing: Any = None
+        self._publishing: tuple[concurrent.futures.Future[Any], dict[Partition, int]] | None = None
         self._has_complained = False
         self.published: dict[Partition, int] = {}
         """The offsets that were published last."""
@@ -343,29 +342,34 @@ class Log:
     def publish(self, group: str, offsets: dict[Partition, int], wait_s: float = 0.0) -> None:
         """Begin to publish ``offsets`` for consumer group ``group``, unless the last publication is
         still under way after ``wait_s``. Wait for the answer for what is left of ``wait_s``. Never
-        fails. :attr:`published` has the offsets when the brokers have taken them."""
+        fails. :attr:`published` has offsets that the brokers have taken, once this is called
+        again."""
         deadline = time.monotonic() + wait_s
-        if self._publishing is not None:
-            concurrent.futures.wait([self._publishing], wait_s)
-            if not self._publishing.done() or self.published == offsets:
-                return
+        if not self._is_answered(group, wait_s) or self.published == offsets:
+            return
         places = [
             self._kafka.TopicPartition(topic, partition, offset)
             for (topic, partition), offset in offsets.items()
         ]
         try:
             request = self._kafka.ConsumerGroupTopicPartitions(group, places)
-            (self._publishing,) = self.admin.alter_consumer_group_offsets(
+            (future,) = self.admin.alter_consumer_group_offsets(
                 [request], request_timeout=client.CALL_TIMEOUT_S
             ).values()
         except (self._kafka.KafkaException, errors.FailedException) as error:
             LOGGER.debug("offsets of group %s: %s", group, error)
             return
-        self._publishing.add_done_callback(functools.partial(self._answered, group, offsets))
-        concurrent.futures.wait([self._publishing], max(0.0, deadline - time.monotonic()))
+        self._publishing = future, offsets
+        self._is_answered(group, deadline - time.monotonic())
 
-    def _answered(self, group: str, offsets: dict[Partition, int], future: Any) -> None:
-        error = future.exception()
+    def _is_answered(self, group: str, wait_s: float) -> bool:
+        """Whether no publication is under way after ``wait_s``."""
+        if self._publishing is None:
+            return True
+        future, offsets = self._publishing
+        if not concurrent.futures.wait([future], max(0.0, wait_s)).done:
+            return False
+        self._publishing, error = None, future.exception()
         if error is None:
             refused = [each.error for each in future.result().topic_partitions]
             error = next((each for each in refused if each is not None), None)
@@ -377,6 +381,7 @@ class Log:
             )
             LOGGER.warning(text, group, error)
         self._has_complained = error is not None
+        return True
 
     def close(self) -> None:
         """Give connections back. The log may be asked again."""
