@@ -150,6 +150,7 @@ docs-refresh: $(INSTALLED) ## Write the parts of the documentation that are made
 	$(BIN)/python docs/generated.py
 
 bench: java $(INSTALLED_BENCH) $(SERVERS) ## Measure everything beside its peers, about half an hour on a quiet machine; writes docs/benchmarks.md
+	$(BIN)/python -m bench.peers
 	$(BIN)/python -m bench
 
 bench-quick: java $(INSTALLED_BENCH) $(SERVERS) ## Measure most of it in a reduced form, under three minutes: ratios only, no targets; every result is checked

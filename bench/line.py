@@ -5,6 +5,7 @@ stage.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,12 @@ from bench.race import Ratio
 
 class WrongResultError(Exception):
     """A contender counted wrong: its time means nothing."""
+
+
+def check(actual: Any, expected: Any) -> None:
+    """Refuse a wrong result."""
+    if actual != expected:
+        raise WrongResultError(f"counted {str(actual)[:200]}; the truth is {str(expected)[:200]}")
 
 
 @dataclass(frozen=True)
@@ -48,13 +55,17 @@ class Stage:
         self._started: list[ContenderProcess] = []
 
     def start(
-        self, contender: str, block_s_max: float = BLOCK_S_MAX, **settings: Any
+        self,
+        contender: str,
+        block_s_max: float = BLOCK_S_MAX,
+        python: str = sys.executable,
+        **settings: Any,
     ) -> ContenderProcess:
         """A contender (``module:Class`` below ``bench.contenders``) in a process of its own, with a
-        directory of its own."""
+        directory of its own. ``python`` runs it."""
         directory = self.directory / f"contender-{len(self._started)}"
         process = ContenderProcess(
-            f"bench.contenders.{contender}", settings, directory, block_s_max
+            f"bench.contenders.{contender}", settings, directory, block_s_max, python
         )
         self._started.append(process)
         return process

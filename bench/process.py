@@ -58,12 +58,13 @@ class ContenderProcess:
         settings: Mapping[str, Any],
         directory: Path,
         block_s_max: float = BLOCK_S_MAX,
+        python: str = sys.executable,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._contender, self._block_s_max = contender, block_s_max
         self._log = directory / "log.txt"
         command = [
-            sys.executable,
+            python,
             "-m",
             "bench.process",
             contender,

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from bench import column_rows, column_topologies, topologies
 from bench.contenders import bare_loop
-from bench.contenders.txtopo_runs import Runs, check
+from bench.contenders.txtopo_runs import Runs
+from bench.line import check
 from bench.process import ROOT
 from txtopo import Config, TopologyConf, TransactionAttempt
 

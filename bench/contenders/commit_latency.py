@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 from bench import spouts, topologies
-from bench.contenders.txtopo_runs import Runs, check
+from bench.contenders.txtopo_runs import Runs
+from bench.line import check
 from txtopo import Config, TopologyRun
 
 _TIMEOUT_S = 240.0

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import processes, spouts, topologies, znodes
-from bench.contenders.txtopo_runs import Runs, check
+from bench.contenders.txtopo_runs import Runs
+from bench.line import check
 from txtopo import Config, TopologyRun
 from txtopo.spark import session
 

@@ -6,8 +6,6 @@ By hand there is no position that survives, no check of the topic, and no order 
 
 from __future__ import annotations
 
-import importlib
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -17,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from bench import topics
 from bench.contenders import bare_loop
 from bench.contenders.keyed_updates import Server
 from bench.line import WrongResultError
@@ -30,14 +29,6 @@ __all__ = ["Reads", "Server"]
 TOPIC = "sales"
 SCHEMA = pa.schema([("id", pa.int64()), ("cents", pa.int64()), ("name", pa.string())])
 _AT_ONCE = 1000
-_ANSWER_S = 20.0
-
-
-def value(number: int) -> bytes:
-    """The record at offset ``number``."""
-    return json.dumps(
-        {"id": number, "cents": number % 1000, "name": f"an article with a long name {number:09d}"}
-    ).encode()
 
 
 class Summed(BatchOutputCollector):
@@ -74,23 +65,11 @@ class Reads:
     """A topic with ``rows`` records in one partition, and the ways to read it."""
 
     def __init__(self, directory: str, servers: str, rows: int) -> None:
-        self._servers, self._rows = servers, rows
         self._resources: dict[str, Any] = {}
-        producer = confluent_kafka.Producer({"bootstrap.servers": servers, "linger.ms": 20})
-        self._make_topic()
-        sizes = []
-        for number in range(rows):
-            record = value(number)
-            sizes.append(len(record))
-            while True:
-                try:
-                    producer.produce(TOPIC, record, partition=0)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-        if producer.flush(_ANSWER_S):
-            raise RuntimeError("the topic could not be filled")
-        self._sums = {"bytes": sizes, "json": list(range(rows))}
+        topics.make(servers, TOPIC)
+        records = [topics.value(number) for number in range(rows)]
+        topics.fill(servers, TOPIC, records)
+        self._sums = {"bytes": [len(record) for record in records], "json": list(range(rows))}
         spouts: dict[str, Any] = {
             "tuples": KafkaTransactionalSpout(servers, TOPIC),
             "columns": KafkaColumnSpout(servers, TOPIC),
@@ -115,11 +94,6 @@ class Reads:
             "isolation.level": "read_committed",
         }
         self._consumer = confluent_kafka.Consumer(settings)
-
-    def _make_topic(self) -> None:
-        admin: Any = importlib.import_module("confluent_kafka.admin")
-        client = admin.AdminClient({"bootstrap.servers": self._servers})
-        client.create_topics([admin.NewTopic(TOPIC, 1, 1)])[TOPIC].result(_ANSWER_S)
 
     def block(self, way: str, rows: int, batches: int = 1, jumps: bool = False) -> Sample:
         """Read ``batches`` of ``rows`` records each, batch after batch. With ``jumps`` no batch
@@ -182,7 +156,7 @@ class Reads:
         while start < end:
             messages = [
                 message
-                for message in self._consumer.consume(min(_AT_ONCE, end - start), _ANSWER_S)
+                for message in self._consumer.consume(min(_AT_ONCE, end - start), topics.ANSWER_S)
                 if message.error() is None
             ]
             start += len(messages)

@@ -12,7 +12,8 @@ import threading
 from typing import Any
 
 from bench import spouts, topologies
-from bench.contenders.txtopo_runs import Runs, check
+from bench.contenders.txtopo_runs import Runs
+from bench.line import check
 from txtopo import Config
 
 _TIMEOUT_S = 240.0

@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from bench import rows
-from bench.contenders.txtopo_runs import check
+from bench.line import check
 from bench.spark import PEER_SETTINGS, peer_session
 
 _TIMEOUT_S = 240.0
@@ -59,14 +59,20 @@ class Streaming:
         rows_per_batch: int = 0,
         files: str | None = None,
         partitions: int = 1,
+        servers: str = "",
+        topic: str | None = None,
     ) -> dict[str, Any]:
         """So many micro-batches of ``rate-micro-batch``, or one for each file in the directory
-        ``files``."""
+        ``files``, or so many of the records in a Kafka ``topic``."""
         self._made += 1
         count = warm + transactions
         sink = Sink(self._directory / f"sink-{self._made}.db", count)
         reader = self._session.readStream
-        if files is None:
+        if topic is not None:
+            kafka = reader.format("kafka").option("kafka.bootstrap.servers", servers)
+            kafka = kafka.option("subscribe", topic).option("startingOffsets", "earliest")
+            source = kafka.option("maxOffsetsPerTrigger", rows_per_batch).load().select("value")
+        elif files is None:
             source = (
                 reader.format("rate-micro-batch")
                 .option("rowsPerBatch", rows_per_batch)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import rows, spouts, topologies
-from bench.line import WrongResultError
+from bench.line import WrongResultError, check
 from txtopo import Config, LocalCluster, TopologyRun
 from txtopo.connectors.files import FileTransactionalSpout
 from txtopo.stores import SqliteStore
@@ -156,12 +156,6 @@ def check_counts(store: SqliteStore, batches: list[list[str]], is_words: bool) -
         check(dict(store.items()), {word: count * len(batches) for word, count in truth.items()})
     else:
         check(topologies.total(store), truth.total() * len(batches))
-
-
-def check(actual: Any, expected: Any) -> None:
-    """Refuse a wrong result."""
-    if actual != expected:
-        raise WrongResultError(f"counted {str(actual)[:200]}; the truth is {str(expected)[:200]}")
 
 
 class Latency(Runs):

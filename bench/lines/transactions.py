@@ -28,7 +28,7 @@ def _rate(stage: Stage) -> Measured:
     transactions, rounds = stage.pick(60, 20), stage.pick(3, 1)
     widths = (4,) if stage.is_quick else PENDING
     ours = stage.start("txtopo_runs:Rate")
-    theirs = stage.start("streaming:Streaming", checkpoints=_checkpoints(stage))
+    theirs = stage.start("streaming:Streaming", checkpoints=checkpoints(stage))
     blocks = {
         **{
             _named(n): partial(
@@ -100,7 +100,7 @@ def _rate_on_files(stage: Stage, shape: str, kinds: str, target: float | None) -
     directory = stage.directory / "rows"
     batches = rows.write_batches(directory, 16 + transactions, ROWS, 1)
     ours = stage.start("txtopo_runs:Files")
-    theirs = stage.start("streaming:Streaming", checkpoints=_checkpoints(stage))
+    theirs = stage.start("streaming:Streaming", checkpoints=checkpoints(stage))
     block = partial(ours.block, shape=shape, warm=8, parallelism=1)
     peers = [(kind.replace("count", kinds), name) for kind, name in PEERS.items()]
     blocks = {
@@ -126,7 +126,7 @@ def _named(width: int) -> str:
     return f"txtopo, max_spout_pending {width}"
 
 
-def _checkpoints(stage: Stage) -> str:
+def checkpoints(stage: Stage) -> str:
     """Where a query keeps its checkpoint: in memory, where the machine has such a place, so that
     the peer does not wait for a disk."""
     shared = Path("/dev/shm")

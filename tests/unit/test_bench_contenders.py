@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from bench import counting, rows, run
-from bench.contenders import keyed_updates, txtopo_runs
-from bench.line import Figure, Line, Measured, Stage, WrongResultError
+from bench.contenders import keyed_updates
+from bench.line import Figure, Line, Measured, Stage, WrongResultError, check
 from bench.process import BlockFailedError, ContenderProcess
 
 
@@ -122,7 +122,7 @@ def test_the_bare_loop_counts_all_rows(tmp_path: Path, shape: str) -> None:
 
 def test_a_wrong_count_is_refused() -> None:
     with pytest.raises(WrongResultError, match="counted 3; the truth is 4"):
-        txtopo_runs.check(3, 4)
+        check(3, 4)
 
 
 @pytest.mark.parametrize(
