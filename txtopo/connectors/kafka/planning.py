@@ -364,7 +364,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                 None if beginning is None else Offset(beginning.offset, -1),
             )
         if beginning is None or end is None:
-            return _Change(f"the topic has {topic.partitions} partitions now")
+            return _Change(f"the topic has fewer partitions now: {topic.partitions}")
         if beginning.offset > metadata["end"]:
             deleted = "records were deleted before they were read, by retention or by hand"
             return _Change(

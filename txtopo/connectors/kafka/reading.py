@@ -44,6 +44,7 @@ _SILENCE_S = 30.0
 """Without any answer from the brokers for this long, the attempt fails."""
 _CONSUMERS_MAX = 8
 """Consumers per process. Each consumer has its own threads and connections."""
+_GONE = "the topic was deleted, or has fewer partitions now"
 
 
 class Reader:
@@ -165,7 +166,7 @@ class Reader:
                     metadata, f"the log was truncated, and ends at offset {end.offset}"
                 )
         except UnknownTopicError:
-            raise self._change_error(metadata, "the topic was deleted") from None
+            raise self._change_error(metadata, _GONE) from None
 
     def _refusal(self, error: Any, metadata: Mapping[str, Any]) -> Exception:
         if error.name() not in (*TRUNCATED, *UNKNOWN):
@@ -175,7 +176,7 @@ class Reader:
         try:
             beginning = self.log.beginnings([place])[place].offset
         except UnknownTopicError:
-            return self._change_error(metadata, "the topic was deleted")
+            return self._change_error(metadata, _GONE)
         if beginning > metadata["start"]:
             return self._change_error(
                 metadata,
