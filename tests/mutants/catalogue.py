@@ -459,6 +459,13 @@ MUTATIONS = (
         ("tests/unit/test_kafka_sink.py", "-k", "TestOwnRecord"),
     ),
     Mutation(
+        "a fatal error of Kafka under a report ends the run",
+        "txtopo/connectors/kafka/producing.py",
+        "            fault = error.__cause__ if isinstance(error, SystemError) else error\n",
+        "            fault = error\n",
+        ("tests/unit/test_kafka_sink.py", "-k", "fatal_error_under_a_report"),
+    ),
+    Mutation(
         "a producer of Kafka kept whatever its bounds are",
         "txtopo/connectors/kafka/ledger.py",
         " and self.sizes.serve(sizes)\n",

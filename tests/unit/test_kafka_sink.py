@@ -305,14 +305,16 @@ class TestRecords:
 
 class Brokers(Cluster):
     """Brokers that report ``report``, an error and an offset, of a task's own record; None: nothing
-    until the time is over."""
+    until the time is over. While ``fault`` is pending, reports that the library calls end in it."""
 
     report: tuple[Any, int] | None
+    fault: Exception | None
     calls: list[str]
 
-    def __init__(self, report: tuple[Any, int] | None) -> None:
+    def __init__(self, report: tuple[Any, int] | None, fault: Exception | None = None) -> None:
         super().__init__("Kafka sink", "kafka:9092", {})
         object.__setattr__(self, "report", report)
+        object.__setattr__(self, "fault", fault)
         object.__setattr__(self, "calls", [])
 
     def confluent_kafka(self) -> Any:
@@ -323,7 +325,12 @@ class Brokers(Cluster):
                 report(self.report[0], SimpleNamespace(offset=lambda: self.report[1]))
 
         def call(name: str) -> Any:
-            return lambda *arguments: self.calls.append(name)
+            def called(*arguments: Any) -> None:
+                self.calls.append(name)
+                if self.fault is not None and name in ("flush", "abort_transaction"):
+                    raise SystemError("a result with an exception set") from self.fault
+
+            return called
 
         methods = {
             name: call(name)
@@ -372,6 +379,21 @@ class TestOwnRecord:
             "flush",
             "abort_transaction" if refused else "commit_transaction",
         ]
+
+    @pytest.mark.rule(28, 29)
+    def test_a_fatal_error_under_a_report_fails_the_attempt(self) -> None:
+        fenced = SimpleNamespace(name=lambda: "_FENCED", str=lambda: "another producer has begun")
+        brokers = Brokers(None, OSError(fenced))
+        producer = TaskProducer(brokers, "id", 1.0)
+        with pytest.raises(FailedException, match=r"writing as id .*another producer has begun"):
+            producer.write([], [], messages.Message("a", b"v", b"k", partition=0))
+        producer.close()
+        assert brokers.calls == ["begin_transaction", "flush", "abort_transaction"]
+
+    def test_another_error_under_a_report_is_raised_as_it_is(self) -> None:
+        producer = TaskProducer(Brokers(None, ValueError()), "id", 1.0)
+        with pytest.raises(SystemError):
+            producer.write([], [], messages.Message("a", b"v", b"k", partition=0))
 
 
 class TestOtherNumbersOfTasks:

@@ -11,9 +11,9 @@ Invariants:
     - Errors are judged by the library's flags (retriable, requires abort, fatal), not by codes: a
       time-out may have any flag.
     - A producer whose call failed for good is never used again.
-    - While a transaction is open, the library calls a Python function only in ``flush``. If
-      ``commit_transaction`` called a function while a fatal error is pending, the call would end in
-      an error in Python itself.
+    - A fatal error, such as a newer producer with the same id, fails the attempt also where the
+      library calls the report of a record while the error is pending. Python then ends the call in
+      a ``SystemError``, whose cause is the fatal error.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class TaskProducer:
         """End the producer. Abort an open transaction, so that readers need not wait. If the commit
         is under way, the next ``init`` ends the transaction instead."""
         if self._is_open:
-            with contextlib.suppress(self._kafka.KafkaException):
+            with contextlib.suppress(self._kafka.KafkaException, SystemError):
                 self._producer.abort_transaction(_ABORT_S)
             self._is_open = False
         # Its close() would wait for messages that are no longer needed.
@@ -258,8 +258,11 @@ class TaskProducer:
     def _translated(self, doing: str) -> Iterator[None]:
         try:
             yield
-        except self._kafka.KafkaException as error:
-            raise translate(self._cluster, f"{doing} as {self._id}", error.args[0]) from error
+        except (self._kafka.KafkaException, SystemError) as error:
+            fault = error.__cause__ if isinstance(error, SystemError) else error
+            if not isinstance(fault, self._kafka.KafkaException):
+                raise
+            raise translate(self._cluster, f"{doing} as {self._id}", fault.args[0]) from error
 
 
 @contextlib.contextmanager
