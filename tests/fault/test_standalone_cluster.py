@@ -1,12 +1,13 @@
 """Topologies on a standalone cluster, a master and two workers, whose executors have pyspark and
 nothing else.
 
-What they run is shipped: this package and the user's code as zips, a database's driver as an
-archive. ZooKeeper, and the database, are outside.
+What they run is shipped: this package and the user's code as zips, a database's driver or Kafka's
+library as an archive. ZooKeeper, the database and Kafka are outside.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -19,9 +20,10 @@ import pytest
 
 from tests.processes import owners
 from tests.servers import standalone, zookeepers
+from tests.servers.kafka import KafkaServer
 from tests.servers.postgres import PostgresServer
 from tests.starter.commands import BIN, Command
-from tests.topologies import counted_words
+from tests.topologies import counted_words, held_lines
 from txtopo.command import submit, submit_process
 from txtopo.state.embedded import EmbeddedZooKeeper
 
@@ -204,9 +206,7 @@ def test_a_killed_executor_costs_replays_and_a_killed_worker_changes_no_count_ei
     (project / "mine.py").write_text(HELD + topology)
     # In tasks of their own on all executors, also when transactions are small.
     with Command(place.arguments("mine.py", "--set", "small_transaction_s=0"), project) as command:
-        command.wait_until(
-            lambda: held.exists() and held.read_text().endswith("\n"), "a commit that is held"
-        )
+        command.wait_until(functools.partial(is_written, held), "a commit that is held")
         executor = int(held.read_text())
         [owner] = [worker for worker in place.cluster.workers if executor in worker.children()]
         # The other one's executor has been at work all along; the new one of this may not even have
@@ -246,12 +246,7 @@ def test_a_killed_driver_that_is_submitted_again_goes_on_in_postgresql_where_it_
         tmp_path / "environment.tar.gz",
         ["SQLAlchemy", "psycopg", "psycopg-binary", "typing_extensions"],
     )
-    native = (
-        "--archives",
-        f"{tmp_path}/environment.tar.gz#environment",
-        "--conf",
-        "spark.executorEnv.PYTHONPATH=./environment",
-    )
+    native = shipped(tmp_path / "environment.tar.gz")
     target = f"counted_words:in_postgresql('driver-killed', '{tmp_path}/texts/*.txt', '{url}')"
     arguments = place.arguments(
         target,
@@ -278,6 +273,41 @@ def test_a_killed_driver_that_is_submitted_again_goes_on_in_postgresql_where_it_
     assert re.search(r"resumes at txid 6 \(generation \w+, epoch 2\)", second.said), second.said
     assert 5 + committed(second.said) == 12
     assert dict(store.items()) == expected
+
+
+@pytest.mark.thorough
+@pytest.mark.rule(28, 29, 40)
+def test_executors_killed_before_and_after_the_commit_of_a_kafka_sink_double_no_line(
+    place: Place, kafka: KafkaServer, tmp_path: Path
+) -> None:
+    lines = [[f"{partition}-{n}" for n in range(300)] for partition in range(4)]
+    source, written = (kafka.new_topic(partitions=len(lines)) for _ in range(2))
+    for partition, values in enumerate(lines):
+        kafka.produce(source, values, partition)
+    held = tmp_path / "held"
+    held.mkdir()
+    shutil.copy(held_lines.__file__, tmp_path)
+    standalone.archive(tmp_path / "environment.tar.gz", ["confluent-kafka"])
+    arguments = place.arguments(
+        f"held_lines:make('{kafka.servers}', '{source}', '{written}', '{held}')",
+        "--set",
+        "small_transaction_s=0",
+        spark=shipped(tmp_path / "environment.tar.gz"),
+    )
+    with Command(arguments, tmp_path) as command:
+        for txid in (held_lines.BEFORE, held_lines.AFTER):
+            file = held / str(txid)
+            command.wait_until(
+                functools.partial(is_written, file),
+                f"a commit of transaction {txid} that is held",
+            )
+            executor = int(file.read_text())
+            assert executor in place.cluster.executor_pids()
+            os.kill(executor, signal.SIGKILL)
+        assert command.wait() == 0, command.said + place.cluster.logs_of_executors()
+    assert command.said.count("Lost executor") >= 2, command.said
+    assert " 0 replays" not in command.said.splitlines()[-1], command.said
+    assert kafka.values(written) == [value for values in lines for value in values]
 
 
 @pytest.mark.thorough
@@ -311,6 +341,21 @@ def test_a_signal_to_the_command_drains_the_driver_and_its_death_ends_everything
         command.signal(signal.SIGKILL)
         assert owners.has_ended(jvm)
         assert owners.has_ended(driver)
+
+
+def is_written(file: Path) -> bool:
+    """Whether a line is in ``file``."""
+    return file.exists() and file.read_text().endswith("\n")
+
+
+def shipped(archive: Path) -> tuple[str, ...]:
+    """Arguments of spark-submit that put the packages in ``archive`` on the path of executors."""
+    return (
+        "--archives",
+        f"{archive}#environment",
+        "--conf",
+        "spark.executorEnv.PYTHONPATH=./environment",
+    )
 
 
 def child_of(pid: int) -> int:
