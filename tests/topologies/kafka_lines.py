@@ -1,7 +1,8 @@
 """The topology of ``make kafka-demo`` numbers the lines of a topic, and writes the lines to a
 second topic.
 
-The environment names both topics, and the brokers: LINES_FROM, LINES_TO, KAFKA_SERVERS.
+The environment names both topics, and the brokers: LINES_FROM, LINES_TO, KAFKA_SERVERS. It may say
+how many lines of each partition a transaction has: LINES_AT_ONCE.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ class Number(BaseBasicBolt):
 
 SERVERS = os.environ["KAFKA_SERVERS"]
 spout = KafkaTransactionalSpout(
-    SERVERS, os.environ["LINES_FROM"], 2_500, fields=("partition", "offset", "value")
+    SERVERS,
+    os.environ["LINES_FROM"],
+    int(os.environ.get("LINES_AT_ONCE", "2500")),
+    fields=("partition", "offset", "value"),
 )
 builder = TransactionalTopologyBuilder("kafka-demo", "lines", spout, 2)
 builder.set_bolt("number", Number(), 2).none_grouping("lines")
