@@ -367,7 +367,8 @@ class KafkaServer(owned.Server):
             consumer.close()
 
     def is_settled(self, topic: str) -> bool:
-        """Whether no open transaction holds up the readers of committed records."""
+        """Whether no open transaction holds up the readers of committed records. False while leaders
+        change."""
         places = [
             TopicPartition(topic, partition)
             for partition in self.admin.list_topics(topic, timeout=PATIENCE_S)
@@ -375,13 +376,22 @@ class KafkaServer(owned.Server):
             .partitions
         ]
         request = {place: OffsetSpec.latest() for place in places}
-        stable, ends = (
-            [
-                answer.result(PATIENCE_S).offset
-                for answer in self.admin.list_offsets(request, isolation_level=level).values()
-            ]
-            for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
-        )
+        try:
+            stable, ends = (
+                [
+                    answer.result(PATIENCE_S).offset
+                    for answer in self.admin.list_offsets(request, isolation_level=level).values()
+                ]
+                for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+            )
+        except KafkaException as error:
+            # The partition has a new leader, as after a pause, and the broker learns it just now.
+            if error.args[0].code() not in (
+                KafkaError.UNKNOWN_LEADER_EPOCH,
+                KafkaError.FENCED_LEADER_EPOCH,
+            ):
+                raise
+            return False
         return stable == ends
 
     def wait_until_settled(self, topic: str) -> None:
