@@ -155,6 +155,15 @@ class Drive:
         wait_until(succeeds, "an attempt that succeeds")
         return outcomes[0]
 
+    def next_elsewhere(self) -> list[Any]:
+        """A whole transaction that another worker reads. Its tuples."""
+        here, self._context = self._context, _Context()
+        try:
+            return self.next()
+        finally:
+            self.close()
+            self._context = here
+
     def fresh_readers(self) -> None:
         """The workers begin anew, without anything that was fetched ahead."""
         self.close()

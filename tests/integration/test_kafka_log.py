@@ -11,7 +11,7 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.servers.kafka import MEMORY_AND_BROKER, KafkaServer
 from tests.topic_drive import REFRESH_S, Drive, Plan
-from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
+from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, log
 from txtopo.connectors.kafka.source import LogChangedError
 from txtopo.errors import FailedException, SetupError
 
@@ -236,6 +236,26 @@ def test_records_that_aged_out_between_plan_and_reading_fail_the_reading(
         match=rf"topic {topic}, partition 0, offsets 5 to 10: (.*)deleted before they were read",
     ):
         drive.read(plan)
+
+
+@pytest.mark.in_gate("*memory", "transactional-broker")
+@KINDS
+def test_a_reader_passes_over_records_that_other_workers_read_and_that_may_be_gone(
+    kafka: KafkaServer, driven: Any, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(kafka, 20)
+    drive = driven(kind, topic, records_per_batch=5)
+    drive.pin()
+    assert drive.next() == numbered(0, 5)
+    assert drive.next_elsewhere() == numbered(5, 10)
+    with monkeypatch.context() as patch:
+        patch.setattr(log.Log, "assign", None)  # no new position
+        assert drive.next() == numbered(10, 15)
+    assert drive.next_elsewhere() == numbered(15, 20)
+    kafka.produce(topic, numbered(20, 30))
+    assert drive.next_elsewhere() == numbered(20, 25)
+    kafka.forget_before(topic, 23)
+    assert drive.next() == numbered(25, 30)
 
 
 def test_skip_goes_on_behind_records_that_aged_out_and_counts_them(

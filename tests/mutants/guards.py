@@ -1610,6 +1610,13 @@ GUARDS = (
                 (_KAFKA_LOG, "-k", "memory and made_again_between"),
             ),
             Mutation(
+                "records before a range, which others have read, are read again",
+                "txtopo/connectors/kafka/reading.py",
+                '                standing.take(metadata["start"])\n',
+                "",
+                (_KAFKA_LOG, "-k", "memory and passes_over"),
+            ),
+            Mutation(
                 "a spout goes on in a topic that was made again",
                 "txtopo/connectors/kafka/planning.py",
                 '        if topic.id != metadata["id"]:\n',

@@ -13,8 +13,8 @@ Invariants:
       Epochs grow along the log, so only the last record is checked. If a range ends in a gap, the
       leader is asked whether the log has changed since the plan.
     - The next range uses records that were fetched ahead only if it begins where the last range
-      ended, in the same topic, under the same leader epoch. No fetched record is dropped while its
-      consumer reads on.
+      ended, or soon after, in the same topic, under the same leader epoch. Only records before the
+      next range are dropped while their consumer reads on.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ from txtopo.topology.context import TopologyContext
 
 _AT_ONCE = 1_000
 """Records per library call. More are no faster."""
+_SKIPPED_MAX = 3_000
+"""How many records are passed over before a range. Beyond that, a new position costs less. Another
+process may have read the ranges between."""
 _POLL_S = 1.0
 _SILENCE_S = 30.0
 """Without any answer from the brokers for this long, the attempt fails."""
@@ -69,6 +72,7 @@ class Reader:
             standing.stand_at(self.log, place, metadata)
             is_sure = False
             while True:
+                standing.take(metadata["start"])
                 inside = standing.take(metadata["end"])
                 if inside:
                     is_sure = (
@@ -110,6 +114,11 @@ class Reader:
                     continue
                 messages = [first, *standing.consumer.consume(_AT_ONCE, 0.0)]
             messages = [message for message in messages if not _is_of_the_group(message.error())]
+            if standing.seen < metadata["start"] and any(map(_is_lost, messages)):
+                # Records before the range need not be there any more.
+                standing.leave()
+                standing.stand_at(self.log, (metadata["topic"], metadata["partition"]), metadata)
+                continue
             ended_at = self._end_among(messages, metadata)
             if standing.add([message for message in messages if message.error() is None], ended_at):
                 if standing.seen < metadata["end"] and messages[-1].error() is not None:
@@ -210,15 +219,20 @@ class _Standing:
         self.consumer = consumer
         self.ahead: list[Any] = []
         self.seen = -1
-        self._next: tuple[Any, ...] = ()
+        self._log: tuple[Any, ...] = ()
+        self._end = -1
 
     def stand_at(self, asked: Log, place: tuple[str, int], metadata: Mapping[str, Any]) -> None:
-        """Go to a range's start, unless the consumer is there."""
-        log = (*place, metadata["id"], metadata["epoch"])
-        if self._next != (*log, metadata["start"]):
-            self.ahead, self.seen = [], metadata["start"]
-            asked.assign(self.consumer, place, Offset(metadata["start"], metadata["start_epoch"]))
-        self._next = (*log, metadata["end"])
+        """Go to a range's start, unless the consumer is there or comes there soon."""
+        log, start = (*place, metadata["id"], metadata["epoch"]), metadata["start"]
+        if self._log != log or not 0 <= start - self._end <= _SKIPPED_MAX:
+            self.ahead, self.seen = [], start
+            asked.assign(self.consumer, place, Offset(start, metadata["start_epoch"]))
+        self._log, self._end = log, metadata["end"]
+
+    def leave(self) -> None:
+        """Forget the place: the next range gets a new position."""
+        self._log = ()
 
     def take(self, end: int) -> list[Any]:
         """Take the records below ``end`` from ``ahead``."""
@@ -250,6 +264,11 @@ class _Standing:
             max(self.seen, ended_at, records[-1].offset() + 1 if records else -1),
         )
         return bool(records) or self.seen > before or ended_at >= 0
+
+
+def _is_lost(message: Any) -> bool:
+    error = message.error()
+    return error is not None and error.name() in TRUNCATED
 
 
 def _is_of_the_group(error: Any) -> bool:
