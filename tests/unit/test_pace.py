@@ -7,8 +7,13 @@ from txtopo.engine.pace import Pace
 SMALL, LARGE = {"processing": 0.004, "commit": 0.004}, {"processing": 0.5, "commit": 0.1}
 
 
-def paced(*transactions: dict[str, float], small_s: float = 0.02, overlaps: bool = False) -> Pace:
-    pace = Pace(small_s, overlaps)
+def paced(
+    *transactions: dict[str, float],
+    small_s: float = 0.02,
+    overlaps: bool = False,
+    is_narrow: bool = False,
+) -> Pace:
+    pace = Pace(small_s, overlaps, is_narrow)
     for busy_s in transactions:
         pace.committed(busy_s)
     return pace
@@ -47,3 +52,26 @@ def test_processing_is_deferred_unless_overlapping_it_pays() -> None:
     assert not paced(*[busy] * 3, overlaps=True).defers
     assert paced(*[SMALL] * 3, overlaps=True).defers
     assert not paced(SMALL, SMALL).defers
+
+
+def test_a_long_commit_is_small_where_every_component_has_one_task_and_processing_is_short() -> (
+    None
+):
+    long = {"processing": 0.005, "commit": 0.1}
+    assert paced(*[long] * 3, is_narrow=True).defers
+    assert paced(*[long] * 3, is_narrow=True, overlaps=True).defers
+    assert not paced(*[long] * 3).is_small
+    for other in ({"processing": 0.03, "commit": 0.1}, {"processing": 0.005, "commit": 0.5}):
+        assert not paced(*[other] * 5, is_narrow=True).is_small
+        assert not paced(*[long] * 3, other, other, is_narrow=True).is_small
+
+
+def test_one_transaction_that_opens_what_a_process_keeps_does_not_end_the_savings() -> None:
+    opening = {"processing": 0.03, "commit": 0.1}
+    pace = paced(*[SMALL] * 3, overlaps=True, is_narrow=True)
+    for busy in (opening, SMALL, opening, SMALL):
+        pace.committed(busy)
+        assert pace.defers
+    pace.committed(opening)
+    pace.committed(opening)
+    assert not pace.is_small

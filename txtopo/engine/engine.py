@@ -84,7 +84,11 @@ class Engine:
             policy, state.epoch, state.current, self._batches.known_txids()
         )
         self._attempts: dict[TransactionAttempt, Attempt] = {}
-        self._pace = Pace(conf.small_transaction_s, conf.max_spout_pending > 1)
+        self._pace = Pace(
+            conf.small_transaction_s,
+            overlaps=conf.max_spout_pending > 1,
+            is_narrow=max(run.graph.task_counts.values()) == 1,
+        )
         self._deadlines = Deadlines(loop, self._coordinator, self._pace, self._attempts)
         self._runner = AttemptRunner(
             run,
