@@ -21,6 +21,11 @@ _CONNECTOR = Jars("spark-kafka", (("org.apache.spark", "spark-sql-kafka-0-10_2.1
 
 def jars() -> str:
     """The connector, as the setting ``spark.jars`` takes it."""
+    if not (Path(PYTHON).exists() and _CONNECTOR.directory.exists()):
+        raise FileNotFoundError(
+            f"PySpark {_VERSION} and its connector for Kafka are not there\n"
+            "  To fetch both, type: .venv/bin/python -m bench.peers"
+        )
     return ",".join(sorted(map(str, _CONNECTOR.directory.iterdir())))
 
 

@@ -147,6 +147,7 @@ def _writes(stage: Stage) -> Measured:
         ),
         {
             "record": "a JSON object of some 80 bytes, as bytes, for one partition",
+            "sink": "with stamp_headers=False, since the programs by hand write no headers either",
             "transactions, producer": "by hand, both idempotent, with the library's settings",
         },
     )
@@ -154,6 +155,7 @@ def _writes(stage: Stage) -> Measured:
 
 def _counts(stage: Stage) -> Measured:
     """GlobalCount over a topic, against Structured Streaming with its own Kafka source."""
+    jars = peers.jars()
     servers, pending = _server(stage), 4
     transactions, large = stage.pick(60, 20), 200_000
     warm = 2 * pending + 5
@@ -169,7 +171,7 @@ def _counts(stage: Stage) -> Measured:
         python=peers.PYTHON,
         checkpoints=checkpoints(stage),
         more={
-            "spark.jars": peers.jars(),
+            "spark.jars": jars,
             # Its name in that version.
             "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
         },

@@ -47,7 +47,7 @@ class Config(pydantic.BaseModel):
     """Bound of that wait."""
     small_transaction_s: float = pydantic.Field(0.02, ge=0)
     """Transactions whose tasks are at work for less than this, all together, run in a single Spark
-    task each. 0: none does."""
+    task each. With one task per component, a commit may last 8 times as long. 0: none does."""
     poll_interval_s: float = pydantic.Field(0.1, gt=0)
     """How soon a spout that was not ready is asked again."""
     zombie_wait_s: float = pydantic.Field(10.0, ge=0)
