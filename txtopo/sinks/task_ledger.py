@@ -273,7 +273,7 @@ class Judge:
             self._place, "transactional", self._context, self._stamp(task), fence, recorded
         )
         if fence is not None and decision == "take back":
-            raise _void(self._place, fence)
+            raise void(self._place, fence)
         return fence is not None and fence.txid == self._own.txid
 
     def _stamp(self, task: int) -> stamps.Stamp:
@@ -283,7 +283,8 @@ class Judge:
         )
 
 
-def _void(store: places.Place, fence: stamps.Fence) -> errors.StateMismatchError:
+def void(store: places.Place, fence: stamps.Fence) -> errors.StateMismatchError:
+    """The error for records of an attempt that does not count, in a sink that takes nothing back."""
     return errors.StateMismatchError(
         f"the sink {store.address} has records of component {fence.component!r} from attempt {fence.position}, which was replayed without the"
         " sink\n  These records do not count, and cannot be taken back. Nothing was written. Choose:\n"

@@ -61,7 +61,7 @@ class BaseArrowBatchBolt(IBatchBolt):
 
 def takes_columns(component: Any) -> bool:
     """Whether ``component`` is a bolt that takes columns."""
-    return isinstance(component, BaseArrowBatchBolt)
+    return bool(getattr(component, "takes_columns", isinstance(component, BaseArrowBatchBolt)))
 
 
 def emits_columns(component: Any) -> bool:

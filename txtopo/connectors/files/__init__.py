@@ -6,7 +6,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from txtopo.connectors.files.committed import read_committed
 from txtopo.connectors.files.lines import FileTransactionalSpout
+from txtopo.connectors.files.sink import FileSink
 from txtopo.topology import arrow
 
 if TYPE_CHECKING:
@@ -32,8 +34,10 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "CsvTransactionalSpout",
+    "FileSink",
     "FileTransactionalSpout",
     "JsonLinesTransactionalSpout",
     "LinesTransactionalSpout",
     "ParquetTransactionalSpout",
+    "read_committed",
 ]

@@ -117,15 +117,27 @@ class Subject:
         return search.writes(sink).destinations
 
     def write(
-        self, directory: Path, txid: int, attempt: int, *shares: Share, task: int = 0
+        self,
+        directory: Path,
+        txid: int,
+        attempt: int,
+        *shares: Share,
+        task: int = 0,
+        is_whole: bool = True,
     ) -> list[list[tuple[Any, ...]]]:
-        """Write one attempt in one process: each task, from ``task`` on, writes one of ``shares``.
-        Returns each task's emitted tuples."""
+        """Write one attempt in one process: each task, from ``task`` on, writes one of ``shares``,
+        and the other tasks nothing, unless they are dead: ``is_whole`` is False. Returns the emitted
+        tuples of tasks with a share."""
+        by_task = dict(enumerate(shares, start=task))
+        others = [other for other in range(_TASKS) if is_whole and other not in by_task]
         with contextlib.closing(WorkerProcess()) as process:
-            return [
-                self._write(process, directory, txid, attempt, task + number, share)
-                for number, share in enumerate(shares)
+            emitted = [
+                self._write(process, directory, txid, attempt, number, share)
+                for number, share in by_task.items()
             ]
+            for other in others:
+                self._write(process, directory, txid, attempt, other, ())
+            return emitted
 
     def _write(
         self,
@@ -285,7 +297,7 @@ def _next(subject: Subject) -> None:
 def _completed(subject: Subject) -> None:
     first, second = subject.rows[::2], subject.rows[1::2]
     expected, directory = subject.expected([*first, *second]), subject.new()
-    subject.write(directory, 1, 0, first)
+    subject.write(directory, 1, 0, first, is_whole=False)
     subject.write(directory, 1, 1, first, second)
     equal(subject.contents(directory), expected, "the rows after the replay")
 

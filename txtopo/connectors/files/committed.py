@@ -1,0 +1,193 @@
+"""Reads files that a ``FileSink`` has written: whole transactions, in order, from any of them on.
+
+Works without Spark, ZooKeeper and the topology: the directory alone says what is committed.
+
+Runs on: any machine that reaches the files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import importlib
+import io
+import json
+import os
+import time
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from txtopo import errors
+from txtopo.connectors.files import decisions, directories, storage
+from txtopo.stores.visible import VisibleTxid, recorded
+
+Isolation = Literal["read_committed", "read_all"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CommittedFile:
+    """A file with rows."""
+
+    path: str
+    """The path or address."""
+    bytes: int
+    rows: int
+    partition: Mapping[str, str | None]
+    """The columns that folders name, as texts."""
+
+
+class Committed:
+    """The committed transactions in a directory. Iterate for ``(txid, files)``."""
+
+    def __init__(
+        self,
+        root: str,
+        after: int,
+        until: int | None,
+        as_of: VisibleTxid | None,
+        isolation: Isolation,
+        client: Mapping[str, Any],
+    ) -> None:
+        self._log = decisions.Log(storage.open_storage(storage.absolute(root), client))
+        self._after, self._until, self._as_of = after, until, as_of
+        self._reads_all = isolation == "read_all"
+
+    def __iter__(self) -> Iterator[tuple[int, list[CommittedFile]]]:
+        generations = self._log.generations()
+        if self._as_of is not None:
+            self._check(generations)
+        for number, generation in enumerate(generations):
+            is_last = number == len(generations) - 1
+            end = self._end() if is_last else generations[number + 1].before[0]
+            last: decisions.Decision | None = None
+            for decision in self._log.decisions(generation, self._after, end):
+                if last is not None:
+                    yield last.txid, self._files(last, is_settled=True)
+                last = decision
+            # The last transaction of an opaque spout may still be taken back.
+            if last is not None and (
+                not is_last or self._reads_all or not last.is_opaque or self._as_of is not None
+            ):
+                yield last.txid, self._files(last, is_settled=False)
+
+    def _end(self) -> int | None:
+        bounds = [bound for bound in (self._until, self._as_of) if bound is not None]
+        return min(map(int, bounds), default=None)
+
+    def _check(self, generations: list[decisions.Generation]) -> None:
+        """Check that the directory holds what ``as_of`` has recorded."""
+        as_of = self._as_of
+        assert as_of is not None
+        newest = generations[-1] if generations else None
+        if newest is not None and (newest.topology_id, newest.generation) != (
+            as_of.topology_id,
+            as_of.generation,
+        ):
+            raise errors.StateMismatchError(
+                f"the files in {self._log.storage.root} are of topology {newest.topology_id!r}, generation {newest.generation}, and ZooKeeper is"
+                f" at topology {as_of.topology_id!r}, generation {as_of.generation}\n  Adopt or clear the sink, or read without as_of."
+            )
+
+    def _files(self, decision: decisions.Decision, is_settled: bool) -> list[CommittedFile]:
+        store, files = self._log.storage, []
+        for file in decision.files:
+            # A task that has died may have left the newest files where it wrote them.
+            path = file.path
+            if not is_settled and path != file.written and store.stat(path) is None:
+                path = file.written
+            folders = [part for part in file.path.split("/")[:-1] if "=" in part]
+            names = [urllib.parse.unquote(part.split("=", 1)[0]) for part in folders]
+            files.append(
+                CommittedFile(
+                    f"{store.root}{'/' if '://' in store.root else os.sep}{path}",
+                    file.bytes,
+                    file.rows,
+                    directories.texts_in(file.path, names),
+                )
+            )
+        return files
+
+    def paths(self) -> list[str]:
+        """The paths of all files, as for ``spark.read``."""
+        return [file.path for _, files in self for file in files]
+
+    def follow(self, poll_s: float = 1.0) -> Iterator[tuple[int, list[CommittedFile]]]:
+        """Go on for ever: wait for the next transaction where there is none."""
+        while True:
+            for txid, files in self:
+                self._after = txid
+                yield txid, files
+            time.sleep(poll_s)
+
+    def to_arrow(self) -> Any:
+        """All rows as one ``pyarrow.Table``, with the columns that folders name. Needs pyarrow."""
+        arrow = importlib.import_module("pyarrow")
+        kept = self._log.form.kept()
+        tables = [self._table(arrow, file, kept) for _, files in self for file in files]
+        schema = self._log.form.schema()
+        if not tables:
+            return arrow.table({}) if schema is None else schema.empty_table()
+        return arrow.concat_tables(tables, promote_options="default")
+
+    def _table(self, arrow: Any, file: CommittedFile, kept: Mapping[str, Any]) -> Any:
+        name = file.path.removeprefix(self._log.storage.root)[1:]
+        data = self._log.storage.read(name) or b""
+        columns, folders = kept["columns"], kept["partition_by"]
+        own = [column for column in columns if column not in folders]
+        schema = self._log.form.schema()
+        if kept["format"] == "parquet":
+            parquet = importlib.import_module("pyarrow.parquet")
+            table = parquet.ParquetFile(io.BytesIO(data)).read()
+        else:
+            table = _of_text(arrow, kept["format"], name, data, own)
+        for column in folders:
+            type = arrow.string() if schema is None else schema.field(column).type
+            value = arrow.scalar(file.partition[column], arrow.string()).cast(type)
+            table = table.append_column(column, arrow.repeat(value, table.num_rows))
+        return table.select(columns)
+
+
+def _of_text(arrow: Any, format: str, name: str, data: bytes, columns: list[str]) -> Any:
+    name = name.removesuffix(".uncommitted")
+    if name.endswith(".gz"):
+        data = gzip.decompress(data)
+    elif name.endswith(".zst"):
+        data = arrow.input_stream(io.BytesIO(data), compression="zstd").read()
+    if format == "csv":
+        csv = importlib.import_module("pyarrow.csv")
+        options = csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
+        return csv.read_csv(io.BytesIO(data), convert_options=options)
+    lines = data.split(b"\n")[:-1]
+    if format == "lines":
+        return arrow.table({columns[0]: arrow.array([line.decode() for line in lines], arrow.string())})
+    rows = [json.loads(line) for line in lines]
+    return arrow.table({column: [row[column] for row in rows] for column in columns})
+
+
+def read_committed(
+    root: str | os.PathLike[str],
+    *,
+    after: int = 0,
+    until: int | None = None,
+    as_of: VisibleTxid | None = None,
+    isolation: Isolation = "read_committed",
+    client: Mapping[str, Any] | None = None,
+) -> Committed:
+    """The committed transactions in a directory that a ``FileSink`` writes, in order.
+
+    ``for txid, files in read_committed("/data/sales", after=17): …``
+
+    The last transaction of an opaque spout may still be taken back, and so is left out until the
+    next one commits. With ``as_of`` it is there when it is recorded.
+
+    :param after: the last transaction that was read before.
+    :param until: the last transaction to read.
+    :param as_of: from :func:`txtopo.visible_txid`: only transactions that are recorded.
+    :param isolation: ``"read_all"`` has the last transaction in any case.
+    :param client: as for the sink.
+    """
+    return Committed(os.fspath(root), after, until, as_of, isolation, client or {})
+
+
+__all__ = ["Committed", "CommittedFile", "read_committed"]

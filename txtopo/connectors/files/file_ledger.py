@@ -1,0 +1,274 @@
+"""Decides a transaction of files: after all tasks' files are whole, one record makes them count.
+
+Each task writes its files under names of the attempt. It then looks at the newest decision as at a
+store's fence (``stores.fencing``), so that the rules are those of stores: a late task, an emptied
+or older directory, another generation. A transaction with several tasks gets a piece from each, and
+the task that sees all pieces decides. Then the files get the names under which readers look.
+
+Runs on: executor. For a query of Structured Streaming also on the driver.
+
+Invariants:
+    - A transaction's files are decided all at once, and its tasks end well only if the decision and
+      the files' names are there, or other tasks' pieces are missing.
+    - A file that an attempt wrote is never removed before its transaction is decided.
+    - From an opaque spout, files get their names when the transaction is recorded, in the commit of
+      the next one: nothing that readers saw is taken back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from txtopo import errors, faults
+from txtopo.connectors.files import decisions, storage
+from txtopo.sinks import replays, task_ledger
+from txtopo.stores import begun, fencing, stamps, visible
+from txtopo.stores import place as places
+from txtopo.topology import context as contexts
+from txtopo.topology import destination, transaction
+
+NAME = "files"
+
+
+class FileLedger(destination.Destination):
+    """The decisions in the directory ``root``.
+
+    :param name: the sink's name in the topology's state.
+    :param is_opaque: a later attempt at a transaction takes an earlier attempt's place.
+    :param shows_files: each task gives its files their names at once, before the decision.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        name: str,
+        is_opaque: bool,
+        shows_files: bool,
+        client: Mapping[str, Any],
+    ) -> None:
+        self.root, self.name, self.opaque = root, name, is_opaque
+        self.shows_files, self.client = shows_files, dict(client)
+        self.local_only_reason = (
+            None if "://" in root else f"FileSink writes to the directory {root} of this machine"
+        )
+
+    @property
+    def sink(self) -> str:
+        """The place of the rows, for messages."""
+        return self.root
+
+    @property
+    def place(self) -> places.Place:
+        """The sink as a value, for errors."""
+        return places.Place(self.name, f"{self.root}#{self.name}", self.root, "", self.opaque)
+
+    def guarantee(self) -> destination.Guarantee:
+        return destination.Guarantee(
+            f"FileSink {self.root}",
+            "rows, in files",
+            takes_back=self.opaque,
+            is_keyed=False,
+            cure="use a transactional spout" if self.shows_files else "give the sink opaque=True",
+            place=self.root,
+            known_as=self.name,
+            has_one_writer=True,
+        )
+
+    def log(self, resource: Any) -> decisions.Log:
+        """This process's view of the decisions."""
+        log: decisions.Log = resource(
+            f"files:{self.root}:{os.getpid()}",
+            lambda: decisions.Log(storage.open_storage(self.root, self.client)),
+        )
+        return log
+
+    def apply(
+        self,
+        context: contexts.TopologyContext,
+        attempt: transaction.TransactionAttempt,
+        rows: int,
+        files: tuple[decisions.File, ...],
+    ) -> bool:
+        """Commit a task's share: ``rows`` in ``files``, which are whole. False if it was committed
+        before.
+
+        :raises errors.StaleAttemptError: a newer attempt has written (R29).
+        :raises errors.StateMismatchError: the directory was emptied, restored from an older copy,
+            or belongs to another generation (R27).
+        :raises errors.FailedException: the storage does not answer.
+        """
+        if context.phase != "commit":
+            raise errors.UsageError(
+                f"component {context.component_id!r} writes to the sink {self.root} in the {context.phase} phase\n"
+                "  A sink writes in a committer's finish_batch. Use set_bolt with the sink itself."
+            )
+        known_name = self.place.known_name(context.component_id)
+        begun.check_room(known_name, self.root, context)
+        piece = decisions.Piece(context.task_index, context.num_tasks, rows, files)
+        try:
+            is_written = _Turn(self, context, attempt).write(piece)
+        except (errors.FailedException, errors.StateMismatchError) as error:
+            # The attempt has failed, even if user code around the sink catches the exception (R39).
+            context.on_failure(error)
+            raise
+        faults.reach("apply.inside", attempt.txid, context.topology_id)
+        context.touched_stores[known_name] = 1
+        return not is_written
+
+
+class _Turn:
+    """One task's turn to commit its share."""
+
+    def __init__(
+        self,
+        ledger: FileLedger,
+        context: contexts.TopologyContext,
+        attempt: transaction.TransactionAttempt,
+    ) -> None:
+        self._ledger, self._context, self._attempt = ledger, context, attempt
+        self._log, self._place = ledger.log(context.resource), ledger.place
+        self._stamp = stamps.Stamp.of(context, attempt)
+
+    def write(self, piece: decisions.Piece) -> bool:
+        """Commit ``piece``. True if its transaction was committed before."""
+        generation = self._current()
+        newest = self._log.newest(generation.generation, self._attempt.txid - 1) if generation else []
+        decided = self._judge(generation, newest[-1] if newest else None)
+        if generation is None:
+            generation = self._begin()
+        if decided is not None:
+            self._check_same(decided.rows, piece)
+            self._show_share(decided)
+            return True
+        if self._ledger.opaque:
+            # It is recorded, or this transaction would not commit.
+            for each in newest:
+                if each.txid < self._attempt.txid and not each.is_void:
+                    self._show_share(each)
+        if self._ledger.shows_files:
+            self._show(piece.files)
+        pieces = [piece]
+        if piece.tasks > 1:
+            pieces = self._log.add_piece(
+                generation.generation, self._attempt.txid, self._attempt.attempt_id, piece
+            )
+            for other in pieces:
+                if other.tasks != piece.tasks:
+                    raise replays.DividedOtherwiseError(other.tasks, piece.tasks)
+                if other.task == piece.task:
+                    self._check_same({piece.task: other.rows}, piece)
+            if len(pieces) < piece.tasks:
+                return False
+        mine = decisions.Decision(
+            self._attempt.txid,
+            self._attempt.attempt_id,
+            tuple(each.rows for each in pieces),
+            tuple(file for each in pieces for file in each.files),
+            self._ledger.opaque,
+        )
+        decided = self._log.decide(generation.generation, mine)
+        self._check_same(decided.rows, piece)
+        if not self._ledger.opaque:
+            self._show(decided.files)
+        return False
+
+    def _current(self) -> decisions.Generation | None:
+        own, current = self._stamp, self._log.current(self._stamp.generation)
+        if current is not None and (current.topology_id, current.component) != (
+            own.topology_id,
+            own.component,
+        ):
+            raise errors.SetupError(
+                f"the files in {self._ledger.root} belong to component {current.component!r} in topology {current.topology_id!r}, and component"
+                f" {own.component!r} in topology {own.topology_id!r} cannot share them\n  Give each sink its own directory."
+            )
+        return current
+
+    def _judge(
+        self, generation: decisions.Generation | None, newest: decisions.Decision | None
+    ) -> decisions.Decision | None:
+        """The decision that has committed this transaction. None if the task may write.
+
+        :raises errors.TxtopoError: the task may not write.
+        """
+        own, fence = self._stamp, None
+        if generation is not None and (newest is not None or generation.after):
+            txid, attempt = (
+                (generation.after, stamps.CLOSED_ATTEMPT) if newest is None else newest.position
+            )
+            fence = stamps.Fence(
+                own.topology_id, own.component, generation.generation, txid, attempt, count=None
+            )
+        recorded = (
+            None
+            if self._context.known_stores is None
+            else visible.recorded(self._context.known_stores, self._ledger.name)
+        )
+        decision = fencing.decide(
+            self._place,
+            "opaque" if self._ledger.opaque else "transactional",
+            self._context,
+            own,
+            fence,
+            recorded,
+        )
+        if fence is None or newest is None:
+            return None
+        if decision == "take back":
+            if not self._ledger.opaque:
+                raise task_ledger.void(self._place, fence)
+            if newest.txid < own.txid:
+                # An attempt that does not count, at a transaction that is over.
+                none = dataclasses.replace(
+                    newest, attempt=newest.attempt + 1, rows=(), files=(), is_void=True
+                )
+                self._log.decide(own.generation, none)
+            return None
+        return newest if newest.txid == own.txid else None
+
+    def _begin(self) -> decisions.Generation:
+        own = self._stamp
+        begun_now = self._log.begin(
+            decisions.Generation(0, own.topology_id, own.component, own.generation)
+        )
+        self._current()
+        if begun_now.generation != own.generation:
+            raise errors.FailedException(f"another topology has just begun to write to {self._ledger.root}")
+        return begun_now
+
+    def _check_same(self, rows: Any, piece: decisions.Piece) -> None:
+        """Check that the transaction was committed with as many tasks, and rows of this task."""
+        if not isinstance(rows, dict) and len(rows) != piece.tasks:
+            raise replays.DividedOtherwiseError(len(rows), piece.tasks)
+        if rows[piece.task] != piece.rows:
+            raise replays.other_rows(
+                self._ledger.root,
+                self._context.component_id,
+                piece.task,
+                self._attempt.txid,
+                rows[piece.task],
+                piece.rows,
+            )
+
+    def _show_share(self, decided: decisions.Decision) -> None:
+        """Give this task's share of a transaction's files their names: the task that decided may
+        have died."""
+        self._show(decided.files[self._stamp.task :: self._context.num_tasks])
+
+    def _show(self, files: Iterable[decisions.File]) -> None:
+        """Give files the names under which readers look."""
+        store = self._log.storage
+        for file in files:
+            if file.path == file.written or store.rename(file.written, file.path):
+                continue
+            if store.stat(file.written) is not None and not self._ledger.shows_files:
+                raise errors.StateMismatchError(
+                    f"{self._ledger.root}/{file.path} is in the way of a file of transaction {self._attempt.txid}\n"
+                    "  It is not the sink's. Move it away, and start again."
+                )
+
+
+__all__ = ["NAME", "FileLedger"]

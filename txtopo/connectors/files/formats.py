@@ -1,0 +1,195 @@
+"""Forms of a file with rows: lines, JSON lines, CSV and Parquet, perhaps compressed.
+
+A writer takes rows and writes to an open file. Text needs the standard library, Parquet and zstd
+need pyarrow.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import gzip
+import importlib
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import IO, Any, Protocol
+
+from txtopo import plain_json
+
+FORMATS = {"lines": ".txt", "json": ".jsonl", "csv": ".csv", "parquet": ".parquet"}
+"""The suffix of a file's name, by format."""
+COMPRESSIONS = {"gzip": ".gz", "zstd": ".zst"}
+ROWS_AT_ONCE = 1 << 17
+"""How many rows a row group in a Parquet file has, at most."""
+BYTES_AT_ONCE = 1 << 16
+"""How many bytes of text are compressed or written at once."""
+_NEEDS_QUOTES = re.compile('[",\r\n]|^$|^\\s|\\s$')
+
+
+class RefusedError(Exception):
+    """A row has no place in the file. The text says why."""
+
+
+class Writer(Protocol):
+    """Writes rows to an open file, and ends the file."""
+
+    def add(self, rows: Any) -> None:
+        """Add a row, or for Parquet a RecordBatch."""
+
+    def size(self) -> int:
+        """How many bytes there are so far, about."""
+
+    def finish(self) -> None:
+        """Write what is left, and the end of the format. The file stays open."""
+
+
+def suffix(format: str, compression: str | None) -> str:
+    """How a file's name ends."""
+    return FORMATS[format] + ("" if format == "parquet" else COMPRESSIONS.get(compression or "", ""))
+
+
+def line_of(values: Sequence[Any]) -> bytes:
+    """A line from a single value, a text or bytes."""
+    (value,) = values
+    if isinstance(value, str):
+        value = _utf8(value)
+    if not isinstance(value, bytes):
+        raise RefusedError(f"a line is a str or bytes, not {type(value).__name__}")
+    if b"\n" in value:
+        raise RefusedError("the text has a line break, and would be two lines")
+    return value + b"\n"
+
+
+def json_encoder(names: Sequence[str]) -> Callable[[Sequence[Any]], bytes]:
+    """The function that makes a JSON object in a line from values for ``names``."""
+
+    def encode(values: Sequence[Any]) -> bytes:
+        try:
+            return plain_json.encode(dict(zip(names, values, strict=True))) + b"\n"
+        except plain_json.NotJsonError as error:
+            raise RefusedError(str(error)) from error
+
+    return encode
+
+
+def csv_line(values: Sequence[Any]) -> bytes:
+    """A line of CSV. ``None`` is nothing, and an empty text is ``""``."""
+    return _utf8(",".join(map(_csv_text, values))) + b"\n"
+
+
+def _csv_text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return '"' + value.replace('"', '""') + '"' if _NEEDS_QUOTES.search(value) else value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, int):
+        return repr(int(value))
+    if isinstance(value, float | decimal.Decimal) and math.isfinite(value):
+        return str(value)
+    raise RefusedError(
+        f"CSV has no text for {value!r}; it takes None, bool, int, finite float, Decimal, str, date and datetime"
+    )
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise RefusedError(f"the text has no form in UTF-8: {error}") from error
+
+
+class TextWriter:
+    """Lines, each made by ``encode``, behind ``header``."""
+
+    def __init__(
+        self,
+        file: IO[bytes],
+        encode: Callable[[Sequence[Any]], bytes],
+        header: bytes,
+        compression: str | None,
+    ) -> None:
+        self._encode, self._written = encode, 0
+        self._lines: list[bytes] = [header] if header else []
+        self._waiting = len(header)
+        self._ends = compression is not None
+        self._out: Any = file
+        if compression == "gzip":
+            # Without name and time: equal rows make equal files.
+            self._out = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+        elif compression == "zstd":
+            arrow = importlib.import_module("pyarrow")
+            self._out = arrow.CompressedOutputStream(
+                arrow.PythonFile(_StaysOpen(file), "w"), "zstd"
+            )
+        self._file = file
+
+    def add(self, row: Sequence[Any]) -> None:
+        line = self._encode(row)
+        self._lines.append(line)
+        self._waiting += len(line)
+        if self._waiting >= BYTES_AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        self._out.write(b"".join(self._lines))
+        self._lines, self._written, self._waiting = [], self._written + self._waiting, 0
+
+    def size(self) -> int:
+        return self._file.tell() if self._ends else self._written + self._waiting
+
+    def finish(self) -> None:
+        self._write()
+        if self._ends:
+            self._out.close()
+
+
+class _StaysOpen:
+    """A file that a compressor writes to, and does not close."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.write, self.flush = file.write, file.flush
+
+    def close(self) -> None:
+        """The writer's user closes the file."""
+
+
+class ParquetWriter:
+    """Row groups of RecordBatches."""
+
+    def __init__(self, file: IO[bytes], schema: Any, compression: str | None) -> None:
+        parquet = importlib.import_module("pyarrow.parquet")
+        self._arrow = importlib.import_module("pyarrow")
+        self._file = file
+        self._writer = parquet.ParquetWriter(file, schema, compression=compression or "snappy")
+        self._schema = schema
+        self._batches: list[Any] = []
+        self._rows = 0
+
+    def add(self, batch: Any) -> None:
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= ROWS_AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        if self._rows:
+            table = self._arrow.Table.from_batches(self._batches, self._schema)
+            self._writer.write_table(table, row_group_size=ROWS_AT_ONCE)
+        self._batches, self._rows = [], 0
+
+    def size(self) -> int:
+        return self._file.tell() + sum(batch.nbytes for batch in self._batches)
+
+    def finish(self) -> None:
+        self._write()
+        self._writer.close()
+
+
+__all__ = ["COMPRESSIONS", "FORMATS", "ParquetWriter", "RefusedError", "TextWriter", "Writer"]

@@ -1,0 +1,161 @@
+"""Storage for files: local directories, HDFS and object stores behind one interface.
+
+A path is relative to a root, with ``/`` between its parts. ``local``, ``hdfs`` and ``objects``
+implement the interface, and one contract holds for all.
+
+Runs on: executor, driver and the command line. Standard library only, until an address needs more.
+"""
+
+from __future__ import annotations
+
+import abc
+import importlib
+import os
+import tempfile
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any, NamedTuple
+
+from txtopo import errors
+
+_KINDS = {
+    "hdfs": ("txtopo.connectors.files.hdfs", "hdfs_native", "hdfs"),
+    "s3": ("txtopo.connectors.files.objects", "obstore", "objects"),
+    "gs": ("txtopo.connectors.files.objects", "obstore", "objects"),
+    "az": ("txtopo.connectors.files.objects", "obstore", "objects"),
+}
+"""Module, package and extra, by an address's scheme."""
+MEMORY_BYTES = 8 << 20
+"""A file on its way to another machine stays in memory up to this size, and goes to a temporary file
+beyond it."""
+
+
+class Entry(NamedTuple):
+    """A file in a listing."""
+
+    path: str
+    bytes: int
+    changed_at: float
+    """Seconds since 1970."""
+
+
+class Storage(abc.ABC):
+    """Files below ``root``. Calls raise ``FailedException`` where a second try may help, and
+    ``SetupError`` where the user has to act."""
+
+    renames = True
+    """Whether :meth:`rename` is one cheap step. If not, files are written where readers find
+    them."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    @abc.abstractmethod
+    def create(self, path: str) -> IO[bytes]:
+        """A new file to write. It is whole and durable when its ``close`` returns, and may be there
+        in part before."""
+
+    @abc.abstractmethod
+    def put(self, path: str, data: bytes) -> bool:
+        """Put a small file there, whole and durable, unless there is one. False if there was."""
+
+    @abc.abstractmethod
+    def rename(self, source: str, target: str) -> bool:
+        """Rename a file, unless ``target`` is there. False if ``target`` was there, or ``source``
+        is not."""
+
+    @abc.abstractmethod
+    def open(self, path: str) -> IO[bytes]:
+        """Open a file for reading, at any place.
+
+        :raises FileNotFoundError: there is none.
+        """
+
+    @abc.abstractmethod
+    def entries(self, directory: str, after: str = "") -> Iterator[Entry]:
+        """The files in ``directory``, not below, whose names sort behind ``after``. In any
+        order."""
+
+    @abc.abstractmethod
+    def walk(self) -> Iterator[Entry]:
+        """All files, in any order."""
+
+    @abc.abstractmethod
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files. Files that are not there are passed over."""
+
+    @abc.abstractmethod
+    def stat(self, path: str) -> Entry | None:
+        """The file at ``path``. None if there is none."""
+
+    def read(self, path: str) -> bytes | None:
+        """The contents of a small file. None if there is none."""
+        try:
+            with self.open(path) as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def put_surely(self, path: str, data: bytes) -> bool:
+        """As :meth:`put`, but True if ``data`` is there, whoever wrote it: the answer to an earlier
+        put may have been lost."""
+        return self.put(path, data) or self.read(path) == data
+
+
+class Upload(tempfile.SpooledTemporaryFile[bytes]):
+    """A file that is sent as a whole when it is closed."""
+
+    def __init__(self, send: Any) -> None:
+        super().__init__(max_size=MEMORY_BYTES)
+        self._send = send
+
+    def close(self) -> None:
+        if self._send is not None:
+            send, self._send = self._send, None
+            self.seek(0)
+            try:
+                send(self)
+            finally:
+                super().close()
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is not None:
+            self._send = None
+            super().close()
+        else:
+            self.close()
+
+
+def absolute(root: str | os.PathLike[str]) -> str:
+    """``root`` as an address that means the same in every process on this machine."""
+    text = os.fspath(root)
+    if not isinstance(text, str) or not text:
+        raise errors.ConfigError(f"root is {root!r}\n  Give a directory, or an address such as s3://bucket/folder.")
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return os.path.abspath(text)
+    if scheme == "file":
+        return os.path.abspath(urllib.parse.unquote(rest))
+    if scheme not in _KINDS:
+        raise errors.ConfigError(
+            f"root is {text!r}, and {scheme}:// is not known\n  Give a directory, or an address with {', '.join(f'{name}://' for name in _KINDS)}."
+        )
+    return text.rstrip("/")
+
+
+def open_storage(root: str, client: Mapping[str, Any]) -> Storage:
+    """The storage at ``root``, as :func:`absolute` returns it. ``client`` has settings of the
+    library that reaches it."""
+    scheme, separator, _ = root.partition("://")
+    if not separator:
+        return importlib.import_module("txtopo.connectors.files.local").LocalStorage(root)
+    module, package, extra = _KINDS[scheme]
+    if importlib.util.find_spec(package) is None:
+        raise errors.SetupError(
+            f"{scheme}:// needs {package}, which is not installed\n  Type: pip install 'txtopo[{extra}]'"
+        )
+    storage: Storage = importlib.import_module(module).open_storage(root, client)
+    return storage
+
+
+__all__ = ["Entry", "Storage", "Upload", "absolute", "open_storage"]
