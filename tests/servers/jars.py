@@ -47,6 +47,16 @@ JARS = {
             ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
         ),
     ),
+    "s3proxy": Jars(
+        "s3proxy",
+        (
+            ("org.gaul", "s3proxy", "4.1.0"),
+            # It does not name what it needs.
+            ("com.fasterxml.jackson.core", "jackson-annotations", "2.21"),
+        ),
+    ),
+    # The rest of it is among PySpark's jars.
+    "hdfs": Jars("hdfs", (("org.apache.hadoop", "hadoop-client-minicluster", "3.5.0"),)),
 }
 
 _IVY = """<ivy-module version="2.0">

@@ -107,6 +107,7 @@ class FileSink(sinks.Sink):
         self.schema = schema
         self.input_fields = None if by_name is None else Fields(dict.fromkeys(by_name.values()))
         self.takes_columns = format == "parquet"
+        self._begin()
         self.ledger = file_ledger.FileLedger(
             storage.absolute(root), name, opaque, visible == "file", client or {}
         )
@@ -124,9 +125,13 @@ class FileSink(sinks.Sink):
         attempt: TransactionAttempt,
     ) -> None:
         super().prepare(conf, context, collector, attempt)
+        self._begin()
+
+    def _begin(self) -> None:
         self._files: tuple[decisions.File, ...] = ()
         self._count = 0
         self._share: share.Share | None = None
+        self.rows = []
 
     def execute(self, tup: Tuple) -> None:
         if tup.fields is not self._taken_from:
@@ -243,7 +248,7 @@ class FileSink(sinks.Sink):
         rows: Collection[Any],
     ) -> bool:
         self.context, self.attempt = context, attempt
-        self._files, self._count, self._share, self.rows = (), 0, None, []
+        self._begin()
         if fields:
             self._share = self._begin_share(context, attempt, fields)
             for row in rows:
@@ -251,11 +256,11 @@ class FileSink(sinks.Sink):
         return self.ledger.apply(context, attempt, self._count, self._finished())
 
     def __getstate__(self) -> dict[str, Any]:
-        if "_share" in vars(self):
+        if self._share is not None:
             # Held for the commit: the files are finished now, and more rows begin new ones.
             self._finished()
             self._taken_from = None
-        return {**super().__getstate__(), "_share": None}
+        return super().__getstate__()
 
 
 def _one_of(name: str, value: Any, allowed: Sequence[Any]) -> None:

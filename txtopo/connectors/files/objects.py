@@ -1,0 +1,224 @@
+"""Objects in S3, Google or Azure storage, and in what speaks like them, through obstore.
+
+``put`` is the conditional put. Its answer may be lost, and the request sent again: so a caller reads
+what is there. Objects are not renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import importlib
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any
+
+from txtopo import errors
+from txtopo.connectors.files.storage import Entry, Storage, Upload
+from txtopo.stores import place as places
+
+PART_BYTES = 8 << 20
+"""How many bytes one request of a large upload has."""
+PARTS_AT_ONCE = 4
+_TIMEOUT, _RETRIES = "60s", 4
+
+_SECRETS = (
+    "secret_access_key",
+    "session_token",
+    "account_key",
+    "sas_key",
+    "client_secret",
+    "service_account_key",
+)
+"""obstore's secret settings. Users give them by ``<setting>_env`` or ``<setting>_file`` only, or let
+obstore take them from the environment."""
+_HARMLESS = frozenset(
+    "endpoint region access_key_id virtual_hosted_style_request skip_signature role_arn role_session_name"
+    " web_identity_token_file server_side_encryption sse_kms_key_id sse_bucket_key_enabled request_payer account_name client_id"
+    " tenant_id federated_token_file use_azure_cli use_emulator service_account application_credentials base_url".split()
+)
+"""obstore's settings that are not secret, and on which no promise rests."""
+
+
+def open_storage(root: str, client: Mapping[str, Any]) -> ObjectStorage:
+    """The objects below ``root``, an address with bucket and folder."""
+    store = importlib.import_module("obstore.store")
+    config = _config(root, client)
+    endpoint = str(config.get("endpoint") or config.get("base_url") or "")
+    return ObjectStorage(
+        root,
+        store.from_url(
+            root,
+            config=config,
+            client_options={"allow_http": endpoint.startswith("http://"), "timeout": _TIMEOUT},
+            retry_config={
+                "max_retries": _RETRIES,
+                "retry_timeout": datetime.timedelta(seconds=60),
+            },
+        ),
+    )
+
+
+def check_client(client: Mapping[str, Any]) -> None:
+    """Refuse settings that are secret or unknown.
+
+    :raises errors.ConfigError: there is one.
+    """
+    for name, value in client.items():
+        base, _, source = name.rpartition("_")
+        if name in _SECRETS:
+            raise errors.ConfigError(
+                f"FileSink: client[{name!r}] would be a secret in the topology, which is pickled and shown\n"
+                f"  Give client['{name}_env'], the name of an environment variable, or client['{name}_file'], the path of a file."
+            )
+        if name not in _HARMLESS and not (base in _SECRETS and source in ("env", "file")):
+            raise errors.ConfigError(
+                f"FileSink: client[{name!r}] is no setting that may be given\n  There are {', '.join(sorted(_HARMLESS))}."
+            )
+        if "@" in str(value) and "://" in str(value):
+            raise errors.ConfigError(
+                f"FileSink: client[{name!r}] holds a password\n  Give the secret by its own setting."
+            )
+
+
+def _config(root: str, client: Mapping[str, Any]) -> dict[str, Any]:
+    config = {name: value for name, value in client.items() if name in _HARMLESS}
+    for secret in _SECRETS:
+        variable, file = client.get(f"{secret}_env"), client.get(f"{secret}_file")
+        if variable is not None or file is not None:
+            config[secret] = places.password_from(f"the sink at {root}", variable, file)
+    return config
+
+
+class ObjectStorage(Storage):
+    """Objects below ``root``, in ``store``."""
+
+    renames = False
+
+    def __init__(self, root: str, store: Any) -> None:
+        super().__init__(root)
+        self._store, self._api = store, importlib.import_module("obstore")
+        self._errors = importlib.import_module("obstore.exceptions")
+
+    def create(self, path: str) -> IO[bytes]:
+        return Upload(functools.partial(self._send, path))
+
+    def _send(self, path: str, file: Any) -> None:
+        with self._explained(path):
+            self._api.put(
+                self._store, path, file, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
+            )
+
+    def create_if_absent(self, path: str) -> IO[bytes]:
+        """A new object to write, which is there when ``close`` returns unless there was one."""
+        return Upload(lambda file: self.put(path, file.read()))
+
+    def put(self, path: str, data: bytes) -> bool:
+        with self._explained(path):
+            try:
+                self._api.put(self._store, path, data, mode="create")
+            except self._errors.AlreadyExistsError:
+                return False
+            return True
+
+    def rename(self, source: str, target: str) -> bool:
+        raise NotImplementedError("objects have one name")
+
+    def open(self, path: str) -> IO[bytes]:
+        with self._explained(path):
+            return io.BufferedReader(_Raw(self._api.open_reader(self._store, path)), PART_BYTES)
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            with self._explained(path):
+                return bytes(self._api.get(self._store, path).bytes())
+        except FileNotFoundError:
+            return None
+
+    def entries(self, directory: str, after: str = "") -> Iterator[Entry]:
+        # One request gives a thousand names.
+        offset = f"{directory}/{after}" if after else None
+        yield from self._listed(directory, offset)
+
+    def walk(self) -> Iterator[Entry]:
+        yield from self._listed(None, None)
+
+    def _listed(self, prefix: str | None, offset: str | None) -> Iterator[Entry]:
+        with self._explained(prefix or ""):
+            for chunk in self._api.list(self._store, prefix, offset=offset, chunk_size=1000):
+                for meta in chunk:
+                    yield Entry(meta["path"], meta["size"], meta["last_modified"].timestamp())
+
+    def delete(self, paths: Iterable[str]) -> None:
+        names = list(paths)
+        with self._explained(names[0] if names else ""), contextlib.suppress(FileNotFoundError):
+            self._api.delete(self._store, names)
+
+    def stat(self, path: str) -> Entry | None:
+        try:
+            with self._explained(path):
+                meta = self._api.head(self._store, path)
+        except FileNotFoundError:
+            return None
+        return Entry(path, meta["size"], meta["last_modified"].timestamp())
+
+    def check(self, path: str) -> None:
+        """Check that a second put of the same object is refused.
+
+        :raises errors.SetupError: it is not.
+        """
+        self.put(path, b"")
+        if self.put(path, b""):
+            raise errors.SetupError(
+                f"{self.root} takes no conditional puts, on which every transaction rests\n"
+                "  Use a server with If-None-Match, or DeltaSink or a database."
+            )
+
+    @contextlib.contextmanager
+    def _explained(self, path: str) -> Iterator[None]:
+        place = f"{self.root}/{path}"
+        try:
+            yield
+        except (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError) as error:
+            raise errors.SetupError(
+                f"{place} may not be reached: {_first_line(error)}\n  Give this user read, write, list and delete for the folder."
+            ) from error
+        except (self._errors.NotSupportedError, self._errors.InvalidPathError) as error:
+            raise errors.SetupError(f"{place}: {_first_line(error)}") from error
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise errors.SetupError(f"there is no bucket for {place}\n  Make it first.") from error
+            raise
+        except self._errors.AlreadyExistsError:
+            raise
+        except self._errors.BaseError as error:
+            raise errors.FailedException(f"{place} cannot be reached just now: {_first_line(error)}") from error
+
+
+class _Raw(io.RawIOBase):
+    """An object that is read piece by piece."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._reader.seek(offset, whence))
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._reader.read(len(buffer))
+        buffer[: len(data)] = bytes(data)
+        return len(data)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:300]
+
+
+__all__ = ["ObjectStorage", "check_client", "open_storage"]
