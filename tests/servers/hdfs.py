@@ -131,7 +131,8 @@ class HdfsServer(owned.Server):
         script = (
             "import hdfs_native as h;"
             f"c = h.Client('hdfs://127.0.0.1:{port}');"
-            "w = c.create('/ready', h.WriteOptions(overwrite=True)); w.write(b'.'); w.close()"
+            "w = c.create('/ready', h.WriteOptions(overwrite=True)); w.write(b'.'); w.close();"
+            "c.set_permission('/', 0o777)"
         )
         done = subprocess.run(
             [sys.executable, "-c", script],

@@ -117,14 +117,13 @@ class HdfsStorage(Storage):
             yield
         except (FileNotFoundError, FileExistsError):
             raise
-        except PermissionError as error:
-            raise errors.SetupError(
-                f"{place} may not be reached: {error}\n  Give this user the directory: hdfs dfs -chown."
-            ) from error
         except (OSError, RuntimeError) as error:
-            raise errors.FailedException(
-                f"{place} cannot be reached just now: {str(error).strip().splitlines()[0][:300]}"
-            ) from error
+            said = str(error).split("\\n", 1)[0].strip()[:300]
+            if isinstance(error, PermissionError) or "AccessControlException" in said:
+                raise errors.SetupError(
+                    f"{place} may not be written: {said}\n  Give this user the directory, with `hdfs dfs -chown`, or set HADOOP_USER_NAME."
+                ) from error
+            raise errors.FailedException(f"{place} cannot be reached just now: {said}") from error
 
 
 __all__ = ["HdfsStorage", "open_storage"]
