@@ -108,7 +108,9 @@ class HdfsServer(owned.Server):
             if self._account is not None:
                 os.chown(path, self._account.pw_uid, self._account.pw_gid)
         if not (self._directory / "name" / "current").exists():
-            assert self._java(f"{_NODE}.namenode.NameNode", "-format", "-force").wait(PATIENCE_S) == 0, self.log
+            assert (
+                self._java(f"{_NODE}.namenode.NameNode", "-format", "-force").wait(PATIENCE_S) == 0
+            ), self.log
         self._end_data_node()
         name_node = self._java(f"{_NODE}.namenode.NameNode")
         self._data_node = self._java(f"{_NODE}.datanode.DataNode")

@@ -19,6 +19,7 @@ import txtopo
 from txtopo import demo, errors
 from txtopo.command import (
     doctor,
+    files_commands,
     kafka_commands,
     maintain,
     new,
@@ -239,6 +240,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_state_commands(commands)
     store_commands.add(commands)
     kafka_commands.add(commands)
+    files_commands.add(commands)
     return parser
 
 

@@ -1,15 +1,22 @@
 """Opens a store's or sink's records by address, as the command line gives it, without a topology.
 
-Addresses with ``kafka://`` are a Kafka sink's. ``stores.by_address`` opens all others.
+Addresses with ``kafka://`` are a Kafka sink's. Directories, and the addresses of HDFS and object
+stores, are a file sink's. ``stores.by_address`` opens all others.
 """
 
 from __future__ import annotations
 
+from txtopo.connectors.files import upkeep as files
 from txtopo.connectors.kafka import upkeep
 from txtopo.stores import by_address
 from txtopo.topology.kept import Kept
 
-EXAMPLES = (*by_address.EXAMPLES, f"{upkeep.SCHEME}://host:port,host:port")
+EXAMPLES = (
+    *by_address.EXAMPLES,
+    f"{upkeep.SCHEME}://host:port,host:port",
+    "/directory/of/files",
+    "s3://bucket/folder",
+)
 
 
 def open_kept(address: str, name: str, topology_id: str | None, must_exist: bool = True) -> Kept:
@@ -21,6 +28,8 @@ def open_kept(address: str, name: str, topology_id: str | None, must_exist: bool
     """
     if address.startswith(f"{upkeep.SCHEME}://"):
         return upkeep.open_topics(address, name, topology_id)
+    if files.takes(address):
+        return files.open_records(address, name)
     return by_address.open_store(address, name, must_exist)
 
 

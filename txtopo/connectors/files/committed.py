@@ -15,12 +15,12 @@ import json
 import os
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from txtopo import errors
 from txtopo.connectors.files import decisions, directories, storage
-from txtopo.stores.visible import VisibleTxid, recorded
+from txtopo.stores.visible import VisibleTxid
 
 Isolation = Literal["read_committed", "read_all"]
 
@@ -36,21 +36,23 @@ class CommittedFile:
     partition: Mapping[str, str | None]
     """The columns that folders name, as texts."""
 
+    def as_data(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        return dataclasses.asdict(self)
+
 
 class Committed:
     """The committed transactions in a directory. Iterate for ``(txid, files)``."""
 
     def __init__(
         self,
-        root: str,
-        after: int,
-        until: int | None,
-        as_of: VisibleTxid | None,
-        isolation: Isolation,
-        client: Mapping[str, Any],
+        log: decisions.Log,
+        after: int = 0,
+        until: int | None = None,
+        as_of: VisibleTxid | None = None,
+        isolation: Isolation = "read_committed",
     ) -> None:
-        self._log = decisions.Log(storage.open_storage(storage.absolute(root), client))
-        self._after, self._until, self._as_of = after, until, as_of
+        self._log, self._after, self._until, self._as_of = log, after, until, as_of
         self._reads_all = isolation == "read_all"
 
     def __iter__(self) -> Iterator[tuple[int, list[CommittedFile]]]:
@@ -59,7 +61,7 @@ class Committed:
             self._check(generations)
         for number, generation in enumerate(generations):
             is_last = number == len(generations) - 1
-            end = self._end() if is_last else generations[number + 1].before[0]
+            end = self._end() if is_last else generations[number + 1].before
             last: decisions.Decision | None = None
             for decision in self._log.decisions(generation, self._after, end):
                 if last is not None:
@@ -122,13 +124,16 @@ class Committed:
 
     def to_arrow(self) -> Any:
         """All rows as one ``pyarrow.Table``, with the columns that folders name. Needs pyarrow."""
-        arrow = importlib.import_module("pyarrow")
-        kept = self._log.form.kept()
-        tables = [self._table(arrow, file, kept) for _, files in self for file in files]
-        schema = self._log.form.schema()
-        if not tables:
-            return arrow.table({}) if schema is None else schema.empty_table()
-        return arrow.concat_tables(tables, promote_options="default")
+        return self.table([file for _, files in self for file in files])
+
+    def table(self, files: Iterable[CommittedFile]) -> Any:
+        """The rows in ``files``, as :meth:`to_arrow`."""
+        arrow, form = importlib.import_module("pyarrow"), self._log.form
+        tables = [self._table(arrow, file, form.kept()) for file in files]
+        if tables:
+            return arrow.concat_tables(tables, promote_options="default")
+        schema = form.schema()
+        return arrow.table({}) if schema is None else schema.empty_table()
 
     def _table(self, arrow: Any, file: CommittedFile, kept: Mapping[str, Any]) -> Any:
         name = file.path.removeprefix(self._log.storage.root)[1:]
@@ -160,7 +165,9 @@ def _of_text(arrow: Any, format: str, name: str, data: bytes, columns: list[str]
         return csv.read_csv(io.BytesIO(data), convert_options=options)
     lines = data.split(b"\n")[:-1]
     if format == "lines":
-        return arrow.table({columns[0]: arrow.array([line.decode() for line in lines], arrow.string())})
+        return arrow.table(
+            {columns[0]: arrow.array([line.decode() for line in lines], arrow.string())}
+        )
     rows = [json.loads(line) for line in lines]
     return arrow.table({column: [row[column] for row in rows] for column in columns})
 
@@ -187,7 +194,8 @@ def read_committed(
     :param isolation: ``"read_all"`` has the last transaction in any case.
     :param client: as for the sink.
     """
-    return Committed(os.fspath(root), after, until, as_of, isolation, client or {})
+    log = decisions.Log(storage.open_storage(storage.absolute(root), client or {}))
+    return Committed(log, after, until, as_of, isolation)
 
 
 __all__ = ["Committed", "CommittedFile", "read_committed"]

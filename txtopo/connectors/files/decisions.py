@@ -2,11 +2,13 @@
 
 ::
 
-    _txtopo/generations/00000.json              who writes here, under which generation of its state
-    _txtopo/<generation>/log/<txid>.json        THE decision: the transaction's files
-    _txtopo/<generation>/log/<txid>.<attempt>.json   the same, for opaque spouts: the highest attempt counts
-    _txtopo/<generation>/pieces/<txid>.<attempt>.<task>.json   one task's files, before the decision
-    _txtopo/<generation>/segments/<txid>.jsonl  a thousand decisions, up to this transaction
+    _txtopo/generations/00000.json            who writes here, under which generation of its state
+    _txtopo/00000/log/<txid>.json             THE decision: the transaction's files
+    _txtopo/00000/log/<txid>.<attempt>.json   the same, for opaque spouts: the highest attempt counts
+    _txtopo/00000/pieces/<txid>.<attempt>.<task>.json   one task's files, before the decision
+    _txtopo/00000/segments/<txid>.jsonl       a thousand decisions, up to this transaction
+    _txtopo/open/<generation>/                files of attempts
+    _txtopo/data/<generation>/                all files, in object stores
 
 Readers need nothing else: a transaction is committed when its decision is there.
 
@@ -21,6 +23,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator
+from concurrent import futures
 from typing import Any
 
 from txtopo import errors
@@ -31,6 +34,8 @@ from txtopo.connectors.files.storage import Storage
 SEGMENT = 1000
 """How many decisions a segment has."""
 VERSION = 1
+_AT_ONCE = 16
+"""How many records are read at once."""
 _DIGITS = 20
 _ONE = -1
 """In place of the attempt, where a transaction has one decision."""
@@ -88,8 +93,17 @@ class Generation:
     generation: str
     after: int = 0
     """The transaction that was the last one when the generation began to write here."""
-    before: tuple[int, int] = (0, 0)
-    """The last decision of the generation before. Later decisions of that generation do not count."""
+    before: int = 0
+    """The last transaction of the generation before. Its later decisions do not count."""
+
+    @property
+    def folder(self) -> str:
+        """The folder with its decisions."""
+        return f"{HOME}/{self.number:05d}"
+
+
+class _GoneError(errors.FailedException):
+    """A record that was listed is not there any more."""
 
 
 class Log:
@@ -123,19 +137,20 @@ class Log:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def newest(self, generation: str, txid: int) -> list[Decision]:
+    def newest(self, generation: Generation, txid: int = 0) -> list[Decision]:
         """The decisions that count from transaction ``txid`` on. If there are none, the last one
         before. Empty if there is no decision."""
-        folder = f"{HOME}/{generation}/log"
+        folder = f"{generation.folder}/log"
         paths = [entry.path for entry in self.storage.entries(folder, _name(txid))]
-        if not paths:
-            paths = [entry.path for entry in self.storage.entries(folder)]
-            positions = sorted(map(_position, paths))[-1:]
-        else:
-            positions = _that_count(paths)
-        return [self._decision(generation, position) for position in positions]
+        if paths:
+            return [self._decision(generation, position) for position in _that_count(paths)]
+        paths = [entry.path for entry in self.storage.entries(folder)]
+        if paths:
+            return [self._decision(generation, max(map(_position, paths)))]
+        segments = sorted(self.storage.entries(f"{generation.folder}/segments"))
+        return list(self._segment(segments[-1].path))[-1:] if segments else []
 
-    def _decision(self, generation: str, position: tuple[int, int]) -> Decision:
+    def _decision(self, generation: Generation, position: tuple[int, int]) -> Decision:
         path = _path(generation, *position)
         if path not in self._read:
             # Only the last ones are asked for.
@@ -143,11 +158,15 @@ class Log:
             self._read[path] = _decision(self._json(path))
         return self._read[path]
 
-    def add_piece(self, generation: str, txid: int, attempt: int, piece: Piece) -> list[Piece]:
+    def add_piece(
+        self, generation: Generation, txid: int, attempt: int, piece: Piece
+    ) -> list[Piece]:
         """Put a task's piece there, unless it is there, and return all pieces of the attempt."""
         beginning = f"{txid:0{_DIGITS}d}.{attempt:0{_DIGITS}d}."
-        folder = f"{HOME}/{generation}/pieces"
-        self.storage.put(f"{folder}/{beginning}{piece.task:05d}.json", _dumped(dataclasses.asdict(piece)))
+        folder = f"{generation.folder}/pieces"
+        self.storage.put(
+            f"{folder}/{beginning}{piece.task:05d}.json", _dumped(dataclasses.asdict(piece))
+        )
         paths = [
             entry.path
             for entry in self.storage.entries(folder, beginning)
@@ -155,37 +174,83 @@ class Log:
         ]
         return [_piece(self._json(path)) for path in sorted(paths)]
 
-    def decide(self, generation: str, decision: Decision) -> Decision:
+    def decide(self, generation: Generation, decision: Decision) -> Decision:
         """Write ``decision``, unless there is one. Returns the decision that is there."""
         path = _path(generation, decision.txid, decision.attempt if decision.is_opaque else _ONE)
         if self.storage.put(path, _dumped(dataclasses.asdict(decision))):
             self._read = {path: decision}
+            if decision.txid % SEGMENT == 0:
+                self._put_together(generation, decision.txid - SEGMENT)
             return decision
         return _decision(self._json(path))
 
+    def _put_together(self, generation: Generation, end: int) -> None:
+        """Put the decisions up to ``end`` into a segment. Transactions that are over need no
+        pieces either."""
+        singles = [
+            entry.path
+            for entry in self.storage.entries(f"{generation.folder}/log")
+            if _position(entry.path)[0] <= end
+        ]
+        if not singles:
+            return
+        path = f"{generation.folder}/segments/{_name(end)}.jsonl"
+        if self.storage.stat(path) is None:
+            with futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+                counting = [_path(generation, *position) for position in _that_count(singles)]
+                values = list(pool.map(self._json, counting))
+            self.storage.put(path, b"\n".join(map(_dumped, values)))
+        pieces = [
+            entry.path
+            for entry in self.storage.entries(f"{generation.folder}/pieces")
+            if int(entry.path.rpartition("/")[2].partition(".")[0]) <= end
+        ]
+        self.storage.delete([*singles, *pieces])
+
     # -- reading ---------------------------------------------------------------------------------
 
-    def decisions(self, generation: Generation, after: int, until: int | None) -> Iterator[Decision]:
+    def decisions(
+        self, generation: Generation, after: int = 0, until: int | None = None
+    ) -> Iterator[Decision]:
         """The decisions of a generation that count, in order."""
-        folder = f"{HOME}/{generation.generation}"
+        while True:
+            began_after = after
+            try:
+                for decision in self._listed(generation, after, until):
+                    after = decision.txid
+                    yield decision
+                return
+            except _GoneError:
+                # A segment has taken the place of decisions that were listed.
+                if after == began_after:
+                    raise
+
+    def _listed(self, generation: Generation, after: int, until: int | None) -> Iterator[Decision]:
         # The log first: what leaves it meanwhile is in a segment then.
-        singles = [entry.path for entry in self.storage.entries(f"{folder}/log", _name(after + 1))]
-        ends = 0
-        for entry in sorted(self.storage.entries(f"{folder}/segments", _name(after + 1))):
-            for line in (self.storage.read(entry.path) or b"").splitlines():
-                decision = _decision(json.loads(line))
-                ends = decision.txid
-                if after < decision.txid <= (decision.txid if until is None else until):
+        folder, begin = generation.folder, _name(after + 1)
+        singles = [entry.path for entry in self.storage.entries(f"{folder}/log", begin)]
+        end = 0
+        for entry in sorted(self.storage.entries(f"{folder}/segments", begin)):
+            for decision in self._segment(entry.path):
+                end = decision.txid
+                if after < end and (until is None or end <= until):
                     yield decision
         for position in _that_count(singles):
-            if position[0] > ends and (until is None or position[0] <= until):
-                yield self._decision(generation.generation, position)
+            if position[0] > end and (until is None or position[0] <= until):
+                yield self._decision(generation, position)
+
+    def _segment(self, path: str) -> Iterator[Decision]:
+        for line in (self.storage.read(path) or b"").splitlines():
+            yield _decision(self._values(line, path))
 
     def _json(self, path: str) -> dict[str, Any]:
         data = self.storage.read(path)
-        place = f"{self.storage.root}/{path}"
         if data is None:
-            raise errors.FailedException(f"{place} has just been removed")
+            raise _GoneError(f"{self.storage.root}/{path} has just been removed")
+        return self._values(data, path)
+
+    def _values(self, data: bytes, path: str) -> dict[str, Any]:
+        place = f"{self.storage.root}/{path}"
         try:
             values: dict[str, Any] = json.loads(data)
             version = values.pop("version")
@@ -209,9 +274,9 @@ def _name(txid: int) -> str:
     return f"{txid:0{_DIGITS}d}"
 
 
-def _path(generation: str, txid: int, attempt: int) -> str:
+def _path(generation: Generation, txid: int, attempt: int) -> str:
     suffix = "" if attempt == _ONE else f".{attempt:0{_DIGITS}d}"
-    return f"{HOME}/{generation}/log/{_name(txid)}{suffix}.json"
+    return f"{generation.folder}/log/{_name(txid)}{suffix}.json"
 
 
 def _position(path: str) -> tuple[int, int]:

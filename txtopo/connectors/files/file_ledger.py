@@ -18,12 +18,13 @@ Invariants:
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from txtopo import errors, faults
-from txtopo.connectors.files import decisions, storage
+from txtopo.connectors.files import decisions, storage, upkeep
 from txtopo.sinks import replays, task_ledger
 from txtopo.stores import begun, fencing, stamps, visible
 from txtopo.stores import place as places
@@ -63,7 +64,8 @@ class FileLedger(destination.Destination):
     @property
     def place(self) -> places.Place:
         """The sink as a value, for errors."""
-        return places.Place(self.name, f"{self.root}#{self.name}", self.root, "", self.opaque)
+        location = upkeep.address_of(self.root, self.client)
+        return places.Place(self.name, f"{self.root}#{self.name}", location, "", self.opaque)
 
     def guarantee(self) -> destination.Guarantee:
         return destination.Guarantee(
@@ -76,6 +78,14 @@ class FileLedger(destination.Destination):
             known_as=self.name,
             has_one_writer=True,
         )
+
+    def kept(self, topology_id: str, component: str) -> upkeep.FileRecords:
+        return upkeep.FileRecords(self.root, self.name, self.client)
+
+    def simulated(self, world: destination.World) -> destination.Destination:
+        memory = importlib.import_module("txtopo.connectors.files.memory")
+        simulated: destination.Destination = memory.SimulatedLedger(self, world)
+        return simulated
 
     def log(self, resource: Any) -> decisions.Log:
         """This process's view of the decisions."""
@@ -135,7 +145,7 @@ class _Turn:
     def write(self, piece: decisions.Piece) -> bool:
         """Commit ``piece``. True if its transaction was committed before."""
         generation = self._current()
-        newest = self._log.newest(generation.generation, self._attempt.txid - 1) if generation else []
+        newest = self._log.newest(generation, self._attempt.txid - 1) if generation else []
         decided = self._judge(generation, newest[-1] if newest else None)
         if generation is None:
             generation = self._begin()
@@ -153,7 +163,7 @@ class _Turn:
         pieces = [piece]
         if piece.tasks > 1:
             pieces = self._log.add_piece(
-                generation.generation, self._attempt.txid, self._attempt.attempt_id, piece
+                generation, self._attempt.txid, self._attempt.attempt_id, piece
             )
             for other in pieces:
                 if other.tasks != piece.tasks:
@@ -169,7 +179,11 @@ class _Turn:
             tuple(file for each in pieces for file in each.files),
             self._ledger.opaque,
         )
-        decided = self._log.decide(generation.generation, mine)
+        decided = self._log.decide(generation, mine)
+        if decided.attempt == stamps.CLOSED_ATTEMPT:
+            raise errors.StaleAttemptError(
+                self._place.address, self._stamp.component, "adopted", self._stamp.position
+            )
         self._check_same(decided.rows, piece)
         if not self._ledger.opaque:
             self._show(decided.files)
@@ -225,7 +239,8 @@ class _Turn:
                 none = dataclasses.replace(
                     newest, attempt=newest.attempt + 1, rows=(), files=(), is_void=True
                 )
-                self._log.decide(own.generation, none)
+                assert generation is not None
+                self._log.decide(generation, none)
             return None
         return newest if newest.txid == own.txid else None
 
@@ -236,7 +251,9 @@ class _Turn:
         )
         self._current()
         if begun_now.generation != own.generation:
-            raise errors.FailedException(f"another topology has just begun to write to {self._ledger.root}")
+            raise errors.FailedException(
+                f"another topology has just begun to write to {self._ledger.root}"
+            )
         return begun_now
 
     def _check_same(self, rows: Any, piece: decisions.Piece) -> None:

@@ -46,7 +46,9 @@ class Writer(Protocol):
 
 def suffix(format: str, compression: str | None) -> str:
     """How a file's name ends."""
-    return FORMATS[format] + ("" if format == "parquet" else COMPRESSIONS.get(compression or "", ""))
+    return FORMATS[format] + (
+        "" if format == "parquet" else COMPRESSIONS.get(compression or "", "")
+    )
 
 
 def line_of(values: Sequence[Any]) -> bytes:
@@ -185,7 +187,7 @@ class ParquetWriter:
         self._batches, self._rows = [], 0
 
     def size(self) -> int:
-        return self._file.tell() + sum(batch.nbytes for batch in self._batches)
+        return self._file.tell() + sum(int(batch.nbytes) for batch in self._batches)
 
     def finish(self) -> None:
         self._write()

@@ -27,7 +27,9 @@ def open_storage(root: str, client: Mapping[str, Any]) -> HdfsStorage:
     parts = urllib.parse.urlsplit(root)
     hdfs = importlib.import_module("hdfs_native")
     config = {str(name): str(value) for name, value in client.items()}
-    return HdfsStorage(root, hdfs.Client(f"hdfs://{parts.netloc}", config or None), parts.path or "/")
+    return HdfsStorage(
+        root, hdfs.Client(f"hdfs://{parts.netloc}", config or None), parts.path or "/"
+    )
 
 
 class HdfsStorage(Storage):

@@ -7,11 +7,12 @@ synced, so that a file that was put is there after a crash of the machine.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from txtopo import errors
 from txtopo.connectors.files import blocks
@@ -30,7 +31,7 @@ class LocalStorage(Storage):
         place = self._root / path
         with self._explained(path):
             self._make(place.parent)
-            return _Durable(place)
+            return io.BufferedWriter(_Durable(place))
 
     def put(self, path: str, data: bytes) -> bool:
         place = self._root / path
@@ -39,7 +40,7 @@ class LocalStorage(Storage):
             # Hidden from readers, and never met by another writer.
             new = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
             try:
-                with _Durable(new) as file:
+                with io.BufferedWriter(_Durable(new)) as file:
                     file.write(data)
                 os.link(new, place)
             except FileExistsError:
@@ -123,35 +124,26 @@ class LocalStorage(Storage):
         except OSError as error:
             place = os.path.join(self.root, path)
             if blocks.may_pass(error):
-                raise errors.FailedException(f"{place} cannot be reached just now: {error.strerror}") from error
+                raise errors.FailedException(
+                    f"{place} cannot be reached just now: {error.strerror}"
+                ) from error
             raise errors.SetupError(
-                f"{place}: {error.strerror}\n  The directory {self.root} must be there, and be this user's to write, on every machine that runs tasks."
+                f"{place}: {error.strerror}\n  This user must be able to make and write {self.root} on every machine that runs tasks."
             ) from error
 
 
-class _Durable:
-    """A file that is synced when it is closed, and its directory too."""
+class _Durable(io.FileIO):
+    """A new file that is synced when it is closed, and its directory too."""
 
     def __init__(self, path: Path) -> None:
-        self._file: Any = open(path, "xb")
+        super().__init__(path, "xb")
         self._directory = path.parent
-        self.write = self._file.write
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
 
     def close(self) -> None:
-        if not self._file.closed:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
+        if not self.closed:
+            os.fsync(self.fileno())
+            super().close()
             _sync(self._directory)
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.close()
 
 
 def _sync(directory: Path) -> None:

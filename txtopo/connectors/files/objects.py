@@ -33,11 +33,13 @@ _SECRETS = (
 )
 """obstore's secret settings. Users give them by ``<setting>_env`` or ``<setting>_file`` only, or let
 obstore take them from the environment."""
-_HARMLESS = frozenset(
-    "endpoint region access_key_id virtual_hosted_style_request skip_signature role_arn role_session_name"
-    " web_identity_token_file server_side_encryption sse_kms_key_id sse_bucket_key_enabled request_payer account_name client_id"
-    " tenant_id federated_token_file use_azure_cli use_emulator service_account application_credentials base_url".split()
-)
+_NAMES = """
+endpoint region access_key_id virtual_hosted_style_request skip_signature role_arn
+role_session_name web_identity_token_file server_side_encryption sse_kms_key_id
+sse_bucket_key_enabled request_payer account_name client_id tenant_id federated_token_file
+use_azure_cli use_emulator service_account application_credentials base_url
+"""
+_HARMLESS = frozenset(_NAMES.split())
 """obstore's settings that are not secret, and on which no promise rests."""
 
 
@@ -188,12 +190,16 @@ class ObjectStorage(Storage):
             raise errors.SetupError(f"{place}: {_first_line(error)}") from error
         except FileNotFoundError as error:
             if "NoSuchBucket" in str(error):
-                raise errors.SetupError(f"there is no bucket for {place}\n  Make it first.") from error
+                raise errors.SetupError(
+                    f"there is no bucket for {place}\n  Make it first."
+                ) from error
             raise
         except self._errors.AlreadyExistsError:
             raise
         except self._errors.BaseError as error:
-            raise errors.FailedException(f"{place} cannot be reached just now: {_first_line(error)}") from error
+            raise errors.FailedException(
+                f"{place} cannot be reached just now: {_first_line(error)}"
+            ) from error
 
 
 class _Raw(io.RawIOBase):

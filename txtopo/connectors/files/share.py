@@ -8,7 +8,6 @@ Runs on: executor.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import importlib
@@ -17,8 +16,8 @@ import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
-from txtopo import errors
 from txtopo.connectors.files import decisions, formats
+from txtopo.connectors.files.form import HOME
 from txtopo.connectors.files.storage import Storage
 
 OPEN_MAX = 64
@@ -103,7 +102,11 @@ class Share:
             wanted = None
             for name in names:
                 column = batch.column(name)
-                equal = compute.is_null(column) if key[name] is None else compute.equal(column, key[name])
+                equal = (
+                    compute.is_null(column)
+                    if key[name] is None
+                    else compute.equal(column, key[name])
+                )
                 wanted = equal if wanted is None else compute.and_(wanted, equal)
             part = batch.filter(wanted).select([self.columns[i] for i in self._kept])
             folder = "".join(f"{folder_of(name, key[name])}/" for name in names)
@@ -127,10 +130,10 @@ class Share:
         end = formats.suffix(shape.format, shape.compression)
         own = f"{place.txid:020d}.{place.attempt}.{place.task:05d}.{number}.{secrets.token_hex(4)}{end}"
         path = f"{folder}{name}{end}"
-        written = f"{decisions.HOME}/{place.generation}/open/{own}.uncommitted"
+        written = f"{HOME}/open/{place.generation}/{own}.uncommitted"
         if not self._storage.renames:
             # Nothing is renamed here: readers are told of the files by the decision.
-            path = written = f"{decisions.HOME}/{place.generation}/data/{folder}{own}"
+            path = written = f"{HOME}/data/{place.generation}/{folder}{own}"
         file = self._storage.create(written)
         writer: Any = (
             formats.ParquetWriter(file, schema, shape.compression)

@@ -102,7 +102,9 @@ class FileSink(sinks.Sink):
                 f"FileSink: partition_by is {partition_by!r}\n  Give a list of columns, which columns= names too."
             )
         if not isinstance(roll_bytes, int) or roll_bytes < 1:
-            raise errors.ConfigError(f"FileSink: roll_bytes is {roll_bytes!r}\n  Give a number of bytes.")
+            raise errors.ConfigError(
+                f"FileSink: roll_bytes is {roll_bytes!r}\n  Give a number of bytes."
+            )
         self.shape = share.Shape(format, by_name, tuple(partition_by), compression, roll_bytes)
         self.schema = schema
         self.input_fields = None if by_name is None else Fields(dict.fromkeys(by_name.values()))
@@ -172,7 +174,9 @@ class FileSink(sinks.Sink):
         rows, self.rows = self.rows, []
         schema, arrays = self._form().schema() or self.schema, []
         for i, name in enumerate(self._share.columns):
-            wanted = schema.field(name).type if schema is not None and name in schema.names else None
+            wanted = (
+                schema.field(name).type if schema is not None and name in schema.names else None
+            )
             try:
                 arrays.append(exact_columns.array([row[i] for row in rows], wanted, True))
             except exact_columns.ChangedValueError as error:
@@ -187,7 +191,9 @@ class FileSink(sinks.Sink):
     def _form(self) -> form.Form:
         return self.ledger.log(self.context.resource).form
 
-    def _refused(self, number: int, values: Sequence[Any], why: Exception) -> errors.RowRefusedError:
+    def _refused(
+        self, number: int, values: Sequence[Any], why: Exception
+    ) -> errors.RowRefusedError:
         columns = () if self._share is None else self._share.columns
         return errors.RowRefusedError(
             self.ledger.root,
@@ -274,8 +280,10 @@ def _columns(columns: Any) -> dict[str, str] | None:
     if columns is None:
         return None
     by_name = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
-    if isinstance(columns, str) or not by_name or not all(
-        isinstance(text, str) and text for text in (*by_name, *by_name.values())
+    if (
+        isinstance(columns, str)
+        or not by_name
+        or not all(isinstance(text, str) and text for text in (*by_name, *by_name.values()))
     ):
         raise errors.ConfigError(
             f"FileSink: columns is {columns!r}\n  Give a list of fields, or {{'column': 'field'}}."

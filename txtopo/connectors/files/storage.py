@@ -25,6 +25,7 @@ _KINDS = {
     "az": ("txtopo.connectors.files.objects", "obstore", "objects"),
 }
 """Module, package and extra, by an address's scheme."""
+SCHEMES = frozenset(_KINDS)
 MEMORY_BYTES = 8 << 20
 """A file on its way to another machine stays in memory up to this size, and goes to a temporary file
 beyond it."""
@@ -130,7 +131,9 @@ def absolute(root: str | os.PathLike[str]) -> str:
     """``root`` as an address that means the same in every process on this machine."""
     text = os.fspath(root)
     if not isinstance(text, str) or not text:
-        raise errors.ConfigError(f"root is {root!r}\n  Give a directory, or an address such as s3://bucket/folder.")
+        raise errors.ConfigError(
+            f"root is {root!r}\n  Give a directory, or an address such as s3://bucket/folder."
+        )
     scheme, separator, rest = text.partition("://")
     if not separator:
         return os.path.abspath(text)
@@ -148,7 +151,8 @@ def open_storage(root: str, client: Mapping[str, Any]) -> Storage:
     library that reaches it."""
     scheme, separator, _ = root.partition("://")
     if not separator:
-        return importlib.import_module("txtopo.connectors.files.local").LocalStorage(root)
+        local: Storage = importlib.import_module("txtopo.connectors.files.local").LocalStorage(root)
+        return local
     module, package, extra = _KINDS[scheme]
     if importlib.util.find_spec(package) is None:
         raise errors.SetupError(

@@ -1,0 +1,122 @@
+"""Files in memory, and a sink's destination over them: for ``txtopo test``.
+
+The real directory is never touched. The sink's code is the real code, and its transactions fail
+when the simulator says so.
+
+Runs on: driver.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+from txtopo import errors
+from txtopo.connectors.files import committed, decisions, file_ledger
+from txtopo.connectors.files.storage import Entry, Storage
+from txtopo.sinks.simulated import SimulatedSink, Written
+from txtopo.topology import context as contexts
+from txtopo.topology import destination, transaction
+
+
+class MemoryStorage(Storage):
+    """Files in a dict. All have the same age."""
+
+    def __init__(self, root: str = "memory") -> None:
+        super().__init__(root)
+        self.files: dict[str, bytes] = {}
+
+    def forget(self) -> None:
+        """Lose all files."""
+        self.files.clear()
+
+    def create(self, path: str) -> IO[bytes]:
+        return _Written(self.files, path)
+
+    def put(self, path: str, data: bytes) -> bool:
+        is_new = path not in self.files
+        self.files.setdefault(path, data)
+        return is_new
+
+    def rename(self, source: str, target: str) -> bool:
+        if source not in self.files or target in self.files:
+            return False
+        self.files[target] = self.files.pop(source)
+        return True
+
+    def open(self, path: str) -> IO[bytes]:
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return io.BytesIO(self.files[path])
+
+    def entries(self, directory: str, after: str = "") -> Iterator[Entry]:
+        for entry in self.walk():
+            folder, _, name = entry.path.rpartition("/")
+            if folder == directory and name > after:
+                yield entry
+
+    def walk(self) -> Iterator[Entry]:
+        for path, data in list(self.files.items()):
+            yield Entry(path, len(data), 0.0)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.files.pop(path, None)
+
+    def stat(self, path: str) -> Entry | None:
+        return Entry(path, len(self.files[path]), 0.0) if path in self.files else None
+
+
+class _Written(io.BytesIO):
+    def __init__(self, files: dict[str, bytes], path: str) -> None:
+        super().__init__()
+        self._files, self._path = files, path
+
+    def close(self) -> None:
+        if not self.closed:
+            self._files[self._path] = self.getvalue()
+        super().close()
+
+
+class SimulatedLedger(file_ledger.FileLedger, SimulatedSink):
+    """Stands for the directory of ``original``."""
+
+    def __init__(self, original: file_ledger.FileLedger, world: destination.World) -> None:
+        vars(self).update(vars(original))
+        self.local_only_reason = None
+        self._world, self._address = world, f"files:{self.root}"
+        self._storage: MemoryStorage = world.shared(
+            self._address, lambda: MemoryStorage(original.root)
+        )
+
+    def log(self, resource: Any) -> decisions.Log:
+        log: decisions.Log = resource(self._address, lambda: decisions.Log(self._storage))
+        return log
+
+    def apply(
+        self,
+        context: contexts.TopologyContext,
+        attempt: transaction.TransactionAttempt,
+        rows: int,
+        files: tuple[decisions.File, ...],
+    ) -> bool:
+        fault = self._world.fault(self._address)
+        if fault == "before it began":
+            raise errors.FailedException(f"{self.root} does not answer")
+        is_new = super().apply(context, attempt, rows, files)
+        if fault is not None:
+            raise errors.FailedException(f"{self.root} has lost an answer")
+        return is_new
+
+    def rows(self) -> list[Written]:
+        log, rows = decisions.Log(self._storage), []
+        component = next((each.component for each in log.generations()), "")
+        read = committed.Committed(log, isolation="read_all")
+        for txid, files in read:
+            for row in read.table(files).to_pylist():
+                rows.append(Written(tuple(row), tuple(row.values()), component, str(txid)))
+        return rows
+
+
+__all__ = ["MemoryStorage", "SimulatedLedger"]

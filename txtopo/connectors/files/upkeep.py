@@ -1,0 +1,213 @@
+"""Looks after files that a ``FileSink`` has written, for people: shows, adopts and clears its records,
+verifies files and removes garbage.
+
+Runs on: the command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import time
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from txtopo import errors
+from txtopo.connectors.files import decisions, storage
+from txtopo.connectors.files.form import HOME
+from txtopo.topology import kept
+
+GARBAGE_S = 24 * 3600
+"""How old a file without a decision must be before it counts as garbage."""
+
+
+def address_of(root: str, client: Mapping[str, Any]) -> str:
+    """The directory for the command line: ``s3://bucket/folder?endpoint=…``."""
+    query = urllib.parse.urlencode(client, quote_via=urllib.parse.quote)
+    return f"{root}?{query}" if query else root
+
+
+def takes(address: str) -> bool:
+    """Whether ``address`` names a directory with files."""
+    return address.partition("://")[0] in storage.SCHEMES or os.path.isdir(
+        os.path.join(address, HOME)
+    )
+
+
+def open_records(address: str, name: str) -> FileRecords:
+    """The records in the directory at ``address``."""
+    root, _, query = address.partition("?") if "://" in address else (address, "", "")
+    return FileRecords(storage.absolute(root), name, dict(urllib.parse.parse_qsl(query)))
+
+
+@contextlib.contextmanager
+def _asking() -> Iterator[None]:
+    try:
+        yield
+    except errors.FailedException as error:
+        raise errors.UsageError(f"{error}\n  Try again when the storage can be reached.") from error
+
+
+class FileRecords:
+    """The decisions in the directory ``root``."""
+
+    def __init__(self, root: str, name: str, client: Mapping[str, Any]) -> None:
+        self.name, self.address, self._client = name, f"{root}#{name}", client
+        self._root = root
+        self.log = decisions.Log(storage.open_storage(root, client))
+
+    def command(self, action: str, topology_id: str) -> str:
+        """The command line for ``action``."""
+        place = shlex.quote(address_of(self._root, self._client))
+        return f"txtopo store {action} {place} {shlex.quote(self.name)} --topology {shlex.quote(topology_id)}"
+
+    @_asking()
+    def exists(self) -> bool:
+        return bool(self.log.generations())
+
+    @_asking()
+    def shown(self) -> list[dict[str, Any]]:
+        shown = []
+        for generation in self.log.generations()[-1:]:
+            newest = self.log.newest(generation)[-1:]
+            shown.append(
+                {
+                    "topology_id": generation.topology_id,
+                    "component": generation.component,
+                    "generation": generation.generation,
+                    "txid": newest[0].txid if newest else generation.after,
+                    "attempt": newest[0].attempt if newest else None,
+                    "rows": sum(newest[0].rows) if newest else 0,
+                    "files": len(newest[0].files) if newest else 0,
+                }
+            )
+        return shown
+
+    @_asking()
+    def fences(self) -> list[kept.Fence]:
+        fences = []
+        for generation in self.log.generations()[-1:]:
+            newest = self.log.newest(generation)[-1:]
+            position = newest[0].position if newest else (generation.after, kept.CLOSED_ATTEMPT)
+            fences.append(
+                kept.Fence(
+                    generation.topology_id,
+                    generation.component,
+                    generation.generation,
+                    *position,
+                    count=None,
+                )
+            )
+        return fences
+
+    @_asking()
+    def adopt(
+        self,
+        topology_id: str,
+        generation: str,
+        txid: int,
+        components: Iterable[str],
+        *,
+        from_topology: str | None = None,
+        dry_run: bool = False,
+    ) -> kept.StoreChange:
+        kept.refuse_from_topology(from_topology)
+        last = self.log.generations()[-1:]
+        component = last[0].component if last else next(iter(components), "")
+        if component not in set(components) or (last and last[0].topology_id != topology_id):
+            return kept.StoreChange(0, 0)
+        if not dry_run:
+            before = self._close(last[0]) if last else 0
+            number = last[0].number + 1 if last else 0
+            self.log.begin(
+                decisions.Generation(number, topology_id, component, generation, txid, before)
+            )
+        return kept.StoreChange(1, 1)
+
+    def _close(self, generation: decisions.Generation) -> int:
+        """Let nobody commit in ``generation`` any more. Returns its last transaction."""
+        while True:
+            newest = self.log.newest(generation)[-1:]
+            last = newest[0].txid if newest else generation.after
+            if newest and newest[0].attempt == kept.CLOSED_ATTEMPT:
+                return last - 1
+            is_opaque = bool(newest) and newest[0].is_opaque
+            closing = decisions.Decision(
+                last + 1, kept.CLOSED_ATTEMPT, (), (), is_opaque, is_void=True
+            )
+            if self.log.decide(generation, closing) == closing:
+                return last
+
+    @_asking()
+    def clear(
+        self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
+    ) -> kept.StoreChange:
+        last = self.log.generations()[-1:]
+        if not last or last[0].topology_id != topology_id:
+            return kept.StoreChange(0, 0)
+        if components is not None and last[0].component not in set(components):
+            return kept.StoreChange(0, 0)
+        store = self.log.storage
+        paths, rows = [], 0
+        for decision in self._all():
+            rows += sum(decision.rows)
+            paths += [path for file in decision.files for path in {file.path, file.written}]
+        if not dry_run:
+            store.delete(paths)
+            ours = [entry.path for entry in store.walk() if entry.path.startswith(f"{HOME}/")]
+            # The generations last: without them there is nothing to clear.
+            store.delete(sorted(ours, key=lambda path: path.startswith(f"{HOME}/generations/")))
+        return kept.StoreChange(rows, 1)
+
+    def _all(self) -> Iterator[decisions.Decision]:
+        generations = self.log.generations()
+        for generation, later in zip(generations, [*generations[1:], None], strict=True):
+            yield from self.log.decisions(generation, until=None if later is None else later.before)
+
+    @_asking()
+    def problems(self) -> list[str]:
+        """What is wrong with the decided files, one line for each."""
+        store, problems = self.log.storage, []
+        there = {entry.path: entry.bytes for entry in store.walk()}
+        for decision in self._all():
+            for file in decision.files:
+                size = there.get(file.path, there.get(file.written))
+                if size is None:
+                    problems.append(f"{file.path} of transaction {decision.txid} is missing")
+                elif size != file.bytes:
+                    problems.append(
+                        f"{file.path} of transaction {decision.txid} has {size} bytes, and was written with {file.bytes}"
+                    )
+        return problems
+
+    @_asking()
+    def garbage(self, now: float | None = None) -> list[storage.Entry]:
+        """Files of attempts that were never decided, and whose transactions are over."""
+        last = self.log.generations()[-1:]
+        newest = self.log.newest(last[0])[-1:] if last else []
+        if not newest:
+            return []
+        used = {
+            path
+            for each in self._all()
+            for file in each.files
+            for path in (file.path, file.written)
+        }
+        before = (time.time() if now is None else now) - GARBAGE_S
+        return [
+            entry
+            for entry in self.log.storage.walk()
+            if entry.path.startswith((f"{HOME}/open/", f"{HOME}/data/"))
+            and entry.path not in used
+            and entry.changed_at < before
+            and _txid_of(entry.path) <= newest[0].txid
+        ]
+
+
+def _txid_of(path: str) -> int:
+    return int(path.rpartition("/")[2].partition(".")[0])
+
+
+__all__ = ["FileRecords", "address_of", "open_records", "takes"]
