@@ -102,8 +102,8 @@ class HdfsServer(owned.Server):
         for name in ("core-site.xml", "hdfs-site.xml"):
             (conf / name).write_text(f"<configuration>{properties}</configuration>")
         (conf / "log4j2.properties").write_text(_LOGGING)
-        for made in ("name", "data", "tmp"):
-            path = self._directory / made
+        for folder in ("name", "data", "tmp"):
+            path = self._directory / folder
             path.mkdir(exist_ok=True)
             if self._account is not None:
                 os.chown(path, self._account.pw_uid, self._account.pw_gid)

@@ -299,18 +299,18 @@ class TestForms:
     @pytest.mark.parametrize(
         ("arguments", "row", "message"),
         [
-            ({}, ("ann", object()), "a row of"),
+            ({}, ("ann", object()), r"at \$"),
             ({"format": "lines", "columns": ["account"]}, ("a\nb", 1), "two lines"),
             ({"format": "csv"}, ("ann", [1]), "CSV has no text"),
             ({"partition_by": ["account"]}, ("", 1), "names a folder"),
-            ({"format": "parquet"}, ("ann", 2**70), "ann"),
+            ({"format": "parquet"}, ("ann", 2**70), "too large"),
         ],
     )
     def test_a_row_without_a_place_is_refused(
         self, arguments: dict[str, Any], row: Any, message: str, tmp_path: Path
     ) -> None:
         process = Process(FileSink(tmp_path, **arguments), tasks=1)
-        with pytest.raises(errors.RowRefusedError, match="ann|two lines|names a folder|CSV"):
+        with pytest.raises(errors.RowRefusedError, match=message):
             process.write(1, 0, [row])
         assert seen(tmp_path) == []
 
@@ -357,7 +357,7 @@ class TestRefused:
 
     def test_another_number_of_rows_or_tasks(self, tmp_path: Path) -> None:
         Process(FileSink(tmp_path), tasks=1).write(1, 0, ROWS)
-        with pytest.raises(errors.TxtopoError, match="wrote 4 rows .* now has 3"):
+        with pytest.raises(errors.TxtopoError, match=r"wrote 4 rows .* now has 3"):
             Process(FileSink(tmp_path), tasks=1).write(1, 1, ROWS[1:])
         with pytest.raises(errors.StateMismatchError, match="written by 1 tasks"):
             Process(FileSink(tmp_path), tasks=2).write(1, 1, ROWS)

@@ -25,6 +25,7 @@ from typing import Any
 
 from txtopo import errors, faults
 from txtopo.connectors.files import decisions, storage, upkeep
+from txtopo.connectors.files.form import HOME
 from txtopo.sinks import replays, task_ledger
 from txtopo.stores import begun, fencing, stamps, visible
 from txtopo.stores import place as places
@@ -172,14 +173,14 @@ class _Turn:
                     self._check_same({piece.task: other.rows}, piece)
             if len(pieces) < piece.tasks:
                 return False
-        mine = decisions.Decision(
+        proposed = decisions.Decision(
             self._attempt.txid,
             self._attempt.attempt_id,
             tuple(each.rows for each in pieces),
             tuple(file for each in pieces for file in each.files),
             self._ledger.opaque,
         )
-        decided = self._log.decide(generation, mine)
+        decided = self._log.decide(generation, proposed)
         if decided.attempt == stamps.CLOSED_ATTEMPT:
             raise errors.StaleAttemptError(
                 self._place.address, self._stamp.component, "adopted", self._stamp.position
@@ -246,15 +247,16 @@ class _Turn:
 
     def _begin(self) -> decisions.Generation:
         own = self._stamp
-        begun_now = self._log.begin(
+        self._log.storage.check(f"{HOME}/probe")
+        first = self._log.begin(
             decisions.Generation(0, own.topology_id, own.component, own.generation)
         )
         self._current()
-        if begun_now.generation != own.generation:
+        if first.generation != own.generation:
             raise errors.FailedException(
-                f"another topology has just begun to write to {self._ledger.root}"
+                f"another generation has just begun to write to {self._ledger.root}"
             )
-        return begun_now
+        return first
 
     def _check_same(self, rows: Any, piece: decisions.Piece) -> None:
         """Check that the transaction was committed with as many tasks, and rows of this task."""
@@ -276,15 +278,22 @@ class _Turn:
         self._show(decided.files[self._stamp.task :: self._context.num_tasks])
 
     def _show(self, files: Iterable[decisions.File]) -> None:
-        """Give files the names under which readers look."""
-        store = self._log.storage
+        """Give files the names under which readers look.
+
+        :raises errors.StateMismatchError: another file has such a name.
+        """
+        store, shows_files = self._log.storage, self._ledger.shows_files
         for file in files:
-            if file.path == file.written or store.rename(file.written, file.path):
+            if file.path != file.written and store.rename(file.written, file.path):
                 continue
-            if store.stat(file.written) is not None and not self._ledger.shows_files:
+            entry = store.stat(file.path) if shows_files else None
+            if entry is not None and entry.bytes == file.bytes:
+                # An earlier attempt's file has the same rows.
+                continue
+            if shows_files or (file.path != file.written and store.stat(file.written) is not None):
                 raise errors.StateMismatchError(
                     f"{self._ledger.root}/{file.path} is in the way of a file of transaction {self._attempt.txid}\n"
-                    "  It is not the sink's. Move it away, and start again."
+                    "  It is not the sink's, or a replay has other tuples. Move it away, and start again."
                 )
 
 

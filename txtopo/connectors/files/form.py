@@ -61,15 +61,15 @@ class Form:
                     "  Nothing was written. Give the sink what the files have, or another directory."
                 )
 
-    def fitted(self, batch: Any, partition_by: Sequence[str], given: Any) -> Any:
+    def fitted(self, batch: Any, partition_by: Sequence[str], declared: Any) -> Any:
         """``batch`` with the types of the files.
 
-        :param given: the schema that the user gave, or ``None``.
+        :param declared: the schema that the user gave, or ``None``.
         :raises errors.SetupError: a column cannot be kept in its type.
         """
         arrow = importlib.import_module("pyarrow")
         if self._schema is None:
-            schema = batch.schema if given is None else given
+            schema = batch.schema if declared is None else declared
             empty = [field.name for field in schema if arrow.types.is_null(field.type)]
             if not self.kept() and empty:
                 raise errors.SetupError(

@@ -32,6 +32,18 @@ def open_storage(root: str, client: Mapping[str, Any]) -> HdfsStorage:
     )
 
 
+def check_client(client: Mapping[str, Any]) -> None:
+    """Refuse settings that hold a secret. Hadoop's client settings have none.
+
+    :raises errors.ConfigError: there is one.
+    """
+    for name in client:
+        if not str(name).startswith(("dfs.", "fs.", "ipc.", "hadoop.")) or "password" in name:
+            raise errors.ConfigError(
+                f"FileSink: client[{name!r}] is no setting of an HDFS client\n  Give dfs.… or hadoop.…, or a directory in HADOOP_CONF_DIR."
+            )
+
+
 class HdfsStorage(Storage):
     """Files below the directory ``top``, reached by ``client``."""
 

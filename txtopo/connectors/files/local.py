@@ -75,8 +75,8 @@ class LocalStorage(Storage):
 
     def entries(self, directory: str, after: str = "") -> Iterator[Entry]:
         with contextlib.suppress(FileNotFoundError), self._explained(directory):
-            with os.scandir(self._root / directory) as found:
-                for each in found:
+            with os.scandir(self._root / directory) as listing:
+                for each in listing:
                     if each.name > after and not each.name.startswith(".") and each.is_file():
                         yield self._entry(each.path, each.stat())
 

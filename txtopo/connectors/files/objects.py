@@ -112,8 +112,7 @@ class ObjectStorage(Storage):
                 self._store, path, file, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
             )
 
-    def create_if_absent(self, path: str) -> IO[bytes]:
-        """A new object to write, which is there when ``close`` returns unless there was one."""
+    def create_once(self, path: str) -> IO[bytes]:
         return Upload(lambda file: self.put(path, file.read()))
 
     def put(self, path: str, data: bytes) -> bool:
@@ -166,10 +165,6 @@ class ObjectStorage(Storage):
         return Entry(path, meta["size"], meta["last_modified"].timestamp())
 
     def check(self, path: str) -> None:
-        """Check that a second put of the same object is refused.
-
-        :raises errors.SetupError: it is not.
-        """
         self.put(path, b"")
         if self.put(path, b""):
             raise errors.SetupError(

@@ -131,10 +131,13 @@ class Share:
         own = f"{place.txid:020d}.{place.attempt}.{place.task:05d}.{number}.{secrets.token_hex(4)}{end}"
         path = f"{folder}{name}{end}"
         written = f"{HOME}/open/{place.generation}/{own}.uncommitted"
+        create = self._storage.create
         if not self._storage.renames:
-            # Nothing is renamed here: readers are told of the files by the decision.
-            path = written = f"{HOME}/data/{place.generation}/{folder}{own}"
-        file = self._storage.create(written)
+            # Nothing is renamed here: readers are told of the files by the decision, or list them.
+            written = path if place.shows_files else f"{HOME}/data/{place.generation}/{folder}{own}"
+            path = written
+            create = self._storage.create_once if place.shows_files else create
+        file = create(written)
         writer: Any = (
             formats.ParquetWriter(file, schema, shape.compression)
             if shape.format == "parquet"

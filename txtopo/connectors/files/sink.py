@@ -109,10 +109,10 @@ class FileSink(sinks.Sink):
         self.schema = schema
         self.input_fields = None if by_name is None else Fields(dict.fromkeys(by_name.values()))
         self.takes_columns = format == "parquet"
+        place = storage.absolute(root)
+        storage.check_client(place, client or {})
         self._begin()
-        self.ledger = file_ledger.FileLedger(
-            storage.absolute(root), name, opaque, visible == "file", client or {}
-        )
+        self.ledger = file_ledger.FileLedger(place, name, opaque, visible == "file", client or {})
 
     @property
     def opaque(self) -> bool:

@@ -56,6 +56,16 @@ class Storage(abc.ABC):
         """A new file to write. It is whole and durable when its ``close`` returns, and may be there
         in part before."""
 
+    def create_once(self, path: str) -> IO[bytes]:
+        """As :meth:`create`, but a file that is there stays as it is."""
+        raise NotImplementedError(f"{type(self).__name__} renames files")
+
+    def check(self, path: str) -> None:
+        """Check, with a file at ``path``, that the storage keeps its promises.
+
+        :raises errors.SetupError: it does not.
+        """
+
     @abc.abstractmethod
     def put(self, path: str, data: bytes) -> bool:
         """Put a small file there, whole and durable, unless there is one. False if there was."""
@@ -144,6 +154,20 @@ def absolute(root: str | os.PathLike[str]) -> str:
             f"root is {text!r}, and {scheme}:// is not known\n  Give a directory, or an address with {', '.join(f'{name}://' for name in _KINDS)}."
         )
     return text.rstrip("/")
+
+
+def check_client(root: str, client: Mapping[str, Any]) -> None:
+    """Refuse settings that the library at ``root`` does not take, or that are secret.
+
+    :raises errors.ConfigError: there is one.
+    """
+    scheme, separator, _ = root.partition("://")
+    if separator:
+        importlib.import_module(_KINDS[scheme][0]).check_client(client)
+    elif client:
+        raise errors.ConfigError(
+            f"FileSink: client is for other machines, and root is the directory {root}\n  Leave client out."
+        )
 
 
 def open_storage(root: str, client: Mapping[str, Any]) -> Storage:

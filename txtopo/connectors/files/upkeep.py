@@ -170,10 +170,10 @@ class FileRecords:
     def problems(self) -> list[str]:
         """What is wrong with the decided files, one line for each."""
         store, problems = self.log.storage, []
-        there = {entry.path: entry.bytes for entry in store.walk()}
+        sizes = {entry.path: entry.bytes for entry in store.walk()}
         for decision in self._all():
             for file in decision.files:
-                size = there.get(file.path, there.get(file.written))
+                size = sizes.get(file.path, sizes.get(file.written))
                 if size is None:
                     problems.append(f"{file.path} of transaction {decision.txid} is missing")
                 elif size != file.bytes:
