@@ -210,18 +210,22 @@ class _Turn:
         :raises errors.TxtopoError: the task may not write.
         """
         own, fence = self._stamp, None
-        if generation is not None and (newest is not None or generation.after):
-            txid, attempt = (
-                (generation.after, stamps.CLOSED_ATTEMPT) if newest is None else newest.position
-            )
-            fence = stamps.Fence(
-                own.topology_id, own.component, generation.generation, txid, attempt, count=None
-            )
         recorded = (
             None
             if self._context.known_stores is None
             else visible.recorded(self._context.known_stores, self._ledger.name)
         )
+        if generation is not None and (newest is not None or generation.after):
+            txid, attempt = (
+                (generation.after, stamps.CLOSED_ATTEMPT) if newest is None else newest.position
+            )
+            last = (recorded or {}).get(own.component)
+            if not self._ledger.opaque and last is not None and last.txid == txid:
+                # A transactional decision holds for all attempts at its transaction.
+                attempt = max(attempt, last.attempt_id)
+            fence = stamps.Fence(
+                own.topology_id, own.component, generation.generation, txid, attempt, count=None
+            )
         decision = fencing.decide(
             self._place,
             "opaque" if self._ledger.opaque else "transactional",

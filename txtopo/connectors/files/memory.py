@@ -9,6 +9,8 @@ Runs on: driver.
 from __future__ import annotations
 
 import io
+import itertools
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
@@ -79,19 +81,37 @@ class _Written(io.BytesIO):
         super().close()
 
 
+class _SimulatedStorage(MemoryStorage):
+    """The directory at ``root``, under the simulator."""
+
+    def __init__(self, root: str, world: destination.World) -> None:
+        super().__init__(root)
+        self.name, self._world = f"{root} {next(_ids)}", world
+        _by_name[self.name] = self
+
+    def strike(self) -> str | None:
+        """How the next transaction fails, if it does."""
+        return self._world.fault(f"files:{self.root}")
+
+
+_ids = itertools.count()
+_by_name: weakref.WeakValueDictionary[str, _SimulatedStorage] = weakref.WeakValueDictionary()
+
+
 class SimulatedLedger(file_ledger.FileLedger, SimulatedSink):
-    """Stands for the directory of ``original``."""
+    """Stands for the directory of ``original``. Pickled with a held sink, so that it has the files'
+    name alone."""
 
     def __init__(self, original: file_ledger.FileLedger, world: destination.World) -> None:
         vars(self).update(vars(original))
         self.local_only_reason = None
-        self._world, self._address = world, f"files:{self.root}"
-        self._storage: MemoryStorage = world.shared(
-            self._address, lambda: MemoryStorage(original.root)
+        storage: _SimulatedStorage = world.shared(
+            f"files:{self.root}", lambda: _SimulatedStorage(original.root, world)
         )
+        self._name = storage.name
 
     def log(self, resource: Any) -> decisions.Log:
-        log: decisions.Log = resource(self._address, lambda: decisions.Log(self._storage))
+        log: decisions.Log = resource(self._name, lambda: decisions.Log(_by_name[self._name]))
         return log
 
     def apply(
@@ -101,7 +121,7 @@ class SimulatedLedger(file_ledger.FileLedger, SimulatedSink):
         rows: int,
         files: tuple[decisions.File, ...],
     ) -> bool:
-        fault = self._world.fault(self._address)
+        fault = _by_name[self._name].strike()
         if fault == "before it began":
             raise errors.FailedException(f"{self.root} does not answer")
         is_new = super().apply(context, attempt, rows, files)
@@ -110,7 +130,7 @@ class SimulatedLedger(file_ledger.FileLedger, SimulatedSink):
         return is_new
 
     def rows(self) -> list[Written]:
-        log, rows = decisions.Log(self._storage), []
+        log, rows = decisions.Log(_by_name[self._name]), []
         component = next((each.component for each in log.generations()), "")
         read = committed.Committed(log, isolation="read_all")
         for txid, files in read:

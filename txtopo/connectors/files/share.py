@@ -8,6 +8,7 @@ Runs on: executor.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import importlib
@@ -65,9 +66,9 @@ class Share:
         columns: Sequence[str],
         files: Sequence[decisions.File] = (),
     ) -> None:
+        self._open: dict[str, _Open] = {}
         self._storage, self._shape, self._place = storage, shape, place
         self.columns, self._files = tuple(columns), list(files)
-        self._open: dict[str, _Open] = {}
         self._kept = [i for i, name in enumerate(self.columns) if name not in shape.partition_by]
         self._by = [(name, self.columns.index(name)) for name in shape.partition_by]
         names = [self.columns[i] for i in self._kept]
@@ -146,11 +147,23 @@ class Share:
         return _Open(path, written, file, writer)
 
     def _finish(self, folder: str) -> None:
-        open_file = self._open.pop(folder)
+        open_file = self._open[folder]
         open_file.writer.finish()
         size = open_file.file.tell()
         open_file.file.close()
+        del self._open[folder]
         self._files.append(decisions.File(open_file.path, open_file.written, size, open_file.rows))
+
+    def abandon(self) -> None:
+        """Close what is open. Its rows do not count."""
+        while self._open:
+            _, open_file = self._open.popitem()
+            with contextlib.suppress(Exception):
+                open_file.writer.finish()
+            with contextlib.suppress(Exception):
+                getattr(open_file.file, "discard", open_file.file.close)()
+
+    __del__ = abandon
 
     def finish(self) -> tuple[decisions.File, ...]:
         """Finish all files, durably, and return them."""

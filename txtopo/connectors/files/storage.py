@@ -129,10 +129,14 @@ class Upload(tempfile.SpooledTemporaryFile[bytes]):
             finally:
                 super().close()
 
+    def discard(self) -> None:
+        """Close the file, and send nothing."""
+        self._send = None
+        super().close()
+
     def __exit__(self, *error: Any) -> None:
         if error[0] is not None:
-            self._send = None
-            super().close()
+            self.discard()
         else:
             self.close()
 
