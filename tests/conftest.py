@@ -18,10 +18,12 @@ from tests.patience import PATIENCE_S
 from tests.servers import server_stores
 from tests.servers.clusters import cluster, shared_cluster
 from tests.servers.databases import Database
+from tests.servers.hdfs import hdfs
 from tests.servers.kafka import kafka, sole_broker
 from tests.servers.mariadb import mariadb
 from tests.servers.postgres import postgres
 from tests.servers.redis_server import redis_server
+from tests.servers.s3 import s3
 from tests.servers.server_stores import place, server_store, workers
 from tests.topic_drive import driven, drives
 from txtopo.config import sources
@@ -36,11 +38,13 @@ __all__ = [
     "cluster",
     "driven",
     "drives",
+    "hdfs",
     "kafka",
     "mariadb",
     "place",
     "postgres",
     "redis_server",
+    "s3",
     "server_store",
     "shared_cluster",
     "sole_broker",

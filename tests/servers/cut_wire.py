@@ -31,6 +31,7 @@ class Wire:
         self.port = int(self._listener.getsockname()[1])
         self._changed = threading.Condition()
         self._is_held = self._is_closed = False
+        self._answers_left: int | None = None
         self._ends: list[socket.socket] = []
         self._thread = threading.Thread(target=self._accept, name="wire", daemon=True)
         self._thread.start()
@@ -45,6 +46,11 @@ class Wire:
         with self._changed:
             self._is_held = False
             self._changed.notify_all()
+
+    def lose_answer(self, after: int = 0) -> None:
+        """Cut the connection where the server answers, after so many answers."""
+        with self._changed:
+            self._answers_left = after
 
     def close(self) -> None:
         """Cut every connection, and take no more; what was held is lost."""
@@ -85,16 +91,25 @@ class Wire:
             self._ends.extend([client, server])
         for source, sink in ((client, server), (server, client)):
             threading.Thread(
-                target=self._forward, args=[source, sink], name="wire", daemon=True
+                target=self._forward,
+                args=[source, sink, source is server],
+                name="wire",
+                daemon=True,
             ).start()
 
-    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
+    def _forward(self, source: socket.socket, sink: socket.socket, is_answer: bool) -> None:
         with contextlib.suppress(OSError):  # either end is away
             while data := source.recv(BYTES_AT_ONCE):
                 with self._changed:
                     self._changed.wait_for(lambda: self._is_closed or not self._is_held)
                     if self._is_closed:
                         return
+                    if is_answer and self._answers_left is not None:
+                        self._answers_left -= 1
+                        if self._answers_left < 0:
+                            self._answers_left = None
+                            source.close()
+                            break
                 # Not under the lock: a server that takes nothing for a while must not keep the
                 # other connections waiting.
                 sink.sendall(data)

@@ -17,6 +17,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import hdfs_native
 import pytest
 
 from tests import quick_java
@@ -62,6 +63,11 @@ class HdfsServer(owned.Server):
     def new_root(self) -> str:
         """A new folder."""
         return f"{self.address}/folder{next(self._numbers)}"
+
+    def forbid(self, root: str) -> None:
+        """Let nobody write below ``root``."""
+        client = hdfs_native.Client(self.address)
+        client.set_permission(root.removeprefix(self.address), 0o000)
 
     def _make(self) -> None:
         spec = find_spec("pyspark")

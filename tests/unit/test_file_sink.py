@@ -12,81 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from txtopo import errors
+from tests.topologies.file_sinks import ROWS, Writing, seen
+from txtopo import TransactionAttempt, errors
 from txtopo.connectors.files import FileSink, decisions, local, memory, read_committed, upkeep
 from txtopo.connectors.files.storage import Storage
 from txtopo.testing import check_sink
-from txtopo.topology.bolt import BatchOutputCollector
-from txtopo.topology.conf import TopologyConf
-from txtopo.topology.context import TopologyContext
-from txtopo.topology.stream import Fields, Tuple, TupleSource
-from txtopo.topology.transaction import TransactionAttempt
-
-ROWS = [("ann", 500), ("bob", 250), ("ann", 100), ("cid", 70)]
-
-
-class _Collected(BatchOutputCollector):
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-
-    def emit(self, values: Any, stream: str = "default") -> None:
-        self.values.append(tuple(values)[1:])
-
-    def emit_direct(self, task_index: int, values: Any, stream: str = "default") -> None:
-        raise NotImplementedError
-
-
-class Process:
-    """A process that runs a sink's tasks."""
-
-    def __init__(self, sink: FileSink, tasks: int = 2, generation: str = "one") -> None:
-        self.sink, self.tasks, self.generation = sink, tasks, generation
-        self.component = "write"
-        self._resources: dict[str, Any] = {}
-
-    def context(self, task: int = 0, **more: Any) -> TopologyContext:
-        """The context of a task."""
-        return TopologyContext(
-            "sales",
-            self.generation,
-            self.component,
-            task,
-            {self.component: self.tasks},
-            "commit",
-            lambda name, make: (
-                self._resources.setdefault(name, None)
-                or self._resources.update({name: make()})
-                or self._resources[name]
-            ),
-            **more,
-        )
-
-    def write(
-        self,
-        txid: int,
-        attempt: int,
-        rows: Any,
-        task: int = 0,
-        fields: tuple[str, ...] = ("account", "cents"),
-        **more: Any,
-    ) -> Any:
-        """Write one task's rows. Returns what it emits."""
-        collected, tried = _Collected(), TransactionAttempt(txid, attempt)
-        self.sink.prepare(TopologyConf({}), self.context(task, **more), collected, tried)
-        source = TupleSource("prices", 0, "default", Fields("tx", *fields))
-        for row in rows:
-            self.sink.execute(Tuple((tried, *row), source))
-        self.sink.finish_batch()
-        return collected.values
-
-
-def seen(root: Any, **more: Any) -> list[tuple[int, list[Any]]]:
-    """All rows that readers of committed transactions see, by transaction."""
-    read = read_committed(root, **more)
-    return [
-        (txid, sorted((tuple(row.values()) for row in read.table(files).to_pylist()), key=repr))
-        for txid, files in read
-    ]
 
 
 def globbed(root: Path) -> list[str]:
@@ -174,18 +104,18 @@ class TestVisible:
     """What readers see, and when."""
 
     def test_nothing_before_the_last_task(self, tmp_path: Path) -> None:
-        process = Process(FileSink(tmp_path))
-        assert process.write(1, 0, ROWS[:2]) == [(2,)]
+        writing = Writing(FileSink(tmp_path), tasks=2)
+        assert writing.write(1, 0, ROWS[:2]) == [(2,)]
         assert (seen(tmp_path), globbed(tmp_path)) == ([], [])
-        process.write(1, 0, ROWS[2:], task=1)
+        writing.write(1, 0, ROWS[2:], task=1)
         assert seen(tmp_path) == [(1, sorted(ROWS))]
         assert len(globbed(tmp_path)) == len(ROWS)
 
     def test_a_replay_after_the_decision_gives_the_files_their_names(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        process = Process(FileSink(tmp_path))
-        process.write(1, 0, ROWS[:2])
+        writing = Writing(FileSink(tmp_path), tasks=2)
+        writing.write(1, 0, ROWS[:2])
 
         def die(*paths: str) -> bool:
             raise KeyboardInterrupt
@@ -193,29 +123,29 @@ class TestVisible:
         with monkeypatch.context() as patch:
             patch.setattr(local.LocalStorage, "rename", die)
             with pytest.raises(KeyboardInterrupt):
-                process.write(1, 0, ROWS[2:], task=1)
+                writing.write(1, 0, ROWS[2:], task=1)
         # The decision counts: readers of transactions see it at once.
         assert (seen(tmp_path), globbed(tmp_path)) == ([(1, sorted(ROWS))], [])
-        again = Process(FileSink(tmp_path))
+        again = Writing(FileSink(tmp_path), tasks=2)
         again.write(1, 1, ROWS[:2])
         again.write(1, 1, ROWS[2:], task=1)
         assert seen(tmp_path) == [(1, sorted(ROWS))]
         assert len(globbed(tmp_path)) == len(ROWS)
 
     def test_an_opaque_transaction_appears_with_the_next(self, tmp_path: Path) -> None:
-        process = Process(FileSink(tmp_path, opaque=True), tasks=1)
-        process.write(1, 0, ROWS[:1])
+        writing = Writing(FileSink(tmp_path, opaque=True))
+        writing.write(1, 0, ROWS[:1])
         assert (seen(tmp_path), globbed(tmp_path)) == ([], [])
-        process.write(1, 3, ROWS[1:2])
-        process.write(2, 0, ROWS[2:])
+        writing.write(1, 3, ROWS[1:2])
+        writing.write(2, 0, ROWS[2:])
         assert seen(tmp_path) == [(1, ROWS[1:2])]
         assert globbed(tmp_path) == ['{"account":"bob","cents":250}']
         assert [txid for txid, _ in seen(tmp_path, isolation="read_all")] == [1, 2]
 
     def test_a_late_attempt_changes_nothing(self, tmp_path: Path) -> None:
-        late = Process(FileSink(tmp_path, opaque=True), tasks=1)
+        late = Writing(FileSink(tmp_path, opaque=True))
         late.write(1, 0, ROWS[:1])
-        Process(FileSink(tmp_path, opaque=True), tasks=1).write(2, 5, ROWS[1:])
+        Writing(FileSink(tmp_path, opaque=True)).write(2, 5, ROWS[1:])
         with pytest.raises(errors.StaleAttemptError):
             late.write(2, 4, ROWS[:1])
         assert seen(tmp_path, isolation="read_all") == [(1, ROWS[:1]), (2, sorted(ROWS[1:]))]
@@ -228,11 +158,11 @@ class TestSegments:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(decisions, "SEGMENT", 4)
-        process = Process(FileSink(tmp_path), tasks=1)
+        writing = Writing(FileSink(tmp_path))
         for txid in range(1, 15):
-            process.write(txid, 0, [(f"account {txid}", txid)])
+            writing.write(txid, 0, [(f"account {txid}", txid)])
             if txid % 3 == 0:
-                process.write(txid, 1, [(f"account {txid}", txid)])
+                writing.write(txid, 1, [(f"account {txid}", txid)])
         log = sorted(path.name for path in (tmp_path / "_txtopo/00000/log").iterdir())
         assert (len(log), log[0]) == (6, f"{9:020d}.json")
         assert [txid for txid, _ in seen(tmp_path)] == list(range(1, 15))
@@ -241,7 +171,7 @@ class TestSegments:
             f"{14:020d}-00000.jsonl"
         ]
         with pytest.raises(errors.StaleAttemptError):
-            Process(FileSink(tmp_path), tasks=1).write(3, 2, [("account 3", 3)])
+            Writing(FileSink(tmp_path)).write(3, 2, [("account 3", 3)])
 
 
 class TestForms:
@@ -249,20 +179,20 @@ class TestForms:
 
     def test_lines(self, tmp_path: Path) -> None:
         sink = FileSink(tmp_path, format="lines", columns=["account"], compression="gzip")
-        Process(sink, tasks=1).write(1, 0, [("ann", 1), (b"b\xc3\xb6b", 2)])
+        Writing(sink).write(1, 0, [("ann", 1), (b"b\xc3\xb6b", 2)])
         (path,) = tmp_path.glob("*.txt.gz")
         assert gzip.decompress(path.read_bytes()) == "ann\nböb\n".encode()
 
     def test_csv(self, tmp_path: Path) -> None:
         rows = [("a,b", None), ("", 1.5), ('say "x"', True), ("c", datetime.date(2026, 11, 27))]
-        Process(FileSink(tmp_path, format="csv"), tasks=1).write(1, 0, rows)
+        Writing(FileSink(tmp_path, format="csv")).write(1, 0, rows)
         (path,) = tmp_path.glob("*.csv")
         assert path.read_text() == 'account,cents\n"a,b",\n"",1.5\n"say ""x""",true\nc,2026-11-27\n'
 
     def test_parquet_in_folders(self, tmp_path: Path) -> None:
         sink = FileSink(tmp_path, format="parquet", partition_by=["account"])
         rows = [("ann", 1), (None, 2), ("b/c=d", 3), ("ann", 4)]
-        Process(sink, tasks=1).write(1, 0, rows)
+        Writing(sink).write(1, 0, rows)
         folders = sorted(path.parent.name for path in tmp_path.glob("*/*.parquet"))
         assert folders == ["account=__HIVE_DEFAULT_PARTITION__", "account=ann", "account=b%2Fc%3Dd"]
         table = pq.read_table(tmp_path, partitioning="hive")
@@ -270,30 +200,28 @@ class TestForms:
         assert seen(tmp_path) == [(1, sorted(rows, key=repr))]
 
     def test_record_batches_are_written_as_they_are(self, tmp_path: Path) -> None:
-        sink = FileSink(tmp_path, format="parquet", columns={"id": "account"})
-        process = Process(sink, tasks=1)
-        sink.prepare(TopologyConf({}), process.context(), _Collected(), TransactionAttempt(1, 0))
+        writing = Writing(FileSink(tmp_path, format="parquet", columns={"id": "account"}))
+        writing.begin(1, 0)
         batch = pa.record_batch(
             {"account": pa.array([1, 2], pa.int32()), "more": pa.array(["a", "b"])}
         )
-        sink.execute_batch(batch)
-        sink.finish_batch()
+        writing.sink.execute_batch(batch)
+        writing.sink.finish_batch()
         assert read_committed(tmp_path).to_arrow().schema == pa.schema({"id": pa.int32()})
 
     def test_files_roll(self, tmp_path: Path) -> None:
         sink = FileSink(tmp_path, roll_bytes=60)
-        Process(sink, tasks=1).write(1, 0, ROWS)
+        Writing(sink).write(1, 0, ROWS)
         assert len(list(tmp_path.glob("*.jsonl"))) == 2
         assert seen(tmp_path) == [(1, sorted(ROWS))]
 
     def test_a_held_sink_goes_on_with_more_files(self, tmp_path: Path) -> None:
-        process, tried = Process(FileSink(tmp_path), tasks=1), TransactionAttempt(1, 0)
-        source = TupleSource("prices", 0, "default", Fields("tx", "account", "cents"))
-        process.sink.prepare(TopologyConf({}), process.context(), _Collected(), tried)
-        process.sink.execute(Tuple((tried, *ROWS[0]), source))
-        assert process.sink.__getstate__()["_files"]
-        process.sink.execute(Tuple((tried, *ROWS[1]), source))
-        process.sink.finish_batch()
+        writing = Writing(FileSink(tmp_path))
+        writing.begin(1, 0)
+        writing.execute(ROWS[:1])
+        assert len(writing.sink.__getstate__()["_files"]) == 1
+        writing.execute(ROWS[1:2])
+        writing.sink.finish_batch()
         assert seen(tmp_path) == [(1, ROWS[:2])]
 
     @pytest.mark.parametrize(
@@ -309,9 +237,9 @@ class TestForms:
     def test_a_row_without_a_place_is_refused(
         self, arguments: dict[str, Any], row: Any, message: str, tmp_path: Path
     ) -> None:
-        process = Process(FileSink(tmp_path, **arguments), tasks=1)
+        writing = Writing(FileSink(tmp_path, **arguments))
         with pytest.raises(errors.RowRefusedError, match=message):
-            process.write(1, 0, [row])
+            writing.write(1, 0, [row])
         assert seen(tmp_path) == []
 
 
@@ -319,48 +247,46 @@ class TestRefused:
     """Directories and arguments that do not fit: nothing is written."""
 
     def test_another_form(self, tmp_path: Path) -> None:
-        Process(FileSink(tmp_path, format="parquet"), tasks=1).write(1, 0, ROWS)
+        Writing(FileSink(tmp_path, format="parquet")).write(1, 0, ROWS)
         for arguments, rows, message in (
             ({"format": "csv"}, ROWS, "format='parquet'"),
             ({"format": "parquet", "partition_by": ["account"]}, ROWS, "partition_by"),
         ):
             with pytest.raises(errors.SetupError, match=message):
-                Process(FileSink(tmp_path, **arguments), tasks=1).write(2, 0, rows)
+                Writing(FileSink(tmp_path, **arguments)).write(2, 0, rows)
         with pytest.raises(errors.RowRefusedError, match="values are of type str"):
-            Process(FileSink(tmp_path, format="parquet"), tasks=1).write(2, 0, [("ann", "a text")])
-        Process(FileSink(tmp_path, format="parquet"), tasks=1).write(2, 0, [(None, None)])
+            Writing(FileSink(tmp_path, format="parquet")).write(2, 0, [("ann", "a text")])
+        Writing(FileSink(tmp_path, format="parquet")).write(2, 0, [(None, None)])
         assert [txid for txid, _ in seen(tmp_path)] == [1, 2]
 
     def test_another_topology_and_generation(self, tmp_path: Path) -> None:
-        process = Process(FileSink(tmp_path), tasks=1)
-        process.write(1, 0, ROWS)
+        writing = Writing(FileSink(tmp_path))
+        writing.write(1, 0, ROWS)
         with pytest.raises(errors.StateMismatchError, match="belongs to generation one"):
-            Process(FileSink(tmp_path), 1, "two").write(1, 0, ROWS)
-        other = Process(FileSink(tmp_path), tasks=1)
-        other.component = "other"
+            Writing(FileSink(tmp_path), generation="two").write(1, 0, ROWS)
         with pytest.raises(errors.SetupError, match="cannot share them"):
-            other.write(2, 0, ROWS)
+            Writing(FileSink(tmp_path), component="other").write(2, 0, ROWS)
 
     def test_an_emptied_or_older_directory(self, tmp_path: Path) -> None:
-        process = Process(FileSink(tmp_path / "a"), tasks=1)
-        process.write(1, 0, ROWS)
+        writing = Writing(FileSink(tmp_path / "a"))
+        writing.write(1, 0, ROWS)
         recorded = {"write/files": TransactionAttempt(2, 0)}
         with pytest.raises(errors.StateMismatchError, match="is behind"):
-            Process(process.sink, 1).write(3, 0, ROWS, known_stores=recorded)
+            Writing(writing.sink).write(3, 0, ROWS, known_stores=recorded)
         with pytest.raises(errors.StateMismatchError, match="holds nothing"):
-            Process(FileSink(tmp_path / "b"), 1).write(3, 0, ROWS, known_stores=recorded)
+            Writing(FileSink(tmp_path / "b")).write(3, 0, ROWS, known_stores=recorded)
 
     def test_a_file_in_the_way(self, tmp_path: Path) -> None:
         (tmp_path / f"{1:020d}-00000.jsonl").write_text("not ours\n")
         with pytest.raises(errors.StateMismatchError, match="is in the way"):
-            Process(FileSink(tmp_path), tasks=1).write(1, 0, ROWS)
+            Writing(FileSink(tmp_path)).write(1, 0, ROWS)
 
     def test_another_number_of_rows_or_tasks(self, tmp_path: Path) -> None:
-        Process(FileSink(tmp_path), tasks=1).write(1, 0, ROWS)
+        Writing(FileSink(tmp_path)).write(1, 0, ROWS)
         with pytest.raises(errors.TxtopoError, match=r"wrote 4 rows .* now has 3"):
-            Process(FileSink(tmp_path), tasks=1).write(1, 1, ROWS[1:])
+            Writing(FileSink(tmp_path)).write(1, 1, ROWS[1:])
         with pytest.raises(errors.StateMismatchError, match="written by 1 tasks"):
-            Process(FileSink(tmp_path), tasks=2).write(1, 1, ROWS)
+            Writing(FileSink(tmp_path), tasks=2).write(1, 1, ROWS)
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -385,27 +311,27 @@ class TestUpkeep:
     """Commands for the directory."""
 
     def test_adopt_and_clear(self, tmp_path: Path) -> None:
-        process = Process(FileSink(tmp_path), tasks=1)
+        writing = Writing(FileSink(tmp_path))
         for txid in (1, 2):
-            process.write(txid, 0, [(f"account {txid}", txid)])
+            writing.write(txid, 0, [(f"account {txid}", txid)])
         records = upkeep.open_records(str(tmp_path), "files")
         assert records.exists()
         assert [fence.txid for fence in records.fences()] == [2]
         records.adopt("sales", "two", 7, ["write"])
-        again = Process(FileSink(tmp_path), 1, "two")
+        again = Writing(FileSink(tmp_path), generation="two")
         again.write(8, 0, [("ann", 8)])
         with pytest.raises(errors.StaleAttemptError):
-            process.write(3, 0, ROWS)
+            writing.write(3, 0, ROWS)
         assert [txid for txid, _ in seen(tmp_path)] == [1, 2, 8]
         assert records.clear("sales", dry_run=True).rows == 3
         records.clear("sales")
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
     def test_verify_and_vacuum(self, tmp_path: Path) -> None:
-        process = Process(FileSink(tmp_path))
-        process.write(1, 0, ROWS[:2])
-        process.write(1, 1, ROWS[:2])
-        process.write(1, 1, ROWS[2:], task=1)
+        writing = Writing(FileSink(tmp_path), tasks=2)
+        writing.write(1, 0, ROWS[:2])
+        writing.write(1, 1, ROWS[:2])
+        writing.write(1, 1, ROWS[2:], task=1)
         records = upkeep.open_records(str(tmp_path), "files")
         assert records.problems() == []
         assert records.garbage() == []

@@ -90,10 +90,13 @@ class FileLedger(destination.Destination):
 
     def log(self, resource: Any) -> decisions.Log:
         """This process's view of the decisions."""
-        log: decisions.Log = resource(
-            f"files:{self.root}:{os.getpid()}",
-            lambda: decisions.Log(storage.open_storage(self.root, self.client)),
-        )
+
+        def make() -> decisions.Log:
+            reached = storage.open_storage(self.root, self.client)
+            reached.check(f"{HOME}/probe")
+            return decisions.Log(reached)
+
+        log: decisions.Log = resource(f"files:{self.root}:{os.getpid()}", make)
         return log
 
     def apply(
@@ -251,7 +254,6 @@ class _Turn:
 
     def _begin(self) -> decisions.Generation:
         own = self._stamp
-        self._log.storage.check(f"{HOME}/probe")
         first = self._log.begin(
             decisions.Generation(0, own.topology_id, own.component, own.generation)
         )

@@ -165,8 +165,7 @@ class ObjectStorage(Storage):
         return Entry(path, meta["size"], meta["last_modified"].timestamp())
 
     def check(self, path: str) -> None:
-        self.put(path, b"")
-        if self.put(path, b""):
+        if self.put(path, b"") and self.put(path, b""):
             raise errors.SetupError(
                 f"{self.root} takes no conditional puts, on which every transaction rests\n"
                 "  Use a server with If-None-Match, or DeltaSink or a database."

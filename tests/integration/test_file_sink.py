@@ -1,0 +1,197 @@
+"""The sink for files on HDFS, on an S3 server and on Spark (R28 to R31)."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.servers.clusters import run_to_idle
+from tests.servers.cut_wire import Wire
+from tests.servers.hdfs import HdfsServer
+from tests.servers.s3 import SECRET_VARIABLE, S3Server
+from tests.topologies.file_sinks import ROWS, Writing, seen
+from tests.unit.test_file_sink import check_storage
+from txtopo import LocalCluster, TransactionalTopologyBuilder, errors
+from txtopo.connectors.files import FileSink, read_committed, storage, upkeep
+from txtopo.testing import MemoryTransactionalSpout
+from txtopo.topology.stream import Fields
+
+
+@pytest.fixture(params=["hdfs", "s3"])
+def place(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """A new folder, and the settings to reach it."""
+    if request.param == "s3":
+        server: S3Server = request.getfixturevalue("s3")
+        return server.new_root(), server.client
+    hdfs: HdfsServer = request.getfixturevalue("hdfs")
+    return hdfs.new_root(), {}
+
+
+class TestPlaces:
+    """Other machines keep the promises of a directory."""
+
+    def test_storage(self, place: tuple[str, dict[str, Any]]) -> None:
+        check_storage(storage.open_storage(*place))
+
+    def test_transactions_are_there_once_and_whole(self, place: tuple[str, dict[str, Any]]) -> None:
+        root, client = place
+        first = Writing(FileSink(root, client=client), tasks=2)
+        first.write(1, 0, ROWS[:2])
+        assert seen(root, client=client) == []
+        again = Writing(FileSink(root, client=client), tasks=2)
+        again.write_all(1, 1, ROWS)
+        again.write_all(2, 3, ROWS[:1])
+        with pytest.raises(errors.StaleAttemptError):
+            first.write(1, 0, ROWS[2:], task=1)
+        assert seen(root, client=client) == [(1, sorted(ROWS)), (2, ROWS[:1])]
+        records = upkeep.open_records(upkeep.address_of(root, client), "files")
+        assert records.problems() == []
+        records.clear("sales")
+        assert list(records.log.storage.walk()) == []
+
+    def test_opaque_transactions(self, place: tuple[str, dict[str, Any]]) -> None:
+        root, client = place
+        arguments: dict[str, Any] = {"opaque": True, "format": "parquet", "client": client}
+        writing = Writing(FileSink(root, **arguments), tasks=2)
+        writing.write_all(1, 0, ROWS)
+        writing.write_all(1, 1, ROWS[:1])
+        writing.write_all(2, 0, ROWS[1:])
+        assert seen(root, client=client) == [(1, ROWS[:1])]
+
+
+class TestS3:
+    """Traps of object stores."""
+
+    def test_listing_readers_see_each_file_once(self, s3: S3Server) -> None:
+        root, client = s3.new_root(), s3.client
+        arguments: dict[str, Any] = {"visible": "file", "client": client}
+        Writing(FileSink(root, **arguments), tasks=2).write(1, 0, ROWS[::2])
+        Writing(FileSink(root, **arguments), tasks=2).write_all(1, 1, ROWS)
+        listed = [
+            each.path
+            for each in storage.open_storage(root, client).walk()
+            if not each.path.startswith("_txtopo")
+        ]
+        assert sorted(listed) == [f"{1:020d}-0000{task}.jsonl" for task in range(2)]
+        assert seen(root, client=client) == [(1, sorted(ROWS))]
+
+    def test_a_lost_answer_is_decided_by_what_is_there(self, s3: S3Server) -> None:
+        for lost in range(8):
+            root = s3.new_root()
+            with Wire(s3.port) as wire:
+                client = {**s3.client, "endpoint": f"http://127.0.0.1:{wire.port}"}
+                writing = Writing(FileSink(root, client=client))
+                wire.lose_answer(lost)
+                for attempt in range(3):
+                    try:
+                        writing.write(1, attempt, ROWS)
+                        break
+                    except errors.FailedException:
+                        continue
+            assert seen(root, client=s3.client) == [(1, sorted(ROWS))]
+
+    def test_a_wrong_secret_a_missing_bucket_and_a_server_that_is_away(
+        self, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client = s3.client
+        with pytest.raises(errors.SetupError, match="there is no bucket"):
+            Writing(FileSink("s3://none/folder", client=client)).write(1, 0, ROWS)
+        away = {**client, "endpoint": "http://127.0.0.1:9"}
+        with pytest.raises(errors.FailedException, match="cannot be reached just now"):
+            Writing(FileSink(s3.new_root(), client=away)).write(1, 0, ROWS)
+        monkeypatch.setenv("TEST_WRONG_SECRET", "wrong")
+        wrong = {**client, "secret_access_key_env": "TEST_WRONG_SECRET"}
+        with pytest.raises(errors.SetupError, match="may not be reached"):
+            Writing(FileSink(s3.new_root(), client=wrong)).write(1, 0, ROWS)
+        monkeypatch.delenv(SECRET_VARIABLE)
+        with pytest.raises(errors.SetupError, match=f"variable {SECRET_VARIABLE}"):
+            Writing(FileSink(s3.new_root(), client=client)).write(1, 0, ROWS)
+
+    def test_a_server_without_conditional_puts_is_refused(self, s3: S3Server) -> None:
+        with _careless() as endpoint:
+            client = {**s3.client, "endpoint": endpoint}
+            with pytest.raises(errors.SetupError, match="takes no conditional puts"):
+                Writing(FileSink(s3.new_root(), client=client)).write(1, 0, ROWS)
+
+
+class _Careless(http.server.BaseHTTPRequestHandler):
+    """Takes every put, whatever is there, and has nothing."""
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(200, b"")
+
+    def do_GET(self) -> None:
+        is_listing = "list-type" in self.path
+        nothing = b"<ListBucketResult><Name>files</Name><KeyCount>0</KeyCount></ListBucketResult>"
+        self._answer(200 if is_listing else 404, nothing if is_listing else b"")
+
+    do_HEAD = do_GET
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("ETag", '"1"')
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Be quiet."""
+
+
+class _careless:
+    def __enter__(self) -> str:
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Careless)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def __exit__(self, *error: Any) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def test_hdfs_that_is_away_is_waited_for_and_forbidden_folders_are_refused(
+    hdfs: HdfsServer,
+) -> None:
+    root = hdfs.new_root()
+    writing = Writing(FileSink(root))
+    writing.write(1, 0, ROWS)
+    hdfs.stop()
+    with pytest.raises(errors.FailedException):
+        writing.write(2, 0, ROWS[:1])
+    hdfs.start()
+    writing.write(2, 1, ROWS[:1])
+    assert seen(root) == [(1, sorted(ROWS)), (2, ROWS[:1])]
+    hdfs.forbid(root)
+    with pytest.raises(errors.SetupError, match="may not be written"):
+        Writing(FileSink(f"{root}/below")).write(1, 0, ROWS)
+
+
+def test_spark_and_pyarrow_read_the_rows_of_a_topology(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    rows = [(f"day-{n % 3}", n) for n in range(30)]
+    spout = MemoryTransactionalSpout({0: rows}, Fields("day", "n"), take_per_partition=10)
+    builder = TransactionalTopologyBuilder("files-by-day", "spout", spout)
+    sink = FileSink(tmp_path, format="parquet", partition_by=["day"])
+    builder.set_bolt("write", sink, 2).shuffle_grouping("spout")
+    run_to_idle(cluster, builder.build_topology(), max_spout_pending=3)
+    expected = sorted(rows)
+    assert sorted(row for _, rows in seen(tmp_path) for row in rows) == expected
+    table = pq.read_table(tmp_path, partitioning="hive")
+    assert sorted(zip(table["day"].to_pylist(), table["n"].to_pylist(), strict=True)) == expected
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+    frame = spark.read.parquet(str(tmp_path))
+    assert sorted((row.day, row.n) for row in frame.collect()) == expected
+    paths = read_committed(tmp_path, after=2).paths()
+    frame = spark.read.option("basePath", str(tmp_path)).parquet(*paths)
+    assert frame.count() == 10
