@@ -157,23 +157,6 @@ class _careless:
         self._thread.join()
 
 
-def test_hdfs_that_is_away_is_waited_for_and_forbidden_folders_are_refused(
-    hdfs: HdfsServer,
-) -> None:
-    root = hdfs.new_root()
-    writing = Writing(FileSink(root))
-    writing.write(1, 0, ROWS)
-    hdfs.stop()
-    with pytest.raises(errors.FailedException):
-        writing.write(2, 0, ROWS[:1])
-    hdfs.start()
-    writing.write(2, 1, ROWS[:1])
-    assert seen(root) == [(1, sorted(ROWS)), (2, ROWS[:1])]
-    hdfs.forbid(root)
-    with pytest.raises(errors.SetupError, match="may not be written"):
-        Writing(FileSink(f"{root}/below")).write(1, 0, ROWS)
-
-
 def test_spark_and_pyarrow_read_the_rows_of_a_topology(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:

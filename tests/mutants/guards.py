@@ -37,6 +37,7 @@ _BLOCKS = ("tests/conformance/test_store_contract.py", "-k", "redis and (inside 
 _COUNTS = ("tests/conformance/test_store_contract.py", "-k", "sqlite and counted")
 _TWO_TOPOLOGIES = ("tests/conformance/test_sql_sink.py", "-k", "TwoTopologies")
 
+_FILE_SINK = "tests/unit/test_file_sink.py"
 _KAFKA_LOG = "tests/integration/test_kafka_log.py"
 _KAFKA_TRUNCATED = "tests/integration/test_kafka_truncated.py"
 _KAFKA_ZOMBIES = "tests/fault/test_kafka_sink_zombies.py"
@@ -1709,5 +1710,56 @@ GUARDS = (
             ),
         ),
         staged=(_KAFKA_ZOMBIES,),
+    ),
+    # -- files -------------------------------------------------------------------------------------
+    Guard(
+        "one decision for all files",
+        (28, 31, 40),
+        "a reader sees a part of a transaction of files, or one that is taken back",
+        (
+            Mutation(
+                "the first task of a transaction decides it",
+                "txtopo/connectors/files/file_ledger.py",
+                "            if len(pieces) < piece.tasks:\n",
+                "            if False:\n",
+                (_FILE_SINK, "-k", "nothing_before_the_last_task"),
+            ),
+            Mutation(
+                "a decision takes another decision's place",
+                "txtopo/connectors/files/local.py",
+                "                os.link(new, place)\n",
+                "                os.replace(new, place)\n",
+                (_FILE_SINK, "-k", "TestStorage"),
+            ),
+            Mutation(
+                "files of an opaque spout get their names at once",
+                "txtopo/connectors/files/file_ledger.py",
+                "        if not self._ledger.opaque:\n            self._show(decided.files)\n",
+                "        self._show(decided.files)\n",
+                (_FILE_SINK, "-k", "opaque_transaction_appears"),
+            ),
+            Mutation(
+                "a replay leaves the names to a task that has died",
+                "txtopo/connectors/files/file_ledger.py",
+                "            self._show_share(decided)\n",
+                "",
+                (_FILE_SINK, "-k", "replay_after_the_decision"),
+            ),
+            Mutation(
+                "a segment takes a late writer's decision",
+                "txtopo/connectors/files/decisions.py",
+                " if position[0] > begin]",
+                "]",
+                (_FILE_SINK, "-k", "late_decision"),
+            ),
+            Mutation(
+                "an adopted generation goes on",
+                "txtopo/connectors/files/upkeep.py",
+                "            before = self._close(last[0]) if last else 0\n",
+                "            before = self.log.newest(last[0])[0].txid if last else 0\n",
+                (_FILE_SINK, "-k", "adopt"),
+            ),
+        ),
+        staged=(),
     ),
 )

@@ -14,6 +14,7 @@ import pytest
 
 from tests.topologies.file_sinks import ROWS, Writing, seen
 from txtopo import TransactionAttempt, errors
+from txtopo.connectors import by_address
 from txtopo.connectors.files import FileSink, decisions, local, memory, read_committed, upkeep
 from txtopo.connectors.files.storage import Storage
 from txtopo.testing import check_sink
@@ -173,6 +174,19 @@ class TestSegments:
         with pytest.raises(errors.StaleAttemptError):
             Writing(FileSink(tmp_path)).write(3, 2, [("account 3", 3)])
 
+    def test_a_late_decision_is_in_no_segment(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(decisions, "SEGMENT", 4)
+        writing = Writing(FileSink(tmp_path))
+        for txid in range(1, 9):
+            writing.write(txid, 0, [("ann", txid)])
+        log = decisions.Log(local.LocalStorage(str(tmp_path)))
+        log.decide(log.generations()[0], decisions.Decision(1, 7, (0,), ()))
+        for txid in range(9, 14):
+            writing.write(txid, 0, [("ann", txid)])
+        assert seen(tmp_path) == [(txid, [("ann", txid)]) for txid in range(1, 14)]
+
 
 class TestForms:
     """What is in the files."""
@@ -186,6 +200,9 @@ class TestForms:
     def test_csv(self, tmp_path: Path) -> None:
         rows = [("a,b", None), ("", 1.5), ('say "x"', True), ("c", datetime.date(2026, 11, 27))]
         Writing(FileSink(tmp_path, format="csv")).write(1, 0, rows)
+        assert seen(tmp_path)[0][1] == sorted(
+            [("a,b", None), ("", "1.5"), ('say "x"', "true"), ("c", "2026-11-27")], key=repr
+        )
         (path,) = tmp_path.glob("*.csv")
         assert path.read_text() == 'account,cents\n"a,b",\n"",1.5\n"say ""x""",true\nc,2026-11-27\n'
 
@@ -231,6 +248,7 @@ class TestForms:
             ({"format": "lines", "columns": ["account"]}, ("a\nb", 1), "two lines"),
             ({"format": "csv"}, ("ann", [1]), "CSV has no text"),
             ({"partition_by": ["account"]}, ("", 1), "names a folder"),
+            ({"partition_by": ["account"], "format": "parquet"}, ("", 1), "names a folder"),
             ({"format": "parquet"}, ("ann", 2**70), "too large"),
         ],
     )
@@ -251,6 +269,14 @@ class TestRefused:
         for arguments, rows, message in (
             ({"format": "csv"}, ROWS, "format='parquet'"),
             ({"format": "parquet", "partition_by": ["account"]}, ROWS, "partition_by"),
+            (
+                {
+                    "format": "parquet",
+                    "schema": pa.schema({"account": pa.string(), "cents": pa.int32()}),
+                },
+                ROWS,
+                "other types",
+            ),
         ):
             with pytest.raises(errors.SetupError, match=message):
                 Writing(FileSink(tmp_path, **arguments)).write(2, 0, rows)
@@ -280,6 +306,16 @@ class TestRefused:
         (tmp_path / f"{1:020d}-00000.jsonl").write_text("not ours\n")
         with pytest.raises(errors.StateMismatchError, match="is in the way"):
             Writing(FileSink(tmp_path)).write(1, 0, ROWS)
+
+    def test_a_file_with_other_rows_of_the_same_size(self, tmp_path: Path) -> None:
+        writing = Writing(FileSink(tmp_path, visible="file"), tasks=2)
+        writing.write(1, 0, [("a", 1)])
+        with pytest.raises(errors.StateMismatchError, match="is in the way"):
+            writing.write(1, 1, [("b", 8)])
+
+    def test_a_line_has_one_column(self, tmp_path: Path) -> None:
+        with pytest.raises(errors.UsageError, match="a line has one"):
+            Writing(FileSink(tmp_path, format="lines")).write(1, 0, ROWS)
 
     def test_another_number_of_rows_or_tasks(self, tmp_path: Path) -> None:
         Writing(FileSink(tmp_path)).write(1, 0, ROWS)
@@ -323,9 +359,23 @@ class TestUpkeep:
         with pytest.raises(errors.StaleAttemptError):
             writing.write(3, 0, ROWS)
         assert [txid for txid, _ in seen(tmp_path)] == [1, 2, 8]
-        assert records.clear("sales", dry_run=True).rows == 3
+        assert [txid for txid, _ in seen(tmp_path, until=1)] == [1]
+        records.adopt("sales", "three", 0, ["write"])
+        Writing(FileSink(tmp_path), generation="three").write(1, 0, [("ann", 1)])
+        assert [txid for txid, _ in seen(tmp_path)] == [1, 2, 8, 1]
+        assert len(globbed(tmp_path)) == 4
+        with pytest.raises(errors.StateMismatchError, match="two transactions 1"):
+            seen(tmp_path, after=1)
+        assert records.clear("sales", dry_run=True).rows == 4
         records.clear("sales")
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+    def test_commands_take_a_directory_that_is_empty_or_none(self, tmp_path: Path) -> None:
+        kept = by_address.open_kept(str(tmp_path), "files", "sales", must_exist=False)
+        assert isinstance(kept, upkeep.FileRecords)
+        assert (kept.exists(), kept.shown(), kept.problems(), kept.garbage()) == (False, [], [], [])
+        with pytest.raises(errors.UsageError, match="no FileSink has written"):
+            upkeep.require_records(str(tmp_path / "none"))
 
     def test_verify_and_vacuum(self, tmp_path: Path) -> None:
         writing = Writing(FileSink(tmp_path), tasks=2)

@@ -62,7 +62,7 @@ def _add_root(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(parsed: argparse.Namespace) -> int:
-    records = upkeep.open_records(parsed.root, "")
+    records = upkeep.require_records(parsed.root)
     read = committed.Committed(records.log, after=parsed.after, isolation="read_all")
     if parsed.json:
         output.print_json(
@@ -81,13 +81,13 @@ def _list(parsed: argparse.Namespace) -> int:
 
 
 def _verify(parsed: argparse.Namespace) -> int:
-    problems = upkeep.open_records(parsed.root, "").problems()
+    problems = upkeep.require_records(parsed.root).problems()
     print("\n".join(problems) or "all committed files are there")
     return 1 if problems else 0
 
 
 def _vacuum(parsed: argparse.Namespace) -> int:
-    records = upkeep.open_records(parsed.root, "")
+    records = upkeep.require_records(parsed.root)
     garbage = records.garbage()
     if parsed.execute:
         records.log.storage.delete([entry.path for entry in garbage])

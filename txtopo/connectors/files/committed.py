@@ -56,40 +56,38 @@ class Committed:
         self._reads_all = isolation == "read_all"
 
     def __iter__(self) -> Iterator[tuple[int, list[CommittedFile]]]:
-        generations = self._log.generations()
-        if self._as_of is not None:
-            self._check(generations)
-        for number, generation in enumerate(generations):
-            is_last = number == len(generations) - 1
-            end = self._end() if is_last else generations[number + 1].before
+        spans = self._log.spans()
+        self._check([generation for generation, _ in spans])
+        for generation, end in spans:
+            bounds = [self._until, end, self._as_of if end is None else None]
+            until = min((int(bound) for bound in bounds if bound is not None), default=None)
             last: decisions.Decision | None = None
-            for decision in self._log.decisions(generation, self._after, end):
-                if last is not None:
+            for decision in self._log.decisions(generation, self._after, until):
+                if last is not None and not last.is_void:
                     yield last.txid, self._files(last, is_settled=True)
                 last = decision
             # The last transaction of an opaque spout may still be taken back.
-            if last is not None and (
-                not is_last or self._reads_all or not last.is_opaque or self._as_of is not None
-            ):
+            is_final = end is not None or self._as_of is not None or self._reads_all
+            if last is not None and not last.is_void and (is_final or not last.is_opaque):
                 yield last.txid, self._files(last, is_settled=False)
 
-    def _end(self) -> int | None:
-        bounds = [bound for bound in (self._until, self._as_of) if bound is not None]
-        return min(map(int, bounds), default=None)
-
     def _check(self, generations: list[decisions.Generation]) -> None:
-        """Check that the directory holds what ``as_of`` has recorded."""
-        as_of = self._as_of
-        assert as_of is not None
+        """Check that ``as_of`` and ``after`` name transactions in the directory."""
+        as_of, place = self._as_of, self._log.storage.root
         newest = generations[-1] if generations else None
-        if newest is not None and (newest.topology_id, newest.generation) != (
-            as_of.topology_id,
-            as_of.generation,
-        ):
-            raise errors.StateMismatchError(
-                f"the files in {self._log.storage.root} are of topology {newest.topology_id!r}, generation {newest.generation}, and ZooKeeper is"
-                f" at topology {as_of.topology_id!r}, generation {as_of.generation}\n  Adopt or clear the sink, or read without as_of."
-            )
+        if as_of is not None and newest is not None:
+            theirs = newest.topology_id, newest.generation
+            if theirs != (as_of.topology_id, as_of.generation):
+                raise errors.StateMismatchError(
+                    f"the files in {place} are of topology {newest.topology_id!r}, generation {newest.generation}, and ZooKeeper is"
+                    f" at topology {as_of.topology_id!r}, generation {as_of.generation}\n  Adopt or clear the sink, or read without as_of."
+                )
+        for generation in generations[1:]:
+            if generation.after < self._after <= generation.before:
+                raise errors.StateMismatchError(
+                    f"{place} has two transactions {self._after}: numbers began again behind {generation.after}, after transaction"
+                    f" {generation.before}\n  Read from the beginning, or from after={generation.after} for the later ones."
+                )
 
     def _files(self, decision: decisions.Decision, is_settled: bool) -> list[CommittedFile]:
         store, files = self._log.storage, []
@@ -131,43 +129,56 @@ class Committed:
         arrow, form = importlib.import_module("pyarrow"), self._log.form
         tables = [self._table(arrow, file, form.kept()) for file in files]
         if tables:
-            return arrow.concat_tables(tables, promote_options="default")
+            return arrow.concat_tables(tables, promote_options="permissive")
         schema = form.schema()
         return arrow.table({}) if schema is None else schema.empty_table()
 
     def _table(self, arrow: Any, file: CommittedFile, kept: Mapping[str, Any]) -> Any:
-        name = file.path.removeprefix(self._log.storage.root)[1:]
-        data = self._log.storage.read(name) or b""
         columns, folders = kept["columns"], kept["partition_by"]
-        own = [column for column in columns if column not in folders]
         schema = self._log.form.schema()
         if kept["format"] == "parquet":
             parquet = importlib.import_module("pyarrow.parquet")
-            table = parquet.ParquetFile(io.BytesIO(data)).read()
+            table = parquet.ParquetFile(io.BytesIO(self._data(file))).read()
         else:
-            table = _of_text(arrow, kept["format"], name, data, own)
+            own = [column for column in columns if column not in folders]
+            table = _of_text(arrow, kept["format"], self.text(file), own)
         for column in folders:
             type = arrow.string() if schema is None else schema.field(column).type
             value = arrow.scalar(file.partition[column], arrow.string()).cast(type)
             table = table.append_column(column, arrow.repeat(value, table.num_rows))
         return table.select(columns)
 
+    def _data(self, file: CommittedFile) -> bytes:
+        name = file.path.removeprefix(self._log.storage.root)[1:]
+        return self._log.storage.read(name) or b""
 
-def _of_text(arrow: Any, format: str, name: str, data: bytes, columns: list[str]) -> Any:
-    name = name.removesuffix(".uncommitted")
-    if name.endswith(".gz"):
-        data = gzip.decompress(data)
-    elif name.endswith(".zst"):
-        data = arrow.input_stream(io.BytesIO(data), compression="zstd").read()
+    def text(self, file: CommittedFile) -> bytes:
+        """The contents of a file with lines."""
+        data = self._data(file)
+        if file.path.endswith(".gz"):
+            return gzip.decompress(data)
+        if file.path.endswith(".zst"):
+            arrow = importlib.import_module("pyarrow")
+            return bytes(arrow.input_stream(io.BytesIO(data), compression="zstd").read())
+        return data
+
+
+def _of_text(arrow: Any, format: str, data: bytes, columns: list[str]) -> Any:
+    text = arrow.string()
     if format == "csv":
         csv = importlib.import_module("pyarrow.csv")
-        options = csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
-        return csv.read_csv(io.BytesIO(data), convert_options=options)
+        convert = csv.ConvertOptions(
+            # CSV has no types.
+            column_types=dict.fromkeys(columns, text),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        parse = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+        return csv.read_csv(io.BytesIO(data), convert_options=convert, parse_options=parse)
     lines = data.split(b"\n")[:-1]
     if format == "lines":
-        return arrow.table(
-            {columns[0]: arrow.array([line.decode() for line in lines], arrow.string())}
-        )
+        return arrow.table({columns[0]: arrow.array([line.decode() for line in lines], text)})
     rows = [json.loads(line) for line in lines]
     return arrow.table({column: [row[column] for row in rows] for column in columns})
 

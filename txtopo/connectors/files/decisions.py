@@ -1,4 +1,4 @@
-"""The record of committed transactions in a directory of files: one decision per transaction.
+"""Records committed transactions in a directory of files: one decision per transaction.
 
 ::
 
@@ -122,6 +122,13 @@ class Log:
         entries = self.storage.entries(f"{HOME}/generations")
         return [Generation(**self._json(entry.path)) for entry in sorted(entries)]
 
+    def spans(self) -> list[tuple[Generation, int | None]]:
+        """All generations, in order, each with its last transaction that counts. ``None``: all
+        count."""
+        generations = self.generations()
+        ends: list[int | None] = [later.before for later in generations[1:]]
+        return list(zip(generations, [*ends, None], strict=False))
+
     def current(self, generation: str) -> Generation | None:
         """The newest generation. Asks the storage unless it was ``generation`` before."""
         if not self._generations or self._generations[-1].generation != generation:
@@ -192,18 +199,27 @@ class Log:
             for entry in self.storage.entries(f"{generation.folder}/log")
             if _position(entry.path)[0] <= end
         ]
+        ends = [
+            _txid(entry.path) for entry in self.storage.entries(f"{generation.folder}/segments")
+        ]
+        # What is there below the last segment's end, a late writer has put there.
+        begin = max(ends, default=0)
         if not singles:
             return
         path = f"{generation.folder}/segments/{_name(end)}.jsonl"
-        if self.storage.stat(path) is None:
+        if begin < end:
             with futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-                counting = [_path(generation, *position) for position in _that_count(singles)]
+                counting = [
+                    _path(generation, *position)
+                    for position in _that_count(singles)
+                    if position[0] > begin
+                ]
                 values = list(pool.map(self._json, counting))
             self.storage.put(path, b"\n".join(map(_dumped, values)))
         pieces = [
             entry.path
             for entry in self.storage.entries(f"{generation.folder}/pieces")
-            if int(entry.path.rpartition("/")[2].partition(".")[0]) <= end
+            if _txid(entry.path) <= end
         ]
         self.storage.delete([*singles, *pieces])
 
@@ -277,6 +293,10 @@ def _name(txid: int) -> str:
 def _path(generation: Generation, txid: int, attempt: int) -> str:
     suffix = "" if attempt == _ONE else f".{attempt:0{_DIGITS}d}"
     return f"{generation.folder}/log/{_name(txid)}{suffix}.json"
+
+
+def _txid(path: str) -> int:
+    return int(path.rpartition("/")[2].partition(".")[0])
 
 
 def _position(path: str) -> tuple[int, int]:

@@ -288,19 +288,20 @@ class _Turn:
 
         :raises errors.StateMismatchError: another file has such a name.
         """
-        store, shows_files = self._log.storage, self._ledger.shows_files
+        store = self._log.storage
         for file in files:
-            if file.path != file.written and store.rename(file.written, file.path):
+            if file.path == file.written or store.rename(file.written, file.path):
                 continue
-            entry = store.stat(file.path) if shows_files else None
-            if entry is not None and entry.bytes == file.bytes:
+            if store.stat(file.written) is None:
+                # It has its name already.
+                continue
+            if self._ledger.shows_files and store.are_equal(file.written, file.path):
                 # An earlier attempt's file has the same rows.
                 continue
-            if shows_files or (file.path != file.written and store.stat(file.written) is not None):
-                raise errors.StateMismatchError(
-                    f"{self._ledger.root}/{file.path} is in the way of a file of transaction {self._attempt.txid}\n"
-                    "  It is not the sink's, or a replay has other tuples. Move it away, and start again."
-                )
+            raise errors.StateMismatchError(
+                f"{self._ledger.root}/{file.path} is in the way of a file of transaction {self._attempt.txid}\n"
+                "  It is not the sink's, or a replay has other tuples. Move it away, and start again."
+            )
 
 
 __all__ = ["NAME", "FileLedger"]

@@ -1,4 +1,4 @@
-"""The form of the rows in a directory of files: format, columns and types, kept with the first rows.
+"""Keeps the form of the rows in a directory of files: format, columns and types of the first rows.
 
 Later rows must fit, so that readers can read all files as one table.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from txtopo import errors
 
 HOME = "_txtopo"
-"""The folder for all that is not rows. Spark, Hive, pyarrow and DuckDB pass over its name."""
+"""The folder for all that is not rows. Spark, Hive and pyarrow pass over its name."""
 _PATH = f"{HOME}/form.json"
 
 
@@ -78,6 +78,11 @@ class Form:
                 )
             self.check("parquet", schema.names, partition_by, schema)
             self._schema = self.schema()
+            if declared is not None and not declared.equals(self._schema):
+                raise errors.SetupError(
+                    f"the files in {self._storage.root} have other types than schema=\n"
+                    "  Nothing was written. Leave schema out, or give another directory."
+                )
         if batch.schema.equals(self._schema):
             return batch
         self.check("parquet", batch.schema.names, partition_by)

@@ -134,8 +134,17 @@ class SimulatedLedger(file_ledger.FileLedger, SimulatedSink):
         component = next((each.component for each in log.generations()), "")
         read = committed.Committed(log, isolation="read_all")
         for txid, files in read:
-            for row in read.table(files).to_pylist():
-                rows.append(Written(tuple(row), tuple(row.values()), component, str(txid)))
+            for file in files:
+                folders = tuple(f"{name}={text}" for name, text in file.partition.items())
+                values: list[Any] = (
+                    read.table([file]).to_pylist()
+                    if file.path.endswith(".parquet")
+                    else read.text(file).splitlines()
+                )
+                rows += [
+                    Written(("folders", "row"), (folders, value), component, str(txid))
+                    for value in values
+                ]
         return rows
 
 

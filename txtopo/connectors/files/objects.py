@@ -1,7 +1,7 @@
 """Objects in S3, Google or Azure storage, and in what speaks like them, through obstore.
 
 ``put`` is the conditional put. Its answer may be lost, and the request sent again: so a caller reads
-what is there. Objects are not renamed.
+what is there. An object is renamed by a copy, which is not cheap.
 """
 
 from __future__ import annotations
@@ -112,9 +112,6 @@ class ObjectStorage(Storage):
                 self._store, path, file, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
             )
 
-    def create_once(self, path: str) -> IO[bytes]:
-        return Upload(lambda file: self.put(path, file.read()))
-
     def put(self, path: str, data: bytes) -> bool:
         with self._explained(path):
             try:
@@ -124,7 +121,11 @@ class ObjectStorage(Storage):
             return True
 
     def rename(self, source: str, target: str) -> bool:
-        raise NotImplementedError("objects have one name")
+        data = self.read(source)
+        if data is None or not self.put_surely(target, data):
+            return False
+        self.delete([source])
+        return True
 
     def open(self, path: str) -> IO[bytes]:
         with self._explained(path):
@@ -168,7 +169,7 @@ class ObjectStorage(Storage):
         if self.put(path, b"") and self.put(path, b""):
             raise errors.SetupError(
                 f"{self.root} takes no conditional puts, on which every transaction rests\n"
-                "  Use a server with If-None-Match, or DeltaSink or a database."
+                "  Use a server that knows If-None-Match."
             )
 
     @contextlib.contextmanager

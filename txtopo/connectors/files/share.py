@@ -1,4 +1,4 @@
-"""One task's files in one attempt at a transaction, while they are written.
+"""Writes one task's files in one attempt at a transaction.
 
 A file is opened with its first row, and a new one begins beyond ``roll_bytes``. The files can be
 finished at any time, and more rows begin new files: a sink is held between a transaction's phases.
@@ -43,6 +43,8 @@ class Place:
     """Where a task writes in an attempt."""
 
     generation: str
+    number: int
+    """The generation's number in the directory. Generations may have equal txids."""
     txid: int
     attempt: int
     task: int
@@ -127,18 +129,18 @@ class Share:
     def _create(self, folder: str, schema: Any) -> _Open:
         place, shape = self._place, self._shape
         number = len(self._files) + len(self._open)
-        name = f"{place.txid:020d}-{place.task:05d}{f'-{number}' if number else ''}"
         end = formats.suffix(shape.format, shape.compression)
-        own = f"{place.txid:020d}.{place.attempt}.{place.task:05d}.{number}.{secrets.token_hex(4)}{end}"
-        path = f"{folder}{name}{end}"
-        written = f"{HOME}/open/{place.generation}/{own}.uncommitted"
-        create = self._storage.create
-        if not self._storage.renames:
-            # Nothing is renamed here: readers are told of the files by the decision, or list them.
-            written = path if place.shows_files else f"{HOME}/data/{place.generation}/{folder}{own}"
-            path = written
-            create = self._storage.create_once if place.shows_files else create
-        file = create(written)
+        if place.number:
+            end = f".g{place.number}{end}"
+        name = f"{place.txid:020d}-{place.task:05d}{f'-{number}' if number else ''}{end}"
+        path = f"{folder}{name}"
+        token = secrets.token_hex(4)
+        own = f"{place.txid:020d}.{place.attempt}.{place.task:05d}.{number}.{token}{end}"
+        written = f"{HOME}/open/{place.generation}/{own}"
+        if not self._storage.renames and not place.shows_files:
+            # Readers are told of the files by the decision.
+            path = written = f"{HOME}/data/{place.generation}/{folder}{own}"
+        file = self._storage.create(written)
         writer: Any = (
             formats.ParquetWriter(file, schema, shape.compression)
             if shape.format == "parquet"

@@ -186,7 +186,10 @@ class FileSink(sinks.Sink):
 
     def _add_batch(self, batch: Any) -> None:
         assert self._share is not None
-        self._share.add_batch(self._form().fitted(batch, self.shape.partition_by, self.schema))
+        try:
+            self._share.add_batch(self._form().fitted(batch, self.shape.partition_by, self.schema))
+        except formats.RefusedError as error:
+            raise self._refused(self._count, (), error) from error
 
     def _form(self) -> form.Form:
         return self.ledger.log(self.context.resource).form
@@ -208,8 +211,11 @@ class FileSink(sinks.Sink):
     def _begin_share(
         self, context: TopologyContext, attempt: TransactionAttempt, fields: Sequence[str]
     ) -> share.Share:
+        log = self.ledger.log(context.resource)
+        current = log.current(context.generation)
         place = share.Place(
             context.generation,
+            0 if current is None else current.number,
             attempt.txid,
             attempt.attempt_id,
             context.task_index,
@@ -222,7 +228,11 @@ class FileSink(sinks.Sink):
                 f"the sink of {self.owner(context)!r} gets the columns {', '.join(columns)}, and partition_by is {list(self.shape.partition_by)}\n"
                 "  Name columns that are there, and leave one for the files."
             )
-        log = self.ledger.log(context.resource)
+        if self.shape.format == "lines" and len(columns) != 1:
+            raise errors.UsageError(
+                f"the sink of {self.owner(context)!r} gets the columns {', '.join(columns)}, and a line has one\n"
+                "  Give columns=['field'], or format='json'."
+            )
         if not self.takes_columns:
             log.form.check(self.shape.format, columns, self.shape.partition_by)
         return share.Share(log.storage, self.shape, place, columns, self._finished())

@@ -1,4 +1,4 @@
-"""Storage for files: local directories, HDFS and object stores behind one interface.
+"""Reaches files: local directories, HDFS and object stores behind one interface.
 
 A path is relative to a root, with ``/`` between its parts. ``local``, ``hdfs`` and ``objects``
 implement the interface, and one contract holds for all.
@@ -12,7 +12,6 @@ import abc
 import importlib
 import os
 import tempfile
-import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
@@ -25,7 +24,7 @@ _KINDS = {
     "az": ("txtopo.connectors.files.objects", "obstore", "objects"),
 }
 """Module, package and extra, by an address's scheme."""
-SCHEMES = frozenset(_KINDS)
+SCHEMES = frozenset([*_KINDS, "file"])
 MEMORY_BYTES = 8 << 20
 """A file on its way to another machine stays in memory up to this size, and goes to a temporary file
 beyond it."""
@@ -45,8 +44,8 @@ class Storage(abc.ABC):
     ``SetupError`` where the user has to act."""
 
     renames = True
-    """Whether :meth:`rename` is one cheap step. If not, files are written where readers find
-    them."""
+    """Whether :meth:`rename` is cheap. If not, files stay where they were written, if that will
+    do."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -55,10 +54,6 @@ class Storage(abc.ABC):
     def create(self, path: str) -> IO[bytes]:
         """A new file to write. It is whole and durable when its ``close`` returns, and may be there
         in part before."""
-
-    def create_once(self, path: str) -> IO[bytes]:
-        """As :meth:`create`, but a file that is there stays as it is."""
-        raise NotImplementedError(f"{type(self).__name__} renames files")
 
     def check(self, path: str) -> None:
         """Check, with a file at ``path``, that the storage keeps its promises.
@@ -107,6 +102,17 @@ class Storage(abc.ABC):
         except FileNotFoundError:
             return None
 
+    def are_equal(self, path: str, other: str) -> bool:
+        """Whether two files have the same bytes. False if one is not there."""
+        try:
+            with self.open(path) as first, self.open(other) as second:
+                while block := first.read(MEMORY_BYTES):
+                    if second.read(len(block)) != block:
+                        return False
+                return not second.read(1)
+        except FileNotFoundError:
+            return False
+
     def put_surely(self, path: str, data: bytes) -> bool:
         """As :meth:`put`, but True if ``data`` is there, whoever wrote it: the answer to an earlier
         put may have been lost."""
@@ -152,7 +158,7 @@ def absolute(root: str | os.PathLike[str]) -> str:
     if not separator:
         return os.path.abspath(text)
     if scheme == "file":
-        return os.path.abspath(urllib.parse.unquote(rest))
+        return f"file://{os.path.abspath(rest)}"
     if scheme not in _KINDS:
         raise errors.ConfigError(
             f"root is {text!r}, and {scheme}:// is not known\n  Give a directory, or an address with {', '.join(f'{name}://' for name in _KINDS)}."
@@ -160,13 +166,18 @@ def absolute(root: str | os.PathLike[str]) -> str:
     return text.rstrip("/")
 
 
+def is_directory(root: str) -> bool:
+    """Whether ``root`` is a directory that this machine sees."""
+    return "://" not in root or root.startswith("file://")
+
+
 def check_client(root: str, client: Mapping[str, Any]) -> None:
     """Refuse settings that the library at ``root`` does not take, or that are secret.
 
     :raises errors.ConfigError: there is one.
     """
-    scheme, separator, _ = root.partition("://")
-    if separator:
+    if not is_directory(root):
+        scheme = root.partition("://")[0]
         importlib.import_module(_KINDS[scheme][0]).check_client(client)
     elif client:
         raise errors.ConfigError(
@@ -177,10 +188,13 @@ def check_client(root: str, client: Mapping[str, Any]) -> None:
 def open_storage(root: str, client: Mapping[str, Any]) -> Storage:
     """The storage at ``root``, as :func:`absolute` returns it. ``client`` has settings of the
     library that reaches it."""
-    scheme, separator, _ = root.partition("://")
-    if not separator:
-        local: Storage = importlib.import_module("txtopo.connectors.files.local").LocalStorage(root)
+    if is_directory(root):
+        directory = root.removeprefix("file://")
+        local: Storage = importlib.import_module("txtopo.connectors.files.local").LocalStorage(
+            directory
+        )
         return local
+    scheme = root.partition("://")[0]
     module, package, extra = _KINDS[scheme]
     if importlib.util.find_spec(package) is None:
         raise errors.SetupError(

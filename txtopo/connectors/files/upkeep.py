@@ -31,9 +31,7 @@ def address_of(root: str, client: Mapping[str, Any]) -> str:
 
 def takes(address: str) -> bool:
     """Whether ``address`` names a directory with files."""
-    return address.partition("://")[0] in storage.SCHEMES or os.path.isdir(
-        os.path.join(address, HOME)
-    )
+    return address.partition("://")[0] in storage.SCHEMES or os.path.isdir(address)
 
 
 def open_records(address: str, name: str) -> FileRecords:
@@ -162,9 +160,8 @@ class FileRecords:
         return kept.StoreChange(rows, 1)
 
     def _all(self) -> Iterator[decisions.Decision]:
-        generations = self.log.generations()
-        for generation, later in zip(generations, [*generations[1:], None], strict=True):
-            yield from self.log.decisions(generation, until=None if later is None else later.before)
+        for generation, end in self.log.spans():
+            yield from self.log.decisions(generation, until=end)
 
     @_asking()
     def problems(self) -> list[str]:
@@ -206,8 +203,21 @@ class FileRecords:
         ]
 
 
+def require_records(address: str) -> FileRecords:
+    """As :func:`open_records`.
+
+    :raises errors.UsageError: there are none.
+    """
+    records = open_records(address, "")
+    if not records.exists():
+        raise errors.UsageError(
+            f"no FileSink has written to {address}\n  Mend the path or address."
+        )
+    return records
+
+
 def _txid_of(path: str) -> int:
     return int(path.rpartition("/")[2].partition(".")[0])
 
 
-__all__ = ["FileRecords", "address_of", "open_records", "takes"]
+__all__ = ["FileRecords", "address_of", "open_records", "require_records", "takes"]
