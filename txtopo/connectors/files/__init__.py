@@ -1,5 +1,5 @@
-"""Transactional spouts over files. Lines and JSON objects become tuples or columns, CSV and Parquet
-become columns."""
+"""Spouts that read files, and a sink that writes files. Lines and JSON objects become tuples or
+columns, CSV and Parquet become columns."""
 
 from __future__ import annotations
 
