@@ -1,4 +1,4 @@
-"""Keeps the form of the rows in a directory of files: format, columns and types of the first rows.
+"""Keeps how the rows in a directory look: format, columns and types from the first rows.
 
 Later rows must fit, so that readers can read all files as one table.
 """

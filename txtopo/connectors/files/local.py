@@ -1,4 +1,4 @@
-"""Reaches files in a directory of this machine, or of a file system that it has mounted.
+"""Reaches files in a directory, on this machine or on a file system that it has mounted.
 
 ``os.link`` gives a file its name if the name is free, in one step. File contents and names are
 synced, so that a file that was put is there after a crash of the machine.
