@@ -151,6 +151,73 @@ class TestVisible:
             late.write(2, 4, ROWS[:1])
         assert seen(tmp_path, isolation="read_all") == [(1, ROWS[:1]), (2, sorted(ROWS[1:]))]
 
+    def test_a_task_that_runs_twice_names_no_opaque_file(self, tmp_path: Path) -> None:
+        writing = Writing(FileSink(tmp_path, opaque=True))
+        writing.write(1, 0, [("failed", 1)])
+        writing.write(1, 0, [("failed", 1)])
+        assert globbed(tmp_path) == []
+        writing.write(1, 1, ROWS[:1])
+        writing.write(2, 0, ROWS[1:])
+        assert seen(tmp_path) == [(1, ROWS[:1])]
+
+    def test_a_void_attempt_is_never_named(self, tmp_path: Path) -> None:
+        writing = Writing(FileSink(tmp_path, opaque=True), tasks=2)
+        writing.write_all(1, 0, ROWS[:2])
+        writing.write_all(2, 0, [("void", 1), ("void", 2)])
+        recorded = {"write/files": TransactionAttempt(1, 0)}
+        for task in range(2):
+            writing.write(3, 0, ROWS[2 + task :][:1], task, known_stores=recorded)
+        writing.write_all(4, 0, ROWS)
+        assert [txid for txid, _ in seen(tmp_path)] == [1, 3]
+        assert not any("void" in line for line in globbed(tmp_path))
+        assert len(list((tmp_path / "_txtopo/00000/log").glob(f"{2:020d}.*"))) == 2
+
+    def test_a_late_task_of_an_unsealed_batch_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        live, late = Writing(FileSink(tmp_path)), Writing(FileSink(tmp_path))
+        put = local.LocalStorage.put
+
+        def be_late(storage: local.LocalStorage, path: str, data: bytes) -> bool:
+            if "/log/" in path:
+                monkeypatch.setattr(local.LocalStorage, "put", put)
+                late.write(1, 0, [("other", 1)])
+            return put(storage, path, data)
+
+        monkeypatch.setattr(local.LocalStorage, "put", be_late)
+        with pytest.raises(errors.StateMismatchError, match="never sealed"):
+            live.write(1, 1_000_000, [("now", 1)], first_attempt=1_000_000)
+
+    def test_until_and_follow(self, tmp_path: Path) -> None:
+        writing = Writing(FileSink(tmp_path, opaque=True))
+        for txid in (1, 2, 3):
+            writing.write(txid, 0, [("ann", txid)])
+        assert [txid for txid, _ in seen(tmp_path, until=2)] == [1, 2]
+        upkeep.open_records(str(tmp_path), "files").adopt("sales", "two", 1, ["write"])
+        again = Writing(FileSink(tmp_path, opaque=True), generation="two")
+        for txid in (2, 3, 4):
+            again.write(txid, 0, [("bob", txid)])
+        following = read_committed(tmp_path).follow(0.0)
+        assert [next(following)[0] for _ in range(5)] == [1, 2, 3, 2, 3]
+        again.write(5, 0, [])
+        assert next(following)[0] == 4
+        assert len(globbed(tmp_path)) == 6
+
+    def test_a_missing_file_is_an_error(self, tmp_path: Path) -> None:
+        Writing(FileSink(tmp_path)).write(1, 0, ROWS)
+        for path in tmp_path.glob("*.jsonl"):
+            path.unlink()
+        with pytest.raises(errors.StateMismatchError, match="is missing"):
+            seen(tmp_path)
+
+    def test_a_process_outlives_a_clearing(self, tmp_path: Path) -> None:
+        writing = Writing(FileSink(tmp_path))
+        writing.write(1, 0, ROWS)
+        upkeep.open_records(str(tmp_path), "files").clear("sales")
+        writing.write(1, 0, ROWS[:1])
+        writing.write(2, 0, ROWS[1:])
+        assert seen(tmp_path) == [(1, ROWS[:1]), (2, sorted(ROWS[1:]))]
+
 
 class TestSegments:
     """A thousand decisions become one."""
@@ -241,6 +308,17 @@ class TestForms:
         writing.sink.finish_batch()
         assert seen(tmp_path) == [(1, ROWS[:2])]
 
+    def test_a_failure_that_user_code_swallows_fails_the_attempt(self, tmp_path: Path) -> None:
+        writing = Writing(FileSink(tmp_path))
+        writing.begin(1, 0)
+        told: list[BaseException] = []
+        writing.sink.context.on_failure = told.append
+        with pytest.raises(errors.RowRefusedError):
+            writing.execute([("ann", object())])
+        with pytest.raises(errors.RowRefusedError):
+            writing.sink.finish_batch()
+        assert len(told) == 1
+
     @pytest.mark.parametrize(
         ("arguments", "row", "message"),
         [
@@ -250,6 +328,8 @@ class TestForms:
             ({"partition_by": ["account"]}, ("", 1), "names a folder"),
             ({"partition_by": ["account"], "format": "parquet"}, ("", 1), "names a folder"),
             ({"format": "parquet"}, ("ann", 2**70), "too large"),
+            ({"partition_by": ["account"]}, ("\ud800", 1), "names a folder"),
+            ({"partition_by": ["account"]}, ("x" * 300, 1), "255 at most"),
         ],
     )
     def test_a_row_without_a_place_is_refused(

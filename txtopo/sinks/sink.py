@@ -38,6 +38,9 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
     """Says how to prepare for writing a changed micro-batch again: a sentence's first half. A
     command follows."""
 
+    keeps_rows = True
+    """Whether rows stay where they are if the sink's records are cleared."""
+
     def taker(
         self, context: TopologyContext, fields: Sequence[str]
     ) -> Callable[[Sequence[Any]], Any]:

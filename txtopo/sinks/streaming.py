@@ -63,6 +63,7 @@ class Writes(Protocol):
     query_id: str
     kept_in: str
     begin_again: str
+    keeps_rows: bool
 
     def taker(
         self, context: contexts.TopologyContext, fields: Sequence[str]
@@ -133,10 +134,14 @@ class _Query:
         command = self.sink.ledger.kept(self.query_id, self.component).command(
             "clear", self.query_id
         )
-        clear = f"    `{command}`: forget the query, so that its batches are new"
+        forgets = "forget" if self.sink.keeps_rows else "remove all rows of"
+        clear = f"    `{command}`: {forgets} the query, so that its batches are new"
         hint = self.hint.format(batch_id=batch_id)
         begin_again = self.sink.begin_again.format(batch_id=batch_id, kept_in=kept_in)
-        begin = f"    begin_at=N: take the {kept_in} as it is, and batch N as the next. With another checkpoint, type the command first"
+        begin = f"\n    begin_at=N: take the {kept_in} as it is, and batch N as the next. With another checkpoint, type the command first"
+        replace = f" {begin_again} type\n    `{command}`\n  and give begin_at={batch_id}."
+        if not self.sink.keeps_rows:
+            begin = replace = ""
         try:
             yield
         except errors.StaleAttemptError as error:
@@ -154,13 +159,12 @@ class _Query:
             fact = str(error).splitlines()[0]
             raise errors.StateMismatchError(
                 f"{mismatch}: {fact}\n  (a transaction is a batch, counted from 1, and ZooKeeper stands for the checkpoint)\n"
-                f"  Nothing was written. {hint}Restore {kept_in} and checkpoint from the same moment, or choose:\n{clear}\n{begin}"
+                f"  Nothing was written. {hint}Restore {kept_in} and checkpoint from the same moment, or choose:\n{clear}{begin}"
             ) from error
         except replays.OtherRowsError as error:
             fact = str(error).splitlines()[0]
             raise errors.StateMismatchError(
-                f"{mismatch}: {fact}\n  {self.other_rows}\n  Nothing was written now. {begin_again} type\n"
-                f"    `{command}`\n  and give begin_at={batch_id}."
+                f"{mismatch}: {fact}\n  {self.other_rows}\n  Nothing was written now.{replace}"
             ) from error
 
 

@@ -54,39 +54,71 @@ class Committed:
     ) -> None:
         self._log, self._after, self._until, self._as_of = log, after, until, as_of
         self._reads_all = isolation == "read_all"
+        self._names: dict[str, str] = {}
+        """The names of files that have had none yet, by path."""
 
     def __iter__(self) -> Iterator[tuple[int, list[CommittedFile]]]:
         spans = self._log.spans()
         self._check([generation for generation, _ in spans])
         for generation, end in spans:
-            bounds = [self._until, end, self._as_of if end is None else None]
-            until = min((int(bound) for bound in bounds if bound is not None), default=None)
-            last: decisions.Decision | None = None
-            for decision in self._log.decisions(generation, self._after, until):
-                if last is not None and not last.is_void:
-                    yield last.txid, self._files(last, is_settled=True)
-                last = decision
-            # The last transaction of an opaque spout may still be taken back.
-            is_final = end is not None or self._as_of is not None or self._reads_all
-            if last is not None and not last.is_void and (is_final or not last.is_opaque):
-                yield last.txid, self._files(last, is_settled=False)
+            yield from self._of(generation, end, self._after)
+
+    def _of(
+        self,
+        generation: decisions.Generation,
+        end: tuple[int, int] | None,
+        after: int,
+    ) -> Iterator[tuple[int, list[CommittedFile]]]:
+        """One generation's transactions behind ``after``."""
+        until = self._until
+        if end is None and self._as_of is not None:
+            last_txid = min(int(self._as_of), self._recorded(generation))
+            until = last_txid if until is None else min(until, last_txid)
+        waiting: decisions.Decision | None = None
+        for decision in self._log.decisions(generation, after, end):
+            if waiting is not None and not waiting.is_void:
+                yield waiting.txid, self._files(waiting, is_settled=True)
+            waiting = None if until is not None and decision.txid > until else decision
+            if waiting is None:
+                return
+        # The last transaction of an opaque spout may still be taken back.
+        is_final = end is not None or self._as_of is not None or self._reads_all
+        if waiting is not None and not waiting.is_void and (is_final or not waiting.is_opaque):
+            yield waiting.txid, self._files(waiting, is_settled=False)
+
+    def _recorded(self, generation: decisions.Generation) -> int:
+        """The last transaction that is recorded for the sink.
+
+        :raises errors.StateMismatchError: the directory does not hold it.
+        """
+        assert self._as_of is not None
+        recorded = self._as_of.stores.get(f"{generation.component}/{generation.name}")
+        if recorded is None:
+            return 0
+        newest = self._log.newest(generation)
+        last = newest[-1].txid if newest else generation.after
+        if last < recorded.txid:
+            raise errors.StateMismatchError(
+                f"the files in {self._log.storage.root} end at transaction {last}, but ZooKeeper has recorded {recorded}\n"
+                "  The directory was restored from an older copy. Restore the newest copy, or read without as_of."
+            )
+        return recorded.txid
 
     def _check(self, generations: list[decisions.Generation]) -> None:
         """Check that ``as_of`` and ``after`` name transactions in the directory."""
         as_of, place = self._as_of, self._log.storage.root
         newest = generations[-1] if generations else None
-        if as_of is not None and newest is not None:
-            theirs = newest.topology_id, newest.generation
-            if theirs != (as_of.topology_id, as_of.generation):
-                raise errors.StateMismatchError(
-                    f"the files in {place} are of topology {newest.topology_id!r}, generation {newest.generation}, and ZooKeeper is"
-                    f" at topology {as_of.topology_id!r}, generation {as_of.generation}\n  Adopt or clear the sink, or read without as_of."
-                )
+        ours = as_of is not None and (as_of.topology_id, as_of.generation)
+        if ours and (newest is None or (newest.topology_id, newest.generation) != ours):
+            raise errors.StateMismatchError(
+                f"the files in {place} are of {newest and (newest.topology_id, newest.generation)}, and ZooKeeper is at {ours}\n"
+                "  The directory was emptied, or has another generation. Adopt or clear the sink, or read without as_of."
+            )
         for generation in generations[1:]:
-            if generation.after < self._after <= generation.before:
+            if generation.after < self._after <= generation.before[0]:
                 raise errors.StateMismatchError(
                     f"{place} has two transactions {self._after}: numbers began again behind {generation.after}, after transaction"
-                    f" {generation.before}\n  Read from the beginning, or from after={generation.after} for the later ones."
+                    f" {generation.before[0]}\n  Read from the beginning, or from after={generation.after} for the later ones."
                 )
 
     def _files(self, decision: decisions.Decision, is_settled: bool) -> list[CommittedFile]:
@@ -96,6 +128,7 @@ class Committed:
             path = file.path
             if not is_settled and path != file.written and store.stat(path) is None:
                 path = file.written
+                self._names[path] = file.path
             folders = [part for part in file.path.split("/")[:-1] if "=" in part]
             names = [urllib.parse.unquote(part.split("=", 1)[0]) for part in folders]
             files.append(
@@ -113,11 +146,28 @@ class Committed:
         return [file.path for _, files in self for file in files]
 
     def follow(self, poll_s: float = 1.0) -> Iterator[tuple[int, list[CommittedFile]]]:
-        """Go on for ever: wait for the next transaction where there is none."""
+        """Go on for ever: wait for the next transaction where there is none.
+
+        :raises errors.StateMismatchError: the sink was cleared meanwhile.
+        """
+        self._check([generation for generation, _ in self._log.spans()])
+        at: decisions.Generation | None = None
+        after = self._after
         while True:
-            for txid, files in self:
-                self._after = txid
-                yield txid, files
+            for generation, end in self._log.spans():
+                if at is not None and generation.number < at.number:
+                    continue
+                if at is not None and generation.number > at.number:
+                    # It begins where it begins.
+                    after = 0
+                elif at is not None and generation.generation != at.generation:
+                    raise errors.StateMismatchError(
+                        f"{self._log.storage.root} was cleared while it was read, at transaction {after}\n  Read again from the beginning."
+                    )
+                at = generation
+                for txid, files in self._of(generation, end, after):
+                    after = txid
+                    yield txid, files
             time.sleep(poll_s)
 
     def to_arrow(self) -> Any:
@@ -150,7 +200,14 @@ class Committed:
 
     def _data(self, file: CommittedFile) -> bytes:
         name = file.path.removeprefix(self._log.storage.root)[1:]
-        return self._log.storage.read(name) or b""
+        data = self._log.storage.read(name)
+        if data is None and name in self._names:
+            data = self._log.storage.read(self._names[name])
+        if data is None:
+            raise errors.StateMismatchError(
+                f"{file.path} is missing\n  `txtopo files verify` lists all missing files. Restore it, or read later transactions with after=."
+            )
+        return data
 
     def text(self, file: CommittedFile) -> bytes:
         """The contents of a file with lines."""
@@ -175,7 +232,8 @@ def _of_text(arrow: Any, format: str, data: bytes, columns: list[str]) -> Any:
             quoted_strings_can_be_null=False,
         )
         parse = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
-        return csv.read_csv(io.BytesIO(data), convert_options=convert, parse_options=parse)
+        read = csv.ReadOptions(block_size=max(len(data), 1))
+        return csv.read_csv(io.BytesIO(data), read, parse, convert)
     lines = data.split(b"\n")[:-1]
     if format == "lines":
         return arrow.table({columns[0]: arrow.array([line.decode() for line in lines], text)})

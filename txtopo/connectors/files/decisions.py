@@ -29,7 +29,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.connectors.files import form as forms
 from txtopo.connectors.files.form import HOME
-from txtopo.connectors.files.storage import Storage
+from txtopo.connectors.files.storage import Entry, Storage
 
 SEGMENT = 1000
 """How many decisions a segment has."""
@@ -51,6 +51,8 @@ class File:
     """Where its task wrote it."""
     bytes: int
     rows: int
+    folder: str = ""
+    """The folders that name columns, each with a slash behind."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,10 +93,13 @@ class Generation:
     topology_id: str
     component: str
     generation: str
+    name: str = ""
+    """The sink's name in the topology's state."""
     after: int = 0
     """The transaction that was the last one when the generation began to write here."""
-    before: int = 0
-    """The last transaction of the generation before. Its later decisions do not count."""
+    before: tuple[int, int] = (0, 0)
+    """The last transaction and attempt of the generation before. Its later decisions do not
+    count."""
 
     @property
     def folder(self) -> str:
@@ -113,20 +118,25 @@ class Log:
         self.storage = storage
         self.form = forms.Form(storage)
         self._generations: list[Generation] = []
-        self._read: dict[str, Decision] = {}
+        self._read: dict[Entry, Decision] = {}
 
     # -- who writes ------------------------------------------------------------------------------
 
     def generations(self) -> list[Generation]:
         """All generations, in order."""
         entries = self.storage.entries(f"{HOME}/generations")
-        return [Generation(**self._json(entry.path)) for entry in sorted(entries)]
+        values = [self._json(entry.path) for entry in sorted(entries)]
+        return [Generation(**{**each, "before": tuple(each["before"])}) for each in values]
 
-    def spans(self) -> list[tuple[Generation, int | None]]:
-        """All generations, in order, each with its last transaction that counts. ``None``: all
-        count."""
+    def forget(self) -> None:
+        """Forget what this process has read: the sink may have been cleared."""
+        self._generations, self._read, self.form = [], {}, forms.Form(self.storage)
+
+    def spans(self) -> list[tuple[Generation, tuple[int, int] | None]]:
+        """All generations, in order, each with its last transaction and attempt that count.
+        ``None``: all count."""
         generations = self.generations()
-        ends: list[int | None] = [later.before for later in generations[1:]]
+        ends: list[tuple[int, int] | None] = [later.before for later in generations[1:]]
         return list(zip(generations, [*ends, None], strict=False))
 
     def current(self, generation: str) -> Generation | None:
@@ -148,22 +158,20 @@ class Log:
         """The decisions that count from transaction ``txid`` on. If there are none, the last one
         before. Empty if there is no decision."""
         folder = f"{generation.folder}/log"
-        paths = [entry.path for entry in self.storage.entries(folder, _name(txid))]
-        if paths:
-            return [self._decision(generation, position) for position in _that_count(paths)]
-        paths = [entry.path for entry in self.storage.entries(folder)]
-        if paths:
-            return [self._decision(generation, max(map(_position, paths)))]
+        for after in (_name(txid), "") if txid else ("",):
+            entries = _that_count(self.storage.entries(folder, after))
+            if entries:
+                return [self._decision(entry) for entry in (entries if after else entries[-1:])]
         segments = sorted(self.storage.entries(f"{generation.folder}/segments"))
         return list(self._segment(segments[-1].path))[-1:] if segments else []
 
-    def _decision(self, generation: Generation, position: tuple[int, int]) -> Decision:
-        path = _path(generation, *position)
-        if path not in self._read:
+    def _decision(self, entry: Entry) -> Decision:
+        # Equal names may come again after the sink was cleared.
+        if entry not in self._read:
             # Only the last ones are asked for.
             self._read = dict([*self._read.items()][-1:])
-            self._read[path] = _decision(self._json(path))
-        return self._read[path]
+            self._read[entry] = _decision(self._json(entry.path))
+        return self._read[entry]
 
     def add_piece(
         self, generation: Generation, txid: int, attempt: int, piece: Piece
@@ -185,7 +193,6 @@ class Log:
         """Write ``decision``, unless there is one. Returns the decision that is there."""
         path = _path(generation, decision.txid, decision.attempt if decision.is_opaque else _ONE)
         if self.storage.put(path, _dumped(dataclasses.asdict(decision))):
-            self._read = {path: decision}
             if decision.txid % SEGMENT == 0:
                 self._put_together(generation, decision.txid - SEGMENT)
             return decision
@@ -195,65 +202,75 @@ class Log:
         """Put the decisions up to ``end`` into a segment. Transactions that are over need no
         pieces either."""
         singles = [
-            entry.path
+            entry
             for entry in self.storage.entries(f"{generation.folder}/log")
             if _position(entry.path)[0] <= end
         ]
         ends = [
-            _txid(entry.path) for entry in self.storage.entries(f"{generation.folder}/segments")
+            _position(entry.path)[0]
+            for entry in self.storage.entries(f"{generation.folder}/segments")
         ]
         # What is there below the last segment's end, a late writer has put there.
         begin = max(ends, default=0)
         if not singles:
             return
-        path = f"{generation.folder}/segments/{_name(end)}.jsonl"
         if begin < end:
+            counting = [
+                entry.path for entry in _that_count(singles) if _position(entry.path)[0] > begin
+            ]
             with futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-                counting = [
-                    _path(generation, *position)
-                    for position in _that_count(singles)
-                    if position[0] > begin
-                ]
                 values = list(pool.map(self._json, counting))
+            path = f"{generation.folder}/segments/{_name(end)}.jsonl"
             self.storage.put(path, b"\n".join(map(_dumped, values)))
         pieces = [
             entry.path
             for entry in self.storage.entries(f"{generation.folder}/pieces")
-            if _txid(entry.path) <= end
+            if _position(entry.path)[0] <= end
         ]
-        self.storage.delete([*singles, *pieces])
+        self.storage.delete([*(entry.path for entry in singles), *pieces])
 
     # -- reading ---------------------------------------------------------------------------------
 
     def decisions(
-        self, generation: Generation, after: int = 0, until: int | None = None
+        self, generation: Generation, after: int = 0, end: tuple[int, int] | None = None
     ) -> Iterator[Decision]:
-        """The decisions of a generation that count, in order."""
+        """The decisions of a generation that count, in order.
+
+        :param end: the last transaction and attempt that count.
+        """
+        is_first = True
         while True:
             began_after = after
             try:
-                for decision in self._listed(generation, after, until):
+                for decision in self._listed(generation, after, end):
                     after = decision.txid
                     yield decision
                 return
             except _GoneError:
                 # A segment has taken the place of decisions that were listed.
-                if after == began_after:
+                if after == began_after and not is_first:
                     raise
+                is_first = False
 
-    def _listed(self, generation: Generation, after: int, until: int | None) -> Iterator[Decision]:
+    def _listed(
+        self, generation: Generation, after: int, end: tuple[int, int] | None
+    ) -> Iterator[Decision]:
         # The log first: what leaves it meanwhile is in a segment then.
         folder, begin = generation.folder, _name(after + 1)
-        singles = [entry.path for entry in self.storage.entries(f"{folder}/log", begin)]
-        end = 0
+        singles = _that_count(
+            entry
+            for entry in self.storage.entries(f"{folder}/log", begin)
+            if end is None or _position(entry.path) <= end
+        )
+        last = 0
         for entry in sorted(self.storage.entries(f"{folder}/segments", begin)):
             for decision in self._segment(entry.path):
-                end = decision.txid
-                if after < end and (until is None or end <= until):
+                last = decision.txid
+                if after < last and (end is None or last <= end[0]):
                     yield decision
-        for position in _that_count(singles):
-            if position[0] > end and (until is None or position[0] <= until):
-                yield self._decision(generation, position)
+        for entry in singles:
+            if _position(entry.path)[0] > last:
+                yield self._decision(entry)
 
     def _segment(self, path: str) -> Iterator[Decision]:
         for line in (self.storage.read(path) or b"").splitlines():
@@ -295,18 +312,16 @@ def _path(generation: Generation, txid: int, attempt: int) -> str:
     return f"{generation.folder}/log/{_name(txid)}{suffix}.json"
 
 
-def _txid(path: str) -> int:
-    return int(path.rpartition("/")[2].partition(".")[0])
-
-
 def _position(path: str) -> tuple[int, int]:
-    txid, *attempt = path.rpartition("/")[2].removesuffix(".json").split(".")
+    """Transaction and attempt in a record's name."""
+    txid, *attempt = path.rpartition("/")[2].rpartition(".")[0].split(".")
     return int(txid), int(attempt[0]) if attempt else _ONE
 
 
-def _that_count(paths: Iterable[str]) -> list[tuple[int, int]]:
+def _that_count(entries: Iterable[Entry]) -> list[Entry]:
     """The highest attempt of each transaction, in order."""
-    return sorted(dict(sorted(map(_position, paths))).items())
+    in_order = sorted(entries, key=lambda entry: _position(entry.path))
+    return [*{_position(entry.path)[0]: entry for entry in in_order}.values()]
 
 
 def _files(values: Iterable[dict[str, Any]]) -> tuple[File, ...]:

@@ -21,13 +21,13 @@ import dataclasses
 import importlib
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from txtopo import errors, faults
 from txtopo.connectors.files import decisions, storage, upkeep
 from txtopo.connectors.files.form import HOME
 from txtopo.sinks import replays, task_ledger
-from txtopo.stores import begun, fencing, stamps, visible
+from txtopo.stores import begun, completeness, fencing, stamps, visible
 from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 from txtopo.topology import destination, transaction
@@ -149,13 +149,28 @@ class _Turn:
     def write(self, piece: decisions.Piece) -> bool:
         """Commit ``piece``. True if its transaction was committed before."""
         generation = self._current()
-        newest = self._log.newest(generation, self._attempt.txid - 1) if generation else []
-        decided = self._judge(generation, newest[-1] if newest else None)
+        newest = self._newest(generation)
+        if not newest and generation is not None and not generation.after:
+            # Perhaps the sink was cleared while this process lives.
+            self._log.forget()
+            generation = self._current()
+            newest = self._newest(generation)
+        standing = self._judge(generation, newest[-1] if newest else None)
         if generation is None:
             generation = self._begin()
-        if decided is not None:
-            self._check_same(decided.rows, piece)
-            self._show_share(decided)
+        if standing == "void" and not newest[-1].is_void:
+            # An attempt that does not count, at a transaction that is over.
+            self._log.decide(
+                generation,
+                dataclasses.replace(
+                    newest[-1], attempt=newest[-1].attempt + 1, rows=(), files=(), is_void=True
+                ),
+            )
+            newest = self._newest(generation)
+        if standing == "committed":
+            self._check_same(newest[-1].rows, piece)
+            if not self._ledger.opaque:
+                self._show_share(newest[-1])
             return True
         if self._ledger.opaque:
             # It is recorded, or this transaction would not commit.
@@ -188,10 +203,30 @@ class _Turn:
             raise errors.StaleAttemptError(
                 self._place.address, self._stamp.component, "adopted", self._stamp.position
             )
+        if not self._ledger.opaque and decided.attempt < self._context.first_attempt:
+            # A late task of an earlier driver was quicker, perhaps with another batch.
+            raise completeness.never_sealed(self._place, self._fence(generation, decided))
         self._check_same(decided.rows, piece)
         if not self._ledger.opaque:
             self._show(decided.files)
         return False
+
+    def _newest(self, generation: decisions.Generation | None) -> list[decisions.Decision]:
+        if generation is None:
+            return []
+        return self._log.newest(generation, self._attempt.txid - 1)
+
+    def _fence(
+        self, generation: decisions.Generation, decision: decisions.Decision
+    ) -> stamps.Fence:
+        own = self._stamp
+        return stamps.Fence(
+            own.topology_id,
+            own.component,
+            generation.generation,
+            *decision.position,
+            count=None,
+        )
 
     def _current(self) -> decisions.Generation | None:
         own, current = self._stamp, self._log.current(self._stamp.generation)
@@ -207,8 +242,8 @@ class _Turn:
 
     def _judge(
         self, generation: decisions.Generation | None, newest: decisions.Decision | None
-    ) -> decisions.Decision | None:
-        """The decision that has committed this transaction. None if the task may write.
+    ) -> Literal["new", "committed", "void"]:
+        """How the transaction stands to the newest decision. Void: the newest one does not count.
 
         :raises errors.TxtopoError: the task may not write.
         """
@@ -218,17 +253,20 @@ class _Turn:
             if self._context.known_stores is None
             else visible.recorded(self._context.known_stores, self._ledger.name)
         )
-        if generation is not None and (newest is not None or generation.after):
-            txid, attempt = (
-                (generation.after, stamps.CLOSED_ATTEMPT) if newest is None else newest.position
-            )
-            last = (recorded or {}).get(own.component)
-            if not self._ledger.opaque and last is not None and last.txid == txid:
-                # A transactional decision holds for all attempts at its transaction.
-                attempt = max(attempt, last.attempt_id)
-            fence = stamps.Fence(
-                own.topology_id, own.component, generation.generation, txid, attempt, count=None
-            )
+        if generation is not None and newest is not None:
+            fence = self._fence(generation, newest)
+        elif generation is not None and generation.after:
+            closed = decisions.Decision(generation.after, stamps.CLOSED_ATTEMPT, (), ())
+            fence = self._fence(generation, closed)
+        last = (recorded or {}).get(own.component)
+        if (
+            fence is not None
+            and not self._ledger.opaque
+            and last is not None
+            and last.txid == fence.txid
+        ):
+            # A transactional decision holds for all attempts at its transaction.
+            fence = dataclasses.replace(fence, attempt=max(fence.attempt, last.attempt_id))
         decision = fencing.decide(
             self._place,
             "opaque" if self._ledger.opaque else "transactional",
@@ -238,24 +276,22 @@ class _Turn:
             recorded,
         )
         if fence is None or newest is None:
-            return None
+            return "new"
         if decision == "take back":
             if not self._ledger.opaque:
                 raise task_ledger.void(self._place, fence)
-            if newest.txid < own.txid:
-                # An attempt that does not count, at a transaction that is over.
-                none = dataclasses.replace(
-                    newest, attempt=newest.attempt + 1, rows=(), files=(), is_void=True
-                )
-                assert generation is not None
-                self._log.decide(generation, none)
-            return None
-        return newest if newest.txid == own.txid else None
+            return "void" if newest.txid < own.txid else "new"
+        is_mine = newest.txid == own.txid and (
+            not self._ledger.opaque or newest.attempt == own.attempt
+        )
+        return "committed" if is_mine else "new"
 
     def _begin(self) -> decisions.Generation:
         own = self._stamp
         first = self._log.begin(
-            decisions.Generation(0, own.topology_id, own.component, own.generation)
+            decisions.Generation(
+                0, own.topology_id, own.component, own.generation, self._ledger.name
+            )
         )
         self._current()
         if first.generation != own.generation:

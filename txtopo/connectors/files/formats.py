@@ -58,7 +58,7 @@ def line_of(values: Sequence[Any]) -> bytes:
         value = _utf8(value)
     if not isinstance(value, bytes):
         raise RefusedError(f"a line is a str or bytes, not {type(value).__name__}")
-    if b"\n" in value:
+    if b"\n" in value or b"\r" in value:
         raise RefusedError("the text has a line break, and would be two lines")
     return value + b"\n"
 
@@ -89,7 +89,7 @@ def _csv_text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, datetime.date):
         return value.isoformat()
-    if isinstance(value, int):
+    if isinstance(value, int) and abs(value) < 1 << 1000:
         return repr(int(value))
     if isinstance(value, float | decimal.Decimal) and math.isfinite(value):
         return str(value)

@@ -7,6 +7,7 @@ synced, so that a file that was put is there after a crash of the machine.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import secrets
@@ -17,6 +18,8 @@ from typing import IO
 from txtopo import errors
 from txtopo.connectors.files import blocks
 from txtopo.connectors.files.storage import Entry, Storage
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LocalStorage(Storage):
@@ -74,11 +77,16 @@ class LocalStorage(Storage):
             return open(self._root / path, "rb")
 
     def entries(self, directory: str, after: str = "") -> Iterator[Entry]:
-        with contextlib.suppress(FileNotFoundError), self._explained(directory):
-            with os.scandir(self._root / directory) as listing:
-                for each in listing:
-                    if each.name > after and not each.name.startswith(".") and each.is_file():
-                        yield self._entry(each.path, each.stat())
+        try:
+            with self._explained(directory), os.scandir(self._root / directory) as listing:
+                entries = [each for each in listing if each.name > after]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for each in entries:
+            # One that is deleted meanwhile is no end of the listing.
+            with contextlib.suppress(FileNotFoundError):
+                if not each.name.startswith(".") and each.is_file():
+                    yield self._entry(each.path, each.stat())
 
     def walk(self) -> Iterator[Entry]:
         for directory, _, names in os.walk(self._root):
@@ -105,12 +113,13 @@ class LocalStorage(Storage):
 
     def _make(self, directory: Path) -> None:
         """Make ``directory`` and what is missing above it, durably."""
-        if directory in self._synced:
+        if directory in self._synced and directory.is_dir():
             return
         directory.mkdir(parents=True, exist_ok=True)
         # Another process may have made a directory, and not synced it yet.
         for above in directory.parents:
-            _sync(above)
+            with contextlib.suppress(PermissionError):
+                _sync(above)
             if above == self._root.parent:
                 break
         self._synced.add(directory)
@@ -122,14 +131,17 @@ class LocalStorage(Storage):
         except FileNotFoundError:
             raise
         except OSError as error:
-            place = os.path.join(self.root, path)
-            if blocks.may_pass(error):
-                raise errors.FailedException(
-                    f"{place} cannot be reached just now: {error.strerror}"
-                ) from error
-            raise errors.SetupError(
-                f"{place}: {error.strerror}\n  This user must be able to make and write {self.root} on every machine that runs tasks."
-            ) from error
+            raise self.explained(error, path) from error
+
+    def explained(self, error: OSError, path: str = "") -> Exception:
+        place = os.path.join(self.root, path)
+        if blocks.may_pass(error) or error.errno in _FULL:
+            return errors.FailedException(
+                f"{place} cannot be written just now: {error.strerror}\n  The batch is replayed."
+            )
+        return errors.SetupError(
+            f"{place}: {error.strerror}\n  This user must be able to make and write {self.root} on every machine that runs tasks."
+        )
 
 
 class _Durable(io.FileIO):

@@ -23,23 +23,29 @@ from txtopo.topology import destination, transaction
 
 
 class MemoryStorage(Storage):
-    """Files in a dict. All have the same age."""
+    """Files in a dict. Each is as old as its number."""
 
     def __init__(self, root: str = "memory") -> None:
         super().__init__(root)
-        self.files: dict[str, bytes] = {}
+        self.files: dict[str, tuple[bytes, int]] = {}
+        self._numbers = itertools.count()
 
     def forget(self) -> None:
         """Lose all files."""
         self.files.clear()
 
     def create(self, path: str) -> IO[bytes]:
-        return _Written(self.files, path)
+        return _Written(self, path)
 
     def put(self, path: str, data: bytes) -> bool:
-        is_new = path not in self.files
-        self.files.setdefault(path, data)
-        return is_new
+        if path in self.files:
+            return False
+        self.write(path, data)
+        return True
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put a file there."""
+        self.files[path] = data, next(self._numbers)
 
     def rename(self, source: str, target: str) -> bool:
         if source not in self.files or target in self.files:
@@ -50,7 +56,7 @@ class MemoryStorage(Storage):
     def open(self, path: str) -> IO[bytes]:
         if path not in self.files:
             raise FileNotFoundError(path)
-        return io.BytesIO(self.files[path])
+        return io.BytesIO(self.files[path][0])
 
     def entries(self, directory: str, after: str = "") -> Iterator[Entry]:
         for entry in self.walk():
@@ -59,25 +65,28 @@ class MemoryStorage(Storage):
                 yield entry
 
     def walk(self) -> Iterator[Entry]:
-        for path, data in list(self.files.items()):
-            yield Entry(path, len(data), 0.0)
+        yield from map(self._entry, list(self.files))
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
             self.files.pop(path, None)
 
     def stat(self, path: str) -> Entry | None:
-        return Entry(path, len(self.files[path]), 0.0) if path in self.files else None
+        return self._entry(path) if path in self.files else None
+
+    def _entry(self, path: str) -> Entry:
+        data, number = self.files[path]
+        return Entry(path, len(data), float(number))
 
 
 class _Written(io.BytesIO):
-    def __init__(self, files: dict[str, bytes], path: str) -> None:
+    def __init__(self, storage: MemoryStorage, path: str) -> None:
         super().__init__()
-        self._files, self._path = files, path
+        self._storage, self._path = storage, path
 
     def close(self) -> None:
         if not self.closed:
-            self._files[self._path] = self.getvalue()
+            self._storage.write(self._path, self.getvalue())
         super().close()
 
 

@@ -8,6 +8,7 @@ Runs on: executor.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import datetime
@@ -24,6 +25,7 @@ from txtopo.connectors.files.storage import Storage
 OPEN_MAX = 64
 """How many files a task has open at once."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+_NAME_MAX = 255
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Share:
         self._open: dict[str, _Open] = {}
         self._storage, self._shape, self._place = storage, shape, place
         self.columns, self._files = tuple(columns), list(files)
+        self._numbers = collections.Counter(file.folder for file in files)
         self._kept = [i for i, name in enumerate(self.columns) if name not in shape.partition_by]
         self._by = [(name, self.columns.index(name)) for name in shape.partition_by]
         names = [self.columns[i] for i in self._kept]
@@ -128,7 +131,8 @@ class Share:
 
     def _create(self, folder: str, schema: Any) -> _Open:
         place, shape = self._place, self._shape
-        number = len(self._files) + len(self._open)
+        number = self._numbers[folder]
+        self._numbers[folder] += 1
         end = formats.suffix(shape.format, shape.compression)
         if place.number:
             end = f".g{place.number}{end}"
@@ -154,7 +158,9 @@ class Share:
         size = open_file.file.tell()
         open_file.file.close()
         del self._open[folder]
-        self._files.append(decisions.File(open_file.path, open_file.written, size, open_file.rows))
+        self._files.append(
+            decisions.File(open_file.path, open_file.written, size, open_file.rows, folder)
+        )
 
     def abandon(self) -> None:
         """Close what is open. Its rows do not count."""
@@ -183,17 +189,26 @@ def folder_of(name: str, value: Any) -> str:
         text = _NULL
     elif isinstance(value, bool):
         text = str(value).lower()
-    elif isinstance(value, str) and value and value != _NULL:
+    elif isinstance(value, str) and value and value != _NULL and _has_utf8(value):
         text = urllib.parse.quote(value, safe=" ")
-    elif isinstance(value, int) or (
-        isinstance(value, datetime.date) and not isinstance(value, datetime.datetime)
-    ):
-        text = str(value)
+    elif isinstance(value, int) and abs(value) < 1 << 63:
+        text = str(int(value))
+    elif isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        text = value.isoformat()
     else:
         raise formats.RefusedError(
             f"the column {name!r} names a folder, and cannot be {value!r}; it takes None, bool, int, date and str that is not empty"
         )
-    return f"{urllib.parse.quote(name, safe='')}={text}"
+    folder = f"{urllib.parse.quote(name, safe='')}={text}"
+    if len(folder) > _NAME_MAX:
+        raise formats.RefusedError(
+            f"the column {name!r} names a folder, whose name would have {len(folder)} characters, and {_NAME_MAX} at most are possible"
+        )
+    return folder
+
+
+def _has_utf8(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 __all__ = ["Place", "Shape", "Share", "folder_of"]

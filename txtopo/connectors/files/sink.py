@@ -12,12 +12,12 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from txtopo import errors
 from txtopo.connectors.files import decisions, file_ledger, form, formats, share, storage
 from txtopo.sinks import sink as sinks
-from txtopo.sinks import tuple_rows
+from txtopo.sinks import streaming, tuple_rows
 from txtopo.topology import arrow
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
@@ -65,6 +65,7 @@ class FileSink(sinks.Sink):
 
     ledger: file_ledger.FileLedger
     kept_in = "directory"
+    keeps_rows = False
 
     def __init__(
         self,
@@ -133,16 +134,36 @@ class FileSink(sinks.Sink):
         self._files: tuple[decisions.File, ...] = ()
         self._count = 0
         self._share: share.Share | None = None
+        self._error: Exception | None = None
         self.rows = []
 
     def execute(self, tup: Tuple) -> None:
-        if tup.fields is not self._taken_from:
-            self._begin_to_take(tup.fields)
-            self._share = self._begin_share(self.context, self.attempt, self._fields)
-        self._add(self._take(tup.values))
+        try:
+            if tup.fields is not self._taken_from:
+                self._begin_to_take(tup.fields)
+                self._share = self._begin_share(self.context, self.attempt, self._fields)
+            self._add(self._take(tup.values))
+        except Exception as error:
+            self._fail(error)
 
     def execute_batch(self, batch: Any) -> None:
         """Take RecordBatches, for Parquet."""
+        try:
+            self._take_batch(batch)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> NoReturn:
+        """Fail the attempt, even if user code around the sink catches the exception (R39)."""
+        if isinstance(error, OSError):
+            error = self.ledger.log(self.context.resource).storage.explained(error)
+        self._error = error
+        if self._share is not None:
+            self._share.abandon()
+        self.context.on_failure(error)
+        raise error
+
+    def _take_batch(self, batch: Any) -> None:
         fields = ("tx", *batch.schema.names)
         if self._share is None or fields != self._fields:
             self._fields = fields
@@ -188,7 +209,7 @@ class FileSink(sinks.Sink):
         assert self._share is not None
         try:
             self._share.add_batch(self._form().fitted(batch, self.shape.partition_by, self.schema))
-        except formats.RefusedError as error:
+        except (formats.RefusedError, importlib.import_module("pyarrow").ArrowInvalid) as error:
             raise self._refused(self._count, (), error) from error
 
     def _form(self) -> form.Form:
@@ -252,7 +273,12 @@ class FileSink(sinks.Sink):
         return tuple_rows.taker(fields, wanted, self.owner(context))
 
     def finish_batch(self) -> None:
-        files = self._finished()
+        if self._error is not None:
+            raise self._error
+        try:
+            files = self._finished()
+        except Exception as error:
+            self._fail(error)
         self.ledger.apply(self.context, self.attempt, self._count, files)
         self.collector.emit([self.attempt, self._count])
 
@@ -270,6 +296,23 @@ class FileSink(sinks.Sink):
             for row in rows:
                 self._add(row)
         return self.ledger.apply(context, attempt, self._count, self._finished())
+
+    def foreach_batch(self, query_id: str, *, begin_at: int = 0) -> streaming.ForeachBatch:
+        self._refuse_queries()
+        return super().foreach_batch(query_id, begin_at=begin_at)
+
+    def foreach_writer(
+        self, query_id: str, *, partitions: int, begin_at: int = 0
+    ) -> streaming.ForeachWriter:
+        self._refuse_queries()
+        return super().foreach_writer(query_id, partitions=partitions, begin_at=begin_at)
+
+    def _refuse_queries(self) -> None:
+        if self.ledger.shows_files:
+            raise errors.UsageError(
+                "FileSink: with visible='file' a replay must have the rows in the same order, and a query of Structured Streaming does not"
+                " promise it\n  Give visible='transaction'."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         if self._share is not None:

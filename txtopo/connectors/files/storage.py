@@ -94,6 +94,11 @@ class Storage(abc.ABC):
     def stat(self, path: str) -> Entry | None:
         """The file at ``path``. None if there is none."""
 
+    def explained(self, error: OSError) -> Exception:
+        """The error of txtopo that stands for ``error``, which a file raised while it was
+        written."""
+        return errors.FailedException(f"{self.root} cannot be written just now: {error}")
+
     def read(self, path: str) -> bytes | None:
         """The contents of a small file. None if there is none."""
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import time
 import urllib.parse
@@ -18,6 +19,12 @@ from txtopo import errors
 from txtopo.connectors.files import decisions, storage
 from txtopo.connectors.files.form import HOME
 from txtopo.topology import kept
+
+_END = r"(\.g\d+)?\.(txt|jsonl|csv|parquet)(\.gz|\.zst)?"
+_OURS = re.compile(r"\d{20}-\d{5}(-\d+)?" + _END)
+"""The names of files for readers."""
+_OWN = re.compile(r"\d{20}\.\d+\.\d{5}\.\d+\.[0-9a-f]{8}" + _END)
+"""The names of attempts' files."""
 
 GARBAGE_S = 24 * 3600
 """How old a file without a decision must be before it counts as garbage."""
@@ -117,51 +124,74 @@ class FileRecords:
         if component not in set(components) or (last and last[0].topology_id != topology_id):
             return kept.StoreChange(0, 0)
         if not dry_run:
-            before = self._close(last[0]) if last else 0
+            before = self._close(last[0]) if last else (0, 0)
             number = last[0].number + 1 if last else 0
             self.log.begin(
-                decisions.Generation(number, topology_id, component, generation, txid, before)
+                decisions.Generation(
+                    number, topology_id, component, generation, self.name, txid, before
+                )
             )
         return kept.StoreChange(1, 1)
 
-    def _close(self, generation: decisions.Generation) -> int:
-        """Let nobody commit in ``generation`` any more. Returns its last transaction."""
+    def _close(self, generation: decisions.Generation) -> tuple[int, int]:
+        """Let nobody commit in ``generation`` any more, and give its last files their names. Returns
+        its last transaction and attempt."""
         while True:
-            newest = self.log.newest(generation)[-1:]
-            last = newest[0].txid if newest else generation.after
-            if newest and newest[0].attempt == kept.CLOSED_ATTEMPT:
-                return last - 1
-            is_opaque = bool(newest) and newest[0].is_opaque
+            # The last one may be a closing one, if an adoption was broken off.
+            counted = [
+                each
+                for each in self.log.newest(generation, self._last(generation) - 2)
+                if each.attempt != kept.CLOSED_ATTEMPT
+            ][-1:]
+            last = counted[0].txid if counted else generation.after
+            is_opaque = bool(counted) and counted[0].is_opaque
             closing = decisions.Decision(
                 last + 1, kept.CLOSED_ATTEMPT, (), (), is_opaque, is_void=True
             )
             if self.log.decide(generation, closing) == closing:
-                return last
+                for file in counted[0].files if counted else ():
+                    if file.path != file.written:
+                        self.log.storage.rename(file.written, file.path)
+                return counted[0].position if counted else (last, kept.CLOSED_ATTEMPT)
+
+    def _last(self, generation: decisions.Generation) -> int:
+        newest = self.log.newest(generation)
+        return newest[-1].txid if newest else 0
 
     @_asking()
     def clear(
         self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
     ) -> kept.StoreChange:
         last = self.log.generations()[-1:]
-        if not last or last[0].topology_id != topology_id:
-            return kept.StoreChange(0, 0)
-        if components is not None and last[0].component not in set(components):
+        if last and (
+            last[0].topology_id != topology_id
+            or (components is not None and last[0].component not in set(components))
+        ):
             return kept.StoreChange(0, 0)
         store = self.log.storage
-        paths, rows = [], 0
-        for decision in self._all():
-            rows += sum(decision.rows)
-            paths += [path for file in decision.files for path in {file.path, file.written}]
+        rows = sum(sum(decision.rows) for decision in self._all())
         if not dry_run:
-            store.delete(paths)
-            ours = [entry.path for entry in store.walk() if entry.path.startswith(f"{HOME}/")]
+            decided = {
+                path
+                for each in self._all()
+                for file in each.files
+                for path in (file.path, file.written)
+            }
+            paths = [
+                entry.path
+                for entry in store.walk()
+                # An attempt that was never decided may have named files, too.
+                if entry.path in decided
+                or entry.path.startswith(f"{HOME}/")
+                or _OURS.fullmatch(entry.path.rpartition("/")[2])
+            ]
             # The generations last: without them there is nothing to clear.
-            store.delete(sorted(ours, key=lambda path: path.startswith(f"{HOME}/generations/")))
-        return kept.StoreChange(rows, 1)
+            store.delete(sorted(paths, key=lambda path: path.startswith(f"{HOME}/generations/")))
+        return kept.StoreChange(rows, len(last))
 
     def _all(self) -> Iterator[decisions.Decision]:
         for generation, end in self.log.spans():
-            yield from self.log.decisions(generation, until=end)
+            yield from self.log.decisions(generation, end=end)
 
     @_asking()
     def problems(self) -> list[str]:
@@ -199,7 +229,8 @@ class FileRecords:
             if entry.path.startswith((f"{HOME}/open/", f"{HOME}/data/"))
             and entry.path not in used
             and entry.changed_at < before
-            and _txid_of(entry.path) <= newest[0].txid
+            and _OWN.fullmatch(entry.path.rpartition("/")[2])
+            and int(entry.path.rpartition("/")[2].partition(".")[0]) <= newest[0].txid
         ]
 
 
@@ -214,10 +245,6 @@ def require_records(address: str) -> FileRecords:
             f"no FileSink has written to {address}\n  Mend the path or address."
         )
     return records
-
-
-def _txid_of(path: str) -> int:
-    return int(path.rpartition("/")[2].partition(".")[0])
 
 
 __all__ = ["FileRecords", "address_of", "open_records", "require_records", "takes"]
