@@ -79,6 +79,7 @@ def check_storage(storage: Storage) -> None:
 class TestContract:
     """check_sink, whatever the form of the files."""
 
+    @pytest.mark.in_gate("lines")
     @pytest.mark.parametrize(
         "arguments",
         [

@@ -26,6 +26,8 @@ from txtopo import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
 )
+from txtopo.connectors.files import FileSink, file_ledger
+from txtopo.connectors.files import memory as file_memory
 from txtopo.connectors.kafka import KafkaSink
 from txtopo.connectors.kafka import ledger as kafka_ledger
 from txtopo.connectors.sql import SqlSink
@@ -112,6 +114,14 @@ BOLTS: dict[str, tuple[type, Made]] = {
             client={"sasl.password_env": "NOT_SET"},
         ),
     ),
+    "FileSink, folders": (
+        file_ledger.FileLedger,
+        lambda directory: FileSink("s3://nowhere/lines", partition_by=["word"]),
+    ),
+    "FileSink, opaque, Parquet": (
+        file_ledger.FileLedger,
+        lambda directory: FileSink(directory / "lines", opaque=True, format="parquet"),
+    ),
 }
 """Destinations, by a person's name for each: the class of the library, and a bolt that writes to
 it."""
@@ -151,14 +161,20 @@ def destinations_of_the_library() -> set[type]:
 
 def test_no_store_and_no_sink_of_the_library_is_left_out() -> None:
     """A new class of the library gets a line in ``BOLTS``, or this fails."""
-    substitutes = {SimulatedStore, SimulatedLedger, kafka_ledger._SimulatedLedger}
+    substitutes = {
+        SimulatedStore,
+        SimulatedLedger,
+        kafka_ledger._SimulatedLedger,
+        file_memory.SimulatedLedger,
+    }
     assert destinations_of_the_library() - substitutes == {cls for cls, _ in BOLTS.values()} | {
         SqlSink,
         KafkaSink,
+        FileSink,
     }
 
 
-@pytest.mark.in_gate("SqliteStore", "SqlSink, opaque, upserts")
+@pytest.mark.in_gate("SqliteStore", "SqlSink, opaque, upserts", "FileSink, opaque, Parquet")
 @pytest.mark.parametrize("name", BOLTS)
 @pytest.mark.rule(28)
 def test_a_right_topology_passes_with_every_store_and_sink(name: str, tmp_path: Path) -> None:
@@ -170,7 +186,9 @@ def test_a_right_topology_passes_with_every_store_and_sink(name: str, tmp_path: 
     assert not list(tmp_path.iterdir()), "nothing of the user's is touched"
 
 
-@pytest.mark.in_gate("opaque SqliteStore", "RedisStore", "SqlSink, MySQL, statement")
+@pytest.mark.in_gate(
+    "opaque SqliteStore", "RedisStore", "SqlSink, MySQL, statement", "FileSink, folders"
+)
 @pytest.mark.parametrize("name", BOLTS)
 @pytest.mark.rule(28)
 def test_a_wrong_topology_is_found_with_every_store_and_sink(name: str, tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ class SimulatedLedger(file_ledger.FileLedger, SimulatedSink):
                 values: list[Any] = (
                     read.table([file]).to_pylist()
                     if file.path.endswith(".parquet")
-                    else read.text(file).splitlines()
+                    else read.text(file).decode("utf-8", "surrogateescape").splitlines()
                 )
                 rows += [
                     Written(("folders", "row"), (folders, value), component, str(txid))
