@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.topologies import micro_batches
 from tests.topologies.file_sinks import ROWS, Writing, seen
 from txtopo import TransactionAttempt, errors
 from txtopo.connectors import by_address
@@ -38,6 +40,15 @@ class TestStorage:
 
     def test_holds_for(self, storage: Storage) -> None:
         check_storage(storage)
+
+    def test_a_file_that_is_deleted_meanwhile_ends_no_listing(self, tmp_path: Path) -> None:
+        storage = local.LocalStorage(str(tmp_path))
+        for number in range(10):
+            storage.put(f"log/{number}", b"")
+        listing = storage.entries("log")
+        first = next(listing)
+        storage.delete([f"log/{number}" for number in range(4) if first.path != f"log/{number}"])
+        assert len({first.path, *(each.path for each in listing)}) >= 6
 
 
 def check_storage(storage: Storage) -> None:
@@ -254,6 +265,43 @@ class TestSegments:
         for txid in range(9, 14):
             writing.write(txid, 0, [("ann", txid)])
         assert seen(tmp_path) == [(txid, [("ann", txid)]) for txid in range(1, 14)]
+
+
+class TestQueries:
+    """Structured Streaming: a micro-batch is a transaction."""
+
+    @pytest.fixture(autouse=True)
+    def forget(self) -> Iterator[None]:
+        yield
+        micro_batches.forget_resources()
+
+    def test_whole_batches(self, tmp_path: Path) -> None:
+        write = FileSink(tmp_path).foreach_batch("q")
+        for batch, rows in enumerate([[(1, 10), (2, 20)], [], [(3, 30)]]):
+            for _ in range(2):
+                micro_batches.forget_resources()
+                write(micro_batches.Frame(reversed(rows)), batch)
+        assert seen(tmp_path) == [(1, [(1, 10), (2, 20)]), (2, []), (3, [(3, 30)])]
+        for batch, rows, checkpoint in ((2, [(3, 30), (4, 40)], "first"), (0, [(1, 1)], "new")):
+            with pytest.raises(errors.StateMismatchError) as caught:
+                write(micro_batches.Frame(rows, checkpoint), batch)
+            # The command would remove the rows of all batches.
+            assert "begin_at" not in str(caught.value)
+            assert "forget" not in str(caught.value)
+
+    def test_partitions(self, tmp_path: Path) -> None:
+        writer = FileSink(tmp_path).foreach_writer("q", partitions=2)
+        micro_batches.part(writer, 0, 0, [(1, 10), (2, 20)])
+        assert seen(tmp_path) == []
+        with pytest.raises(errors.StateMismatchError, match="wrote 2 rows"):
+            micro_batches.part(writer, 0, 0, [(1, 10)])
+        micro_batches.part(writer, 0, 0, [(1, 10), (2, 20)])
+        micro_batches.part(writer, 1, 0, [(3, 30)])
+        micro_batches.part(writer, 0, 1, [])
+        micro_batches.part(writer, 1, 1, [(4, 40)])
+        assert seen(tmp_path) == [(1, [(1, 10), (2, 20), (3, 30)]), (2, [(4, 40)])]
+        with pytest.raises(errors.UsageError, match="same order"):
+            FileSink(tmp_path, visible="file").foreach_writer("q", partitions=2)
 
 
 class TestForms:
