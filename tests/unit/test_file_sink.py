@@ -20,6 +20,7 @@ from txtopo.connectors import by_address
 from txtopo.connectors.files import FileSink, decisions, local, memory, read_committed, upkeep
 from txtopo.connectors.files.storage import Storage
 from txtopo.testing import check_sink
+from txtopo.testing.contracts import sink as contract
 
 
 def globbed(root: Path) -> list[str]:
@@ -90,7 +91,7 @@ def check_storage(storage: Storage) -> None:
 class TestContract:
     """check_sink, whatever the form of the files."""
 
-    @pytest.mark.in_gate("lines")
+    @pytest.mark.in_gate("every 6th-lines")
     @pytest.mark.parametrize(
         "arguments",
         [
@@ -100,7 +101,16 @@ class TestContract:
         ],
         ids=["lines", "opaque", "file by file"],
     )
-    def test_a_transaction_is_there_once_and_whole(self, arguments: dict[str, Any]) -> None:
+    @pytest.mark.parametrize("stride", [6, 1], ids=["every 6th", "every"])
+    def test_a_transaction_is_there_once_and_whole(
+        self, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], stride: int
+    ) -> None:
+        killed_at = contract.Subject.killed_at
+        monkeypatch.setattr(
+            contract.Subject,
+            "killed_at",
+            lambda subject, line, action: killed_at(subject, line * stride, action),
+        )
         report = check_sink(
             functools.partial(FileSink, **arguments),
             ROWS,
@@ -110,7 +120,7 @@ class TestContract:
             ],
         )
         assert report.takes_back is ("opaque" in arguments)
-        assert report.points > 100
+        assert report.points > 100 // stride
 
 
 class TestVisible:
