@@ -120,7 +120,7 @@ class TestS3:
 
 
 class _Careless(http.server.BaseHTTPRequestHandler):
-    """Takes every put, whatever is there, and has nothing."""
+    """Takes every put, also over an object that is there, and is empty."""
 
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))

@@ -65,7 +65,7 @@ class HdfsServer(owned.Server):
         return f"{self.address}/folder{next(self._numbers)}"
 
     def forbid(self, root: str) -> None:
-        """Let nobody write below ``root``."""
+        """Take all rights below ``root`` away."""
         client = hdfs_native.Client(self.address)
         client.set_permission(root.removeprefix(self.address), 0o000)
 

@@ -19,6 +19,7 @@ from txtopo import TransactionAttempt, errors
 from txtopo.connectors import by_address
 from txtopo.connectors.files import FileSink, decisions, local, memory, read_committed, upkeep
 from txtopo.connectors.files.storage import Storage
+from txtopo.stores.visible import VisibleTxid
 from txtopo.testing import check_sink
 from txtopo.testing.contracts import sink as contract
 
@@ -89,7 +90,7 @@ def check_storage(storage: Storage) -> None:
 
 
 class TestContract:
-    """check_sink, whatever the form of the files."""
+    """check_sink, over three forms of files."""
 
     @pytest.mark.in_gate("every 6th-lines")
     @pytest.mark.parametrize(
@@ -224,6 +225,21 @@ class TestVisible:
         again.write(5, 0, [])
         assert next(following)[0] == 4
         assert len(globbed(tmp_path)) == 6
+
+    def test_as_of_has_what_is_recorded(self, tmp_path: Path) -> None:
+        writing = Writing(FileSink(tmp_path, opaque=True))
+        for txid in (1, 2):
+            writing.write(txid, 1, [("ann", txid)])
+
+        def as_of(txid: int, attempt: int) -> VisibleTxid:
+            stores = {"write/files": TransactionAttempt(txid, attempt)}
+            return VisibleTxid(txid, "sales", "one", stores)
+
+        assert [txid for txid, _ in seen(tmp_path, as_of=as_of(1, 1))] == [1]
+        assert [txid for txid, _ in seen(tmp_path, as_of=as_of(2, 1))] == [1, 2]
+        for txid, attempt in [(2, 2), (3, 0)]:
+            with pytest.raises(errors.StateMismatchError, match="an older copy"):
+                seen(tmp_path, as_of=as_of(txid, attempt))
 
     def test_a_missing_file_is_an_error(self, tmp_path: Path) -> None:
         Writing(FileSink(tmp_path)).write(1, 0, ROWS)
@@ -505,9 +521,21 @@ class TestUpkeep:
         assert len(globbed(tmp_path)) == 4
         with pytest.raises(errors.StateMismatchError, match="two transactions 1"):
             seen(tmp_path, after=1)
+        below = Writing(FileSink(tmp_path / "below"))
+        below.write(1, 0, ROWS)
         assert records.clear("sales", dry_run=True).rows == 4
         records.clear("sales")
-        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert [path for path in files if tmp_path / "below" not in path.parents] == []
+        assert seen(tmp_path / "below") == [(1, sorted(ROWS))]
+
+    def test_an_adoption_that_was_broken_off_is_done_again(self, tmp_path: Path) -> None:
+        Writing(FileSink(tmp_path)).write(1, 0, ROWS)
+        records = upkeep.FileRecords(str(tmp_path), "files", {})
+        (generation,) = records.log.generations()
+        assert records._close(generation) == records._close(generation) == (1, 0)
+        records.adopt("sales", "two", 1, ["write"])
+        assert seen(tmp_path) == [(1, sorted(ROWS))]
 
     def test_commands_take_a_directory_that_is_empty_or_none(self, tmp_path: Path) -> None:
         kept = by_address.open_kept(str(tmp_path), "files", "sales", must_exist=False)

@@ -75,6 +75,21 @@ class Turn:
     later."""
 
 
+def begin(place: places.Place, sink: str, context: contexts.TopologyContext) -> str:
+    """Check that a task may write now. Returns the name in the topology's state.
+
+    :raises errors.UsageError: it may not.
+    """
+    if context.phase != "commit":
+        raise errors.UsageError(
+            f"component {context.component_id!r} writes to the sink {sink} in the {context.phase} phase\n"
+            "  A sink writes in a committer's finish_batch. Use set_bolt with the sink itself."
+        )
+    known_name = place.known_name(context.component_id)
+    begun.check_room(known_name, sink, context)
+    return known_name
+
+
 class TaskLedger(destination.Destination):
     """Writes each task's rows once, with a record beside them.
 
@@ -143,13 +158,7 @@ class TaskLedger(destination.Destination):
             belong to another generation (R27).
         :raises errors.FailedException: the destination does not answer, or another process writes.
         """
-        if context.phase != "commit":
-            raise errors.UsageError(
-                f"component {context.component_id!r} writes to the sink {self.sink} in the {context.phase} phase\n"
-                "  A sink writes in a committer's finish_batch. Use set_bolt with the sink itself."
-            )
-        known_name = self.place.known_name(context.component_id)
-        begun.check_room(known_name, self.sink, context)
+        known_name = begin(self.place, self.sink, context)
         own = self.record_of(context, attempt, rows)
         try:
             with self.turn(context, own, rows) as turn:

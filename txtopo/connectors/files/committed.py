@@ -96,10 +96,11 @@ class Committed:
         if recorded is None:
             return 0
         newest = self._log.newest(generation)
-        last = newest[-1].txid if newest else generation.after
-        if last < recorded.txid:
+        last = newest[-1].position if newest else (generation.after, recorded.attempt_id)
+        is_opaque = bool(newest) and newest[-1].is_opaque
+        if last < (recorded.txid, recorded.attempt_id if is_opaque else 0):
             raise errors.StateMismatchError(
-                f"the files in {self._log.storage.root} end at transaction {last}, but ZooKeeper has recorded {recorded}\n"
+                f"the files in {self._log.storage.root} end at transaction {last[0]}, attempt {last[1]}, but ZooKeeper has recorded {recorded}\n"
                 "  The directory was restored from an older copy. Restore the newest copy, or read without as_of."
             )
         return recorded.txid

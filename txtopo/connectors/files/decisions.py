@@ -2,7 +2,7 @@
 
 ::
 
-    _txtopo/generations/00000.json            who writes here, under which generation of its state
+    _txtopo/generations/00000.json            the component that writes here, and its generation
     _txtopo/00000/log/<txid>.json             THE decision: the transaction's files
     _txtopo/00000/log/<txid>.<attempt>.json   the same, for opaque spouts: the highest attempt counts
     _txtopo/00000/pieces/<txid>.<attempt>.<task>.json   one task's files, before the decision
@@ -67,12 +67,12 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Decision:
-    """A committed transaction. ``tasks`` and ``rows``: how many tasks wrote it, and how many rows
-    each."""
+    """A committed transaction."""
 
     txid: int
     attempt: int
     rows: tuple[int, ...]
+    """How many rows each task wrote."""
     files: tuple[File, ...]
     is_opaque: bool = False
     """Whether a later attempt may take the transaction back."""
@@ -120,7 +120,7 @@ class Log:
         self._generations: list[Generation] = []
         self._read: dict[Entry, Decision] = {}
 
-    # -- who writes ------------------------------------------------------------------------------
+    # -- generations -----------------------------------------------------------------------------
 
     def generations(self) -> list[Generation]:
         """All generations, in order."""

@@ -27,7 +27,7 @@ from txtopo import errors, faults
 from txtopo.connectors.files import decisions, storage, upkeep
 from txtopo.connectors.files.form import HOME
 from txtopo.sinks import replays, task_ledger
-from txtopo.stores import begun, completeness, fencing, stamps, visible
+from txtopo.stores import completeness, fencing, stamps, visible
 from txtopo.stores import place as places
 from txtopo.topology import context as contexts
 from txtopo.topology import destination, transaction
@@ -114,13 +114,7 @@ class FileLedger(destination.Destination):
             or belongs to another generation (R27).
         :raises errors.FailedException: the storage does not answer.
         """
-        if context.phase != "commit":
-            raise errors.UsageError(
-                f"component {context.component_id!r} writes to the sink {self.root} in the {context.phase} phase\n"
-                "  A sink writes in a committer's finish_batch. Use set_bolt with the sink itself."
-            )
-        known_name = self.place.known_name(context.component_id)
-        begun.check_room(known_name, self.root, context)
+        known_name = task_ledger.begin(self.place, self.root, context)
         piece = decisions.Piece(context.task_index, context.num_tasks, rows, files)
         try:
             is_written = _Turn(self, context, attempt).write(piece)

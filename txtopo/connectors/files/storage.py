@@ -9,7 +9,7 @@ Runs on: executor, driver and the command line. Standard library only, until an 
 from __future__ import annotations
 
 import abc
-import importlib
+import importlib.util
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -119,8 +119,8 @@ class Storage(abc.ABC):
             return False
 
     def put_surely(self, path: str, data: bytes) -> bool:
-        """As :meth:`put`, but True if ``data`` is there, whoever wrote it: the answer to an earlier
-        put may have been lost."""
+        """As :meth:`put`, but True if ``data`` is there already: the answer to an earlier put may
+        have been lost."""
         return self.put(path, data) or self.read(path) == data
 
 

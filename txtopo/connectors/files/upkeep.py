@@ -134,13 +134,13 @@ class FileRecords:
         return kept.StoreChange(1, 1)
 
     def _close(self, generation: decisions.Generation) -> tuple[int, int]:
-        """Let nobody commit in ``generation`` any more, and give its last files their names. Returns
-        its last transaction and attempt."""
+        """End commits in ``generation``, and give its last files their names. Returns its last
+        transaction and attempt."""
         while True:
             # The last one may be a closing one, if an adoption was broken off.
             counted = [
                 each
-                for each in self.log.newest(generation, self._last(generation) - 2)
+                for each in self.log.newest(generation, max(1, self._last(generation) - 2))
                 if each.attempt != kept.CLOSED_ATTEMPT
             ][-1:]
             last = counted[0].txid if counted else generation.after
@@ -177,13 +177,18 @@ class FileRecords:
                 for file in each.files
                 for path in (file.path, file.written)
             }
+            entries = [entry.path for entry in store.walk()]
+            # Sinks with a directory below this one.
+            others = tuple(
+                {f"{path.partition(f'/{HOME}/')[0]}/" for path in entries if f"/{HOME}/" in path}
+            )
             paths = [
-                entry.path
-                for entry in store.walk()
+                path
+                for path in entries
+                if path in decided
+                or path.startswith(f"{HOME}/")
                 # An attempt that was never decided may have named files, too.
-                if entry.path in decided
-                or entry.path.startswith(f"{HOME}/")
-                or _OURS.fullmatch(entry.path.rpartition("/")[2])
+                or (_OURS.fullmatch(path.rpartition("/")[2]) and not path.startswith(others))
             ]
             # The generations last: without them there is nothing to clear.
             store.delete(sorted(paths, key=lambda path: path.startswith(f"{HOME}/generations/")))
