@@ -273,10 +273,8 @@ def test_the_speed_in_the_readme_is_the_speed_that_was_measured() -> None:
         in speed
     )
     assert f"{loops[0]} to {loops[-1]} of the tuples" in speed
-    assert {f"{ratio:.1f}" for ratio in ratios(r"columns\.", "pyarrow by hand in 2 processes")} == {
-        "0.9"
-    }
-    assert "0.9 of the rows per second of pyarrow by hand" in speed
+    columns = ratios(r"columns\.", "pyarrow by hand in 2 processes")
+    assert f"{columns[0]} to {columns[-1]} of the rows per second of pyarrow by hand" in speed
 
 
 def test_the_glossary_has_every_status_of_an_attempt_in_its_order() -> None:
