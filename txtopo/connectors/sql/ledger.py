@@ -14,6 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import shlex
@@ -207,10 +208,22 @@ class Ledger(base.Store):
             with session.translating():
                 is_there = self._writer().columns(session.connection, target)
             return bool(
-                self._writer().holds_rows(session, target, f"{topology_id}/")
+                self._holds_rows(session.connection, target, f"{topology_id}/")
                 if is_there
                 else self.target.statement
             )
+
+    def _holds_rows(self, connection: Any, target: sql_target.Target, beginning: str) -> bool:
+        """Whether the table has a row. If it has marks, only a row whose mark begins with
+        ``beginning`` counts."""
+        writer, marks = self._writer(), list[str]()
+        select = f"SELECT 1 FROM {'.'.join(map(writer.quoted, target.name.split('.', 1)))}"
+        if target.mark is not None:
+            condition = writer.BEGINNING.format(writer.quoted(target.mark), len(beginning))
+            select, marks = f"{select} WHERE {condition}", [beginning]
+        with contextlib.closing(connection.cursor()) as cursor:
+            cursor.execute(f"{select} LIMIT 1", marks)
+            return cursor.fetchone() is not None
 
     def simulated(self, world: destination.World) -> destination.Destination:
         """The ledger's own code, on a store and a table in memory."""

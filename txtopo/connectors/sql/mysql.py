@@ -32,6 +32,9 @@ PORTION_ROWS = 10_000
 LOOKED_UP_ROWS = 1_000
 """Keys in one SELECT."""
 
+BEGINNING = "BINARY SUBSTR({}, 1, {}) = %s"
+"""For a column and a length. By default the database ignores case."""
+
 _CURES = {
     1906: "The database fills in the column: leave it out of columns=.",
     3105: "The database fills in the column: leave it out of columns=.",
@@ -86,7 +89,7 @@ def _write(cursor: Any, work: Work) -> None:
         insert = f"INSERT INTO {_table(target)}({_listed(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"
         if target.key:
             changes = (
-                f"{_quoted(column)} = VALUES({_quoted(column)})"
+                f"{quoted(column)} = VALUES({quoted(column)})"
                 for column in target.others or target.key
             )
             insert = f"{insert} ON DUPLICATE KEY UPDATE {', '.join(changes)}"
@@ -98,29 +101,13 @@ def _write(cursor: Any, work: Work) -> None:
 def take_back(session: Any, target: Target, mark: str) -> None:
     """Delete the rows that have ``mark``."""
     with session.translating(), session.connection.cursor() as cursor:
-        column = _quoted(target.mark or "")
+        column = quoted(target.mark or "")
         # Compare once by the index, and once letter by letter: by default the database ignores
         # case.
         cursor.execute(
             f"DELETE FROM {_table(target)} WHERE {column} = %s AND BINARY {column} = %s",
             [mark, mark],
         )
-
-
-def holds_rows(session: Any, target: Target, beginning: str) -> bool:
-    """Whether the table has a row. If it has marks, only a row whose mark begins with ``beginning``
-    counts."""
-    condition = (
-        ""
-        if target.mark is None
-        else f" WHERE BINARY SUBSTR({_quoted(target.mark)}, 1, {len(beginning)}) = %s"
-    )
-    with session.translating(), session.connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT 1 FROM {_table(target)}{condition} LIMIT 1",
-            [] if target.mark is None else [beginning],
-        )
-        return cursor.fetchone() is not None
 
 
 def _run(cursor: Any, statement: str, rows: Iterable[Any]) -> None:
@@ -200,16 +187,17 @@ def _check_spelling(cursor: Any, work: Work) -> None:
                 raise work.misspelt(number, row, next(like, ("another text",)))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name, as SQL with parameters."""
     return f"`{name.replace('`', '``')}`".replace("%", "%%")
 
 
 def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(_quoted, names))
+    return ", ".join(map(quoted, names))
 
 
 def _table(target: Target) -> str:
-    return ".".join(map(_quoted, target.name.split(".", 1)))
+    return ".".join(map(quoted, target.name.split(".", 1)))
 
 
 @contextlib.contextmanager

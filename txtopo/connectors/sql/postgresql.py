@@ -27,6 +27,9 @@ from txtopo.stores import conflicts
 COPY_ROWS = 100_000
 """How many rows one COPY takes. Each COPY is a statement, and has a time limit."""
 
+BEGINNING = "SUBSTR({}, 1, {}) = %s"
+"""For a column and a length."""
+
 _TYPED = (
     "SELECT attname, format_type(base, NULL), (information_schema._pg_numeric_scale(base, modifier) # 1024) - 1024,"
     " information_schema._pg_datetime_precision(base, modifier), information_schema._pg_char_max_length(base, modifier)"
@@ -142,22 +145,6 @@ def forget(session: Any, target: Target, writer: str) -> None:
     with session.translating(), session.connection.cursor() as cursor:
         if _has_undo_log(cursor, target):
             _run(cursor, f"DELETE FROM {target.undo} WHERE sink_writer = %s", [writer])
-
-
-def holds_rows(session: Any, target: Target, beginning: str) -> bool:
-    """Whether the table has a row. If it has marks, only a row whose mark begins with ``beginning``
-    counts."""
-    condition = (
-        ""
-        if target.mark is None
-        else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = %s"
-    )
-    with session.translating(), session.connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT 1 FROM {target.quoted}{condition} LIMIT 1".encode(),
-            [] if target.mark is None else [beginning],
-        )
-        return cursor.fetchone() is not None
 
 
 def _restore(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str) -> None:

@@ -18,6 +18,9 @@ from txtopo.connectors.sql.target import Target, Work, listed, quoted
 from txtopo.sinks import tuple_rows
 from txtopo.stores import conflicts
 
+BEGINNING = "SUBSTR({}, 1, {}) = ?"
+"""For a column and a length."""
+
 _READ_AS = {
     "": "(?is)(?!.*INT)(.*(CHAR|CLOB|TEXT|BLOB).*)?",
     "double": "(?is)(?!.*INT).*(REAL|FLOA|DOUB).*",
@@ -75,22 +78,6 @@ def forget(session: Any, target: Target, writer: str) -> None:
         if logged := columns(session.connection, target, undo=True):
             target.check_undo_log(logged)
             session.connection.execute(f"DELETE FROM {target.undo} WHERE sink_writer = ?", [writer])
-
-
-def holds_rows(session: Any, target: Target, beginning: str) -> bool:
-    """Whether the table has a row. If it has marks, only a row whose mark begins with ``beginning``
-    counts."""
-    condition = (
-        ""
-        if target.mark is None
-        else f" WHERE SUBSTR({quoted(target.mark)}, 1, {len(beginning)}) = ?"
-    )
-    with session.translating():
-        rows = session.connection.execute(
-            f"SELECT 1 FROM {target.quoted}{condition} LIMIT 1",
-            [] if target.mark is None else [beginning],
-        )
-        return rows.fetchone() is not None
 
 
 def _restore(connection: sqlite3.Connection, target: Target, mark: str, undone: str) -> None:
