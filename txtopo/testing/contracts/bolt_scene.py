@@ -17,15 +17,12 @@ from txtopo.dataplane.job import Run
 from txtopo.plan import compiler
 from txtopo.state import memory
 from txtopo.stores import base
-from txtopo.testing.contracts import probe, processes
+from txtopo.testing.contracts import canned_spout, probe, processes
 from txtopo.testing.contracts.local_run import LocalRun, Work
-from txtopo.topology import builder, destination, pickling, spout
-from txtopo.topology.bolt import BatchOutputCollector, IBatchBolt
-from txtopo.topology.conf import TopologyConf
-from txtopo.topology.context import CoordinatorContext, TopologyContext
+from txtopo.topology import builder, destination, pickling
+from txtopo.topology.bolt import IBatchBolt
 from txtopo.topology.graph import TopologyGraph
-from txtopo.topology.stream import Fields, OutputFieldsDeclarer
-from txtopo.topology.transaction import TransactionAttempt
+from txtopo.topology.stream import DEFAULT_STREAM, Fields
 
 Effects = dict[str, Any]
 """Each store's contents, or the value from the user's function, by its name in messages."""
@@ -64,9 +61,11 @@ class Setting:
                 "Give batches=[[(value, …), …], …], one list per transaction, and fields=(name, …)."
             )
             raise errors.UsageError(f"a bolt alone needs batches to execute\n  {cure}")
-        build = builder.TransactionalTopologyBuilder(
-            "contract", "feeder", _Feeder(self.batches, self.fields)
-        )
+        rows = [
+            {0: [(DEFAULT_STREAM, None, tuple(row)) for row in batch]} for batch in self.batches
+        ]
+        feeder = canned_spout.RepeatedSpout([(each, None) for each in rows], fields=self.fields)
+        build = builder.TransactionalTopologyBuilder("contract", "feeder", feeder)
         declarer = build.set_committer_bolt("bolt", result, self.tasks)
         if self.group_by:
             declarer.fields_grouping("feeder", Fields(self.group_by))
@@ -179,47 +178,3 @@ def _stores_of(graph: TopologyGraph) -> Iterator[tuple[str, base.Store]]:
             if isinstance(store, base.Store) and store.address not in seen:
                 seen.add(store.address)
                 yield f"store {store.name!r} ({id})", store
-
-
-class _Feeder(spout.BaseTransactionalSpout):
-    """Emits ``batches[txid - 1]``. The metadata is the batch's index."""
-
-    def __init__(self, batches: Sequence[Sequence[Sequence[Any]]], fields: Sequence[str]) -> None:
-        self.batches = [[tuple(row) for row in batch] for batch in batches]
-        self.fields = Fields("tx", fields)
-
-    def get_coordinator(
-        self, conf: TopologyConf, context: CoordinatorContext
-    ) -> spout.TransactionalSpoutCoordinator:
-        return _FeederCoordinator(len(self.batches), context)
-
-    def get_emitter(
-        self, conf: TopologyConf, context: TopologyContext
-    ) -> spout.TransactionalSpoutEmitter:
-        return _FeederEmitter(self.batches)
-
-    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
-        declarer.declare(self.fields)
-
-
-class _FeederCoordinator(spout.TransactionalSpoutCoordinator):
-    def __init__(self, batches: int, context: CoordinatorContext) -> None:
-        self._batches, self._context = batches, context
-
-    def is_ready(self) -> bool:
-        last = self._context.last_metadata
-        return (0 if last is None else last + 1) < self._batches
-
-    def initialize_transaction(self, txid: int, prev_metadata: Any) -> int:
-        return 0 if prev_metadata is None else int(prev_metadata) + 1
-
-
-class _FeederEmitter(spout.TransactionalSpoutEmitter):
-    def __init__(self, batches: list[list[tuple[Any, ...]]]) -> None:
-        self._batches = batches
-
-    def emit_batch(
-        self, attempt: TransactionAttempt, metadata: Any, collector: BatchOutputCollector
-    ) -> None:
-        for row in self._batches[metadata]:
-            collector.emit([attempt, *row])
