@@ -741,6 +741,10 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
         sqlite,
         plain_standing(lambda row, stamp, where: "past" if where == "rival" else where),
     ),
+    "nothing is foreign in a plain store": (
+        sqlite,
+        plain_standing(lambda row, stamp, where: "past" if where == "foreign" else where),
+    ),
     "ignores the codec": (
         sqlite,
         lambda patch: patch.setattr(

@@ -34,6 +34,8 @@ class Clause(Generic[S]):
     check: Check[S]
     only: str | None = None
     """The kind of subject that must keep the promise, ``None`` for every kind."""
+    also: str | None = None
+    """A further kind that must keep the promise."""
 
     def run(self, subject: S) -> None:
         """Check ``subject``.
@@ -63,12 +65,12 @@ class Contract(Generic[S]):
         self.clauses: list[Clause[S]] = []
 
     def clause(
-        self, claim: str, *rules: int, cure: str, only: str | None = None
+        self, claim: str, *rules: int, cure: str, only: str | None = None, also: str | None = None
     ) -> Callable[[Check[S]], Check[S]]:
         """Make the decorated function a clause."""
 
         def add(check: Check[S]) -> Check[S]:
-            self.clauses.append(Clause(self._name, claim, rules, cure, check, only))
+            self.clauses.append(Clause(self._name, claim, rules, cure, check, only, also))
             return check
 
         return add

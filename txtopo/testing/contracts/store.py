@@ -34,8 +34,8 @@ STORE_CLAUSES: tuple[StoreClause, ...] = (
     *store_visible.CONTRACT.clauses,
 )
 """Every promise that stores make. ``only`` limits a promise to transactional, opaque, plain or
-concurrent stores. Plain stores make only promises whose ``only`` names plain, because the rest are
-about the value before a transaction."""
+concurrent stores. Plain stores make only promises whose ``only`` or ``also`` is plain, because the
+rest are about the value before a transaction."""
 
 KINDS: tuple[stamps.Kind, ...] = ("transactional", "opaque", "plain")
 
@@ -68,11 +68,10 @@ def check_store(
 
 def clauses_for(kind: stamps.Kind, concurrent: bool = True) -> list[StoreClause]:
     """The clauses for one kind of store."""
+    clauses = (each for each in STORE_CLAUSES if concurrent or each.only != "concurrent")
     if kind == "plain":
-        chosen = {"plain", "plain, concurrent" if concurrent else "plain"}
-        return [clause for clause in STORE_CLAUSES if clause.only in chosen]
-    kinds = {None, kind, "concurrent" if concurrent else None}
-    return [clause for clause in STORE_CLAUSES if clause.only in kinds]
+        return [clause for clause in clauses if kind in (clause.only, clause.also)]
+    return [clause for clause in clauses if clause.only in (None, kind, "concurrent")]
 
 
 def check_clause(

@@ -52,6 +52,7 @@ def _count(store: Store) -> int | None:
     "the fence counts its attempt's store transactions, as the tasks report them",
     34,
     cure=_COUNT,
+    also="plain",
 )
 def _counts(subject: Subject) -> None:
     store = subject.store()
@@ -112,6 +113,7 @@ def _once(subject: Subject) -> None:
     34,
     27,
     cure="Compare the fence's count with the record.",
+    also="plain",
 )
 def _incomplete(subject: Subject) -> None:
     store = subject.store()
@@ -285,18 +287,3 @@ def _tasks_at_once(subject: Subject) -> None:
         (3 * tasks, 3 * tasks),
         "the fence's and the tasks' counts",
     )
-
-
-CONTRACT.clause(
-    "a plain store's fence counts its attempt's store transactions too",
-    34,
-    cure=_COUNT,
-    only="plain",
-)(_counts)
-CONTRACT.clause(
-    "a plain store that lacks a store transaction of the recorded attempt is refused too",
-    34,
-    27,
-    cure=_COUNT,
-    only="plain",
-)(_incomplete)

@@ -16,7 +16,6 @@ from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
 from txtopo.testing.contracts.store_subject import (
-    TOUCHES,
     Subject,
     add,
     block,
@@ -88,7 +87,7 @@ def _ended(subject: Subject) -> None:
     store = subject.store()
     with store.transaction(subject.task(), TransactionAttempt(1, 0)) as opened:
         pass
-    for action in (*TOUCHES, lambda opened: opened.update_many({"dog": 1}, add)):
+    for action in (*subject.touches, lambda opened: opened.update_many({"dog": 1}, add)):
         call, case = functools.partial(action, opened), "a call after the block"
         refused(errors.UsageError, call, case, "this store transaction has ended")
 
@@ -103,7 +102,9 @@ def _raises(subject: Subject) -> None:
     equal(store.fences(), [Fence("words", "count", "first", 2, 0)], "the fences after attempt 2:0")
 
 
-@CONTRACT.clause("a late task of an older attempt is refused and changes nothing", 29, cure=_FENCE)
+@CONTRACT.clause(
+    "a late task of an older attempt is refused and changes nothing", 29, cure=_FENCE, also="plain"
+)
 def _late(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task(), 3, 2, dog=1)
@@ -124,14 +125,6 @@ def _late(subject: Subject) -> None:
             [Fence("words", "count", "first", 3, 2)],
             f"the fences after attempt {late} came late",
         )
-
-
-CONTRACT.clause(
-    "a late task of an older attempt or transaction is refused, and changes nothing in a plain store",
-    29,
-    cure=_FENCE,
-    only="plain",
-)(_late)
 
 
 @CONTRACT.clause(
@@ -191,15 +184,17 @@ def _own_fences(subject: Subject) -> None:
     "a block that raises leaves none of its writes",
     29,
     cure="Write fence and rows in one database transaction, and roll it back.",
+    also="plain",
 )
 def _no_trace(subject: Subject) -> None:
     store, context = subject.store(), subject.task()
-    run(store, subject.task(), 1, 0, dog=1)
+    put(store, subject.task(), 1, 0, dog=1)
 
     def steps(opened: Any) -> None:
         opened.delete("dog")
         # More than is held in memory, so that a part is written before the end.
-        opened.update_many(dict.fromkeys(range(ROWS_HELD_MAX + 1), 1), add)
+        ones = dict.fromkeys(range(ROWS_HELD_MAX + 1), 1)
+        opened.put_many(ones) if subject.kind == "plain" else opened.update_many(ones, add)
 
     failing_block(store, context, 2, 0, steps)
     equal(contents(store), {"dog": 1}, "the contents")
@@ -238,30 +233,31 @@ def _swallowed(subject: Subject) -> None:
 @CONTRACT.clause(
     "a later transaction's value is refused, also from another component",
     30,
-    cure="Compare the txid in the row's stamp.",
+    29,
+    cure="Compare txid and attempt in the row's stamp, and only then the writers.",
+    also="plain",
 )
 def _ahead(subject: Subject) -> None:
     store = subject.store()
-    run(store, subject.task("sum"), 9, 4, dog=1)
-    for action in TOUCHES:
-        call = functools.partial(block, store, subject.task("count"), 8, 0, action)
-        refused(
-            errors.StaleAttemptError,
-            call,
-            "attempt 8:0 at a value from attempt 9:4",
-            "9:4",
-            "8:0",
-        )
+    put(store, subject.task("sum"), 9, 4, dog=1)
+    for txid, attempt in ((8, 0), (9, 3)):
+        late = f"{txid}:{attempt}"
+        for action in subject.touches:
+            call = functools.partial(block, store, subject.task("count"), txid, attempt, action)
+            case = f"attempt {late} at a value from attempt 9:4"
+            refused(errors.StaleAttemptError, call, case, f"attempt 9:4; attempt {late}")
+    equal(contents(store), {"dog": 1}, "the contents")
 
 
 @CONTRACT.clause(
     "another generation is refused, with both generations and the commands to type",
     27,
     cure=_GENERATION,
+    also="plain",
 )
 def _generation(subject: Subject) -> None:
     store = subject.store()
-    run(store, subject.task(), 7, 0, dog=1)
+    put(store, subject.task(), 7, 0, dog=1)
     named = (
         "first",
         "second",
@@ -270,20 +266,22 @@ def _generation(subject: Subject) -> None:
         "txtopo store adopt",
         "txtopo store clear",
     )
-    write = functools.partial(run, store, subject.task(generation="second"), 8, 0, dog=1)
+    write = functools.partial(put, store, subject.task(generation="second"), 8, 0, dog=1)
     mismatched(write, "generation 'second'", *named)
     equal(contents(store), {"dog": 1}, "the contents")
 
 
-@CONTRACT.clause("a store that was written before but is empty is refused", 27, cure=_GENERATION)
+@CONTRACT.clause(
+    "a store that was written before but is empty is refused", 27, cure=_GENERATION, also="plain"
+)
 def _emptied(subject: Subject) -> None:
     store = subject.store()
     known = recorded(store, 2)
     named = ("holds nothing of component 'count'", "txtopo store adopt", "txtopo state reset words")
-    write = functools.partial(run, store, subject.task(known_stores=known), 3, 0, dog=1)
+    write = functools.partial(put, store, subject.task(known_stores=known), 3, 0, dog=1)
     mismatched(write, "an emptied store", *named)
     equal((contents(store), store.fences()), ({}, []), "the contents")
-    run(store, subject.task("sum", known_stores=known), 3, 0, dog=1)
+    put(store, subject.task("sum", known_stores=known), 3, 0, dog=1)
     equal(store.get("dog"), 1, "the value from a component that is new to the store")
 
 
@@ -363,6 +361,7 @@ def _commit(
     27,
     29,
     cure="Compare the fence with context.known_stores.",
+    also="plain",
 )
 def _other_age(subject: Subject) -> None:
     for held, newest, word in (
@@ -371,7 +370,7 @@ def _other_age(subject: Subject) -> None:
         ((2, 1), (2, 0), "ahead"),
     ):
         store = subject.store(f"at_{held[0]}_{held[1]}")
-        run(store, subject.task(), *held, x=1)
+        put(store, subject.task(), *held, x=1)
         known = recorded(store, *newest)
         named = (
             f"is {word}",
@@ -380,7 +379,7 @@ def _other_age(subject: Subject) -> None:
             "txtopo store adopt",
             "txtopo state reset words",
         )
-        write = functools.partial(run, store, subject.task(known_stores=known), 8, 0, x=1)
+        write = functools.partial(put, store, subject.task(known_stores=known), 8, 0, x=1)
         mismatched(write, f"a store at attempt {held}, when {newest} is recorded", *named)
         equal(contents(store), {"x": 1}, "the contents")
 
@@ -394,24 +393,23 @@ _SEALED = "Refuse the transaction's fence if its attempt is below context.first_
     27,
     cure=_SEALED,
     only="transactional",
+    also="plain",
 )
 def _never_sealed(subject: Subject) -> None:
-    store, known = subject.store(), dict[str, TransactionAttempt]()
-    _commit(store, subject, known, 1, 0, x=1)
-    run(store, subject.task(known_stores=dict(known)), 2, 0, x=10)
-    rewound = subject.task(known_stores=dict(known), first_attempt=1_000_000)
+    store = subject.store()
+    put(store, subject.task(), 1, 0, x=1)
+    known = recorded(store, 1)
+    subject.write(store, subject.task(known_stores=known), 2, 0, x=10)
+    results = contents(store)
+    rewound = subject.task(known_stores=known, first_attempt=1_000_000)
     named = ("is ahead", "2:0", "never sealed", "txtopo store adopt", "txtopo state reset words")
-    write = functools.partial(run, store, rewound, 2, 1_000_000, x=5)
+    write = functools.partial(subject.write, store, rewound, 2, 1_000_000, x=5)
     mismatched(write, "a different batch in a committed transaction", *named)
-    equal(contents(store), {"x": 11}, "the contents")
-    sealed = subject.task(known_stores=dict(known), first_attempt=0)
-    equal(
-        run(store, sealed, 2, 1_000_000, x=10),
-        {"x": Update(1, 11, applied=False)},
-        "a replay's update in a sealed transaction",
-    )
-    run(store, subject.task(known_stores=dict(known), first_attempt=1_000_000), 2, 1_000_001, x=10)
-    equal(contents(store), {"x": 11}, "the contents after a second replay in the run")
+    equal(contents(store), results, "the contents")
+    for first, attempt in ((0, 1_000_000), (1_000_000, 1_000_001)):
+        replay = subject.task(known_stores=known, first_attempt=first)
+        subject.write(store, replay, 2, attempt, x=10)
+    equal(contents(store), results, "the contents after a second replay in the run")
 
 
 @CONTRACT.clause(
@@ -460,21 +458,19 @@ def _void(subject: Subject) -> None:
     "an adopted store goes on from its contents",
     27,
     cure="Let adopt set the fence and restamp the rows. A dry run changes nothing.",
+    also="plain",
 )
 def _adopt(subject: Subject) -> None:
     store = subject.store()
-    run(store, subject.task(), 40, 6, dog=5, cat=2)
+    put(store, subject.task(), 40, 6, dog=5, cat=2)
     equal(
         store.adopt("words", "second", 0, ["count"], dry_run=True).rows, 2, "the rows of a dry run"
     )
     equal(store.fences()[0].generation, "first", "the generation after a dry run")
     equal(store.adopt("words", "second", 0, ["count"]).rows, 2, "the rows that are adopted")
-    equal(
-        run(store, subject.task(generation="second"), 1, 0, dog=1),
-        {"dog": Update(5, 6, applied=True)},
-        "the first update after adopting",
-    )
-    equal(contents(store), {"cat": 2, "dog": 6}, "the contents")
+    subject.write(store, subject.task(generation="second"), 1, 0, dog=1)
+    expected = {"cat": 2, "dog": 1 if subject.kind == "plain" else 6}
+    equal(contents(store), expected, "the contents")
 
 
 @CONTRACT.clause(
@@ -584,14 +580,15 @@ def _adopt_renamed(subject: Subject) -> None:
     "clear removes a topology or a component, and has a dry run",
     27,
     cure="Remove by topology id, and by component if given.",
+    also="plain",
 )
 def _clear(subject: Subject) -> None:
     store = subject.store()
     equal(store.clear("words").rows, 0, "a missing store's rows")
     true(not store.exists(), "clearing has made the store")
-    run(store, subject.task("count"), 1, 0, dog=1, cat=1)
-    run(store, subject.task("sum"), 1, 0, total=2)
-    run(store, subject.task(topology_id="neighbour"), 1, 0, other=1)
+    put(store, subject.task("count"), 1, 0, dog=1, cat=1)
+    put(store, subject.task("sum"), 1, 0, total=2)
+    put(store, subject.task(topology_id="neighbour"), 1, 0, other=1)
     equal(
         (store.clear("words", dry_run=True).rows, len(contents(store))),
         (3, 4),

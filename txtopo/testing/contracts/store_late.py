@@ -14,7 +14,6 @@ from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused
 from txtopo.testing.contracts.store_subject import (
-    TOUCHES,
     Subject,
     block,
     contents,
@@ -86,26 +85,6 @@ def _removed_by_others(subject: Subject) -> None:
     store.adopt("words", "first", 1, ["count"])
     again = functools.partial(run, store, live, 2, 1, dog=1)
     mismatched(again, "the live task's next update", "dog", "is gone")
-
-
-@CONTRACT.clause(
-    "a late task that meets a newer attempt's key is refused as late, not as a second writer",
-    29,
-    32,
-    cure="Compare the attempts first.",
-)
-def _newer_key(subject: Subject) -> None:
-    store = subject.store()
-    run(store, subject.task("sum"), 1, 1, dog=1)
-    for action in TOUCHES:
-        late = functools.partial(block, store, subject.task("count"), 1, 0, action)
-        refused(
-            errors.StaleAttemptError,
-            late,
-            "a late task in 1:0 that meets a key from 1:1",
-            "attempt 1:1; attempt 1:0",
-        )
-    equal(contents(store), {"dog": 1}, "the contents")
 
 
 @CONTRACT.clause(

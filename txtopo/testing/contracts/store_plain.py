@@ -7,13 +7,10 @@ keep.
 
 from __future__ import annotations
 
-import copy
 import functools
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import transaction
-from txtopo.stores.conflicts import StoreConflict
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused
@@ -22,21 +19,16 @@ from txtopo.testing.contracts.store_subject import (
     add,
     block,
     contents,
-    failing_block,
-    mismatched,
     plus,
     put,
     recorded,
-    refused_as_second,
-    write_at_once,
 )
-from txtopo.topology import merge, pickling
+from txtopo.topology import merge
 
 CONTRACT = clauses.Contract[Subject]("store")
 
 _LAST = "Overwrite an earlier transaction's or attempt's value, and keep the stamp, but not the old value."
 _STAMP = "Compare txid, attempt and writer in the row's stamp with the task's own (stamps.plain_standing)."
-_TASKS_AT_ONCE = 4
 
 
 @CONTRACT.clause(
@@ -141,29 +133,14 @@ def _no_updates(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "a late task that passes its own fence does not overwrite a plain store's newer value",
+    "a late task that passes its own fence does not write a key that a newer attempt deleted",
     29,
     cure=_STAMP,
     only="plain",
 )
-def _ahead(subject: Subject) -> None:
+def _deleted(subject: Subject) -> None:
     store = subject.store()
     put(store, subject.task("sum"), 9, 4, dog=1)
-    for txid, attempt in ((8, 0), (9, 3)):
-        for action in (
-            lambda t: t.put("dog", 5),
-            lambda t: t.delete("dog"),
-            lambda t: t.get("dog"),
-        ):
-            late = functools.partial(block, store, subject.task("count"), txid, attempt, action)
-            refused(
-                errors.StaleAttemptError,
-                late,
-                f"attempt {txid}:{attempt} at a value from 9:4",
-                "9:4",
-                f"{txid}:{attempt}",
-            )
-    equal(contents(store), {"dog": 1}, "the contents")
     block(store, subject.task("sum"), 9, 5, lambda t: t.delete("dog"))
     refused(
         errors.StaleAttemptError,
@@ -171,100 +148,3 @@ def _ahead(subject: Subject) -> None:
         "writing a key that a newer attempt deleted",
     )
     equal(contents(store), {}, "the contents after the deletion")
-
-
-@CONTRACT.clause(
-    "a plain store refuses a key's second writer in one attempt, naming both writers",
-    32,
-    cure=_STAMP,
-    only="plain",
-)
-def _second_writer(subject: Subject) -> None:
-    for name, other in (("task", ("count", 1)), ("component", ("sum", 0))):
-        store = subject.store(name)
-        put(store, subject.task("count", 0), 1, 0, dog=1)
-        write = functools.partial(put, store, subject.task(*other), 1, 0, dog=1)
-        refused_as_second(write, name, other)
-        block(store, subject.task("count", 0), 2, 0, lambda t: t.delete("dog"))
-        refused(
-            StoreConflict,
-            functools.partial(put, store, subject.task(*other), 2, 0, dog=1),
-            "writing a key that another task deleted",
-        )
-        write = functools.partial(put, store, subject.task(topology_id="neighbour"), 9, 0, dog=1)
-        put(store, subject.task(*other), 3, 0, dog=3)
-        refused(
-            StoreConflict,
-            write,
-            "writing another topology's key",
-            "topology 'neighbour'",
-            "topology 'words'",
-        )
-        equal(contents(store), {"dog": 3}, "the contents")
-
-
-@CONTRACT.clause(
-    "a plain store of another generation or age is refused, and so is an emptied plain store",
-    27,
-    29,
-    cure="Compare generation, fence and record before the first write, also in a plain store.",
-    only="plain",
-)
-def _mismatch(subject: Subject) -> None:
-    store = subject.store()
-    put(store, subject.task(), 7, 1, dog=1)
-    write = functools.partial(put, store, subject.task(generation="second"), 8, 0, dog=2)
-    mismatched(
-        write,
-        "another generation",
-        "txtopo state reset words",
-        "txtopo store adopt",
-        "txtopo store clear",
-    )
-    for attempt, word in (((9, 2), "behind"), ((7, 0), "ahead")):
-        known = recorded(store, *attempt)
-        write = functools.partial(put, store, subject.task(known_stores=known), 10, 0, dog=2)
-        mismatched(write, "another age", f"is {word}")
-    rewound = subject.task(known_stores=recorded(store, 6), first_attempt=1_000_000)
-    write = functools.partial(put, store, rewound, 7, 1_000_000, cat=2)
-    mismatched(write, "an attempt that was never sealed", "never sealed")
-    empty = subject.store("empty")
-    known = recorded(empty, 2)
-    write = functools.partial(put, empty, subject.task(known_stores=known), 3, 0, dog=2)
-    mismatched(write, "an emptied store", "holds nothing")
-    equal((contents(store), contents(empty)), ({"dog": 1}, {}), "the contents")
-    equal(store.adopt("words", "second", 0, ["count"]).rows, 1, "the rows that are adopted")
-    put(store, subject.task(generation="second"), 1, 0, cat=1)
-    equal(contents(store), {"cat": 1, "dog": 1}, "the contents of the adopted store")
-    equal(store.clear("words").rows, 2, "the rows that are cleared")
-
-
-@CONTRACT.clause(
-    "a plain store's block that raises leaves nothing, and a written store pickles",
-    29,
-    cure="Roll the transaction back.",
-    only="plain",
-)
-def _all_or_nothing(subject: Subject) -> None:
-    store = subject.store()
-    put(store, subject.task(), 1, 0, dog=1)
-
-    def steps(opened: Any) -> None:
-        opened.delete("dog")
-        opened.put_many(dict.fromkeys(range(transaction.ROWS_HELD_MAX + 1), 1))
-
-    failing_block(store, subject.task(), 2, 0, steps)
-    copies = pickling.loads(pickling.dumps(store)), copy.deepcopy(store)
-    equal(
-        [contents(each) for each in copies], [{"dog": 1}] * 2, "the contents in the store's copies"
-    )
-
-
-@CONTRACT.clause(
-    "tasks of one attempt may write to a plain store at the same time",
-    29,
-    cure="No deadlock, and no error but a transient one.",
-    only="plain, concurrent",
-)
-def _at_once(subject: Subject) -> None:
-    write_at_once(subject, _TASKS_AT_ONCE, put)

@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 _TRIES_MAX, _WAIT_S = 200, 120.0
 
-TOUCHES: tuple[Callable[[transaction.StoreTransaction], Any], ...] = (
-    lambda opened: opened.update("dog", plus(1)),
+_TOUCHES: tuple[Callable[[transaction.StoreTransaction], Any], ...] = (
+    lambda opened: opened.put("dog", 5),
     lambda opened: opened.delete("dog"),
     lambda opened: opened.get("dog"),
 )
-"""An update, a deletion and a read."""
+"""A write, a deletion and a read."""
 
 
 class MakeStore(Protocol):
@@ -57,6 +57,16 @@ class Subject:
             opaque=self.kind == "opaque" if opaque is None else opaque,
             **form,
         )
+
+    @property
+    def touches(self) -> tuple[Callable[[transaction.StoreTransaction], Any], ...]:
+        """Every way to touch a key: in a plain store without an update."""
+        update = () if self.kind == "plain" else (lambda opened: opened.update("dog", plus(1)),)
+        return (*_TOUCHES, *update)
+
+    def write(self, *where: Any, **deltas: int) -> None:
+        """Add ``deltas`` as :func:`run` does, or in a plain store put them."""
+        (put if self.kind == "plain" else run)(*where, **deltas)
 
 
 def run(
@@ -211,13 +221,12 @@ def at_once(count: int, work: Callable[[int], object]) -> None:
     clauses.equal(failures, [], "the threads' errors")
 
 
-def write_at_once(subject: Subject, tasks: int, write: Callable[..., object]) -> None:
-    """Have so many tasks of one attempt write a key each at the same time, with :func:`run` or
-    :func:`put`."""
+def write_at_once(subject: Subject, tasks: int) -> None:
+    """Have so many tasks of one attempt write a key each at the same time."""
     store = subject.store()
 
     def write_one(task: int) -> None:
-        retry(lambda: write(store, subject.task(task=task), 1, 0, **{f"key {task}": task}))
+        retry(lambda: subject.write(store, subject.task(task=task), 1, 0, **{f"key {task}": task}))
 
     at_once(tasks, write_one)
     clauses.equal(contents(store), {f"key {task}": task for task in range(tasks)}, "the contents")

@@ -285,27 +285,3 @@ def _same_attempt(subject: Subject) -> None:
             {"dog": Update(1, 3, applied)},
             "the update of attempt 2:4",
         )
-
-
-@CONTRACT.clause(
-    "an opaque replay with different tuples leaves nothing from the first attempt",
-    28,
-    30,
-    31,
-    cure=_TAKE_BACK,
-    only="opaque",
-)
-def _other_batch(subject: Subject) -> None:
-    store = subject.store()
-    run(store, subject.task(), 1, 0, a=1, b=1)
-    equal(
-        run(store, subject.task(), 1, 1, b=1, c=1),
-        {key: Update(None, 1, applied=True) for key in "bc"},
-        "the updates of the replay",
-    )
-    run(store, subject.task(), 2, 0, a=1)
-    equal(
-        contents(store),
-        {"a": 1, "b": 1, "c": 1},
-        "the contents when a later batch has the lost tuple",
-    )
