@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import http.server
+import os
 import threading
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,7 +21,20 @@ from tests.servers.s3 import SECRET_VARIABLE, S3Server
 from tests.topologies.file_sinks import ROWS, Writing, seen
 from tests.unit.test_file_sink import check_storage
 from txtopo import LocalCluster, TransactionalTopologyBuilder, errors
-from txtopo.connectors.files import FileSink, read_committed, storage, upkeep
+from txtopo.connectors.delta import DeltaSink
+from txtopo.connectors.files import (
+    CommittedFilesSpout,
+    CsvTransactionalSpout,
+    FileSink,
+    FileTransactionalSpout,
+    ParquetTransactionalSpout,
+    groups,
+    objects,
+    parquet,
+    read_committed,
+    storage,
+    upkeep,
+)
 from txtopo.testing import MemoryTransactionalSpout
 from txtopo.topology.stream import Fields
 
@@ -49,7 +66,7 @@ class TestPlaces:
         with pytest.raises(errors.StaleAttemptError):
             first.write(1, 0, ROWS[2:], task=1)
         assert seen(root, client=client) == [(1, sorted(ROWS)), (2, ROWS[:1])]
-        records = upkeep.open_records(upkeep.address_of(root, client), "files")
+        records = upkeep.open_records(storage.address_of(root, client), "files")
         assert records.problems() == []
         records.clear("sales")
         assert list(records.log.storage.walk()) == []
@@ -157,12 +174,109 @@ class _careless:
         self._thread.join()
 
 
+def with_secret_file(client: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """``client`` for Spark's processes, which were started before the secret was known."""
+    if not client:
+        return client
+    secret = folder / "secret"
+    secret.write_text(os.environ[SECRET_VARIABLE])
+    rest = {name: value for name, value in client.items() if not name.startswith("secret")}
+    return {**rest, "secret_access_key_file": str(secret)}
+
+
+class TestSources:
+    """Spouts read files on other machines as they read local ones."""
+
+    @pytest.mark.in_gate("s3")
+    def test_patterns_ranges_and_columns(
+        self, place: tuple[str, dict[str, Any]], cluster: LocalCluster, tmp_path: Path
+    ) -> None:
+        root, client = place
+        client = with_secret_file(client, tmp_path)
+        store = storage.open_storage(root, client)
+        lines = [f"{n},{n * n}" for n in range(1000)]
+        for number, some in enumerate((lines[:400], lines[400:])):
+            store.put(f"in/day=2026-11-2{number}/part-{number}.csv", "\n".join(some).encode())
+        store.put("in/_SUCCESS", b"")
+        schema = pa.schema([("n", pa.int64()), ("square", pa.int64()), ("day", pa.date32())])
+        spout = CsvTransactionalSpout(
+            f"{root}/in/**", schema, bytes_per_batch=3000, header=False, client=client
+        )
+        builder = TransactionalTopologyBuilder(f"squares-{root[:2]}", "csv", spout)
+        sink = FileSink(f"{root}/out", format="parquet", partition_by=["day"], client=client)
+        builder.set_bolt("write", sink, 2).shuffle_grouping("csv")
+        run_to_idle(cluster, builder.build_topology(), max_spout_pending=2)
+        expected = sorted(
+            (int(n), int(square), datetime.date(2026, 11, 20 + (int(n) >= 400)))
+            for n, square in (line.split(",") for line in lines)
+        )
+        read = read_committed(f"{root}/out", client=client)
+        assert len(list(read)) > 2
+        assert sorted(zip(*read.to_arrow().to_pydict().values(), strict=True)) == expected
+        again = ParquetTransactionalSpout(read.paths(), columns=["square", "day"], client=client)
+        footers = [parquet.Footer(path) for path in again.groups()[0].paths]
+        squares = [
+            square
+            for footer in footers
+            for batch in footer.batches(0, 1, pa.schema([("square", pa.int64())]), ())
+            for square in batch.column("square").to_pylist()
+        ]
+        assert sorted(squares) == [square for _, square, _ in expected]
+        assert again.schema.names == ["square", "day"]
+
+    def test_what_is_not_there_is_told(self, place: tuple[str, dict[str, Any]]) -> None:
+        root, client = place
+        spout = FileTransactionalSpout(f"{root}/none.txt", client=client)
+        with pytest.raises(errors.InputError, match="no file"):
+            groups.sizes(spout.groups())
+
+
+def test_topologies_chain_transaction_by_transaction(cluster: LocalCluster, tmp_path: Path) -> None:
+    rows = [(f"day-{n % 3}", n) for n in range(30)]
+    spout = MemoryTransactionalSpout({0: rows}, Fields("day", "n"), take_per_partition=10)
+    previous = tmp_path
+    formats: tuple[tuple[str, Any], ...] = (("a", "json"), ("b", "parquet"), ("c", "json"))
+    for name, format in formats:
+        source: Any = spout if name == "a" else CommittedFilesSpout(previous)
+        builder = TransactionalTopologyBuilder(f"chain-{name}", "source", source, 2)
+        sink = FileSink(tmp_path / name, format=format, partition_by=["day"])
+        builder.set_bolt("write", sink, 2).shuffle_grouping("source")
+        run_to_idle(cluster, builder.build_topology(), max_spout_pending=3)
+        previous = tmp_path / name
+        by_transaction = [
+            (txid, sorted(tuple(row) for row in some)) for txid, some in seen(previous)
+        ]
+        assert by_transaction == [(k + 1, sorted(rows[10 * k :][:10])) for k in range(3)]
+
+
+def test_delta_on_spark_and_on_an_object_store(
+    cluster: LocalCluster, tmp_path: Path, s3: S3Server
+) -> None:
+    rows = [(f"day-{n % 3}", n) for n in range(30)]
+    root, client = s3.new_root(), with_secret_file(s3.client, tmp_path)
+    for uri, options in ((tmp_path / "table", {}), (root, client)):
+        spout = MemoryTransactionalSpout({0: rows}, Fields("day", "n"), take_per_partition=10)
+        builder = TransactionalTopologyBuilder(f"table-{len(options)}", "spout", spout)
+        sink = DeltaSink(uri, partition_by=["day"], compact_every=3, client=options)
+        builder.set_bolt("write", sink, 2).shuffle_grouping("spout")
+        run_to_idle(cluster, builder.build_topology(), max_spout_pending=3)
+        table = deltalake.DeltaTable(
+            str(uri),
+            storage_options=options and {**objects.config(str(uri), options), "allow_http": "true"},
+        )
+        read = table.to_pyarrow_table()
+        assert sorted(zip(read["day"].to_pylist(), read["n"].to_pylist(), strict=True)) == sorted(
+            rows
+        )
+        assert table.version() == 4
+
+
 def test_spark_and_pyarrow_read_the_rows_of_a_topology(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     rows = [(f"day-{n % 3}", n) for n in range(30)]
     spout = MemoryTransactionalSpout({0: rows}, Fields("day", "n"), take_per_partition=10)
-    builder = TransactionalTopologyBuilder("files-by-day", "spout", spout)
+    builder = TransactionalTopologyBuilder("files-seen", "spout", spout)
     sink = FileSink(tmp_path, format="parquet", partition_by=["day"])
     builder.set_bolt("write", sink, 2).shuffle_grouping("spout")
     run_to_idle(cluster, builder.build_topology(), max_spout_pending=3)

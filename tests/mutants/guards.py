@@ -1734,14 +1734,14 @@ GUARDS = (
             Mutation(
                 "files of an opaque spout get their names at once",
                 "txtopo/connectors/files/file_ledger.py",
-                "        if not self._ledger.opaque:\n            self._show(decided.files)\n",
-                "        self._show(decided.files)\n",
+                "        if not self._ledger.tells_late:\n            self._ledger.tell(self._log, generation, decided, earlier)\n",
+                "        self._ledger.tell(self._log, generation, decided, earlier)\n",
                 (_FILE_SINK, "-k", "opaque_transaction_appears"),
             ),
             Mutation(
                 "a replay leaves the names to a task that has died",
                 "txtopo/connectors/files/file_ledger.py",
-                "                self._show_share(newest[-1])\n",
+                "                self._ledger.tell(self._log, generation, newest[-1], earlier, share)\n",
                 "                pass\n",
                 (_FILE_SINK, "-k", "replay_after_the_decision"),
             ),
@@ -1751,6 +1751,13 @@ GUARDS = (
                 " if _position(entry.path)[0] > begin]",
                 "]",
                 (_FILE_SINK, "-k", "late_decision"),
+            ),
+            Mutation(
+                "rows of a failed attempt stay in a Delta table",
+                "txtopo/connectors/delta/table.py",
+                "                taken_back = log.decision_at(generation, *at).files\n",
+                "                pass\n",
+                ("tests/unit/test_delta_sink.py", "-k", "taken_back"),
             ),
             Mutation(
                 "an adopted generation goes on",

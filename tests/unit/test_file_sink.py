@@ -252,7 +252,9 @@ class TestVisible:
         writing = Writing(FileSink(tmp_path))
         writing.write(1, 0, ROWS)
         upkeep.open_records(str(tmp_path), "files").clear("sales")
-        writing.write(1, 0, ROWS[:1])
+        with pytest.raises(errors.FailedException, match="was cleared while"):
+            writing.write(1, 0, ROWS[:1])
+        writing.write(1, 1, ROWS[:1])
         writing.write(2, 0, ROWS[1:])
         assert seen(tmp_path) == [(1, ROWS[:1]), (2, sorted(ROWS[1:]))]
 
@@ -528,6 +530,28 @@ class TestUpkeep:
         files = [path for path in tmp_path.rglob("*") if path.is_file()]
         assert [path for path in files if tmp_path / "below" not in path.parents] == []
         assert seen(tmp_path / "below") == [(1, sorted(ROWS))]
+
+    def test_a_late_opaque_task_of_an_adopted_generation_is_refused(self, tmp_path: Path) -> None:
+        late = Writing(FileSink(tmp_path, opaque=True))
+        late.write(1, 0, ROWS[:1])
+        collected = late.begin(2, 0)
+        late.execute(ROWS[1:])
+        upkeep.open_records(str(tmp_path), "files").adopt("sales", "two", 1, ["write"])
+        newest = decisions.Log.newest
+        with pytest.MonkeyPatch.context() as patch:
+            # It has looked before the adoption.
+            patch.setattr(
+                decisions.Log,
+                "newest",
+                lambda log, generation, txid=0: (
+                    [each for each in newest(log, generation, txid) if not each.is_void]
+                    if txid == 1
+                    else newest(log, generation, txid)
+                ),
+            )
+            with pytest.raises(errors.StaleAttemptError):
+                late.sink.finish_batch()
+        assert collected.values == []
 
     def test_an_adoption_that_was_broken_off_is_done_again(self, tmp_path: Path) -> None:
         Writing(FileSink(tmp_path)).write(1, 0, ROWS)

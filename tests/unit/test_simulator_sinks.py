@@ -26,6 +26,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
 )
+from txtopo.connectors import delta
 from txtopo.connectors.files import FileSink, file_ledger
 from txtopo.connectors.files import memory as file_memory
 from txtopo.connectors.kafka import KafkaSink
@@ -122,6 +123,10 @@ BOLTS: dict[str, tuple[type, Made]] = {
         file_ledger.FileLedger,
         lambda directory: FileSink(directory / "lines", opaque=True, format="parquet"),
     ),
+    "DeltaSink, opaque": (
+        delta.sink.DeltaLedger,
+        lambda directory: delta.DeltaSink(directory / "table", opaque=True),
+    ),
 }
 """Destinations, by a person's name for each: the class of the library, and a bolt that writes to
 it."""
@@ -171,6 +176,7 @@ def test_no_store_and_no_sink_of_the_library_is_left_out() -> None:
         SqlSink,
         KafkaSink,
         FileSink,
+        delta.DeltaSink,
     }
 
 

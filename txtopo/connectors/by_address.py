@@ -1,11 +1,13 @@
 """Opens a store's or sink's records by address, as the command line gives it, without a topology.
 
 Addresses with ``kafka://`` are a Kafka sink's. Directories, and the addresses of HDFS and object
-stores, are a file sink's. ``stores.by_address`` opens all others.
+stores, are a Delta sink's if there is a table, or a file sink's. ``stores.by_address`` opens all
+others.
 """
 
 from __future__ import annotations
 
+from txtopo.connectors.delta.upkeep import DeltaRecords
 from txtopo.connectors.files import upkeep as files
 from txtopo.connectors.kafka import upkeep
 from txtopo.stores import by_address
@@ -29,7 +31,8 @@ def open_kept(address: str, name: str, topology_id: str | None, must_exist: bool
     if address.startswith(f"{upkeep.SCHEME}://"):
         return upkeep.open_topics(address, name, topology_id)
     if files.takes(address):
-        return files.open_records(address, name)
+        records = files.open_records(address, name)
+        return files.open_records(address, name, DeltaRecords) if records.is_table else records
     return by_address.open_store(address, name, must_exist)
 
 

@@ -70,9 +70,14 @@ def emits_columns(component: Any) -> bool:
 
 
 def require_pyarrow(user: str) -> None:
-    """Raise :class:`~txtopo.errors.SetupError` if pyarrow, which ``user`` needs, is not installed
-    here."""
-    if importlib.util.find_spec("pyarrow") is None:
+    """As :func:`require` for pyarrow."""
+    require("pyarrow", user, "arrow")
+
+
+def require(package: str, user: str, extra: str) -> None:
+    """Raise :class:`~txtopo.errors.SetupError` if ``package``, which ``user`` needs, is not
+    installed here."""
+    if importlib.util.find_spec(package) is None:
         raise errors.SetupError(
-            f"{user} needs pyarrow, which is not installed\n  Type: pip install 'txtopo[arrow]'"
+            f"{user} needs {package}, which is not installed\n  Type: pip install 'txtopo[{extra}]'"
         )

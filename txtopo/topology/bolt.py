@@ -70,7 +70,7 @@ class BasicOutputCollector(BatchOutputCollector):
 class _Component:
     """Shared by spouts and bolts."""
 
-    emits_columns: ClassVar[bool] = False
+    emits_columns: bool = False
     """Set it to True in a class that emits mostly by ``emit_batch``. Then ``txtopo explain`` says
     so, and pyarrow is asked for at the start."""
 

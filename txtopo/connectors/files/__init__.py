@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from txtopo.connectors.files.committed import read_committed
+from txtopo.connectors.files.committed_spout import CommittedFilesSpout
 from txtopo.connectors.files.lines import FileTransactionalSpout
 from txtopo.connectors.files.sink import FileSink
 from txtopo.topology import arrow
@@ -33,6 +34,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "CommittedFilesSpout",
     "CsvTransactionalSpout",
     "FileSink",
     "FileTransactionalSpout",

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from txtopo import errors
+from txtopo.connectors.files import remote
 
 BLOCK_BYTES = 1 << 20
 """How many bytes a range's reader reads at once."""
@@ -31,9 +32,11 @@ def size_of(path: str) -> int:
     return status_of(path).st_size
 
 
-def status_of(path: str) -> os.stat_result:
+def status_of(path: str) -> os.stat_result | remote.Status:
     """The file's entry in the file system. Refuses directories and unreadable files. Opening the
     file makes a network file system's answer fresh."""
+    if remote.is_remote(path):
+        return remote.status_of(path)
     try:
         # Without O_NONBLOCK, opening a named pipe would wait for its writer for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -138,7 +141,7 @@ def line_blocks(
 
 def first_line(file: BinaryIO, path: str) -> bytes:
     """Read the first line with its end."""
-    line, size = b"", os.fstat(file.fileno()).st_size
+    line, size = b"", file.seek(0, os.SEEK_END)
     while len(line) < size and b"\n" not in line:
         line += _read(file, path, len(line), min(PROBE_BYTES, size - len(line)))
     return line[: line.find(b"\n") + 1] or line
@@ -157,6 +160,8 @@ def bytes_of_line_end(path: str, end: int, size: int) -> int | None:
 
 def opened(path: str) -> BinaryIO:
     """Open the file for reading. An open file stays the same even if a new file gets its name."""
+    if remote.is_remote(path):
+        return remote.opened(path)
     try:
         return open(path, "rb", buffering=0)
     except OSError as error:

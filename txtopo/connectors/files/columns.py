@@ -11,8 +11,8 @@ import abc
 import codecs
 import math
 import re
-from collections.abc import Collection, Sequence
-from typing import BinaryIO
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,8 +53,9 @@ class _ColumnFiles(ranges.ByteRanges):
         bytes_per_batch: int,
         partitions: int,
         errors: str,
+        client: Mapping[str, Any] | None,
     ) -> None:
-        super().__init__(paths_or_glob, partitions, bytes_per_batch)
+        super().__init__(paths_or_glob, partitions, bytes_per_batch, client)
         if not isinstance(schema, pa.Schema) or not schema.names:
             raise txtopo.errors.ConfigError(
                 f"file spout: schema is {schema!r}; it names the columns and their types: pa.schema([('word', pa.string()), ('n', pa.int64())])"
@@ -69,7 +70,7 @@ class _ColumnFiles(ranges.ByteRanges):
 class CsvTransactionalSpout(_ColumnFiles):
     """Emits the records of CSV files, each once and in order within its file, as RecordBatches.
 
-    - ``paths_or_glob``, ``partitions``, and ``bytes_per_batch``: as for
+    - ``paths_or_glob``, ``partitions``, ``bytes_per_batch``, and ``client``: as for
       :class:`~txtopo.connectors.files.FileTransactionalSpout`, whose text also says when files and
       sizes are frozen.
     - ``schema``: the columns to emit, in this order, and their types. The stream's fields are
@@ -104,8 +105,9 @@ class CsvTransactionalSpout(_ColumnFiles):
         quote_char: str | bool = '"',
         null_values: Sequence[str] = ("",),
         errors: str = "strict",
+        client: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(paths_or_glob, schema, bytes_per_batch, partitions, errors)
+        super().__init__(paths_or_glob, schema, bytes_per_batch, partitions, errors, client)
         self.header = header
         self.delimiter, self.quote_char = delimiter, quote_char
         try:
@@ -135,7 +137,7 @@ class CsvTransactionalSpout(_ColumnFiles):
 class JsonLinesTransactionalSpout(_ColumnFiles):
     """Emits JSON objects, one per line, each once and in order within its file, as RecordBatches.
 
-    - ``paths_or_glob``, ``partitions``, ``bytes_per_batch``: as for
+    - ``paths_or_glob``, ``partitions``, ``bytes_per_batch``, ``client``: as for
       :class:`~txtopo.connectors.files.FileTransactionalSpout`, whose text also says when files and
       sizes are frozen.
     - ``schema``: the fields to take from each object, in this order, and their types. The stream's
@@ -160,8 +162,9 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
         bytes_per_batch: int = 1 << 26,
         partitions: int = 1,
         errors: str = "strict",
+        client: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(paths_or_glob, schema, bytes_per_batch, partitions, errors)
+        super().__init__(paths_or_glob, schema, bytes_per_batch, partitions, errors, client)
         json_columns.check_schema("JSON spout", self.schema)
 
     def get_emitter(

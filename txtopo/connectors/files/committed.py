@@ -16,7 +16,7 @@ import os
 import time
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from txtopo import errors
 from txtopo.connectors.files import decisions, directories, storage
@@ -41,6 +41,13 @@ class CommittedFile:
         return dataclasses.asdict(self)
 
 
+class Position(NamedTuple):
+    """A transaction in a directory."""
+
+    generation: str
+    txid: int
+
+
 class Committed:
     """The committed transactions in a directory. Iterate for ``(txid, files)``."""
 
@@ -53,6 +60,7 @@ class Committed:
         isolation: Isolation = "read_committed",
     ) -> None:
         self._log, self._after, self._until, self._as_of = log, after, until, as_of
+        self.form = log.form
         self._reads_all = isolation == "read_all"
         self._names: dict[str, str] = {}
         """The names of files that have had none yet, by path."""
@@ -151,25 +159,50 @@ class Committed:
 
         :raises errors.StateMismatchError: the sink was cleared meanwhile.
         """
-        self._check([generation for generation, _ in self._log.spans()])
-        at: decisions.Generation | None = None
-        after = self._after
+        at: Position | None = None
         while True:
-            for generation, end in self._log.spans():
-                if at is not None and generation.number < at.number:
-                    continue
-                if at is not None and generation.number > at.number:
-                    # It begins where it begins.
-                    after = 0
-                elif at is not None and generation.generation != at.generation:
-                    raise errors.StateMismatchError(
-                        f"{self._log.storage.root} was cleared while it was read, at transaction {after}\n  Read again from the beginning."
-                    )
-                at = generation
-                for txid, files in self._of(generation, end, after):
-                    after = txid
-                    yield txid, files
+            for position, files in self.behind(at):
+                at = position
+                yield at.txid, files
             time.sleep(poll_s)
+
+    def behind(self, at: Position | None) -> Iterator[tuple[Position, list[CommittedFile]]]:
+        """The transactions behind ``at`` that are there now. ``None``: those behind ``after``.
+
+        :raises errors.StateMismatchError: the sink was cleared since ``at`` was read.
+        """
+        spans = self._log.spans()
+        if at is None:
+            self._check([generation for generation, _ in spans])
+        elif not any(generation.identity == at.generation for generation, _ in spans):
+            raise errors.StateMismatchError(
+                f"{self._log.storage.root} was cleared while it was read, at transaction {at.txid}\n  Read again from the beginning."
+            )
+        is_behind = at is None
+        for generation, end in spans:
+            is_at = at is not None and generation.identity == at.generation
+            if is_at or is_behind:
+                # A later generation begins where it begins.
+                after = self._after if at is None else at.txid if is_at else 0
+                for txid, files in self._of(generation, end, after):
+                    yield Position(generation.identity, txid), files
+            is_behind = is_behind or is_at
+
+    def at(self, position: Position) -> list[CommittedFile]:
+        """The files of one transaction.
+
+        :raises errors.StateMismatchError: the directory does not hold it any more.
+        """
+        for generation, end in self._log.spans():
+            if generation.identity == position.generation:
+                for decision in self._log.decisions(generation, position.txid - 1, end):
+                    if decision.txid == position.txid:
+                        return self._files(decision, is_settled=False)
+                    break
+        raise errors.StateMismatchError(
+            f"{self._log.storage.root} does not hold transaction {position.txid} any more\n"
+            "  It was cleared, or restored from an older copy. Restore the newest copy, or begin again with `txtopo state reset`."
+        )
 
     def to_arrow(self) -> Any:
         """All rows as one ``pyarrow.Table``, with the columns that folders name. Needs pyarrow."""
@@ -177,7 +210,7 @@ class Committed:
 
     def table(self, files: Iterable[CommittedFile]) -> Any:
         """The rows in ``files``, as :meth:`to_arrow`."""
-        arrow, form = importlib.import_module("pyarrow"), self._log.form
+        arrow, form = importlib.import_module("pyarrow"), self.form
         tables = [self._table(arrow, file, form.kept()) for file in files]
         if tables:
             return arrow.concat_tables(tables, promote_options="permissive")
@@ -186,18 +219,37 @@ class Committed:
 
     def _table(self, arrow: Any, file: CommittedFile, kept: Mapping[str, Any]) -> Any:
         columns, folders = kept["columns"], kept["partition_by"]
-        schema = self._log.form.schema()
+        schema = self.form.schema()
         if kept["format"] == "parquet":
             parquet = importlib.import_module("pyarrow.parquet")
             table = parquet.ParquetFile(io.BytesIO(self._data(file))).read()
         else:
             own = [column for column in columns if column not in folders]
-            table = _of_text(arrow, kept["format"], self.text(file), own)
+            try:
+                table = _of_text(arrow, kept["format"], self.text(file), own)
+            except UnicodeDecodeError as error:
+                raise errors.InputError(
+                    f"{file.path} is not UTF-8: {error}\n  Read its bytes by text(), or write text."
+                ) from None
         for column in folders:
             type = arrow.string() if schema is None else schema.field(column).type
             value = arrow.scalar(file.partition[column], arrow.string()).cast(type)
             table = table.append_column(column, arrow.repeat(value, table.num_rows))
-        return table.select(columns)
+        table = table.select(columns)
+        return table if schema is None else table.cast(schema)
+
+    def rows(self, file: CommittedFile) -> Iterator[tuple[Any, ...]]:
+        """The rows in a file, exactly as they were written, but for CSV and the columns that folders
+        name: these are texts."""
+        kept = self.form.kept()
+        columns = kept["columns"]
+        if kept["format"] == "json":
+            for line in self.text(file).split(b"\n")[:-1]:
+                row = {**json.loads(line), **file.partition}
+                yield tuple(row[column] for column in columns)
+        else:
+            for batch in self.table([file]).to_batches():
+                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
     def _data(self, file: CommittedFile) -> bytes:
         name = file.path.removeprefix(self._log.storage.root)[1:]

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import secrets
 from collections.abc import Iterable, Iterator
 from concurrent import futures
 from typing import Any
@@ -101,6 +102,15 @@ class Generation:
     """The last transaction and attempt of the generation before. Its later decisions do not
     count."""
 
+    token: str = ""
+    """Tells the generation from one with the same number, before the sink was cleared."""
+
+    @property
+    def identity(self) -> str:
+        """Tells the generation from all others that write here. A state's generation may be adopted
+        several times."""
+        return f"{self.generation}.{self.number}.{self.token}"
+
     @property
     def folder(self) -> str:
         """The folder with its decisions."""
@@ -114,9 +124,9 @@ class _GoneError(errors.FailedException):
 class Log:
     """The decisions in ``storage``."""
 
-    def __init__(self, storage: Storage) -> None:
-        self.storage = storage
-        self.form = forms.Form(storage)
+    def __init__(self, storage: Storage, begin: forms.Begin | None = None) -> None:
+        self.storage, self._begin = storage, begin
+        self.form = forms.Form(storage, begin)
         self._generations: list[Generation] = []
         self._read: dict[Entry, Decision] = {}
 
@@ -130,7 +140,8 @@ class Log:
 
     def forget(self) -> None:
         """Forget what this process has read: the sink may have been cleared."""
-        self._generations, self._read, self.form = [], {}, forms.Form(self.storage)
+        self._generations, self._read = [], {}
+        self.form = forms.Form(self.storage, self._begin)
 
     def spans(self) -> list[tuple[Generation, tuple[int, int] | None]]:
         """All generations, in order, each with its last transaction and attempt that count.
@@ -148,6 +159,7 @@ class Log:
     def begin(self, generation: Generation) -> Generation:
         """Make ``generation`` the newest, unless another one was quicker. Returns the newest."""
         path = f"{HOME}/generations/{generation.number:05d}.json"
+        generation = dataclasses.replace(generation, token=secrets.token_hex(4))
         self.storage.put(path, _dumped(dataclasses.asdict(generation)))
         self._generations = self.generations()
         return self._generations[-1]
@@ -188,6 +200,13 @@ class Log:
             if entry.path.startswith(f"{folder}/{beginning}")
         ]
         return [_piece(self._json(path)) for path in sorted(paths)]
+
+    def decision_at(self, generation: Generation, txid: int, attempt: int) -> Decision:
+        """The decision of an attempt, also if it does not count any more."""
+        path = _path(generation, txid, attempt)
+        if self.storage.stat(path) is None:
+            path = _path(generation, txid, _ONE)
+        return _decision(self._json(path))
 
     def decide(self, generation: Generation, decision: Decision) -> Decision:
         """Write ``decision``, unless there is one. Returns the decision that is there."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from txtopo import errors, faults
@@ -43,6 +43,9 @@ class FileLedger(destination.Destination):
     :param shows_files: each task gives its files their names at once, before the decision.
     """
 
+    kind = "FileSink"
+    """The sink's class, for messages."""
+
     def __init__(
         self,
         root: str,
@@ -53,8 +56,10 @@ class FileLedger(destination.Destination):
     ) -> None:
         self.root, self.name, self.opaque = root, name, is_opaque
         self.shows_files, self.client = shows_files, dict(client)
+        self.tells_late = is_opaque
+        """Whether readers are told of a transaction when it is recorded, with the next one."""
         self.local_only_reason = (
-            None if "://" in root else f"FileSink writes to the directory {root} of this machine"
+            None if "://" in root else f"{self.kind} writes to the directory {root} of this machine"
         )
 
     @property
@@ -65,12 +70,12 @@ class FileLedger(destination.Destination):
     @property
     def place(self) -> places.Place:
         """The sink as a value, for errors."""
-        location = upkeep.address_of(self.root, self.client)
+        location = storage.address_of(self.root, self.client)
         return places.Place(self.name, f"{self.root}#{self.name}", location, "", self.opaque)
 
     def guarantee(self) -> destination.Guarantee:
         return destination.Guarantee(
-            f"FileSink {self.root}",
+            f"{self.kind} {self.root}",
             "rows, in files",
             takes_back=self.opaque,
             is_keyed=False,
@@ -88,13 +93,76 @@ class FileLedger(destination.Destination):
         simulated: destination.Destination = memory.SimulatedLedger(self, world)
         return simulated
 
+    def check(self, log: decisions.Log) -> None:
+        """Check that the place is fit for the sink.
+
+        :raises errors.SetupError: it is not.
+        """
+        if storage.is_table(log.storage):
+            raise errors.SetupError(
+                f"{self.root} has a Delta table\n  Give the FileSink another folder, or use DeltaSink."
+            )
+
+    def check_again(self, log: decisions.Log) -> None:
+        """Check what may have changed, before a transaction is decided."""
+
+    def begin(self, schema: Any, partition_by: Sequence[str]) -> None:
+        """Prepare the place for the first rows.
+
+        :param schema: of Parquet.
+        """
+
+    def stay(self, store: storage.Storage, generation: str) -> str | None:
+        """The folder in which files stay where they were written. None: they are renamed."""
+        # Readers are told of the files by the decision.
+        return None if store.renames or self.shows_files else f"{HOME}/data/{generation}/"
+
+    def tell(
+        self,
+        log: decisions.Log,
+        generation: decisions.Generation,
+        decided: decisions.Decision,
+        earlier: Sequence[decisions.Decision],
+        share: slice | None = None,
+    ) -> None:
+        """Tell readers of a decision: give its files the names under which readers look.
+
+        :param earlier: the decisions before that count, the last ones at least.
+        :param share: the files that this task tells of. None if it has just decided: all.
+        :raises errors.StateMismatchError: another file has such a name.
+        """
+        self.name_files(log.storage, decided.files[share or slice(None)], decided.txid)
+
+    def name_files(
+        self, store: storage.Storage, files: Iterable[decisions.File], txid: int
+    ) -> None:
+        """Give files the names under which readers look.
+
+        :raises errors.StateMismatchError: another file has such a name.
+        """
+        for file in files:
+            if file.path == file.written or store.rename(file.written, file.path):
+                continue
+            if store.stat(file.written) is None:
+                # It has its name already.
+                continue
+            if self.shows_files and store.are_equal(file.written, file.path):
+                # An earlier attempt's file has the same rows.
+                continue
+            raise errors.StateMismatchError(
+                f"{self.root}/{file.path} is in the way of a file of transaction {txid}\n"
+                "  It is not the sink's, or a replay has other tuples. Move it away, and start again."
+            )
+
     def log(self, resource: Any) -> decisions.Log:
         """This process's view of the decisions."""
 
         def make() -> decisions.Log:
             reached = storage.open_storage(self.root, self.client)
             reached.check(f"{HOME}/probe")
-            return decisions.Log(reached)
+            log = decisions.Log(reached, self.begin)
+            self.check(log)
+            return log
 
         log: decisions.Log = resource(f"files:{self.root}:{os.getpid()}", make)
         return log
@@ -118,7 +186,7 @@ class FileLedger(destination.Destination):
         piece = decisions.Piece(context.task_index, context.num_tasks, rows, files)
         try:
             is_written = _Turn(self, context, attempt).write(piece)
-        except (errors.FailedException, errors.StateMismatchError) as error:
+        except Exception as error:
             # The attempt has failed, even if user code around the sink catches the exception (R39).
             context.on_failure(error)
             raise
@@ -149,6 +217,10 @@ class _Turn:
             self._log.forget()
             generation = self._current()
             newest = self._newest(generation)
+            if piece.files and not self._log.form.kept():
+                raise errors.FailedException(
+                    f"{self._ledger.root} was cleared while the rows were written"
+                )
         standing = self._judge(generation, newest[-1] if newest else None)
         if generation is None:
             generation = self._begin()
@@ -161,18 +233,22 @@ class _Turn:
                 ),
             )
             newest = self._newest(generation)
+        earlier = [each for each in newest if each.txid < self._attempt.txid]
+        share = slice(self._stamp.task, None, self._context.num_tasks)
         if standing == "committed":
             self._check_same(newest[-1].rows, piece)
-            if not self._ledger.opaque:
-                self._show_share(newest[-1])
+            if not self._ledger.tells_late:
+                # The task that decided may have died.
+                self._ledger.tell(self._log, generation, newest[-1], earlier, share)
             return True
-        if self._ledger.opaque:
+        if self._ledger.tells_late:
             # It is recorded, or this transaction would not commit.
-            for each in newest:
-                if each.txid < self._attempt.txid and not each.is_void:
-                    self._show_share(each)
+            for each in earlier:
+                self._ledger.tell(self._log, generation, each, (), share)
+        elif standing == "void":
+            self._ledger.tell(self._log, generation, newest[-1], earlier[:-1])
         if self._ledger.shows_files:
-            self._show(piece.files)
+            self._ledger.name_files(self._log.storage, piece.files, self._attempt.txid)
         pieces = [piece]
         if piece.tasks > 1:
             pieces = self._log.add_piece(
@@ -192,7 +268,12 @@ class _Turn:
             tuple(file for each in pieces for file in each.files),
             self._ledger.opaque,
         )
+        self._ledger.check_again(self._log)
         decided = self._log.decide(generation, proposed)
+        if self._ledger.opaque:
+            # An adoption closes under a name of its own.
+            newest = self._log.newest(generation, self._attempt.txid)
+            decided = newest[-1] if newest[-1].attempt == stamps.CLOSED_ATTEMPT else decided
         if decided.attempt == stamps.CLOSED_ATTEMPT:
             raise errors.StaleAttemptError(
                 self._place.address, self._stamp.component, "adopted", self._stamp.position
@@ -201,8 +282,8 @@ class _Turn:
             # A late task of an earlier driver was quicker, perhaps with another batch.
             raise completeness.never_sealed(self._place, self._fence(generation, decided))
         self._check_same(decided.rows, piece)
-        if not self._ledger.opaque:
-            self._show(decided.files)
+        if not self._ledger.tells_late:
+            self._ledger.tell(self._log, generation, decided, earlier)
         return False
 
     def _newest(self, generation: decisions.Generation | None) -> list[decisions.Decision]:
@@ -306,31 +387,6 @@ class _Turn:
                 self._attempt.txid,
                 rows[piece.task],
                 piece.rows,
-            )
-
-    def _show_share(self, decided: decisions.Decision) -> None:
-        """Give this task's share of a transaction's files their names: the task that decided may
-        have died."""
-        self._show(decided.files[self._stamp.task :: self._context.num_tasks])
-
-    def _show(self, files: Iterable[decisions.File]) -> None:
-        """Give files the names under which readers look.
-
-        :raises errors.StateMismatchError: another file has such a name.
-        """
-        store = self._log.storage
-        for file in files:
-            if file.path == file.written or store.rename(file.written, file.path):
-                continue
-            if store.stat(file.written) is None:
-                # It has its name already.
-                continue
-            if self._ledger.shows_files and store.are_equal(file.written, file.path):
-                # An earlier attempt's file has the same rows.
-                continue
-            raise errors.StateMismatchError(
-                f"{self._ledger.root}/{file.path} is in the way of a file of transaction {self._attempt.txid}\n"
-                "  It is not the sink's, or a replay has other tuples. Move it away, and start again."
             )
 
 

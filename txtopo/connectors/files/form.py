@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from txtopo import errors
@@ -17,12 +17,17 @@ HOME = "_txtopo"
 """The folder for all that is not rows. Spark, Hive and pyarrow pass over its name."""
 _PATH = f"{HOME}/form.json"
 
+Begin = Callable[[Any, Sequence[str]], None]
+
 
 class Form:
-    """The form of the rows, as kept in ``storage``. Asks the storage once."""
+    """The form of the rows, as kept in ``storage``. Asks the storage once.
 
-    def __init__(self, storage: Any) -> None:
-        self._storage = storage
+    :param begin: called with the rows' schema and ``partition_by`` before the form is kept.
+    """
+
+    def __init__(self, storage: Any, begin: Begin | None = None) -> None:
+        self._storage, self._begin = storage, begin
         self._kept: dict[str, Any] = {}
         self._schema: Any = None
 
@@ -52,6 +57,8 @@ class Form:
         if not self.kept():
             if schema is not None:
                 own["schema"] = base64.b64encode(schema.serialize()).decode()
+            if self._begin is not None:
+                self._begin(schema, partition_by)
             self._storage.put(_PATH, json.dumps(own).encode())
         kept = self.kept()
         for name, value in own.items():

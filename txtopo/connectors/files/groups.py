@@ -23,12 +23,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 from txtopo import errors
-from txtopo.connectors.files import blocks
+from txtopo.connectors.files import blocks, remote
 
 
 def absolute(path: str) -> str:
     """Make a path or pattern start from the root. Directories put in front are escaped. Behind a
-    symbolic link, ``..`` is the directory above the link's target."""
+    symbolic link, ``..`` is the directory above the link's target. An address stays."""
+    if remote.is_remote(path):
+        return path
     above, dots, below = path.rpartition(f"{os.sep}..{os.sep}")
     physical = os.path.realpath(above + dots)
     if not dots or physical == os.path.realpath(os.path.abspath(above + dots)):
@@ -46,6 +48,9 @@ def listed(patterns: Iterable[str]) -> list[str]:
     """
     paths: set[str] = set()
     for pattern in patterns:
+        if remote.is_remote(pattern):
+            paths.update(remote.listed(pattern))
+            continue
         path = _plain(pattern)
         if glob.escape(path) != pattern and not os.path.lexists(path):
             pattern = _with_directory(pattern)
@@ -55,7 +60,7 @@ def listed(patterns: Iterable[str]) -> list[str]:
             paths.update(_unlistable(pattern))
         else:
             paths.add(path)
-    return sorted(paths)
+    return sorted(paths, key=remote.without_settings)
 
 
 _plain = functools.partial(re.compile(r"\[([*?[])\]").sub, r"\1")
@@ -126,7 +131,7 @@ class FileGroup:
         digest = hashlib.sha256()
         identities: list[str] = []
         for path in self.paths:
-            digest.update(os.fsencode(path) + b"\0")
+            digest.update(os.fsencode(remote.without_settings(path)) + b"\0")
             identities.append(digest.hexdigest()[:12])
         return tuple(identities)
 
@@ -134,7 +139,7 @@ class FileGroup:
 def sizes(groups: Iterable[FileGroup]) -> list[list[int]]:
     """The size of every file, by group. Raises :class:`~txtopo.errors.InputError` if symbolic links
     give a file two names: the spout would read the file twice."""
-    names: dict[tuple[int, int], str] = {}
+    names: dict[tuple[int | str, int | str], str] = {}
     by_group: list[list[int]] = []
     for group in groups:
         by_group.append([])

@@ -40,7 +40,7 @@ def check_client(client: Mapping[str, Any]) -> None:
     for name in client:
         if not str(name).startswith(("dfs.", "fs.", "ipc.", "hadoop.")) or "password" in name:
             raise errors.ConfigError(
-                f"FileSink: client[{name!r}] is no setting of an HDFS client\n  Give dfs.… or hadoop.…, or a directory in HADOOP_CONF_DIR."
+                f"client[{name!r}] is no setting of an HDFS client\n  Give dfs.… or hadoop.…, or a directory in HADOOP_CONF_DIR."
             )
 
 
@@ -113,7 +113,8 @@ class HdfsStorage(Storage):
     def stat(self, path: str) -> Entry | None:
         try:
             with self._explained(path):
-                return self._entry(self._client.get_file_info(self._place(path)))
+                status = self._client.get_file_info(self._place(path))
+                return None if status.isdir else self._entry(status)
         except FileNotFoundError:
             return None
 

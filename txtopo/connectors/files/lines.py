@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from collections.abc import Sequence
-from typing import Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import txtopo.errors
 from txtopo.connectors.files import directories, ranges, records
@@ -26,7 +26,10 @@ class FileTransactionalSpout(ranges.ByteRanges):
 
     - ``paths_or_glob``: a path, a :mod:`glob` pattern (``**`` for any depth), or an iterable of
       paths and patterns. Relative paths start from the directory that is current now. Executors
-      must see the files under the same absolute paths.
+      must see the files under the same absolute paths. Addresses with ``hdfs://``, ``s3://``,
+      ``gs://`` and ``az://`` are files on other machines: ``s3://bucket/in/**/*.csv``. Their
+      patterns have ``*``, ``**`` and ``[…]``, and pass over names that begin with a dot or an
+      underscore.
     - ``bytes_per_batch``: per partition and transaction, at most this many bytes. Only a line that
       is longer makes a larger batch, by itself. A batch spans many small files (at most 1000).
     - ``partitions``: the files, sorted by path, are dealt out: file i to partition i mod
@@ -39,6 +42,9 @@ class FileTransactionalSpout(ranges.ByteRanges):
       naming file and byte. ``"replace"`` puts U+FFFD and ``None`` instead. A line that is no JSON
       object is always an error. So is a line with ``NaN``, ``Infinity`` or a number beyond 64 bits,
       with half a surrogate pair, or with a field in ``fields`` twice: readers differ on these.
+
+    - ``client``: for addresses, settings of the library that reaches the files, as for
+      :class:`~txtopo.connectors.files.FileSink`.
 
     In ``encoding`` each line must be text by itself: ISO 2022, UTF-16 and similar encodings are
     refused.
@@ -72,8 +78,9 @@ class FileTransactionalSpout(ranges.ByteRanges):
         errors: DecodingErrors = "strict",
         format: Format = "lines",
         encoding: str = "utf-8",
+        client: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(paths_or_glob, partitions, bytes_per_batch)
+        super().__init__(paths_or_glob, partitions, bytes_per_batch, client)
         self.fields = with_attempt(fields)
         self.format = one_of(
             "format", format, ("lines",) if self.emits_columns else get_args(Format)

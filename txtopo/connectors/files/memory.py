@@ -114,6 +114,8 @@ class SimulatedLedger(file_ledger.FileLedger, SimulatedSink):
     def __init__(self, original: file_ledger.FileLedger, world: destination.World) -> None:
         vars(self).update(vars(original))
         self.local_only_reason = None
+        # Readers look at the decisions' files alone, as a FileSink's do.
+        self.tells_late = self.opaque
         storage: _SimulatedStorage = world.shared(
             f"files:{self.root}", lambda: _SimulatedStorage(original.root, world)
         )

@@ -45,21 +45,22 @@ _HARMLESS = frozenset(_NAMES.split())
 
 def open_storage(root: str, client: Mapping[str, Any]) -> ObjectStorage:
     """The objects below ``root``, an address with bucket and folder."""
-    store = importlib.import_module("obstore.store")
-    config = _config(root, client)
-    endpoint = str(config.get("endpoint") or config.get("base_url") or "")
-    return ObjectStorage(
-        root,
-        store.from_url(
+    library, settings = importlib.import_module("obstore.store"), config(root, client)
+    try:
+        store = library.from_url(
             root,
-            config=config,
-            client_options={"allow_http": endpoint.startswith("http://"), "timeout": _TIMEOUT},
+            config=settings,
+            client_options={"allow_http": is_plain(settings), "timeout": _TIMEOUT},
             retry_config={
                 "max_retries": _RETRIES,
                 "retry_timeout": datetime.timedelta(seconds=60),
             },
-        ),
-    )
+        )
+    except (importlib.import_module("obstore.exceptions").BaseError, ValueError) as error:
+        raise errors.SetupError(
+            f"{root} is no address of a folder, or its settings are not whole: {_first_line(error)}\n  Mend the address, or client."
+        ) from error
+    return ObjectStorage(root, store)
 
 
 def check_client(client: Mapping[str, Any]) -> None:
@@ -71,26 +72,32 @@ def check_client(client: Mapping[str, Any]) -> None:
         base, _, source = name.rpartition("_")
         if name in _SECRETS:
             raise errors.ConfigError(
-                f"FileSink: client[{name!r}] would be a secret in the topology, which is pickled and shown\n"
+                f"client[{name!r}] would be a secret in the topology, which is pickled and shown\n"
                 f"  Give client['{name}_env'], the name of an environment variable, or client['{name}_file'], the path of a file."
             )
         if name not in _HARMLESS and not (base in _SECRETS and source in ("env", "file")):
             raise errors.ConfigError(
-                f"FileSink: client[{name!r}] is no setting that may be given\n  There are {', '.join(sorted(_HARMLESS))}."
+                f"client[{name!r}] is no setting that may be given\n  There are {', '.join(sorted(_HARMLESS))}."
             )
         if "@" in str(value) and "://" in str(value):
             raise errors.ConfigError(
-                f"FileSink: client[{name!r}] holds a password\n  Give the secret by its own setting."
+                f"client[{name!r}] holds a password\n  Give the secret by its own setting."
             )
 
 
-def _config(root: str, client: Mapping[str, Any]) -> dict[str, Any]:
-    config = {name: value for name, value in client.items() if name in _HARMLESS}
+def config(root: str, client: Mapping[str, Any]) -> dict[str, str]:
+    """The library's settings for ``root``, with the secrets that ``client`` names."""
+    settings = {name: str(value) for name, value in client.items() if name in _HARMLESS}
     for secret in _SECRETS:
         variable, file = client.get(f"{secret}_env"), client.get(f"{secret}_file")
         if variable is not None or file is not None:
-            config[secret] = places.password_from(f"the sink at {root}", variable, file)
-    return config
+            settings[secret] = places.password_from(f"the sink at {root}", variable, file) or ""
+    return settings
+
+
+def is_plain(settings: Mapping[str, str]) -> bool:
+    """Whether the endpoint in ``settings`` is reached without TLS."""
+    return (settings.get("endpoint") or settings.get("base_url") or "").startswith("http://")
 
 
 class ObjectStorage(Storage):
@@ -137,6 +144,10 @@ class ObjectStorage(Storage):
                 return bytes(self._api.get(self._store, path).bytes())
         except FileNotFoundError:
             return None
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        with self._explained(path):
+            return bytes(self._api.get_range(self._store, path, start=start, end=end))
 
     def entries(self, directory: str, after: str = "") -> Iterator[Entry]:
         # One request gives a thousand names.

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import txtopo.errors
-from txtopo.connectors.files import blocks, directories, ranges
+from txtopo.connectors.files import blocks, directories, ranges, remote
 from txtopo.connectors.files import groups as file_groups
 from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
@@ -47,6 +47,7 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
       this many rows together, and at least one row group.
     - ``schema``: the columns' types, for files that do not exist yet. By default the first file's
       types. A file with other types is an error.
+    - ``client``: as for :class:`~txtopo.connectors.files.FileTransactionalSpout`.
     - ``dictionaries``: text or bytes columns that stay dictionary-encoded, as they usually are in
       the file: grouping by them is faster.
 
@@ -71,8 +72,9 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
         partitions: int = 1,
         schema: pa.Schema | None = None,
         dictionaries: Sequence[str] = (),
+        client: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(paths_or_glob, partitions)
+        super().__init__(paths_or_glob, partitions, client)
         for argument, names in (("columns", columns), ("dictionaries", dictionaries)):
             if isinstance(names, str):
                 raise txtopo.errors.ConfigError(
@@ -246,8 +248,9 @@ class Footer:
             "pre_buffer": False,
             "page_checksum_verification": True,
         }
+        source = blocks.opened(self.path) if remote.is_remote(self.path) else self.path
         return pq.ParquetFile(
-            self.path, metadata=self.metadata, coerce_int96_timestamp_unit=unit, **options
+            source, metadata=self.metadata, coerce_int96_timestamp_unit=unit, **options
         )
 
     def _check_times(self, row_group: int, name: str, unit: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
 import txtopo.errors
-from txtopo.connectors.files import blocks, records
+from txtopo.connectors.files import blocks, records, remote, storage
 from txtopo.connectors.files import groups as file_groups
 from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
@@ -33,8 +33,10 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
     """A base of spouts over a list of files, which is frozen when the topology is built, and dealt
     out to partitions."""
 
-    def __init__(self, paths_or_glob: Paths, partitions: int) -> None:
-        self.patterns = _absolute(paths_or_glob)
+    def __init__(
+        self, paths_or_glob: Paths, partitions: int, client: Mapping[str, Any] | None = None
+    ) -> None:
+        self.patterns = _absolute(paths_or_glob, client or {})
         self.partitions = at_least_one("partitions", partitions)
         self._files: bytes | None = None
 
@@ -55,8 +57,14 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
 class ByteRanges(ListedFiles):
     """A base of spouts whose batches are byte ranges that begin and end between lines."""
 
-    def __init__(self, paths_or_glob: Paths, partitions: int, bytes_per_batch: int) -> None:
-        super().__init__(paths_or_glob, partitions)
+    def __init__(
+        self,
+        paths_or_glob: Paths,
+        partitions: int,
+        bytes_per_batch: int,
+        client: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(paths_or_glob, partitions, client)
         self.bytes_per_batch = at_least_one("bytes_per_batch", bytes_per_batch)
 
     def get_coordinator(
@@ -286,7 +294,7 @@ def _group_changed(partition: int) -> txtopo.errors.InputError:
     )
 
 
-def _absolute(paths: Paths) -> tuple[str, ...]:
+def _absolute(paths: Paths, client: Mapping[str, Any]) -> tuple[str, ...]:
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     for path in several:
         if (
@@ -297,7 +305,17 @@ def _absolute(paths: Paths) -> tuple[str, ...]:
             raise txtopo.errors.ConfigError(
                 f"file spout: {path!r} is not a path\n  Give a path, a pattern like 'data/**/*.txt', or a list of these."
             )
-    return tuple(file_groups.absolute(os.fspath(path)) for path in several)
+    return tuple(_with_settings(file_groups.absolute(os.fspath(path)), client) for path in several)
+
+
+def _with_settings(path: str, client: Mapping[str, Any]) -> str:
+    if not remote.is_remote(path):
+        storage.check_client(path, client)
+        return path
+    address, own = remote.settings_in(path)
+    settings = {**own, **client}
+    storage.check_client(address, settings)
+    return storage.address_of(address, settings)
 
 
 def at_least_one(name: str, value: int) -> int:

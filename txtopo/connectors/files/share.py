@@ -50,7 +50,8 @@ class Place:
     txid: int
     attempt: int
     task: int
-    shows_files: bool
+    stay: str | None
+    """The folder in which the files stay. None: they are renamed when the transaction is decided."""
 
 
 class _Open:
@@ -141,9 +142,9 @@ class Share:
         token = secrets.token_hex(4)
         own = f"{place.txid:020d}.{place.attempt}.{place.task:05d}.{number}.{token}{end}"
         written = f"{HOME}/open/{place.generation}/{own}"
-        if not self._storage.renames and not place.shows_files:
+        if place.stay is not None:
             # Readers are told of the files by the decision.
-            path = written = f"{HOME}/data/{place.generation}/{folder}{own}"
+            path = written = f"{place.stay}{folder}{own}"
         file = self._storage.create(written)
         writer: Any = (
             formats.ParquetWriter(file, schema, shape.compression)

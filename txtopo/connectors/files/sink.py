@@ -240,7 +240,7 @@ class FileSink(sinks.Sink):
             attempt.txid,
             attempt.attempt_id,
             context.task_index,
-            self.ledger.shows_files,
+            self.ledger.stay(log.storage, context.generation),
         )
         columns = tuple(fields[1:] if self.shape.columns is None else self.shape.columns)
         missing = [name for name in self.shape.partition_by if name not in columns]

@@ -12,6 +12,7 @@ import abc
 import importlib.util
 import os
 import tempfile
+import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
@@ -24,7 +25,8 @@ _KINDS = {
     "az": ("txtopo.connectors.files.objects", "obstore", "objects"),
 }
 """Module, package and extra, by an address's scheme."""
-SCHEMES = frozenset([*_KINDS, "file"])
+REMOTE = frozenset(_KINDS)
+SCHEMES = REMOTE | {"file"}
 MEMORY_BYTES = 8 << 20
 """A file on its way to another machine stays in memory up to this size, and goes to a temporary file
 beyond it."""
@@ -107,6 +109,15 @@ class Storage(abc.ABC):
         except FileNotFoundError:
             return None
 
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        """The bytes ``[start, end)`` of a file.
+
+        :raises FileNotFoundError: there is none.
+        """
+        with self.open(path) as file:
+            file.seek(start)
+            return file.read(end - start)
+
     def are_equal(self, path: str, other: str) -> bool:
         """Whether two files have the same bytes. False if one is not there."""
         try:
@@ -152,6 +163,11 @@ class Upload(tempfile.SpooledTemporaryFile[bytes]):
             self.close()
 
 
+def is_table(store: Storage) -> bool:
+    """Whether the files are a Delta table's."""
+    return any(True for _ in store.entries("_delta_log"))
+
+
 def absolute(root: str | os.PathLike[str]) -> str:
     """``root`` as an address that means the same in every process on this machine."""
     text = os.fspath(root)
@@ -186,8 +202,15 @@ def check_client(root: str, client: Mapping[str, Any]) -> None:
         importlib.import_module(_KINDS[scheme][0]).check_client(client)
     elif client:
         raise errors.ConfigError(
-            f"FileSink: client is for other machines, and root is the directory {root}\n  Leave client out."
+            f"client is for other machines, and root is the directory {root}\n  Leave client out."
         )
+
+
+def address_of(root: str, client: Mapping[str, Any]) -> str:
+    """``root`` with the settings behind it, as on the command line:
+    ``s3://bucket/folder?endpoint=…``."""
+    query = urllib.parse.urlencode(client, safe="", quote_via=urllib.parse.quote)
+    return f"{root}?{query}" if query else root
 
 
 def open_storage(root: str, client: Mapping[str, Any]) -> Storage:
@@ -209,4 +232,4 @@ def open_storage(root: str, client: Mapping[str, Any]) -> Storage:
     return storage
 
 
-__all__ = ["Entry", "Storage", "Upload", "absolute", "open_storage"]
+__all__ = ["Entry", "Storage", "Upload", "absolute", "address_of", "open_storage"]

@@ -30,21 +30,19 @@ GARBAGE_S = 24 * 3600
 """How old a file without a decision must be before it counts as garbage."""
 
 
-def address_of(root: str, client: Mapping[str, Any]) -> str:
-    """The directory for the command line: ``s3://bucket/folder?endpoint=…``."""
-    query = urllib.parse.urlencode(client, quote_via=urllib.parse.quote)
-    return f"{root}?{query}" if query else root
-
-
 def takes(address: str) -> bool:
     """Whether ``address`` names a directory with files."""
     return address.partition("://")[0] in storage.SCHEMES or os.path.isdir(address)
 
 
-def open_records(address: str, name: str) -> FileRecords:
-    """The records in the directory at ``address``."""
+def open_records(address: str, name: str, kind: type[FileRecords] | None = None) -> FileRecords:
+    """The records in the directory at ``address``.
+
+    :param kind: the records' class, :class:`FileRecords` if not given.
+    """
     root, _, query = address.partition("?") if "://" in address else (address, "", "")
-    return FileRecords(storage.absolute(root), name, dict(urllib.parse.parse_qsl(query)))
+    client = dict(urllib.parse.parse_qsl(query))
+    return (kind or FileRecords)(storage.absolute(root), name, client)
 
 
 @contextlib.contextmanager
@@ -58,14 +56,17 @@ def _asking() -> Iterator[None]:
 class FileRecords:
     """The decisions in the directory ``root``."""
 
+    keeps_rows = False
+    """Whether rows stay where they are if the records are cleared."""
+
     def __init__(self, root: str, name: str, client: Mapping[str, Any]) -> None:
-        self.name, self.address, self._client = name, f"{root}#{name}", client
-        self._root = root
+        self.name, self.address, self.client = name, f"{root}#{name}", client
+        self.root = root
         self.log = decisions.Log(storage.open_storage(root, client))
 
     def command(self, action: str, topology_id: str) -> str:
         """The command line for ``action``."""
-        place = shlex.quote(address_of(self._root, self._client))
+        place = shlex.quote(storage.address_of(self.root, self.client))
         return f"txtopo store {action} {place} {shlex.quote(self.name)} --topology {shlex.quote(topology_id)}"
 
     @_asking()
@@ -149,10 +150,21 @@ class FileRecords:
                 last + 1, kept.CLOSED_ATTEMPT, (), (), is_opaque, is_void=True
             )
             if self.log.decide(generation, closing) == closing:
-                for file in counted[0].files if counted else ():
-                    if file.path != file.written:
-                        self.log.storage.rename(file.written, file.path)
+                for each in counted:
+                    self.tell(generation, each)
                 return counted[0].position if counted else (last, kept.CLOSED_ATTEMPT)
+
+    def tell(self, generation: decisions.Generation, decided: decisions.Decision) -> None:
+        """Tell readers of a decision, if the task that decided has died before."""
+        for file in decided.files:
+            if file.path != file.written:
+                self.log.storage.rename(file.written, file.path)
+
+    @property
+    @_asking()
+    def is_table(self) -> bool:
+        """Whether the files are a Delta table's."""
+        return storage.is_table(self.log.storage)
 
     def _last(self, generation: decisions.Generation) -> int:
         newest = self.log.newest(generation)
@@ -169,7 +181,7 @@ class FileRecords:
         ):
             return kept.StoreChange(0, 0)
         store = self.log.storage
-        rows = sum(sum(decision.rows) for decision in self._all())
+        rows = sum(1 if self.keeps_rows else sum(each.rows) for each in self._all())
         if not dry_run:
             decided = {
                 path
@@ -190,6 +202,8 @@ class FileRecords:
                 # An attempt that was never decided may have named files, too.
                 or (_OURS.fullmatch(path.rpartition("/")[2]) and not path.startswith(others))
             ]
+            if self.keeps_rows:
+                paths = [path for path in paths if path.startswith(f"{HOME}/")]
             # The generations last: without them there is nothing to clear.
             store.delete(sorted(paths, key=lambda path: path.startswith(f"{HOME}/generations/")))
         return kept.StoreChange(rows, len(last))
@@ -249,7 +263,11 @@ def require_records(address: str) -> FileRecords:
         raise errors.UsageError(
             f"no FileSink has written to {address}\n  Mend the path or address."
         )
+    if records.is_table:
+        raise errors.UsageError(
+            f"{address} is a Delta table\n  Delta's own tools list its files, and VACUUM removes garbage."
+        )
     return records
 
 
-__all__ = ["FileRecords", "address_of", "open_records", "require_records", "takes"]
+__all__ = ["FileRecords", "open_records", "require_records", "takes"]

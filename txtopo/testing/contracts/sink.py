@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import gc
 import inspect
 import os
 import signal
@@ -224,6 +225,8 @@ def _act_until(line: int, files: frozenset[str], action: Callable[[], object]) -
                 os._exit(_KILLED)
         return trace
 
+    # The parent's garbage may be objects of libraries that do not survive a fork.
+    gc.disable()
     try:
         sys.settrace(trace)
         action()

@@ -1,0 +1,7 @@
+"""A sink that appends to a Delta table."""
+
+from __future__ import annotations
+
+from txtopo.connectors.delta.sink import DeltaSink
+
+__all__ = ["DeltaSink"]

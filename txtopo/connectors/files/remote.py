@@ -1,0 +1,161 @@
+"""Reads files in HDFS and object stores for the spouts, as local files are read.
+
+A file's path is its address, with the settings of the library behind a question mark, as on the
+command line: ``s3://bucket/in/a.csv?endpoint=http%3A%2F%2Flocalhost%3A9000``.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+import urllib.parse
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from txtopo import errors
+from txtopo.connectors.files import storage
+
+_MAGIC = re.compile(r"[*[]")
+_TOKEN = re.compile(r"\[!?[^]]+\]|.", re.DOTALL)
+_SHOWN = "(?![._])"
+_ANY = f"{_SHOWN}[^/]+"
+
+
+class Status(NamedTuple):
+    """Size and time of a file, under the names of ``os.stat``. The other numbers identify it."""
+
+    st_size: int
+    st_mtime_ns: int
+    st_dev: str
+    st_ino: str
+
+
+def is_remote(path: str) -> bool:
+    """Whether ``path`` is an address of another machine."""
+    return path.partition("://")[0] in storage.REMOTE
+
+
+def status_of(path: str) -> Status:
+    """The file's status.
+
+    :raises errors.InputError: there is no such file.
+    """
+    store, name = _place(path)
+    entry = store.stat(name)
+    if entry is None:
+        raise errors.InputError(f"no file {path}\n  Mend the address, or restore the file.")
+    return Status(entry.bytes, round(entry.changed_at * 1e9), store.root, name)
+
+
+def opened(path: str) -> BinaryIO:
+    """Open the file for reading. Each read is a request."""
+    status = status_of(path)
+    return cast(BinaryIO, _Ranges(*_place(path), status.st_size))
+
+
+def listed(pattern: str) -> list[str]:
+    """The files that an address matches, sorted. Names that begin with a dot or an underscore are
+    passed over, unless the pattern names them."""
+    address, mark, query = pattern.partition("?")
+    if not _MAGIC.search(address):
+        return [pattern]
+    parts = address.split("/")
+    first = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
+    folder, below = "/".join(parts[:first]), parts[first:]
+    store = storage.open_storage(folder, settings_in(pattern)[1])
+    try:
+        matches = _matcher(below)
+        names = sorted(
+            entry.path
+            for entry in store.walk()
+            # An object may stand for a folder, under its name with a slash behind.
+            if matches(entry.path) and (entry.bytes or store.stat(entry.path) is not None)
+        )
+    except (errors.FailedException, FileNotFoundError, re.error) as error:
+        raise errors.InputError(f"{pattern} cannot be listed: {error}") from error
+    for name in names:
+        if "?" in name:
+            raise errors.InputError(
+                f"{folder}/{name} has a question mark in its name, behind which settings are read\n  Rename it, or leave it out of the pattern."
+            )
+    return [f"{folder}/{name}{mark}{query}" for name in names]
+
+
+def _matcher(parts: list[str]) -> Any:
+    folders = "".join(
+        f"(?:{_ANY}/)*" if part == "**" else f"{_expression(part)}/" for part in parts[:-1]
+    )
+    last = f"(?:{_ANY}/)*{_ANY}" if parts[-1] == "**" else _expression(parts[-1])
+    return re.compile(folders + last).fullmatch
+
+
+def _expression(part: str) -> str:
+    """The regular expression for one part of a pattern."""
+    shown = "" if part.startswith((".", "_")) else _SHOWN
+    return shown + _TOKEN.sub(_translated, part)
+
+
+def _translated(token: re.Match[str]) -> str:
+    text = token[0]
+    if text == "*":
+        return "[^/]*"
+    if len(text) > 1:
+        return (
+            f"[{'^' if text[1] == '!' else ''}{re.escape(text[1:-1].removeprefix('!'))}]".replace(
+                r"\-", "-"
+            )
+        )
+    return re.escape(text)
+
+
+def without_settings(path: str) -> str:
+    """``path``, which may be local, without settings."""
+    return path.partition("?")[0] if is_remote(path) else path
+
+
+def settings_in(path: str) -> tuple[str, dict[str, str]]:
+    """An address, and the settings behind it."""
+    address, _, query = path.partition("?")
+    return address, dict(urllib.parse.parse_qsl(query))
+
+
+def _place(path: str) -> tuple[storage.Storage, str]:
+    address, _, query = path.partition("?")
+    scheme, _, rest = address.partition("://")
+    host, _, name = rest.partition("/")
+    return _storage(f"{scheme}://{host}", query), name
+
+
+@functools.lru_cache(maxsize=16)
+def _storage(root: str, query: str) -> storage.Storage:
+    return storage.open_storage(root, settings_in(f"?{query}")[1])
+
+
+class _Ranges(io.RawIOBase):
+    """A file that is read by ranges."""
+
+    def __init__(self, store: storage.Storage, name: str, size: int) -> None:
+        self._store, self._name, self._size, self._at = store, name, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._size)
+        data = self._store.read_range(self._name, self._at, end) if end > self._at else b""
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+__all__ = ["Status", "is_remote", "listed", "opened", "status_of"]
