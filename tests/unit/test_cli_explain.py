@@ -18,7 +18,12 @@ from txtopo.command import cli
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = Path(__file__).parent / "plans"
 FILES = [
-    *(path for path in sorted((ROOT / "starter").glob("*.py")) if path.stem != "__init__"),
+    # A bucket with orders must be there to plan s3_orders.
+    *(
+        path
+        for path in sorted((ROOT / "starter").glob("*.py"))
+        if path.stem not in ("__init__", "s3_orders")
+    ),
     demo.FILE,
 ]
 FORMATS = ("mermaid", "text")

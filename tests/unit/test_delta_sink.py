@@ -280,6 +280,15 @@ class TestTables:
             writing.write(2, 0, ROWS)
         assert not list((tmp_path / "_txtopo/00000/log").glob(f"{2:020d}*"))
 
+    def test_a_table_that_is_there_and_first_transactions_without_rows(
+        self, tmp_path: Path
+    ) -> None:
+        deltalake.write_deltalake(tmp_path, pa.table({"account": ["other"], "cents": [1]}))
+        writing = Writing(DeltaSink(tmp_path, opaque=True))
+        for txid, some in ((1, []), (2, ROWS), (3, [])):
+            writing.write(txid, 0, some)
+        assert rows(tmp_path) == sorted([*ROWS, ("other", 1)])
+
     def test_columns_without_nulls(self, tmp_path: Path) -> None:
         writing = Writing(DeltaSink(tmp_path))
         writing.begin(1, 0)

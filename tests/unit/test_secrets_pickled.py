@@ -12,6 +12,7 @@ import pytest
 from txtopo import BaseTransactionalBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.config import sources
 from txtopo.connectors import files
+from txtopo.connectors.delta import DeltaSink
 from txtopo.connectors.kafka import (
     KafkaColumnSpout,
     KafkaSink,
@@ -36,11 +37,15 @@ SPOUTS = (
 )
 FILES = tuple(getattr(files, name) for name in files.__all__ if name.endswith("Spout"))
 STORES = (SqliteStore, SqlStore, RedisStore)
-CONNECTORS = (*SPOUTS, *FILES, KafkaSink, SqlSink, *STORES)
+CONNECTORS = (*SPOUTS, *FILES, KafkaSink, SqlSink, files.FileSink, DeltaSink, *STORES)
 
 RIGHT: dict[Any, dict[str, Any]] = {
     **{spout: {"servers": "kafka:9092", "topics": "orders"} for spout in SPOUTS},
     KafkaSink: {"servers": "kafka:9092", "topic": "sales"},
+    files.FileTransactionalSpout: {"paths_or_glob": "s3://bucket/rows"},
+    files.FileSink: {"root": "s3://bucket/rows"},
+    DeltaSink: {"uri": "s3://bucket/rows"},
+    files.CommittedFilesSpout: {"root": "s3://bucket/rows", "columns": ["value"]},
     SqlSink: {"database": "postgresql+psycopg://ann@db.example/shop", "table": "sales"},
     SqliteStore: {"path": "bank.db", "table": "counts"},
     SqlStore: {"url": "postgresql+psycopg://ann@db.example/shop", "table": "counts"},
@@ -58,7 +63,9 @@ NAMES = {
     "client_group",
     "codec",
     "columns",
+    "compact_every",
     "compacted",
+    "compression",
     "connect_timeout_s",
     "delimiter",
     "dictionaries",
@@ -78,14 +85,15 @@ NAMES = {
     "null_values",
     "opaque",
     "partition",
+    "partition_by",
     "partitions",
     "path",
-    "paths_or_glob",
     "plain",
     "quote_char",
     "records_per_batch",
     "records_per_transaction",
     "refresh_s",
+    "roll_bytes",
     "rows_per_batch",
     "schema",
     "schema_id",
@@ -101,6 +109,7 @@ NAMES = {
     "transaction_timeout_s",
     "transactions_topic",
     "value",
+    "visible",
 }
 """Arguments that are names, numbers, places of files, and flags: no place for a secret."""
 
@@ -162,6 +171,19 @@ CLIENT = [
     {"sasl.password_env": VARIABLE},
     {"ssl.key.pem_env": VARIABLE},
     {"sasl.password_file": "FILE"},
+    {"secret_access_key": SECRET},
+    {"endpoint": f"https://ann:{SECRET}@s3"},
+    {"endpoint": f"https://s3/?token={SECRET}"},
+    {"dfs.password": SECRET},
+    {"secret_access_key_env": VARIABLE},
+    {"secret_access_key_file": "FILE"},
+]
+ADDRESSES = [
+    f"s3://ann:{SECRET}@bucket/rows",
+    f"hdfs://{SECRET}@namenode/rows",
+    f"s3://bucket/rows?secret_access_key={SECRET}",
+    "s3://other/rows",
+    "gs://other/rows",
 ]
 PLANTED: dict[str, list[Any]] = {
     "servers": [
@@ -170,6 +192,9 @@ PLANTED: dict[str, list[Any]] = {
         f"SASL://ann:{SECRET}@kafka:9092",
     ],
     "client": CLIENT,
+    "root": ADDRESSES,
+    "uri": ADDRESSES,
+    "paths_or_glob": ADDRESSES,
     "reading": [{"client": client} for client in CLIENT],
     "url": URLS,
     "database": URLS,

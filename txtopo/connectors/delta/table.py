@@ -164,9 +164,10 @@ class Table:
             taken_back: tuple[decisions.File, ...] = ()
             if at[0] == decided.txid:
                 taken_back = log.decision_at(generation, *at).files
-            # A late attempt must not find the table behind: of an opaque one, an empty commit tells.
-            tells_nothing = not decided.is_opaque or table is None
-            if not decided.files and not taken_back and tells_nothing:
+            # A late attempt must not find the table behind: of an opaque one, an empty commit tells,
+            # once there were rows.
+            is_telling = decided.is_opaque and table is not None and log.form.kept()
+            if not (decided.files or taken_back or is_telling):
                 return
             self._check(log, generation, at, earlier[-1:])
             is_compacting = is_compacting and not taken_back

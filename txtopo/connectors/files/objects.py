@@ -79,9 +79,9 @@ def check_client(client: Mapping[str, Any]) -> None:
             raise errors.ConfigError(
                 f"client[{name!r}] is no setting that may be given\n  There are {', '.join(sorted(_HARMLESS))}."
             )
-        if "@" in str(value) and "://" in str(value):
+        if "://" in str(value) and ("@" in str(value) or "?" in str(value)):
             raise errors.ConfigError(
-                f"client[{name!r}] holds a password\n  Give the secret by its own setting."
+                f"client[{name!r}] holds a password, or may hold one\n  Give the secret by its own setting."
             )
 
 

@@ -198,7 +198,11 @@ def check_client(root: str, client: Mapping[str, Any]) -> None:
     :raises errors.ConfigError: there is one.
     """
     if not is_directory(root):
-        scheme = root.partition("://")[0]
+        scheme, _, rest = root.partition("://")
+        if "?" in rest or "@" in rest.partition("/")[0]:
+            raise errors.ConfigError(
+                f"the address with {scheme}:// has a user or settings in it, which may be secret\n  Give them by client=."
+            )
         importlib.import_module(_KINDS[scheme][0]).check_client(client)
     elif client:
         raise errors.ConfigError(
