@@ -86,7 +86,7 @@ FOUND_BY = {
     "several updates to a key compose, within and across blocks": "counts no steps",
     "a block that was rolled back is not counted as a step": "counts steps eagerly",
     "more keys than are held in memory are updated and replayed": "forgets rows",
-    "a key's second writer in one transaction is refused, naming both writers": "nobody is a rival",
+    "a key's second writer in one transaction is refused, naming both writers": "no writer is a rival",
     "deleting counts as writing": "no tombstones",
     "another topology's key is refused, under any txid": "nothing is foreign",
     "a task never reads another task's write in the same transaction": "rivals are read",
@@ -126,7 +126,7 @@ FOUND_BY = {
 FOUND_IN_A_PLAIN_STORE_BY = {
     **FOUND_BY,
     "a later transaction's value is refused, also from another component": "no plain value is ahead",
-    "a key's second writer in one transaction is refused, naming both writers": "nobody is a rival in a plain store",
+    "a key's second writer in one transaction is refused, naming both writers": "no writer is a rival in a plain store",
     "another topology's key is refused, under any txid": "nothing is foreign in a plain store",
 }
 """By claim: the mistake that breaks it in a plain store."""

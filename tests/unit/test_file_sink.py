@@ -244,6 +244,9 @@ class TestVisible:
     def test_a_missing_file_is_an_error(self, tmp_path: Path) -> None:
         Writing(FileSink(tmp_path)).write(1, 0, ROWS)
         for path in tmp_path.glob("*.jsonl"):
+            path.write_text("more than before\n" * 99)
+            with pytest.raises(errors.StateMismatchError, match="was written with"):
+                seen(tmp_path)
             path.unlink()
         with pytest.raises(errors.StateMismatchError, match="is missing"):
             seen(tmp_path)

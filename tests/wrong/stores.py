@@ -713,7 +713,7 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
         sqlite,
         standing(lambda row, stamp, where: "past" if where == "undone" else where),
     ),
-    "nobody is a rival": (
+    "no writer is a rival": (
         sqlite,
         standing(lambda row, stamp, where: "mine" if where == "rival" else where),
     ),
@@ -737,7 +737,7 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
         sqlite,
         plain_standing(lambda row, stamp, where: "past" if where == "ahead" else where),
     ),
-    "nobody is a rival in a plain store": (
+    "no writer is a rival in a plain store": (
         sqlite,
         plain_standing(lambda row, stamp, where: "past" if where == "rival" else where),
     ),

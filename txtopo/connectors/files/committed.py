@@ -260,6 +260,10 @@ class Committed:
             raise errors.StateMismatchError(
                 f"{file.path} is missing\n  `txtopo files verify` lists all missing files. Restore it, or read later transactions with after=."
             )
+        if len(data) != file.bytes:
+            raise errors.StateMismatchError(
+                f"{file.path} has {len(data)} bytes, and was written with {file.bytes}\n  Restore it: `txtopo files verify` lists all such files."
+            )
         return data
 
     def text(self, file: CommittedFile) -> bytes:
