@@ -68,13 +68,20 @@ class Table:
         deltalake = importlib.import_module("deltalake")
         wanted = self._schema(deltalake, schema)
         with self._explained():
-            table = deltalake.DeltaTable.create(
-                self._root,
-                schema=wanted,
-                partition_by=list(partition_by),
-                mode="ignore",
-                storage_options=self._options,
-            )
+            table = self._opened(deltalake)
+            if table is None:
+                # Of two tasks that make the table, one makes its first version.
+                once = deltalake.CommitProperties(max_commit_retries=0)
+                with contextlib.suppress(deltalake.exceptions.CommitFailedError):
+                    deltalake.DeltaTable.create(
+                        self._root,
+                        schema=wanted,
+                        partition_by=list(partition_by),
+                        mode="ignore",
+                        storage_options=self._options,
+                        commit_properties=once,
+                    )
+                table = deltalake.DeltaTable(self._root, storage_options=self._options)
         self._check_fit(deltalake, table, schema, partition_by)
 
     def _schema(self, deltalake: Any, schema: Any) -> Any:
