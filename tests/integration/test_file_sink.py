@@ -195,17 +195,21 @@ class TestSources:
         client = with_secret_file(client, tmp_path)
         store = storage.open_storage(root, client)
         lines = [f"{n},{n * n}" for n in range(1000)]
-        for number, some in enumerate((lines[:400], lines[400:])):
-            store.put(f"in/day=2026-11-2{number}/part-{number}.csv", "\n".join(some).encode())
+        parts = ["\n".join(some).encode() for some in (lines[:400], lines[400:])]
+        store.put("in/day=2026-11-20/part-0.csv", parts[0])
         store.put("in/_SUCCESS", b"")
         schema = pa.schema([("n", pa.int64()), ("square", pa.int64()), ("day", pa.date32())])
         spout = CsvTransactionalSpout(
-            f"{root}/in/**", schema, bytes_per_batch=3000, header=False, client=client
+            f"{root}/in/**", schema, 3000, header=False, client=client, growing=True
         )
         builder = TransactionalTopologyBuilder(f"squares-{root[:2]}", "csv", spout)
         sink = FileSink(f"{root}/out", format="parquet", partition_by=["day"], client=client)
         builder.set_bolt("write", sink, 2).shuffle_grouping("csv")
-        run_to_idle(cluster, builder.build_topology(), max_spout_pending=2)
+        topology = builder.build_topology()
+        run_to_idle(cluster, topology, max_spout_pending=2)
+        store.put("in/day=2026-11-21/part-1.csv", parts[1])
+        store.delete(["in/day=2026-11-20/part-0.csv"])
+        run_to_idle(cluster, topology, max_spout_pending=2)
         expected = sorted(
             (int(n), int(square), datetime.date(2026, 11, 20 + (int(n) >= 400)))
             for n, square in (line.split(",") for line in lines)

@@ -73,6 +73,7 @@ NAMES = {
     "errors",
     "fields",
     "format",
+    "growing",
     "header",
     "headers",
     "idle_timeout_s",

@@ -54,8 +54,9 @@ class _ColumnFiles(ranges.ByteRanges):
         partitions: int,
         errors: str,
         client: Mapping[str, Any] | None,
+        growing: bool,
     ) -> None:
-        super().__init__(paths_or_glob, partitions, bytes_per_batch, client)
+        super().__init__(paths_or_glob, partitions, bytes_per_batch, client, growing)
         if not isinstance(schema, pa.Schema) or not schema.names:
             raise txtopo.errors.ConfigError(
                 f"file spout: schema is {schema!r}; it names the columns and their types: pa.schema([('word', pa.string()), ('n', pa.int64())])"
@@ -70,7 +71,7 @@ class _ColumnFiles(ranges.ByteRanges):
 class CsvTransactionalSpout(_ColumnFiles):
     """Emits the records of CSV files, each once and in order within its file, as RecordBatches.
 
-    - ``paths_or_glob``, ``partitions``, ``bytes_per_batch``, and ``client``: as for
+    - ``paths_or_glob``, ``partitions``, ``bytes_per_batch``, ``client``, ``growing``: as for
       :class:`~txtopo.connectors.files.FileTransactionalSpout`, whose text also says when files and
       sizes are frozen.
     - ``schema``: the columns to emit, in this order, and their types. The stream's fields are
@@ -106,8 +107,11 @@ class CsvTransactionalSpout(_ColumnFiles):
         null_values: Sequence[str] = ("",),
         errors: str = "strict",
         client: Mapping[str, Any] | None = None,
+        growing: bool = False,
     ) -> None:
-        super().__init__(paths_or_glob, schema, bytes_per_batch, partitions, errors, client)
+        super().__init__(
+            paths_or_glob, schema, bytes_per_batch, partitions, errors, client, growing
+        )
         self.header = header
         self.delimiter, self.quote_char = delimiter, quote_char
         try:
@@ -137,7 +141,7 @@ class CsvTransactionalSpout(_ColumnFiles):
 class JsonLinesTransactionalSpout(_ColumnFiles):
     """Emits JSON objects, one per line, each once and in order within its file, as RecordBatches.
 
-    - ``paths_or_glob``, ``partitions``, ``bytes_per_batch``, ``client``: as for
+    - ``paths_or_glob``, ``partitions``, ``bytes_per_batch``, ``client``, ``growing``: as for
       :class:`~txtopo.connectors.files.FileTransactionalSpout`, whose text also says when files and
       sizes are frozen.
     - ``schema``: the fields to take from each object, in this order, and their types. The stream's
@@ -163,8 +167,11 @@ class JsonLinesTransactionalSpout(_ColumnFiles):
         partitions: int = 1,
         errors: str = "strict",
         client: Mapping[str, Any] | None = None,
+        growing: bool = False,
     ) -> None:
-        super().__init__(paths_or_glob, schema, bytes_per_batch, partitions, errors, client)
+        super().__init__(
+            paths_or_glob, schema, bytes_per_batch, partitions, errors, client, growing
+        )
         json_columns.check_schema("JSON spout", self.schema)
 
     def get_emitter(
@@ -186,7 +193,7 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
     between any two lines (R38)."""
 
     def __init__(self, column_spout: _ColumnFiles) -> None:
-        super().__init__(column_spout.groups())
+        super().__init__(column_spout)
         self.schema, self._errors = column_spout.schema, column_spout.errors
         """The current file's columns."""
         self._whole = self.schema

@@ -55,12 +55,20 @@ def listed(patterns: Iterable[str]) -> list[str]:
         if glob.escape(path) != pattern and not os.path.lexists(path):
             pattern = _with_directory(pattern)
             paths.update(
-                path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path)
+                path
+                for path in glob.iglob(pattern, recursive=True)
+                if not (_is_hidden(path, pattern) or os.path.isdir(path))
             )
             paths.update(_unlistable(pattern))
         else:
             paths.add(path)
     return sorted(paths, key=remote.without_settings)
+
+
+def _is_hidden(path: str, pattern: str) -> bool:
+    """Whether ``path`` has a name that begins with an underscore, as Spark's ``_SUCCESS`` and
+    ``_temporary`` do, and ``pattern`` has none."""
+    return path.count("/_") > pattern.count("/_")
 
 
 _plain = functools.partial(re.compile(r"\[([*?[])\]").sub, r"\1")
@@ -118,6 +126,15 @@ def groups(data: bytes, partitions: int) -> tuple[FileGroup, ...]:
     return tuple(FileGroup(tuple(paths[partition::partitions])) for partition in range(partitions))
 
 
+def none_matched(patterns: tuple[str, ...]) -> errors.InputError:
+    """The error for patterns that match no file."""
+    named = ", ".join(patterns) or "an empty list"
+    return errors.InputError(
+        f"no file matched {named} when the topology was built\n"
+        "  Mend the paths: relative paths start from the directory that was current when the spout was made, and only ** matches files at any depth."
+    )
+
+
 class FileGroup:
     """A partition's files, in order."""
 
@@ -125,13 +142,18 @@ class FileGroup:
         self.paths = paths
 
     @functools.cached_property
+    def names(self) -> list[str]:
+        """The paths without settings."""
+        return [remote.without_settings(path) for path in self.paths]
+
+    @functools.cached_property
     def identities(self) -> tuple[str, ...]:
         """For each file j, the identity of files 0 … j together: 12 hexadecimal digits from SHA-256
         over their paths."""
         digest = hashlib.sha256()
         identities: list[str] = []
-        for path in self.paths:
-            digest.update(os.fsencode(remote.without_settings(path)) + b"\0")
+        for path in self.names:
+            digest.update(os.fsencode(path) + b"\0")
             identities.append(digest.hexdigest()[:12])
         return tuple(identities)
 

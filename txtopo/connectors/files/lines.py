@@ -45,6 +45,9 @@ class FileTransactionalSpout(ranges.ByteRanges):
 
     - ``client``: for addresses, settings of the library that reaches the files, as for
       :class:`~txtopo.connectors.files.FileSink`.
+    - ``growing``: list the files again while the run goes on, and take up new ones, each once. A
+      new file must sort behind all that were read. These may go. What follows on frozen lists
+      does not hold then.
 
     In ``encoding`` each line must be text by itself: ISO 2022, UTF-16 and similar encodings are
     refused.
@@ -79,8 +82,9 @@ class FileTransactionalSpout(ranges.ByteRanges):
         format: Format = "lines",
         encoding: str = "utf-8",
         client: Mapping[str, Any] | None = None,
+        growing: bool = False,
     ) -> None:
-        super().__init__(paths_or_glob, partitions, bytes_per_batch, client)
+        super().__init__(paths_or_glob, partitions, bytes_per_batch, client, growing)
         self.fields = with_attempt(fields)
         self.format = one_of(
             "format", format, ("lines",) if self.emits_columns else get_args(Format)
@@ -111,7 +115,7 @@ class LinesTransactionalSpout(FileTransactionalSpout):
 
 class _FileEmitter(ranges.ByteRangeEmitter):
     def __init__(self, file_spout: FileTransactionalSpout) -> None:
-        super().__init__(file_spout.groups())
+        super().__init__(file_spout)
         self._format = "columns" if file_spout.emits_columns else file_spout.format
         self._fields = tuple(file_spout.fields)[1:]
         self._codec = file_spout.codec

@@ -47,7 +47,7 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
       this many rows together, and at least one row group.
     - ``schema``: the columns' types, for files that do not exist yet. By default the first file's
       types. A file with other types is an error.
-    - ``client``: as for :class:`~txtopo.connectors.files.FileTransactionalSpout`.
+    - ``client``, ``growing``: as for :class:`~txtopo.connectors.files.FileTransactionalSpout`.
     - ``dictionaries``: text or bytes columns that stay dictionary-encoded, as they usually are in
       the file: grouping by them is faster.
 
@@ -73,8 +73,9 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
         schema: pa.Schema | None = None,
         dictionaries: Sequence[str] = (),
         client: Mapping[str, Any] | None = None,
+        growing: bool = False,
     ) -> None:
-        super().__init__(paths_or_glob, partitions, client)
+        super().__init__(paths_or_glob, partitions, client, growing)
         for argument, names in (("columns", columns), ("dictionaries", dictionaries)):
             if isinstance(names, str):
                 raise txtopo.errors.ConfigError(
@@ -89,7 +90,7 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
     def _schema_of_first_file(self, columns: Sequence[str] | None) -> pa.Schema:
         paths = file_groups.listed(self.patterns)
         if not paths:
-            raise ranges.none_matched(self.patterns)
+            raise file_groups.none_matched(self.patterns)
         schema = Footer(paths[0]).schema(self.dictionaries)
         named = [
             name
@@ -120,15 +121,15 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
                 )
         return pa.schema([pa.field(name, schema.field(name).type) for name in names])
 
-    def get_coordinator(
-        self, conf: TopologyConf, context: CoordinatorContext
+    def frozen_coordinator(
+        self, groups: tuple[file_groups.FileGroup, ...], context: CoordinatorContext
     ) -> spout.PartitionedSpoutCoordinator:
-        return _ParquetCoordinator(self.groups(), self.patterns, self.rows_per_batch, context)
+        return _ParquetCoordinator(self, groups, context)
 
     def get_emitter(
         self, conf: TopologyConf, context: TopologyContext
     ) -> spout.PartitionedSpoutEmitter:
-        return _ParquetEmitter(self.groups(), self.schema, self.dictionaries)
+        return _ParquetEmitter(self)
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(with_attempt(self.schema.names), schema=self.schema)
@@ -322,15 +323,15 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
 
     def __init__(
         self,
+        own: ParquetTransactionalSpout,
         groups: tuple[file_groups.FileGroup, ...],
-        patterns: tuple[str, ...],
-        rows_per_batch: int,
         context: CoordinatorContext,
     ) -> None:
         if not any(group.paths for group in groups):
-            raise ranges.none_matched(patterns)
+            raise file_groups.none_matched(own.patterns)
         self._sizes = file_groups.sizes(groups)
-        self._groups, self._rows_per_batch, self._context = groups, rows_per_batch, context
+        self._groups, self._rows_per_batch, self._context = groups, own.rows_per_batch, context
+        self._files_per_batch = ranges.files_per_batch(own.growing)
         self._footers: dict[str, _Planned] = {}
         for partition, metadata in (context.last_metadata or {}).items():
             if metadata is not None:
@@ -378,7 +379,7 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
                 end += 1
             following = end_file + 1
             if end < len(of_file) or following == min(
-                len(group.paths), file + ranges.FILES_PER_BATCH
+                len(group.paths), file + self._files_per_batch
             ):
                 break
             if not self._fits(rows, next(iter(self._footer(group.paths[following]).rows), 0)):
@@ -395,6 +396,11 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
             "footers": [footer.identity for footer in footers],
             "written": [footer.written for footer in footers],
         }
+
+    def is_whole(self, metadata: Any) -> bool:
+        """Whether the batch of partition 0 ends with its last file."""
+        footer = self._footer(self._groups[0].paths[metadata["end_file"]])
+        return bool(metadata["end_row_group"] >= len(footer.rows))
 
     def _fits(self, rows: int, more: int) -> bool:
         return not rows or rows + more <= self._rows_per_batch
@@ -427,13 +433,8 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
 
 
 class _ParquetEmitter(spout.PartitionedSpoutEmitter):
-    def __init__(
-        self,
-        groups: tuple[file_groups.FileGroup, ...],
-        schema: pa.Schema,
-        dictionaries: Sequence[str],
-    ) -> None:
-        self._groups, self._schema, self._dictionaries = groups, schema, dictionaries
+    def __init__(self, own: ParquetTransactionalSpout) -> None:
+        self._own, self._schema, self._dictionaries = own, own.schema, own.dictionaries
 
     def emit_partition_batch(
         self,
@@ -442,23 +443,22 @@ class _ParquetEmitter(spout.PartitionedSpoutEmitter):
         partition: int,
         metadata: Any,
     ) -> None:
-        group = ranges.checked_group(self._groups, partition, metadata)
-        first, last = metadata["file"], metadata["end_file"]
-        for file, identity, time in zip(
-            range(first, last + 1), metadata["footers"], metadata["written"], strict=True
+        paths = self._own.planned(partition, metadata)
+        begin = metadata["row_group"]
+        for path, identity, time in zip(
+            paths, metadata["footers"], metadata["written"], strict=True
         ):
-            path = group.paths[file]
             footer = Footer(path)
             texts = directories.texts_in(
                 path, {*self._schema.names} - {*footer.metadata.schema.to_arrow_schema().names}
             )
             footer.check(identity, time)
-            begin = metadata["row_group"] if file == first else 0
-            end = metadata["end_row_group"] if file == last else len(footer.rows)
+            end = metadata["end_row_group"] if path == paths[-1] else len(footer.rows)
             for batch in footer.batches(
                 begin, end, directories.left_to_file(self._schema, path, texts), self._dictionaries
             ):
                 collector.emit_batch(directories.completed(batch, self._schema, path, texts))
+            begin = 0
 
 
 __all__ = ["ParquetTransactionalSpout"]

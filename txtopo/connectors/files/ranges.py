@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import txtopo.errors
 from txtopo.connectors.files import blocks, records, remote, storage
 from txtopo.connectors.files import groups as file_groups
+from txtopo.connectors.files import growing as file_growing
 from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
@@ -30,15 +31,24 @@ task opens in turn."""
 
 
 class ListedFiles(spout.BasePartitionedTransactionalSpout):
-    """A base of spouts over a list of files, which is frozen when the topology is built, and dealt
-    out to partitions."""
+    """A base of spouts over a list of files, which is dealt out to partitions. The list is frozen
+    when the topology is built, unless it grows."""
 
     def __init__(
-        self, paths_or_glob: Paths, partitions: int, client: Mapping[str, Any] | None = None
+        self,
+        paths_or_glob: Paths,
+        partitions: int,
+        client: Mapping[str, Any] | None = None,
+        growing: bool = False,
     ) -> None:
         self.patterns = _absolute(paths_or_glob, client or {})
         self.partitions = at_least_one("partitions", partitions)
+        self.growing = growing
         self._files: bytes | None = None
+        if growing and len({path.partition("?")[2] for path in self.patterns}) > 1:
+            raise txtopo.errors.ConfigError(
+                "file spout: with growing=True all addresses have the same settings\n  Give them by client=."
+            )
 
     def groups(self) -> tuple[file_groups.FileGroup, ...]:
         """Each partition's files."""
@@ -46,7 +56,35 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
             self._files = file_groups.packed(file_groups.listed(self.patterns))
         return file_groups.groups(self._files, self.partitions)
 
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> spout.PartitionedSpoutCoordinator:
+        if self.growing:
+            return file_growing.GrowingCoordinator(self, context)
+        coordinator: spout.PartitionedSpoutCoordinator = self.frozen_coordinator(
+            self.groups(), context
+        )
+        return coordinator
+
+    @abc.abstractmethod
+    def frozen_coordinator(
+        self, groups: tuple[file_groups.FileGroup, ...], context: CoordinatorContext
+    ) -> Any:
+        """A coordinator that plans batches from the files in ``groups``."""
+
+    def planned(self, partition: int, metadata: Any) -> Sequence[str]:
+        """The paths of a batch's files.
+
+        :raises txtopo.errors.InputError: the list of files has changed.
+        """
+        if "paths" in metadata:
+            return file_growing.planned_paths(self.patterns, metadata["paths"])
+        group = checked_group(self.groups(), partition, metadata)
+        return group.paths[metadata["file"] : metadata["end_file"] + 1]
+
     def __getstate__(self) -> dict[str, Any]:
+        if self.growing:
+            return self.__dict__
         # Building a topology pickles the spout: the files are listed now, so that coordinator and
         # emitters have the same list.
         found_any = any(group.paths for group in self.groups())
@@ -63,14 +101,15 @@ class ByteRanges(ListedFiles):
         partitions: int,
         bytes_per_batch: int,
         client: Mapping[str, Any] | None = None,
+        growing: bool = False,
     ) -> None:
-        super().__init__(paths_or_glob, partitions, client)
+        super().__init__(paths_or_glob, partitions, client, growing)
         self.bytes_per_batch = at_least_one("bytes_per_batch", bytes_per_batch)
 
-    def get_coordinator(
-        self, conf: TopologyConf, context: CoordinatorContext
+    def frozen_coordinator(
+        self, groups: tuple[file_groups.FileGroup, ...], context: CoordinatorContext
     ) -> spout.PartitionedSpoutCoordinator:
-        return _FileCoordinator(self.groups(), self.patterns, self.bytes_per_batch, context)
+        return _FileCoordinator(self, groups, context)
 
 
 class _FileCoordinator(spout.PartitionedSpoutCoordinator):
@@ -89,18 +128,18 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
 
     def __init__(
         self,
+        own: ByteRanges,
         groups: tuple[file_groups.FileGroup, ...],
-        patterns: tuple[str, ...],
-        bytes_per_batch: int,
         context: CoordinatorContext,
     ) -> None:
         if not any(group.paths for group in groups):
-            raise none_matched(patterns)
+            raise file_groups.none_matched(own.patterns)
         self._groups = [
             file_groups.SizedGroup(group, sizes)
             for group, sizes in zip(groups, file_groups.sizes(groups), strict=True)
         ]
-        self._bytes_per_batch, self._context = bytes_per_batch, context
+        self._bytes_per_batch, self._context = own.bytes_per_batch, context
+        self._files_per_batch = files_per_batch(own.growing)
         self._continued: dict[tuple[int, int], int] = {}
         for partition, metadata in (context.last_metadata or {}).items():
             if metadata is not None:
@@ -137,7 +176,7 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         if position >= sized.total:
             return None
         self._check_tail(partition, last_metadata)
-        batch_end = sized.batch_end(position, self._bytes_per_batch, FILES_PER_BATCH)
+        batch_end = sized.batch_end(position, self._bytes_per_batch, self._files_per_batch)
         if batch_end == sized.total:
             sized.leave_unfinished_line()
             batch_end = sized.total
@@ -160,6 +199,10 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
             ],
             "read": batch_end,
         }
+
+    def is_whole(self, metadata: Any) -> bool:
+        """Whether the batch of partition 0 ends with its last file."""
+        return bool(metadata["end"] >= self._groups[0].sizes[metadata["end_file"]])
 
     def _check_tail(self, partition: int, last_metadata: Any) -> None:
         """Refuse a file that was replaced since the batch in ``last_metadata`` was read."""
@@ -207,8 +250,8 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
 class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
     """Reads planned ranges, block by block."""
 
-    def __init__(self, groups: tuple[file_groups.FileGroup, ...]) -> None:
-        self._groups = groups
+    def __init__(self, own: ListedFiles) -> None:
+        self._own = own
 
     def emit_partition_batch(
         self,
@@ -217,19 +260,16 @@ class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
         partition: int,
         metadata: Any,
     ) -> None:
-        group = checked_group(self._groups, partition, metadata)
-        first, last = metadata["file"], metadata["end_file"]
-        ends = [*metadata["sizes"], metadata["end"]]
-        for file in range(first, last + 1):
-            path, start = group.paths[file], metadata["start"] if file == first else 0
+        paths = self._own.planned(partition, metadata)
+        ends, start = [*metadata["sizes"], metadata["end"]], metadata["start"]
+        for path, end, tail in zip(paths, ends, metadata["tails"], strict=True):
             with blocks.opened(path) as open_file:
                 self.begin_file(path, open_file)
-                for offset, block in blocks.line_blocks(
-                    open_file, path, start, ends[file - first], metadata["tails"][file - first]
-                ):
+                for offset, block in blocks.line_blocks(open_file, path, start, end, tail):
                     if offset == 0:
                         records.check_uncompressed(path, block)
                     self.emit_block(attempt, collector, path, offset, block)
+            start = 0
 
     def begin_file(self, path: str, open_file: BinaryIO) -> None:
         """Look at the file's beginning, before a batch's first block in the file."""
@@ -246,13 +286,9 @@ class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
         """Emit a block of whole lines, which begins at byte ``offset`` in ``path``."""
 
 
-def none_matched(patterns: tuple[str, ...]) -> txtopo.errors.InputError:
-    """The error for patterns that match no file."""
-    named = ", ".join(patterns) or "an empty list"
-    return txtopo.errors.InputError(
-        f"no file matched {named} when the topology was built\n"
-        "  Mend the paths: relative paths start from the directory that was current when the spout was made, and only ** matches files at any depth."
-    )
+def files_per_batch(growing: bool) -> int:
+    """How many files a partition's part of a batch may span."""
+    return file_growing.FILES_PER_BATCH if growing else FILES_PER_BATCH
 
 
 def check_partition(partitions: int, partition: int) -> None:
