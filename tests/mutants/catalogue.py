@@ -277,6 +277,20 @@ MUTATIONS = (
         ("tests/unit/test_files_in_motion.py",),
     ),
     Mutation(
+        "a file that appears among those that were read is passed over",
+        "txtopo/connectors/files/growing.py",
+        "        if late:\n",
+        "        if False:\n",
+        ("tests/unit/test_growing_files.py",),
+    ),
+    Mutation(
+        "a line of a log without an end is read",
+        "txtopo/connectors/files/following.py",
+        "limit = file.bytes if following else",
+        "limit = file.bytes if True else",
+        ("tests/unit/test_followed_files.py",),
+    ),
+    Mutation(
         "directories that cannot be listed are left out",
         "txtopo/connectors/files/groups.py",
         "            paths.update(_unlistable(pattern))\n",

@@ -72,6 +72,7 @@ NAMES = {
     "encoding",
     "errors",
     "fields",
+    "follow",
     "format",
     "growing",
     "header",

@@ -51,7 +51,7 @@ def listed(patterns: Iterable[str]) -> list[str]:
         if remote.is_remote(pattern):
             paths.update(remote.listed(pattern))
             continue
-        path = _plain(pattern)
+        path = plain(pattern)
         if glob.escape(path) != pattern and not os.path.lexists(path):
             pattern = _with_directory(pattern)
             paths.update(
@@ -71,7 +71,7 @@ def _is_hidden(path: str, pattern: str) -> bool:
     return path.count("/_") > pattern.count("/_")
 
 
-_plain = functools.partial(re.compile(r"\[([*?[])\]").sub, r"\1")
+plain = functools.partial(re.compile(r"\[([*?[])\]").sub, r"\1")
 """A pattern without the brackets of ``glob.escape``."""
 
 
@@ -81,9 +81,9 @@ def _with_directory(pattern: str) -> str:
     beginning = next(
         str(parent)
         for parent in pathlib.PurePath(pattern).parents
-        if os.path.isdir(_plain(str(parent)))
+        if os.path.isdir(plain(str(parent)))
     )
-    directory, matched = _plain(beginning), glob.glob(beginning)
+    directory, matched = plain(beginning), glob.glob(beginning)
     if matched and directory not in matched:
         cure = f"Give glob.escape(directory), {glob.escape(directory)!r}, or list the matches one by one."
         raise errors.InputError(

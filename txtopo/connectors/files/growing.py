@@ -56,10 +56,10 @@ class GrowingCoordinator(spout.PartitionedSpoutCoordinator):
 
     A partition's metadata is that of the frozen coordinator, and:
 
-    - ``paths``: of the files ``file`` … ``end_file``, without settings.
+    - ``paths``: ``file`` … ``end_file``, without settings.
     - ``files``: how many files in the partition sorted up to the last of ``paths``.
-    - ``names``: the identity of these files' paths.
-    - ``whole``: whether the last of ``paths`` was read to its end.
+    - ``names``: the identity of all these paths.
+    - ``whole``: whether the last file was read to its end.
     - ``partitions``: how many partitions there were.
     """
 
@@ -175,7 +175,7 @@ class _Partition:
             self._frozen = self._own.frozen_coordinator((self._opened,), self._context)
 
     def _checked_place(self, listed: file_groups.FileGroup, last_metadata: Any) -> int:
-        """The number of the file to go on with. Refuses a file among those that were read."""
+        """The number of the file to go on with. Refuses a new file that sorts before it."""
         at = last_metadata["paths"][-1]
         files = bisect_right(listed.names, at)
         if self._all is not None:
@@ -193,8 +193,8 @@ class _Partition:
             )
         if late:
             raise errors.InputError(
-                f"{late} has appeared among those that were read, up to {at}, and would never be read\n"
-                "  Rename it so that it sorts behind all others, and start the run again."
+                f"{late} has appeared, but files up to {at} were read, so it would never be read\n"
+                "  Give it a name that sorts behind all others, and start the run again."
             )
         is_there = files > 0 and listed.names[files - 1] == at
         if not is_there and not last_metadata["whole"]:
@@ -205,8 +205,8 @@ class _Partition:
         return files - is_there
 
     def _within(self, metadata: Any) -> Any:
-        """``metadata`` in the numbers of the unread files: None if it ended before their first, so
-        that they begin anew."""
+        """Number the files in ``metadata`` as the open ones. None if it ended before the first of
+        them."""
         names, identities = self._opened.names, self._opened.identities
         if metadata is None or not names or metadata["paths"][-1] < names[0]:
             return None

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import txtopo.errors
-from txtopo.connectors.files import directories, ranges, records
+from txtopo.connectors.files import directories, following, ranges, records
 from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
-from txtopo.topology.context import TopologyContext
+from txtopo.topology.context import CoordinatorContext, TopologyContext
 from txtopo.topology.stream import Fields, OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -48,6 +48,8 @@ class FileTransactionalSpout(ranges.ByteRanges):
     - ``growing``: list the files again while the run goes on, and take up new ones, each once. A
       new file must sort behind all that were read. These may go. What follows on frozen lists
       does not hold then.
+    - ``follow``: read local files that are appended to and rotated, as logs are, each line once when
+      it has got its end. Give paths without patterns. Each is a partition.
 
     In ``encoding`` each line must be text by itself: ISO 2022, UTF-16 and similar encodings are
     refused.
@@ -83,8 +85,14 @@ class FileTransactionalSpout(ranges.ByteRanges):
         encoding: str = "utf-8",
         client: Mapping[str, Any] | None = None,
         growing: bool = False,
+        follow: bool = False,
     ) -> None:
         super().__init__(paths_or_glob, partitions, bytes_per_batch, client, growing)
+        self.followed = following.checked_paths(self.patterns) if follow else ()
+        if follow and (growing or partitions > 1):
+            raise txtopo.errors.ConfigError(
+                "file spout: with follow=True each file is a partition\n  Leave partitions and growing out."
+            )
         self.fields = with_attempt(fields)
         self.format = one_of(
             "format", format, ("lines",) if self.emits_columns else get_args(Format)
@@ -96,6 +104,13 @@ class FileTransactionalSpout(ranges.ByteRanges):
                 f"file spout: fields are {list(self.fields)[1:]}; a line is a single value, for example fields=('line',)"
                 "\n  To take several fields from each line, write JSON objects and set format='json'."
             )
+
+    def get_coordinator(
+        self, conf: TopologyConf, context: CoordinatorContext
+    ) -> spout.PartitionedSpoutCoordinator:
+        if self.followed:
+            return following.FollowingCoordinator(self.followed, self.bytes_per_batch, context)
+        return super().get_coordinator(conf, context)
 
     def get_emitter(
         self, conf: TopologyConf, context: TopologyContext

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import txtopo.errors
-from txtopo.connectors.files import blocks, records, remote, storage
+from txtopo.connectors.files import blocks, following, records, remote, storage
 from txtopo.connectors.files import groups as file_groups
 from txtopo.connectors.files import growing as file_growing
 from txtopo.topology import spout
@@ -77,6 +77,8 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
 
         :raises txtopo.errors.InputError: the list of files has changed.
         """
+        if "follows" in metadata:
+            return [following.current_path(metadata)]
         if "paths" in metadata:
             return file_growing.planned_paths(self.patterns, metadata["paths"])
         group = checked_group(self.groups(), partition, metadata)
@@ -261,6 +263,20 @@ class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
         metadata: Any,
     ) -> None:
         paths = self._own.planned(partition, metadata)
+        try:
+            self._emit_files(attempt, collector, paths, metadata)
+        except txtopo.errors.InputError as error:
+            if "follows" in metadata and self._own.planned(partition, metadata) != paths:
+                raise txtopo.errors.FailedException(f"rotated while it was read: {error}") from None
+            raise
+
+    def _emit_files(
+        self,
+        attempt: TransactionAttempt,
+        collector: BatchOutputCollector,
+        paths: Sequence[str],
+        metadata: Any,
+    ) -> None:
         ends, start = [*metadata["sizes"], metadata["end"]], metadata["start"]
         for path, end, tail in zip(paths, ends, metadata["tails"], strict=True):
             with blocks.opened(path) as open_file:
