@@ -20,6 +20,7 @@ from txtopo.connectors.files import (
     FileTransactionalSpout,
     JsonLinesTransactionalSpout,
     ParquetTransactionalSpout,
+    growing,
 )
 from txtopo.testing import (
     ArrowMemoryTransactionalSpout,
@@ -139,6 +140,37 @@ def test_the_file_spout_keeps_the_contract_while_the_last_file_grows(
     expected = [(line(n),) if format == "lines" else (n, "x" * (n % 5)) for n in range(23)]
     report = check_spout(make, expected=expected, grow=lambda spout: files.append())
     assert (report.is_exhausted, report.tuples, report.partitions) == (True, 23, partitions)
+
+
+@RULES
+@pytest.mark.parametrize("argument", ["growing", "follow"])
+def test_the_file_spout_keeps_the_contract_while_files_are_added_or_rotated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argument: str
+) -> None:
+    monkeypatch.setattr(growing, "pause_s", lambda listing_s: 0.0)
+    log, numbers = tmp_path / "app.log", itertools.count()
+
+    def write(path: Path) -> None:
+        path.write_text("".join(f"{next(numbers)}\n" for _ in range(9)))
+
+    def make() -> FileTransactionalSpout:
+        nonlocal numbers
+        numbers = itertools.count(100)
+        for path in tmp_path.iterdir():
+            path.unlink()
+        write(log)
+        path = log if argument == "follow" else f"{tmp_path}/*"
+        return FileTransactionalSpout(path, 16, **{argument: True})
+
+    def grow(spout: Any) -> None:
+        if argument == "follow":
+            log.rename(f"{log}.{next(numbers)}")
+            write(log)
+        else:
+            write(tmp_path / f"b{next(numbers)}")
+
+    report = check_spout(make, grow=grow)
+    assert (report.is_exhausted, report.tuples) == (True, 27)
 
 
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
