@@ -159,8 +159,9 @@ def test_the_file_spout_keeps_the_contract_while_files_are_added_or_rotated(
         for path in tmp_path.iterdir():
             path.unlink()
         write(log)
-        path = log if argument == "follow" else f"{tmp_path}/*"
-        return FileTransactionalSpout(path, 16, **{argument: True})
+        if argument == "follow":
+            return FileTransactionalSpout(log, 16, follow=True)
+        return FileTransactionalSpout(f"{tmp_path}/*", 16, growing=True)
 
     def grow(spout: Any) -> None:
         if argument == "follow":

@@ -10,6 +10,7 @@ import datetime
 import decimal
 import gzip
 import importlib
+import json
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -65,14 +66,39 @@ def line_of(values: Sequence[Any]) -> bytes:
 
 def json_encoder(names: Sequence[str]) -> Callable[[Sequence[Any]], bytes]:
     """The function that makes a JSON object in a line from values for ``names``."""
+    keys = (json.encoder.encode_basestring(name).replace("%", "%%") for name in names)
+    template = "{" + ",".join(f"{key}:%s" for key in keys) + "}\n"
 
     def encode(values: Sequence[Any]) -> bytes:
         try:
-            return plain_json.encode(dict(zip(names, values, strict=True))) + b"\n"
-        except plain_json.NotJsonError as error:
-            raise RefusedError(str(error)) from error
+            return (template % tuple([_TEXTS[type(value)](value) for value in values])).encode()
+        except (KeyError, ValueError):
+            return _any_json(dict(zip(names, values, strict=True)))
 
     return encode
+
+
+def _any_json(row: dict[str, Any]) -> bytes:
+    """The general way to a JSON object in a line, which takes five times as long."""
+    try:
+        return plain_json.encode(row) + b"\n"
+    except plain_json.NotJsonError as error:
+        raise RefusedError(str(error)) from error
+
+
+def _float(value: float) -> str:
+    if not math.isfinite(value):
+        raise ValueError
+    return float.__repr__(value)
+
+
+_TEXTS: dict[type, Callable[[Any], str]] = {
+    str: json.encoder.encode_basestring,
+    int: int.__repr__,
+    float: _float,
+    bool: lambda value: "true" if value else "false",
+    type(None): lambda value: "null",
+}
 
 
 def csv_line(values: Sequence[Any]) -> bytes:

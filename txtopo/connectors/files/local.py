@@ -43,15 +43,19 @@ class LocalStorage(Storage):
             # Hidden from readers, and never met by another writer.
             new = place.with_name(f".{place.name}.{secrets.token_hex(8)}")
             try:
-                with io.BufferedWriter(_Durable(new)) as file:
+                with new.open("xb") as file:
                     file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
                 os.link(new, place)
+                is_new = True
             except FileExistsError:
-                return False
+                is_new = False
             finally:
                 new.unlink(missing_ok=True)
+            # The name of a file that another process put may not be durable yet either.
             _sync(place.parent)
-            return True
+            return is_new
 
     def rename(self, source: str, target: str) -> bool:
         old, new = self._root / source, self._root / target
