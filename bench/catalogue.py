@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from bench.line import Line
-from bench.lines import columns, engine, floor, kafka, memory, start, stores, transactions, tuples
+from bench.lines import (
+    columns,
+    engine,
+    files,
+    floor,
+    kafka,
+    memory,
+    start,
+    stores,
+    transactions,
+    tuples,
+)
 
 LINES: tuple[Line, ...] = (
     *floor.LINES,
@@ -14,5 +25,6 @@ LINES: tuple[Line, ...] = (
     *memory.LINES,
     *columns.LINES,
     *stores.LINES,
+    *files.LINES,
     *kafka.LINES,
 )
