@@ -9,14 +9,15 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from bench import counting, rows, run
-from bench.contenders import keyed_updates
+from bench.contenders import file_writes, keyed_updates
 from bench.line import Figure, Line, Measured, Stage, WrongResultError, check
 from bench.process import BlockFailedError, ContenderProcess
+from txtopo.connectors.files import FileSink
 
 
 class Echo:
@@ -152,6 +153,29 @@ def test_updates_that_are_lost_are_noticed(tmp_path: Path, monkeypatch: pytest.M
         keyed_updates.Updates(str(tmp_path), "sqlite").block(
             "update transactional", batches=6, keys=5, of=10
         )
+
+
+@pytest.mark.parametrize("format", ["json", "parquet"])
+def test_files_by_a_sink_and_by_hand_have_the_same_bytes(
+    tmp_path: Path, format: Literal["json", "parquet"]
+) -> None:
+    writes = file_writes.Writes(str(tmp_path))
+    samples = [writes.block(by, format, rows=10, batches=2) for by in ("sink", "hand")]
+    assert samples[0]["contents"] == samples[1]["contents"]
+
+
+def test_rows_that_are_lost_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute = FileSink.execute
+    monkeypatch.setattr(
+        FileSink, "execute", lambda sink, tup: tup.values[1] % 2 and execute(sink, tup)
+    )
+    with pytest.raises(WrongResultError, match="15 json rows, not those that were given"):
+        file_writes.Writes(str(tmp_path)).block("sink", "json", rows=10, batches=2)
+
+
+def test_calls_of_the_storage_are_counted_by_name(tmp_path: Path) -> None:
+    calls = file_writes.Calls(str(tmp_path)).block(transactions=3)["calls"]
+    assert calls == dict.fromkeys(("create", "entries", "open", "put", "rename"), 1)
 
 
 def test_round_trips_are_counted_however_the_packets_fall() -> None:
