@@ -334,6 +334,18 @@ class TestQueries:
         with pytest.raises(errors.UsageError, match="same order"):
             FileSink(tmp_path, visible="file").foreach_writer("q", partitions=2)
 
+    def test_another_number_of_partitions_leaves_the_first_one_as_it_was(
+        self, tmp_path: Path
+    ) -> None:
+        before, now = (FileSink(tmp_path).foreach_writer("q", partitions=n) for n in (3, 2))
+        micro_batches.part(before, 0, 0, [(1, 10)])
+        for partition in (0, 1):
+            with pytest.raises(errors.StateMismatchError, match="with partitions=3"):
+                micro_batches.part(now, partition, 0, [(1, 10)])
+        for partition in range(3):
+            micro_batches.part(before, partition, 0, [(1, 10)])
+        assert seen(tmp_path) == [(1, [(1, 10)] * 3)]
+
 
 class TestForms:
     """What is in the files."""

@@ -188,18 +188,21 @@ class Log:
     def add_piece(
         self, generation: Generation, txid: int, attempt: int, piece: Piece
     ) -> list[Piece]:
-        """Put a task's piece there, unless it is there, and return all pieces of the attempt."""
+        """Put a task's piece there, unless it is there, and return all pieces of the attempt. It
+        does not stay beside pieces of another number of tasks, which have to be able to go on."""
         beginning = f"{txid:0{_DIGITS}d}.{attempt:0{_DIGITS}d}."
         folder = f"{generation.folder}/pieces"
-        self.storage.put(
-            f"{folder}/{beginning}{piece.task:05d}.json", _dumped(dataclasses.asdict(piece))
-        )
+        path = f"{folder}/{beginning}{piece.task:05d}.json"
+        is_new = self.storage.put(path, _dumped(dataclasses.asdict(piece)))
         paths = [
             entry.path
             for entry in self.storage.entries(folder, beginning)
             if entry.path.startswith(f"{folder}/{beginning}")
         ]
-        return [_piece(self._json(path)) for path in sorted(paths)]
+        pieces = [_piece(self._json(path)) for path in sorted(paths)]
+        if is_new and any(other.tasks != piece.tasks for other in pieces):
+            self.storage.delete([path])
+        return pieces
 
     def decision_at(self, generation: Generation, txid: int, attempt: int) -> Decision:
         """The decision of an attempt, also if it does not count any more."""
