@@ -346,6 +346,13 @@ class TestQueries:
             micro_batches.part(before, partition, 0, [(1, 10)])
         assert seen(tmp_path) == [(1, [(1, 10)] * 3)]
 
+    def test_a_cleared_sink_keeps_the_form_of_its_new_rows(self, tmp_path: Path) -> None:
+        write = FileSink(tmp_path).foreach_batch("q")
+        write(micro_batches.Frame([(1, 10)], "first"), 0)
+        upkeep.open_records(str(tmp_path), "files").clear("q")
+        write(micro_batches.Frame([(2, 20)], "second"), 0)
+        assert seen(tmp_path) == [(1, [(2, 20)])]
+
 
 class TestForms:
     """What is in the files."""

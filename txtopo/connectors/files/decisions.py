@@ -153,6 +153,9 @@ class Log:
     def current(self, generation: str) -> Generation | None:
         """The newest generation. Asks the storage unless it was ``generation`` before."""
         if not self._generations or self._generations[-1].generation != generation:
+            if self._generations:
+                # The form may have gone with the generation before.
+                self.forget()
             self._generations = self.generations()
         return self._generations[-1] if self._generations else None
 
