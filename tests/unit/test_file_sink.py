@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -345,6 +346,21 @@ class TestQueries:
         for partition in range(3):
             micro_batches.part(before, partition, 0, [(1, 10)])
         assert seen(tmp_path) == [(1, [(1, 10)] * 3)]
+
+    def test_a_partition_that_is_repeated_alone_names_the_files_of_all(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def failing(*_: Any) -> NoReturn:
+            raise OSError("the process dies")
+
+        writer = FileSink(tmp_path).foreach_writer("q", partitions=3)
+        for partition in range(3):
+            with monkeypatch.context() as dying, contextlib.suppress(OSError):
+                dying.setattr(local.LocalStorage, "rename", failing)
+                micro_batches.part(writer, partition, 0, [(partition, 10)])
+        assert not [*tmp_path.glob("*.jsonl")]
+        micro_batches.part(writer, 2, 0, [(2, 10)])
+        assert len([*tmp_path.glob("*.jsonl")]) == 3
 
     def test_a_cleared_sink_keeps_the_form_of_its_new_rows(self, tmp_path: Path) -> None:
         write = FileSink(tmp_path).foreach_batch("q")

@@ -173,10 +173,12 @@ class FileLedger(destination.Destination):
         attempt: transaction.TransactionAttempt,
         rows: int,
         files: tuple[decisions.File, ...],
+        comes_alone: bool = False,
     ) -> bool:
         """Commit a task's share: ``rows`` in ``files``, which are whole. False if it was committed
         before.
 
+        :param comes_alone: a task may be repeated without the other tasks, as Spark does in a query.
         :raises errors.StaleAttemptError: a newer attempt has written (R29).
         :raises errors.StateMismatchError: the directory was emptied, restored from an older copy,
             or belongs to another generation (R27).
@@ -185,7 +187,7 @@ class FileLedger(destination.Destination):
         known_name = task_ledger.begin(self.place, self.root, context)
         piece = decisions.Piece(context.task_index, context.num_tasks, rows, files)
         try:
-            is_written = _Turn(self, context, attempt).write(piece)
+            is_written = _Turn(self, context, attempt).write(piece, comes_alone)
         except Exception as error:
             # The attempt has failed, even if user code around the sink catches the exception (R39).
             context.on_failure(error)
@@ -208,7 +210,7 @@ class _Turn:
         self._log, self._place = ledger.log(context.resource), ledger.place
         self._stamp = stamps.Stamp.of(context, attempt)
 
-    def write(self, piece: decisions.Piece) -> bool:
+    def write(self, piece: decisions.Piece, comes_alone: bool) -> bool:
         """Commit ``piece``. True if its transaction was committed before."""
         generation = self._current()
         newest = self._newest(generation)
@@ -239,7 +241,10 @@ class _Turn:
             self._check_same(newest[-1].rows, piece)
             if not self._ledger.tells_late:
                 # The task that decided may have died.
-                self._ledger.tell(self._log, generation, newest[-1], earlier, share)
+                every = slice(None)
+                self._ledger.tell(
+                    self._log, generation, newest[-1], earlier, every if comes_alone else share
+                )
             return True
         if self._ledger.tells_late:
             # It is recorded, or this transaction would not commit.

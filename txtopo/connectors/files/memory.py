@@ -131,11 +131,12 @@ class SimulatedLedger(file_ledger.FileLedger, SimulatedSink):
         attempt: transaction.TransactionAttempt,
         rows: int,
         files: tuple[decisions.File, ...],
+        comes_alone: bool = False,
     ) -> bool:
         fault = _by_name[self._name].strike()
         if fault == "before it began":
             raise errors.FailedException(f"{self.root} does not answer")
-        is_new = super().apply(context, attempt, rows, files)
+        is_new = super().apply(context, attempt, rows, files, comes_alone)
         if fault is not None:
             raise errors.FailedException(f"{self.root} has lost an answer")
         return is_new

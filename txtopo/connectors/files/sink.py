@@ -295,7 +295,7 @@ class FileSink(sinks.Sink):
             self._share = self._begin_share(context, attempt, fields)
             for row in rows:
                 self._add(row)
-        return self.ledger.apply(context, attempt, self._count, self._finished())
+        return self.ledger.apply(context, attempt, self._count, self._finished(), comes_alone=True)
 
     def foreach_batch(self, query_id: str, *, begin_at: int = 0) -> streaming.ForeachBatch:
         self._refuse_queries()
