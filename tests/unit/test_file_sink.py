@@ -369,6 +369,15 @@ class TestQueries:
         write(micro_batches.Frame([(2, 20)], "second"), 0)
         assert seen(tmp_path) == [(1, [(2, 20)])]
 
+    def test_another_query_changes_nothing_before_the_first_rows(self, tmp_path: Path) -> None:
+        sink = FileSink(tmp_path, format="parquet")
+        first, other = (sink.foreach_batch(name) for name in ("q", "r"))
+        first(micro_batches.Frame([]), 0)
+        with pytest.raises(errors.SetupError, match="cannot share"):
+            other(micro_batches.Frame([("1", "10")]), 0)
+        first(micro_batches.Frame([(1, 10)]), 1)
+        assert seen(tmp_path) == [(1, []), (2, [(1, 10)])]
+
 
 class TestForms:
     """What is in the files."""

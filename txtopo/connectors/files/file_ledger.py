@@ -167,6 +167,22 @@ class FileLedger(destination.Destination):
         log: decisions.Log = resource(f"files:{self.root}:{os.getpid()}", make)
         return log
 
+    def current(self, context: contexts.TopologyContext) -> decisions.Generation | None:
+        """The generation that writes here. ``None`` if none has.
+
+        :raises errors.SetupError: it is of another component.
+        """
+        current = self.log(context.resource).current(context.generation)
+        if current is not None and (current.topology_id, current.component) != (
+            context.topology_id,
+            context.component_id,
+        ):
+            raise errors.SetupError(
+                f"the files in {self.root} belong to component {current.component!r} in topology {current.topology_id!r}, and component"
+                f" {context.component_id!r} in topology {context.topology_id!r} cannot share them\n  Give each sink its own directory."
+            )
+        return current
+
     def apply(
         self,
         context: contexts.TopologyContext,
@@ -309,16 +325,7 @@ class _Turn:
         )
 
     def _current(self) -> decisions.Generation | None:
-        own, current = self._stamp, self._log.current(self._stamp.generation)
-        if current is not None and (current.topology_id, current.component) != (
-            own.topology_id,
-            own.component,
-        ):
-            raise errors.SetupError(
-                f"the files in {self._ledger.root} belong to component {current.component!r} in topology {current.topology_id!r}, and component"
-                f" {own.component!r} in topology {own.topology_id!r} cannot share them\n  Give each sink its own directory."
-            )
-        return current
+        return self._ledger.current(self._context)
 
     def _judge(
         self, generation: decisions.Generation | None, newest: decisions.Decision | None

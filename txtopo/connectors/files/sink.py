@@ -233,7 +233,7 @@ class FileSink(sinks.Sink):
         self, context: TopologyContext, attempt: TransactionAttempt, fields: Sequence[str]
     ) -> share.Share:
         log = self.ledger.log(context.resource)
-        current = log.current(context.generation)
+        current = self.ledger.current(context)
         place = share.Place(
             context.generation,
             0 if current is None else current.number,
