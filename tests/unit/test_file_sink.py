@@ -362,6 +362,14 @@ class TestQueries:
         micro_batches.part(writer, 2, 0, [(2, 10)])
         assert len([*tmp_path.glob("*.jsonl")]) == 3
 
+    def test_fewer_partitions_than_said(self, tmp_path: Path) -> None:
+        writer = FileSink(tmp_path).foreach_writer("q", partitions=3)
+        micro_batches.part(writer, 0, 0, [(1, 10)])
+        with pytest.raises(errors.StateMismatchError, match="begin again with an empty") as caught:
+            micro_batches.part(writer, 0, 1, [(2, 10)])
+        # It would lose the rows that wait.
+        assert "begin_at" not in str(caught.value)
+
     def test_a_cleared_sink_keeps_the_form_of_its_new_rows(self, tmp_path: Path) -> None:
         write = FileSink(tmp_path).foreach_batch("q")
         write(micro_batches.Frame([(1, 10)], "first"), 0)

@@ -38,6 +38,9 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
     """Says how to prepare for writing a changed micro-batch again: a sentence's first half. A
     command follows."""
 
+    few_partitions = "give their number, and with it begin_at={batch_id}"
+    """Says how a query goes on that has given too large a number of partitions."""
+
     keeps_rows = True
     """Whether rows stay where they are if the sink's records are cleared."""
 

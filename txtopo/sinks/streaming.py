@@ -63,6 +63,7 @@ class Writes(Protocol):
     query_id: str
     kept_in: str
     begin_again: str
+    few_partitions: str
     keeps_rows: bool
 
     def taker(
@@ -136,7 +137,7 @@ class _Query:
         )
         forgets = "forget" if self.sink.keeps_rows else "remove all rows of"
         clear = f"    `{command}`: {forgets} the query, so that its batches are new"
-        hint = self.hint.format(batch_id=batch_id)
+        hint = self.hint.format(cure=self.sink.few_partitions.format(batch_id=batch_id))
         begin_again = self.sink.begin_again.format(batch_id=batch_id, kept_in=kept_in)
         begin = f"\n    begin_at=N: take the {kept_in} as it is, and batch N as the next. With another checkpoint, type the command first"
         replace = f" {begin_again} type\n    `{command}`\n  and give begin_at={batch_id}."
@@ -198,7 +199,7 @@ class ForeachWriter(_Query):
     ``writeStream.foreach(sink.foreach_writer("query", partitions=8))``. See the sink."""
 
     component = "foreach"
-    hint = "If the stream has fewer partitions than partitions=N says, give their number, and with it begin_at={batch_id}.\n  "
+    hint = "If the stream has fewer partitions than partitions=N says, {cure}.\n  "
     other_rows = (
         "If a task fails, Spark ends the partition as if the rows handed over so far were all rows. Use foreach_batch instead: Spark gives it"
         " a whole batch or nothing."
