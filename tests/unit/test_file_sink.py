@@ -8,10 +8,12 @@ import functools
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 
 from tests.topologies import micro_batches
@@ -385,6 +387,17 @@ class TestQueries:
             other(micro_batches.Frame([("1", "10")]), 0)
         first(micro_batches.Frame([(1, 10)]), 1)
         assert seen(tmp_path) == [(1, []), (2, [(1, 10)])]
+
+    def test_a_directory_of_each_machine_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for master in ("local[2]", "spark://far:7077"):
+            spark = SimpleNamespace(master=master)
+            monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", spark)
+            FileSink("file:///mnt/sales").foreach_writer("q", partitions=2)
+            FileSink("sales").foreach_batch("q")
+            if master == "local[2]":
+                FileSink("sales").foreach_writer("q", partitions=2)
+        with pytest.raises(errors.UsageError, match="executors of spark://far:7077 are on other"):
+            FileSink("sales").foreach_writer("q", partitions=2)
 
 
 class TestForms:

@@ -211,6 +211,12 @@ class ForeachWriter(_Query):
             raise errors.UsageError(
                 f"a query has 1 or more partitions, not {partitions!r}\n  Give the number in your call to repartition."
             )
+        reason, master = getattr(sink.ledger, "local_only_reason", None), _master()
+        if reason is not None and master.partition("[")[0] not in ("", "local"):
+            raise errors.UsageError(
+                f"query {query_id!r}: {reason}, but the executors of {master} are on other machines\n"
+                "  Give a place that every machine reaches, or use foreach_batch, which writes on the driver."
+            )
         self.partitions = partitions
 
     def open(self, partition_id: int, epoch_id: int) -> bool:
@@ -247,6 +253,12 @@ class ForeachWriter(_Query):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+
+def _master() -> str:
+    """The address of this process's Spark. Empty if it is not known, as over Spark Connect."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    return str(getattr(getattr(context, "_active_spark_context", None), "master", ""))
 
 
 def _property_of_task(name: str) -> str | None:
