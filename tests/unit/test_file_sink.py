@@ -379,6 +379,22 @@ class TestQueries:
         write(micro_batches.Frame([(2, 20)], "second"), 0)
         assert seen(tmp_path) == [(1, [(2, 20)])]
 
+    def test_a_sink_that_is_adopted_while_a_batch_is_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write, decide = FileSink(tmp_path).foreach_batch("q"), decisions.Log.decide
+        write(micro_batches.Frame([(1, 10)]), 0)
+
+        def adopted(log: Any, *which: Any) -> decisions.Decision:
+            monkeypatch.undo()
+            records = upkeep.open_records(str(tmp_path), "files")
+            records.adopt("q", "first", 1, ["foreach_batch"])
+            return decide(log, *which)
+
+        monkeypatch.setattr(decisions.Log, "decide", adopted)
+        with pytest.raises(errors.StateMismatchError, match="batch 1 has been written"):
+            write(micro_batches.Frame([(2, 20)]), 1)
+
     def test_another_query_changes_nothing_before_the_first_rows(self, tmp_path: Path) -> None:
         sink = FileSink(tmp_path, format="parquet")
         first, other = (sink.foreach_batch(name) for name in ("q", "r"))

@@ -297,7 +297,10 @@ class _Turn:
             decided = newest[-1] if newest[-1].attempt == stamps.CLOSED_ATTEMPT else decided
         if decided.attempt == stamps.CLOSED_ATTEMPT:
             raise errors.StaleAttemptError(
-                self._place.address, self._stamp.component, "adopted", self._stamp.position
+                self._place.address,
+                self._stamp.component,
+                self._fence(generation, decided).position,
+                self._stamp.position,
             )
         if not self._ledger.opaque and decided.attempt < self._context.first_attempt:
             # A late task of an earlier driver was quicker, perhaps with another batch.
