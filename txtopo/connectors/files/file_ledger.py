@@ -164,7 +164,7 @@ class FileLedger(destination.Destination):
             self.check(log)
             return log
 
-        log: decisions.Log = resource(f"files:{self.root}:{os.getpid()}", make)
+        log: decisions.Log = resource(f"{self.kind}:{self.root}:{os.getpid()}", make)
         return log
 
     def current(self, context: contexts.TopologyContext) -> decisions.Generation | None:
