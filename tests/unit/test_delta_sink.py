@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from tests.topologies import micro_batches
 from tests.topologies.file_sinks import ROWS, Writing
 from txtopo import TransactionAttempt, errors
 from txtopo.connectors import by_address
@@ -332,3 +334,37 @@ class TestTables:
     def test_arguments(self, tmp_path: Path) -> None:
         with pytest.raises(errors.ConfigError, match="compact_every is 0"):
             DeltaSink(tmp_path, compact_every=0)
+
+
+class TestQueries:
+    """Structured Streaming: a micro-batch is a transaction."""
+
+    @pytest.fixture(autouse=True)
+    def forget(self) -> Iterator[None]:
+        yield
+        micro_batches.forget_resources()
+
+    @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+    def test_files_that_vacuum_has_removed_in_the_middle_of_a_batch_are_written_again(
+        self, tmp_path: Path, order: tuple[int, ...]
+    ) -> None:
+        writer = DeltaSink(tmp_path, columns={"account": "id", "cents": "cents"}).foreach_writer(
+            "q", partitions=2
+        )
+        for batch, partition in ((0, 0), (0, 1), (1, 0)):
+            micro_batches.part(writer, partition, batch, [(batch, partition)])
+        deltalake.DeltaTable(tmp_path).vacuum(0, False, False, full=True)
+        with pytest.raises(errors.FailedException, match="Start the query again"):
+            micro_batches.part(writer, 1, 1, [(1, 1)])
+        for partition in order:
+            micro_batches.part(writer, partition, 1, [(1, partition)])
+        assert rows(tmp_path) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+    def test_other_files_in_the_folder_of_a_table_are_refused_in_the_same_process(
+        self, tmp_path: Path
+    ) -> None:
+        DeltaSink(tmp_path).foreach_batch("q")(micro_batches.Frame([(1, 10)]), 0)
+        with pytest.raises(errors.SetupError, match="has a Delta table"):
+            FileSink(tmp_path, format="parquet").foreach_batch("q")(
+                micro_batches.Frame([(2, 20)]), 1
+            )

@@ -124,6 +124,13 @@ class DeltaLedger(file_ledger.FileLedger):
     def check_again(self, log: decisions.Log) -> None:
         self._table().check(log)
 
+    def gone(self, log: decisions.Log, pieces: list[decisions.Piece]) -> list[decisions.Piece]:
+        return [
+            each
+            for each in pieces
+            if any(log.storage.stat(file.path) is None for file in each.files)
+        ]
+
     def begin(self, schema: Any, partition_by: Sequence[str]) -> None:
         self._table().begin(schema, partition_by)
 

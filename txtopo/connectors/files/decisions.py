@@ -193,9 +193,9 @@ class Log:
     ) -> list[Piece]:
         """Put a task's piece there, unless it is there, and return all pieces of the attempt. It
         does not stay beside pieces of another number of tasks, which have to be able to go on."""
-        beginning = f"{txid:0{_DIGITS}d}.{attempt:0{_DIGITS}d}."
-        folder = f"{generation.folder}/pieces"
-        path = f"{folder}/{beginning}{piece.task:05d}.json"
+        path = _path_of_piece(generation, txid, attempt, piece)
+        folder, _, name = path.rpartition("/")
+        beginning = name.removesuffix(f"{piece.task:05d}.json")
         is_new = self.storage.put(path, _dumped(dataclasses.asdict(piece)))
         paths = [
             entry.path
@@ -206,6 +206,12 @@ class Log:
         if is_new and any(other.tasks != piece.tasks for other in pieces):
             self.storage.delete([path])
         return pieces
+
+    def remove_pieces(
+        self, generation: Generation, txid: int, attempt: int, pieces: Iterable[Piece]
+    ) -> None:
+        """Remove pieces of an attempt that is not decided, so that they are put again."""
+        self.storage.delete([_path_of_piece(generation, txid, attempt, each) for each in pieces])
 
     def decision_at(self, generation: Generation, txid: int, attempt: int) -> Decision:
         """The decision of an attempt, also if it does not count any more."""
@@ -335,6 +341,11 @@ def _name(txid: int) -> str:
 def _path(generation: Generation, txid: int, attempt: int) -> str:
     suffix = "" if attempt == _ONE else f".{attempt:0{_DIGITS}d}"
     return f"{generation.folder}/log/{_name(txid)}{suffix}.json"
+
+
+def _path_of_piece(generation: Generation, txid: int, attempt: int, piece: Piece) -> str:
+    name = f"{txid:0{_DIGITS}d}.{attempt:0{_DIGITS}d}.{piece.task:05d}.json"
+    return f"{generation.folder}/pieces/{name}"
 
 
 def _position(path: str) -> tuple[int, int]:

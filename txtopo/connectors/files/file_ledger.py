@@ -106,6 +106,10 @@ class FileLedger(destination.Destination):
     def check_again(self, log: decisions.Log) -> None:
         """Check what may have changed, before a transaction is decided."""
 
+    def gone(self, log: decisions.Log, pieces: list[decisions.Piece]) -> list[decisions.Piece]:
+        """The pieces with files that another program has removed since a query was killed."""
+        return []
+
     def begin(self, schema: Any, partition_by: Sequence[str]) -> None:
         """Prepare the place for the first rows.
 
@@ -290,6 +294,13 @@ class _Turn:
             self._ledger.opaque,
         )
         self._ledger.check_again(self._log)
+        gone = self._ledger.gone(self._log, pieces) if comes_alone else []
+        if gone:
+            self._log.remove_pieces(generation, self._attempt.txid, self._attempt.attempt_id, gone)
+            raise errors.FailedException(
+                f"files in {self._ledger.root} were removed before transaction {self._attempt.txid} was committed, as VACUUM does\n"
+                "  Start the query again: it writes them again."
+            )
         decided = self._log.decide(generation, proposed)
         if self._ledger.opaque:
             # An adoption closes under a name of its own.
