@@ -254,6 +254,17 @@ class TestVisible:
         with pytest.raises(errors.StateMismatchError, match="is missing"):
             seen(tmp_path)
 
+    def test_a_generation_writes_no_pieces_beside_those_of_another(self, tmp_path: Path) -> None:
+        first, other = (
+            Writing(FileSink(tmp_path), tasks=2, generation=name) for name in ("one", "two")
+        )
+        first.write(1, 0, ROWS[:1], task=0)
+        for task in range(2):
+            with pytest.raises(errors.StateMismatchError, match="belongs to generation one"):
+                other.write(1, 0, ROWS[1:2], task=task)
+        first.write(1, 0, ROWS[2:], task=1)
+        assert seen(tmp_path) == [(1, sorted([ROWS[0], *ROWS[2:]]))]
+
     def test_a_process_outlives_a_clearing(self, tmp_path: Path) -> None:
         writing = Writing(FileSink(tmp_path))
         writing.write(1, 0, ROWS)

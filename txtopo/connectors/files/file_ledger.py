@@ -356,7 +356,10 @@ class _Turn:
         )
         if generation is not None and newest is not None:
             fence = self._fence(generation, newest)
-        elif generation is not None and generation.after:
+        elif generation is not None and (
+            generation.after or generation.generation != own.generation
+        ):
+            # Another generation may have pieces here, before its first decision.
             closed = decisions.Decision(generation.after, stamps.CLOSED_ATTEMPT, (), ())
             fence = self._fence(generation, closed)
         last = (recorded or {}).get(own.component)
