@@ -139,9 +139,9 @@ class HeldLedger(FileLedger):
         super().check_again(log)
         self.hold.reach(self.batch, "pieces")
 
-    def tell(self, *which: Any) -> None:
+    def tell(self, *arguments: Any) -> None:
         self.hold.reach(self.batch, "decided")
-        super().tell(*which)
+        super().tell(*arguments)
 
 
 class HeldTable(HeldLedger, DeltaLedger):

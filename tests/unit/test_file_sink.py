@@ -396,11 +396,11 @@ class TestQueries:
         write, decide = FileSink(tmp_path).foreach_batch("q"), decisions.Log.decide
         write(micro_batches.Frame([(1, 10)]), 0)
 
-        def adopted(log: Any, *which: Any) -> decisions.Decision:
+        def adopted(log: Any, *arguments: Any) -> decisions.Decision:
             monkeypatch.undo()
             records = upkeep.open_records(str(tmp_path), "files")
             records.adopt("q", "first", 1, ["foreach_batch"])
-            return decide(log, *which)
+            return decide(log, *arguments)
 
         monkeypatch.setattr(decisions.Log, "decide", adopted)
         with pytest.raises(errors.StateMismatchError, match="batch 1 has been written"):

@@ -191,8 +191,8 @@ class Log:
     def add_piece(
         self, generation: Generation, txid: int, attempt: int, piece: Piece
     ) -> list[Piece]:
-        """Put a task's piece there, unless it is there, and return all pieces of the attempt. It
-        does not stay beside pieces of another number of tasks, which have to be able to go on."""
+        """Put a task's piece there, unless it is there, and return all of the attempt's
+        pieces. Another number of tasks leaves none: the first number must be able to go on."""
         path = _path_of_piece(generation, txid, attempt, piece)
         folder, _, name = path.rpartition("/")
         beginning = name.removesuffix(f"{piece.task:05d}.json")
@@ -210,7 +210,7 @@ class Log:
     def remove_pieces(
         self, generation: Generation, txid: int, attempt: int, pieces: Iterable[Piece]
     ) -> None:
-        """Remove pieces of an attempt that is not decided, so that they are put again."""
+        """Remove pieces before they are decided, so that they are put again."""
         self.storage.delete([_path_of_piece(generation, txid, attempt, each) for each in pieces])
 
     def decision_at(self, generation: Generation, txid: int, attempt: int) -> Decision:

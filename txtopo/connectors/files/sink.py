@@ -65,7 +65,7 @@ class FileSink(sinks.Sink):
 
     ledger: file_ledger.FileLedger
     kept_in = "directory"
-    few_partitions = "the rows of batches before still wait for the others: give the number, and begin again with an empty place and a new checkpoint"
+    few_partitions = "earlier batches are not whole: give the number, and begin again with an empty place and a new checkpoint"
     keeps_rows = False
 
     def __init__(
