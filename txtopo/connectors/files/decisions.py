@@ -210,7 +210,7 @@ class Log:
     def remove_pieces(
         self, generation: Generation, txid: int, attempt: int, pieces: Iterable[Piece]
     ) -> None:
-        """Remove pieces before they are decided, so that they are put again."""
+        """Remove pieces before the decision. The tasks put new pieces."""
         self.storage.delete([_path_of_piece(generation, txid, attempt, each) for each in pieces])
 
     def decision_at(self, generation: Generation, txid: int, attempt: int) -> Decision:
