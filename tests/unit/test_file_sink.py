@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
@@ -20,7 +21,15 @@ from tests.topologies import micro_batches
 from tests.topologies.file_sinks import ROWS, Writing, seen
 from txtopo import TransactionAttempt, errors
 from txtopo.connectors import by_address
-from txtopo.connectors.files import FileSink, decisions, local, memory, read_committed, upkeep
+from txtopo.connectors.files import (
+    FileSink,
+    decisions,
+    local,
+    memory,
+    objects,
+    read_committed,
+    upkeep,
+)
 from txtopo.connectors.files.storage import Storage
 from txtopo.stores.visible import VisibleTxid
 from txtopo.testing import check_sink
@@ -55,6 +64,16 @@ class TestStorage:
         storage.delete([f"log/{number}" for number in range(4) if first.path != f"log/{number}"])
         assert len({first.path, *(each.path for each in listing)}) >= 6
 
+    def test_a_server_may_list_from_the_first_name_on(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage = objects.ObjectStorage("az://files", obstore.store.MemoryStore())
+        listed = storage._listed
+        for name in "123":
+            storage.put(f"log/{name}", b"")
+        monkeypatch.setattr(storage, "_listed", lambda prefix, offset: listed(prefix, None))
+        assert [each.path for each in storage.entries("log", "2")] == ["log/3"]
+
 
 def check_storage(storage: Storage) -> None:
     """Every promise of :class:`Storage`."""
@@ -77,7 +96,7 @@ def check_storage(storage: Storage) -> None:
     assert not storage.put("log/2", b"")
     assert sorted(each.path for each in storage.entries("log")) == ["log/1", "log/2"]
     assert [each.path for each in storage.entries("log", "1")] == ["log/2"]
-    assert list(storage.entries("none")) == []
+    assert list(storage.entries("log", "2")) == list(storage.entries("none")) == []
     assert {(each.path, each.bytes) for each in storage.walk()} >= {("a/one", 5), ("log/2", 0)}
     entry = storage.stat("a/one")
     assert entry is not None

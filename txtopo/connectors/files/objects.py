@@ -152,7 +152,10 @@ class ObjectStorage(Storage):
     def entries(self, directory: str, after: str = "") -> Iterator[Entry]:
         # One request gives a thousand names.
         offset = f"{directory}/{after}" if after else None
-        yield from self._listed(directory, offset)
+        for entry in self._listed(directory, offset):
+            # Not every server like Azure's takes an offset.
+            if offset is None or entry.path > offset:
+                yield entry
 
     def walk(self) -> Iterator[Entry]:
         yield from self._listed(None, None)
@@ -195,7 +198,7 @@ class ObjectStorage(Storage):
         except (self._errors.NotSupportedError, self._errors.InvalidPathError) as error:
             raise errors.SetupError(f"{place}: {_first_line(error)}") from error
         except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):
+            if any(word in str(error) for word in ("NoSuchBucket", "ContainerNotFound")):
                 raise errors.SetupError(
                     f"there is no bucket for {place}\n  Make it first."
                 ) from error
