@@ -27,7 +27,7 @@ CLASSES := $(VENV)/spark-classes.jsa
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --retries 10 --timeout 30 --constraint constraints.txt
 OR_SAY := || { echo >&2 "  pip names the package above. To try again, type: make $(or $(MAKECMDGOALS),venv)"; exit 1; }
 
-.PHONY: help venv java constraints servers demo demo-reset kafka-demo quick test kills guards thorough mutants soak lint types layers docs docs-refresh bench bench-quick ci
+.PHONY: help venv java constraints servers more-servers demo demo-reset kafka-demo quick test kills guards thorough mutants soak lint types layers docs docs-refresh bench bench-quick ci
 
 help: ## Say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ constraints: | $(MADE) ## Take the newest packages that pyproject.toml allows in
 
 servers: $(SERVERS) ## Fetch the database servers and the Kafka broker that the tests start, into .venv
 
+more-servers: java $(INSTALLED) ## Fetch what thorough tests need besides, into .venv: an S3 server by Go, Azurite by npm, Delta's reader
+	$(BIN)/python -m tests.servers.more
+
 java: # Both Spark and the embedded ZooKeeper need it.
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
 	said=$$("$$java" -version 2>&1) || said=; \
@@ -125,6 +128,7 @@ guards: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Remove each guard from a copy
 	$(BIN)/python -m tests.mutants.runner --one-per-guard
 
 thorough: java $(INSTALLED) $(INSTALLED_DOCS) $(SERVERS) $(CLASSES) ## Run all that the gate leaves out, in hours: more backends and moments, schedules, mutants, the soak; ONLY=fault,soak for parts
+	-$(BIN)/python -m tests.servers.more
 	$(BIN)/python -m tests.suites thorough $(ONLY)
 
 mutants: java $(INSTALLED) $(SERVERS) $(CLASSES) ## Break a copy of the source in hundreds of ways; a test must notice each

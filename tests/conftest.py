@@ -16,6 +16,7 @@ import pytest
 from tests import examples, quick_java, tiers
 from tests.patience import PATIENCE_S
 from tests.servers import server_stores
+from tests.servers.azurite import azurite
 from tests.servers.clusters import cluster, shared_cluster
 from tests.servers.databases import Database
 from tests.servers.hdfs import hdfs
@@ -25,6 +26,7 @@ from tests.servers.postgres import postgres
 from tests.servers.redis_server import redis_server
 from tests.servers.s3 import s3
 from tests.servers.server_stores import place, server_store, workers
+from tests.servers.versitygw import versitygw
 from tests.topic_drive import driven, drives
 from txtopo.config import sources
 from txtopo.runtime import run
@@ -35,6 +37,7 @@ from txtopo.testing.contracts.worker_process import WorkerProcess
 from txtopo.testing.simulator import judge, parts
 
 __all__ = [
+    "azurite",
     "cluster",
     "driven",
     "drives",
@@ -48,6 +51,7 @@ __all__ = [
     "server_store",
     "shared_cluster",
     "sole_broker",
+    "versitygw",
     "workers",
 ]
 

@@ -6,6 +6,7 @@ import datetime
 import http.server
 import os
 import threading
+import urllib.parse
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import pytest
 
 from tests.servers.clusters import run_to_idle
 from tests.servers.cut_wire import Wire
-from tests.servers.hdfs import HdfsServer
 from tests.servers.s3 import SECRET_VARIABLE, S3Server
 from tests.topologies.file_sinks import ROWS, Writing, seen
 from tests.unit.test_file_sink import check_storage
@@ -38,23 +38,24 @@ from txtopo.connectors.files import (
 from txtopo.testing import MemoryTransactionalSpout
 from txtopo.topology.stream import Fields
 
+OBJECTS = ("s3", "versitygw", "azurite")
 
-@pytest.fixture(params=["hdfs", "s3"])
+
+@pytest.fixture(params=["hdfs", *OBJECTS])
 def place(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """A new folder, and the settings to reach it."""
-    if request.param == "s3":
-        server: S3Server = request.getfixturevalue("s3")
-        return server.new_root(), server.client
-    hdfs: HdfsServer = request.getfixturevalue("hdfs")
-    return hdfs.new_root(), {}
+    server = request.getfixturevalue(request.param)
+    return server.new_root(), getattr(server, "client", {})
 
 
 class TestPlaces:
     """Other machines keep the promises of a directory."""
 
+    @pytest.mark.in_gate("hdfs", "s3")
     def test_storage(self, place: tuple[str, dict[str, Any]]) -> None:
         check_storage(storage.open_storage(*place))
 
+    @pytest.mark.in_gate("hdfs", "s3")
     def test_transactions_are_there_once_and_whole(self, place: tuple[str, dict[str, Any]]) -> None:
         root, client = place
         first = Writing(FileSink(root, client=client), tasks=2)
@@ -71,6 +72,7 @@ class TestPlaces:
         records.clear("sales")
         assert list(records.log.storage.walk()) == []
 
+    @pytest.mark.in_gate("hdfs", "s3")
     def test_opaque_transactions(self, place: tuple[str, dict[str, Any]]) -> None:
         root, client = place
         arguments: dict[str, Any] = {"opaque": True, "format": "parquet", "client": client}
@@ -79,6 +81,64 @@ class TestPlaces:
         writing.write_all(1, 1, ROWS[:1])
         writing.write_all(2, 0, ROWS[1:])
         assert seen(root, client=client) == [(1, ROWS[:1])]
+
+    @pytest.mark.in_gate("s3")
+    @pytest.mark.parametrize("place", OBJECTS, indirect=True)
+    def test_a_table_of_delta(self, place: tuple[str, dict[str, Any]]) -> None:
+        root, client = place
+        sink = DeltaSink(root, opaque=True, compact_every=2, client=client)
+        writing = Writing(sink, tasks=2)
+        for txid in range(1, 4):
+            writing.write_all(txid, 0, ROWS)
+        writing.write_all(3, 1, ROWS[:1])
+        options = {**objects.config(root, client), "allow_http": "true"}
+        read = deltalake.DeltaTable(root, storage_options=options).to_pyarrow_table().to_pylist()
+        assert sorted(tuple(row.values()) for row in read) == sorted([*2 * ROWS, ROWS[0]])
+
+    @pytest.mark.in_gate("hdfs", "s3")
+    def test_transactions_behind_another_one(self, place: tuple[str, dict[str, Any]]) -> None:
+        root, client = place
+        writing = Writing(FileSink(root, client=client))
+        for txid in range(1, 4):
+            writing.write(txid, 0, ROWS[:txid])
+        assert [txid for txid, _ in seen(root, after=2, client=client)] == [3]
+        assert seen(root, after=3, client=client) == []
+
+    @pytest.mark.in_gate("s3")
+    @pytest.mark.parametrize("place", OBJECTS, indirect=True)
+    def test_a_lost_answer_is_decided_by_what_is_there(
+        self, place: tuple[str, dict[str, Any]]
+    ) -> None:
+        root, client = place
+        endpoint = urllib.parse.urlsplit(client["endpoint"])
+        assert endpoint.port is not None
+        for lost in range(8):
+            folder = f"{root}/{lost}"
+            with Wire(endpoint.port) as wire:
+                other = endpoint._replace(netloc=f"127.0.0.1:{wire.port}").geturl()
+                writing = Writing(FileSink(folder, client={**client, "endpoint": other}))
+                wire.lose_answer(lost)
+                for attempt in range(3):
+                    try:
+                        writing.write(1, attempt, ROWS)
+                        break
+                    except errors.FailedException:
+                        continue
+            assert seen(folder, client=client) == [(1, sorted(ROWS))]
+
+    @pytest.mark.thorough
+    @pytest.mark.parametrize("place", OBJECTS[1:], indirect=True)
+    def test_a_missing_bucket_and_a_wrong_secret_are_told(
+        self, place: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root, client = place
+        with pytest.raises(errors.SetupError, match="there is no bucket"):
+            Writing(FileSink(root.replace("//files", "//none"), client=client)).write(1, 0, ROWS)
+        for name in client:
+            if name.endswith("_env"):
+                monkeypatch.setenv(client[name], "d3Jvbmc=")
+        with pytest.raises(errors.SetupError, match="may not be reached"):
+            Writing(FileSink(root, client=client)).write(1, 0, ROWS)
 
 
 class TestS3:
@@ -96,21 +156,6 @@ class TestS3:
         ]
         assert sorted(listed) == [f"{1:020d}-0000{task}.jsonl" for task in range(2)]
         assert seen(root, client=client) == [(1, sorted(ROWS))]
-
-    def test_a_lost_answer_is_decided_by_what_is_there(self, s3: S3Server) -> None:
-        for lost in range(8):
-            root = s3.new_root()
-            with Wire(s3.port) as wire:
-                client = {**s3.client, "endpoint": f"http://127.0.0.1:{wire.port}"}
-                writing = Writing(FileSink(root, client=client))
-                wire.lose_answer(lost)
-                for attempt in range(3):
-                    try:
-                        writing.write(1, attempt, ROWS)
-                        break
-                    except errors.FailedException:
-                        continue
-            assert seen(root, client=s3.client) == [(1, sorted(ROWS))]
 
     def test_a_wrong_secret_a_missing_bucket_and_a_server_that_is_away(
         self, s3: S3Server, monkeypatch: pytest.MonkeyPatch
@@ -176,12 +221,14 @@ class _careless:
 
 def with_secret_file(client: dict[str, Any], folder: Path) -> dict[str, Any]:
     """``client`` for Spark's processes, which were started before the secret was known."""
-    if not client:
-        return client
-    secret = folder / "secret"
-    secret.write_text(os.environ[SECRET_VARIABLE])
-    rest = {name: value for name, value in client.items() if not name.startswith("secret")}
-    return {**rest, "secret_access_key_file": str(secret)}
+    settings = dict(client)
+    for name, variable in client.items():
+        if name.endswith("_env"):
+            secret = folder / name
+            secret.write_text(os.environ[variable])
+            settings[f"{name.removesuffix('_env')}_file"] = str(secret)
+            del settings[name]
+    return settings
 
 
 class TestSources:
@@ -202,7 +249,7 @@ class TestSources:
         spout = CsvTransactionalSpout(
             f"{root}/in/**", schema, 3000, header=False, client=client, growing=True
         )
-        builder = TransactionalTopologyBuilder(f"squares-{root[:2]}", "csv", spout)
+        builder = TransactionalTopologyBuilder(f"squares-{tmp_path.name}", "csv", spout)
         sink = FileSink(f"{root}/out", format="parquet", partition_by=["day"], client=client)
         builder.set_bolt("write", sink, 2).shuffle_grouping("csv")
         topology = builder.build_topology()
@@ -228,6 +275,7 @@ class TestSources:
         assert sorted(squares) == [square for _, square, _ in expected]
         assert again.schema.names == ["square", "day"]
 
+    @pytest.mark.in_gate("hdfs", "s3")
     def test_what_is_not_there_is_told(self, place: tuple[str, dict[str, Any]]) -> None:
         root, client = place
         spout = FileTransactionalSpout(f"{root}/none.txt", client=client)

@@ -230,13 +230,14 @@ def _installed(server: Server) -> Found | None:
 
 def exit_code(bring: Callable[[Any], object], servers: Iterable[Any]) -> int:
     """Bring each of ``servers``; 1 after an error, which is printed."""
+    failed = 0
     for server in servers:
         try:
             bring(server)
         except RuntimeError as error:
             print(f"txtopo: {error}", file=sys.stderr)
-            return 1
-    return 0
+            failed = 1
+    return failed
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ class Jars:
     name: str
     dependencies: tuple[tuple[str, str, str], ...]
     """Organisation, module and revision."""
+    is_whole: bool = False
+    """Whether the modules that these need are here anyway."""
 
     @property
     def directory(self) -> Path:
@@ -58,13 +60,19 @@ JARS = {
     # The rest of it is among PySpark's jars.
     "hdfs": Jars("hdfs", (("org.apache.hadoop", "hadoop-client-minicluster", "3.5.0"),)),
 }
+_DELTA = ("delta-spark_4.2_2.13", "delta-storage", "delta-kernel-api", "delta-kernel-defaults")
+MORE = {
+    # Spark's own reader of Delta tables.
+    "delta": Jars("delta", tuple(("io.delta", each, "4.4.0") for each in _DELTA), is_whole=True),
+}
+"""For thorough tests only; brought by ``more``."""
 
 _IVY = """<ivy-module version="2.0">
 <info organisation="txtopo" module="tests"/>
 <configurations><conf name="default"/></configurations>
 <dependencies>{dependencies}</dependencies>
 </ivy-module>"""
-_DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" conf="default->default"/>'
+_DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" transitive="{}" conf="default->default"/>'
 
 
 def directory(name: str) -> Path:
@@ -72,10 +80,10 @@ def directory(name: str) -> Path:
 
     :raises fetch.ServerMissingError: the jars were not fetched.
     """
-    jars = JARS[name]
+    jars = {**JARS, **MORE}[name]
     if not jars.directory.is_dir():
         raise fetch.ServerMissingError(
-            f"there are no jars of {name} to test with\n  Type: make servers"
+            f"there are no jars of {name} to test with\n  Type: make {'more-' * (name in MORE)}servers"
         )
     return jars.directory
 
@@ -94,7 +102,10 @@ def bring(jars: Jars) -> None:
         module = Path(scratch) / "ivy.xml"
         module.write_text(
             _IVY.format(
-                dependencies="".join(_DEPENDENCY.format(*each) for each in jars.dependencies)
+                dependencies="".join(
+                    _DEPENDENCY.format(*each, "false" if jars.is_whole else "true")
+                    for each in jars.dependencies
+                )
             )
         )
         ivy = [

@@ -28,14 +28,13 @@ SECRET_VARIABLE = "TEST_S3_SECRET"
 _LOGGING = '<configuration><root level="WARN"/></configuration>'
 
 
-class S3Server(owned.Server):
-    """A server with data of its own; it lives inside a ``with``."""
+class Bucket(owned.Server):
+    """A server of objects, with a bucket or container ``files``."""
 
-    title = "S3"
+    scheme = "s3"
 
     def __init__(self) -> None:
         super().__init__()
-        self._jars = jars.directory("s3proxy")
         self._numbers = itertools.count(1)
 
     @property
@@ -51,16 +50,34 @@ class S3Server(owned.Server):
 
     def new_root(self) -> str:
         """A new folder in the bucket."""
-        return f"s3://files/folder{next(self._numbers)}"
+        return f"{self.scheme}://files/folder{next(self._numbers)}"
+
+    def _make_directories(self, *names: str) -> None:
+        """Make directories of the server's account. A bucket is a directory, too."""
+        for name in names:
+            (self._directory / name).mkdir()
+            if self._account is not None:
+                os.chown(self._directory / name, self._account.pw_uid, self._account.pw_gid)
+
+    def _is_ready(self, port: int) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return True
+        return False
+
+
+class S3Server(Bucket):
+    """A server with data of its own; it lives inside a ``with``."""
+
+    title = "S3"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jars = jars.directory("s3proxy")
 
     def _make(self) -> None:
         if self._run("ls", str(self._jars)).wait() != 0:
             self._jars = shutil.copytree(self._jars, self._directory / "jars")
-        data = self._directory / "data"
-        (data / "files").mkdir(parents=True)
-        for each in (data, data / "files"):
-            if self._account is not None:
-                os.chown(each, self._account.pw_uid, self._account.pw_gid)
+        self._make_directories("data", "data/files")
 
     def _launched(self, port: int) -> subprocess.Popen[bytes]:
         lines = {
@@ -85,11 +102,6 @@ class S3Server(owned.Server):
             "--properties",
             str(configuration),
         )
-
-    def _is_ready(self, port: int) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-            return True
-        return False
 
 
 @pytest.fixture
