@@ -89,7 +89,7 @@ constraints: | $(MADE) ## Take the newest packages that pyproject.toml allows in
 
 servers: $(SERVERS) ## Fetch the database servers and the Kafka broker that the tests start, into .venv
 
-more-servers: java $(INSTALLED) ## Fetch what thorough tests need besides, into .venv: an S3 server by Go, Azurite by npm, Delta's reader
+more-servers: java $(INSTALLED) ## Fetch what thorough tests need besides, into .venv: servers of objects by Go and npm, Delta's reader
 	$(BIN)/python -m tests.servers.more
 
 java: # Both Spark and the embedded ZooKeeper need it.

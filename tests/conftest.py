@@ -19,6 +19,7 @@ from tests.servers import server_stores
 from tests.servers.azurite import azurite
 from tests.servers.clusters import cluster, shared_cluster
 from tests.servers.databases import Database
+from tests.servers.fake_gcs import fake_gcs
 from tests.servers.hdfs import hdfs
 from tests.servers.kafka import kafka, sole_broker
 from tests.servers.mariadb import mariadb
@@ -41,6 +42,7 @@ __all__ = [
     "cluster",
     "driven",
     "drives",
+    "fake_gcs",
     "hdfs",
     "kafka",
     "mariadb",

@@ -41,6 +41,7 @@ class Program:
 
 PROGRAMS = {
     "versitygw": Program("go", "github.com/versity/versitygw/cmd/versitygw", "v1.8.0", "versitygw"),
+    "fake-gcs": Program("go", "github.com/fsouza/fake-gcs-server", "v1.56.1", "fake-gcs-server"),
     # Older ones begin each listing at the first name, so that deltalake finds no newest version.
     "azurite": Program("npm", "azurite", "3.37.0", "node_modules/.bin/azurite-blob"),
 }
