@@ -82,7 +82,7 @@ class TestPlaces:
         writing.write_all(2, 0, ROWS[1:])
         assert seen(root, client=client) == [(1, ROWS[:1])]
 
-    @pytest.mark.in_gate("s3")
+    @pytest.mark.thorough
     @pytest.mark.parametrize("place", OBJECTS, indirect=True)
     def test_a_table_of_delta(self, place: tuple[str, dict[str, Any]]) -> None:
         root, client = place
@@ -95,7 +95,7 @@ class TestPlaces:
         read = deltalake.DeltaTable(root, storage_options=options).to_pyarrow_table().to_pylist()
         assert sorted(tuple(row.values()) for row in read) == sorted([*2 * ROWS, ROWS[0]])
 
-    @pytest.mark.in_gate("hdfs", "s3")
+    @pytest.mark.thorough
     def test_transactions_behind_another_one(self, place: tuple[str, dict[str, Any]]) -> None:
         root, client = place
         writing = Writing(FileSink(root, client=client))
