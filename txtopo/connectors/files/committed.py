@@ -244,7 +244,7 @@ class Committed:
         kept = self.form.kept()
         columns = kept["columns"]
         if kept["format"] == "json":
-            for line in self.text(file).split(b"\n")[:-1]:
+            for line in io.BytesIO(self.text(file)):
                 row = {**json.loads(line), **file.partition}
                 yield tuple(row[column] for column in columns)
         else:

@@ -23,6 +23,8 @@ FORMATS = {"lines": ".txt", "json": ".jsonl", "csv": ".csv", "parquet": ".parque
 COMPRESSIONS = {"gzip": ".gz", "zstd": ".zst"}
 ROWS_AT_ONCE = 1 << 17
 """How many rows a row group in a Parquet file has, at most."""
+GROUP_BYTES = 1 << 26
+"""How many bytes of columns make a row group, even if they are fewer rows."""
 BYTES_AT_ONCE = 1 << 16
 """How many bytes of text are compressed or written at once."""
 _NEEDS_QUOTES = re.compile('[",\r\n]|^$|^\\s|\\s$')
@@ -198,22 +200,23 @@ class ParquetWriter:
         self._writer = parquet.ParquetWriter(file, schema, compression=compression or "snappy")
         self._schema = schema
         self._batches: list[Any] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
 
     def add(self, batch: Any) -> None:
         self._batches.append(batch)
         self._rows += batch.num_rows
-        if self._rows >= ROWS_AT_ONCE:
+        self._bytes += int(batch.nbytes)
+        if self._rows >= ROWS_AT_ONCE or self._bytes >= GROUP_BYTES:
             self._write()
 
     def _write(self) -> None:
         if self._rows:
             table = self._arrow.Table.from_batches(self._batches, self._schema)
             self._writer.write_table(table, row_group_size=ROWS_AT_ONCE)
-        self._batches, self._rows = [], 0
+        self._batches, self._rows, self._bytes = [], 0, 0
 
     def size(self) -> int:
-        return self._file.tell() + sum(int(batch.nbytes) for batch in self._batches)
+        return self._file.tell() + self._bytes
 
     def finish(self) -> None:
         self._write()
