@@ -17,6 +17,7 @@ import pytest
 
 from tests.servers.clusters import run_to_idle
 from tests.servers.cut_wire import Wire
+from tests.servers.hdfs import HdfsServer
 from tests.servers.s3 import SECRET_VARIABLE, S3Server
 from tests.topologies.file_sinks import ROWS, Writing, seen
 from tests.unit.test_file_sink import check_storage
@@ -139,6 +140,29 @@ class TestPlaces:
                 monkeypatch.setenv(client[name], "d3Jvbmc=")
         with pytest.raises(errors.SetupError, match="may not be reached"):
             Writing(FileSink(root, client=client)).write(1, 0, ROWS)
+
+
+@pytest.mark.thorough
+def test_a_name_node_that_is_in_safe_mode_away_or_started_again(hdfs: HdfsServer) -> None:
+    root = hdfs.new_root()
+    writing = Writing(FileSink(root), tasks=2)
+    writing.write_all(1, 0, ROWS)
+    hdfs.safe_mode("enter")
+    try:
+        with pytest.raises(errors.FailedException):
+            writing.write(2, 0, ROWS[:2])
+    finally:
+        hdfs.safe_mode("leave")
+    writing.write(2, 1, ROWS[:2])
+    hdfs.kill()
+    with pytest.raises(errors.FailedException):
+        writing.write(2, 1, ROWS[2:], task=1)
+    hdfs.start()
+    # Another process than the one that has lost its connection.
+    again = Writing(FileSink(root), tasks=2)
+    again.write_all(2, 2, ROWS)
+    again.write_all(3, 0, ROWS)
+    assert seen(root) == [(txid, sorted(ROWS)) for txid in (1, 2, 3)]
 
 
 class TestS3:

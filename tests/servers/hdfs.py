@@ -69,6 +69,11 @@ class HdfsServer(owned.Server):
         client = hdfs_native.Client(self.address)
         client.set_permission(root.removeprefix(self.address), 0o000)
 
+    def safe_mode(self, change: str) -> None:
+        """``enter`` it, in which nothing can be written, or ``leave`` it."""
+        admin = self._java("org.apache.hadoop.hdfs.tools.DFSAdmin", "-safemode", change)
+        assert admin.wait(PATIENCE_S) == 0, self.log
+
     def _make(self) -> None:
         spec = find_spec("pyspark")
         assert spec is not None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import functools
 import gzip
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -187,6 +189,26 @@ class TestVisible:
         assert seen(tmp_path) == [(1, ROWS[1:2])]
         assert globbed(tmp_path) == ['{"account":"bob","cents":250}']
         assert [txid for txid, _ in seen(tmp_path, isolation="read_all")] == [1, 2]
+
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+    def test_a_disk_that_is_full_or_read_only_leaves_all_to_the_next_attempt(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    ) -> None:
+        writing = Writing(FileSink(tmp_path), tasks=2)
+        writing.write(1, 0, ROWS[:2])
+        really_sync, is_broken = os.fsync, True
+
+        def sync(descriptor: int) -> None:
+            if is_broken:
+                raise OSError(number, os.strerror(number))
+            really_sync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", sync)
+        with pytest.raises((errors.FailedException, errors.SetupError), match=os.strerror(number)):
+            writing.write(1, 1, ROWS[2:], task=1)
+        is_broken = False
+        writing.write_all(1, 2, ROWS)
+        assert seen(tmp_path) == [(1, sorted(ROWS))]
 
     def test_a_late_attempt_changes_nothing(self, tmp_path: Path) -> None:
         late = Writing(FileSink(tmp_path, opaque=True))

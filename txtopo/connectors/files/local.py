@@ -157,8 +157,10 @@ class _Durable(io.FileIO):
 
     def close(self) -> None:
         if not self.closed:
-            os.fsync(self.fileno())
-            super().close()
+            try:
+                os.fsync(self.fileno())
+            finally:
+                super().close()
             _sync(self._directory)
 
 
