@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.conformance import store_clauses
 from tests.patience import PATIENCE_S, wait_until
 from tests.topologies.sinks import (
     BACKENDS,
@@ -75,7 +76,7 @@ CLAUSES = [
     pytest.param(backend, kind, clause, id=f"{backend}, {kind}: {clause.claim}")
     for backend in BACKENDS
     for kind in STAMPED
-    for clause in contract.clauses_for(kind, True)
+    for clause in store_clauses.clauses_for(kind, True)
 ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.conformance import store_clauses
 from tests.wrong import stores
 from txtopo.stores import stamps
 from txtopo.testing import ContractError, check_store
@@ -134,7 +135,7 @@ FOUND_IN_A_PLAIN_STORE_BY = {
 
 def cases() -> Iterator[Any]:
     """Each clause with a kind of store that must keep it, and with the mistake."""
-    for clause in contract.STORE_CLAUSES:
+    for clause in store_clauses.CLAUSES:
         kind = next((kind for kind in contract.KINDS if kind == clause.only), "transactional")
         yield pytest.param(clause, kind, FOUND_BY[clause.claim], id=clause.claim)
         if clause.also is not None:
@@ -173,7 +174,7 @@ def test_a_store_that_breaks_a_clause_is_found(
 
 def test_every_mistake_is_one_of_some_clause() -> None:
     assert {case.values[2] for case in CASES} == set(stores.MISTAKES)
-    assert FOUND_BY.keys() == {clause.claim for clause in contract.STORE_CLAUSES}
+    assert FOUND_BY.keys() == {clause.claim for clause in store_clauses.CLAUSES}
 
 
 def test_the_whole_check_stops_at_the_first_clause_that_is_broken(tmp_path: Path) -> None:

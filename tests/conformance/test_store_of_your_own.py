@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.conformance import store_clauses
 from tests.starter.test_snippets import ROOT, snippets
 from txtopo.stores import Store, stamps
 from txtopo.testing.contracts import store as contract
@@ -18,7 +19,7 @@ PAGE = ROOT / "docs" / "stores" / "your-own.md"
 CLAUSES = [
     pytest.param(kind, clause, id=f"{kind}: {clause.claim}")
     for kind in contract.KINDS
-    for clause in contract.clauses_for(kind)
+    for clause in store_clauses.clauses_for(kind)
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 from txtopo.stores import stamps
 from txtopo.testing.contracts import (
@@ -33,7 +34,8 @@ STORE_CLAUSES: tuple[StoreClause, ...] = (
     *store_plain.CONTRACT.clauses,
     *store_visible.CONTRACT.clauses,
 )
-"""Every promise that stores make. ``only`` limits a promise to transactional, opaque, plain or
+"""Every promise that a store's database must help to keep. What txtopo decides for every store alike
+is checked by txtopo's own tests. ``only`` limits a promise to transactional, opaque, plain or
 concurrent stores. Plain stores make only promises whose ``only`` or ``also`` is plain, because the
 rest are about the value before a transaction."""
 
@@ -66,9 +68,11 @@ def check_store(
     return checked
 
 
-def clauses_for(kind: stamps.Kind, concurrent: bool = True) -> list[StoreClause]:
-    """The clauses for one kind of store."""
-    clauses = (each for each in STORE_CLAUSES if concurrent or each.only != "concurrent")
+def clauses_for(
+    kind: stamps.Kind, concurrent: bool = True, among: Sequence[StoreClause] = STORE_CLAUSES
+) -> list[StoreClause]:
+    """The clauses for one kind of store, ``among`` these."""
+    clauses = (each for each in among if concurrent or each.only != "concurrent")
     if kind == "plain":
         return [clause for clause in clauses if kind in (clause.only, clause.also)]
     return [clause for clause in clauses if clause.only in (None, kind, "concurrent")]

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import functools
 
-from txtopo import errors
 from txtopo.stores.base import Store
 from txtopo.testing.contracts import clauses
-from txtopo.testing.contracts.clauses import equal, refused
+from txtopo.testing.contracts.clauses import equal
 from txtopo.testing.contracts.store_subject import (
     Subject,
     at_once,
@@ -17,10 +16,9 @@ from txtopo.testing.contracts.store_subject import (
     mismatched,
     put,
     retry,
-    visible_at,
 )
 from txtopo.topology.context import TopologyContext
-from txtopo.topology.transaction import RecordedAttempt, TransactionAttempt
+from txtopo.topology.transaction import RecordedAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
 
@@ -157,28 +155,6 @@ def _overfull(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "an incomplete store is not read as of the recorded transaction",
-    34,
-    3,
-    cure=_COUNT,
-    only="transactional",
-)
-def _not_shown(subject: Subject) -> None:
-    store = subject.store()
-    put(store, _tasks(subject, store)[0], 1, 0, dog=1)
-    name = f"count/{store.name}"
-    equal(
-        store.get("dog", as_of=visible_at(1, {name: RecordedAttempt(1, 0, 1)})),
-        1,
-        "the value in a complete store",
-    )
-    as_of = visible_at(1, {name: RecordedAttempt(1, 0, 2)})
-    for look in (lambda: store.get("dog", as_of=as_of), lambda: list(store.items(as_of=as_of))):
-        case = "a read as of an incomplete transaction"
-        mismatched(look, case, "holds 1 store transactions", "recorded 2")
-
-
-@CONTRACT.clause(
     "adopting or clearing a store removes the count",
     34,
     27,
@@ -217,31 +193,6 @@ def _not_counted_again(subject: Subject) -> None:
         (_count(store), _reported([task])),
         (1, 1),
         "an attempt's count, if its number was used before the store was adopted",
-    )
-
-
-@CONTRACT.clause(
-    "a task opens no block inside another block of the same store",
-    34,
-    32,
-    cure="Leave Store.transaction as it is.",
-)
-def _nested_block(subject: Subject) -> None:
-    store, task = subject.store(), subject.task()
-    with store.transaction(task, TransactionAttempt(1, 0)) as opened:
-        opened.put("dog", 1)
-        inside = functools.partial(put, store, task, 1, 0, cat=1)
-        refused(
-            errors.UsageError,
-            inside,
-            "a block inside another block",
-            "is open already in this task",
-        )
-    put(store, task, 1, 0, cat=1)
-    equal(
-        (contents(store), _count(store), _reported([task])),
-        ({"cat": 1, "dog": 1}, 2, 2),
-        "contents and count",
     )
 
 

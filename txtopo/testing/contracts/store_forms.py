@@ -1,5 +1,5 @@
-"""Clauses about forms: values are set as well as updated, by any codec, and a store refuses another
-form's values (R27, R28)."""
+"""Clauses about forms: values are kept by any codec, and a store refuses another form's values (R27,
+R28)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import operator
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import transaction
-from txtopo.stores.conflicts import StoreConflict
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused
-from txtopo.testing.contracts.store_subject import Subject, block, contents, plus, put, run
+from txtopo.testing.contracts.store_subject import Subject, block, contents, put
 from txtopo.topology import pickling
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -21,7 +19,6 @@ CONTRACT = clauses.Contract[Subject]("store")
 
 _FORM = "Keep Store.form beside the results, and compare it (rows.check_form) before every read and write. An empty store takes a new form."
 _CODEC = "Turn values into texts and back with the store's codec, everywhere."
-_PUT = "Let put be an ordinary update: the stamp says whether the update was applied."
 
 
 class ComplexCodec:
@@ -35,75 +32,6 @@ class ComplexCodec:
     def loads(self, text: str) -> complex:
         real, imag = text.split(" ")
         return complex(float(real), float(imag))
-
-
-class _Faulty(ComplexCodec):
-    """Makes texts that a database cannot keep."""
-
-    name = "contract-faulty"
-
-    def dumps(self, value: Any) -> Any:
-        return {"bytes": b"x", "nul": "a\0b", "half": "\ud800"}[value]
-
-
-@CONTRACT.clause(
-    "put sets a value over any old value, and a replay finds the value set", 28, 30, cure=_PUT
-)
-def _put(subject: Subject) -> None:
-    store = subject.store()
-    put(store, subject.task(), 1, 0, dog=1, cat={"legs": 4})
-    equal(contents(store), {"cat": {"legs": 4}, "dog": 1}, "the contents")
-    block(store, subject.task(), 2, 0, lambda t: t.put(("dog", 7), [2]))
-    put(store, subject.task(), 2, 0, dog=5)
-    put(store, subject.task(), 2, 1, dog=5)
-    row = store.inspect("dog")
-    equal(
-        row and (row.curr, row.prev, row.txid),
-        (5, 1, 2),
-        "curr, prev and txid after put and its replay",
-    )
-    equal(
-        run(store, subject.task(), 3, 0, dog=1),
-        {"dog": Update(5, 6, applied=True)},
-        "the next update",
-    )
-    refused(
-        StoreConflict,
-        lambda: put(store, subject.task(task=1), 3, 0, dog=9),
-        "setting a key that another task updated",
-    )
-    equal(store.get("dog"), 6, "the value after the refusal")
-
-
-@CONTRACT.clause("putting composes with updates, and is all or nothing", 28, 32, cure=_PUT)
-def _put_composes(subject: Subject) -> None:
-    store = subject.store()
-
-    def steps(opened: Any) -> None:
-        opened.put("dog", 10)
-        equal(opened.update("dog", plus(1)), Update(10, 11, applied=True), "an update after put")
-        opened.put("dog", 20)
-        equal(opened.delete("dog"), Update(20, None, applied=True), "a deletion after put")
-        opened.put("dog", 30)
-        equal(opened.get("dog"), 30, "the value that the task reads")
-
-    block(store, subject.task(), 1, 0, steps)
-    equal(contents(store), {"dog": 30}, "the contents")
-    not_json: dict[str, Any] = {"ant": 1, "dog": {1}}
-    refused(
-        errors.UsageError,
-        lambda: put(store, subject.task(), 2, 0, **not_json),
-        "a set among the values",
-        "Store None, bool, int",
-    )
-    equal(contents(store), {"dog": 30}, "the contents after the refusal")
-    many: dict[Any, int] = {number: number for number in range(transaction.ROWS_HELD_MAX + 7)}
-    block(store, subject.task(), 2, 1, lambda t: t.put_many(many))
-    equal(
-        contents(store) == many | {"dog": 30},
-        True,
-        "whether all keys are stored, more than memory holds",
-    )
 
 
 @CONTRACT.clause("values are kept by the store's codec", 28, cure=_CODEC)
@@ -126,18 +54,6 @@ def _codec(subject: Subject) -> None:
     )
     row = copied.inspect("i")
     equal(row and (row.curr, row.prev), (1 + 2j, 1 + 1j), "curr and prev")
-
-
-@CONTRACT.clause(
-    "a text that not every database keeps is refused, naming the codec",
-    cure="Have codecs.encode check the codec's text.",
-)
-def _codec_faults(subject: Subject) -> None:
-    store = subject.store(codec=_Faulty())
-    for value in ("bytes", "nul", "half"):
-        write = functools.partial(put, store, subject.task(), 1, 0, dog=value)
-        refused(errors.UsageError, write, f"the text for {value}", "contract-faulty")
-    equal(contents(store), {}, "the contents")
 
 
 @CONTRACT.clause(

@@ -7,7 +7,6 @@ keep.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from txtopo import errors
@@ -16,14 +15,11 @@ from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused
 from txtopo.testing.contracts.store_subject import (
     Subject,
-    add,
     block,
     contents,
-    plus,
     put,
     recorded,
 )
-from txtopo.topology import merge
 
 CONTRACT = clauses.Contract[Subject]("store")
 
@@ -85,51 +81,6 @@ def _not_taken_back(subject: Subject) -> None:
         {"bird": 1, "cat": 2, "dog": 3},
         "the contents after a recorded attempt that opened no store",
     )
-
-
-@CONTRACT.clause(
-    "updates are refused with the cure, and so are writes to a key that was read",
-    28,
-    cure="Refuse what a replay would do twice.",
-    only="plain",
-)
-def _no_updates(subject: Subject) -> None:
-    store = subject.store()
-    put(store, subject.task(), 1, 0, dog=1)
-    for update in (
-        lambda t: t.update("dog", plus(1)),
-        lambda t: t.update_many({"dog": 1}, add),
-        lambda t: t.merge_many({"dog": 1}, merge.ADD),
-    ):
-        refused(
-            errors.UsageError,
-            functools.partial(block, store, subject.task(), 2, 0, update),
-            "an update",
-            "is plain",
-            "plain=True",
-            "put()",
-        )
-
-    def write_after_read(opened: Any) -> None:
-        opened.put("dog", opened.get("dog") + 1)
-
-    refused(
-        errors.UsageError,
-        lambda: block(store, subject.task(), 2, 0, write_after_read),
-        "writing a key that was read",
-        '"dog"',
-        "update()",
-    )
-    equal(contents(store), {"dog": 1}, "the contents")
-
-    def read_other(opened: Any) -> None:
-        equal(opened.get("dog"), 1, "the first key's value")
-        opened.put("cat", 2)
-        equal(opened.get("cat"), 2, "the second key's value")
-        opened.put("cat", 3)
-
-    block(store, subject.task(), 2, 1, read_other)
-    equal(contents(store), {"cat": 3, "dog": 1}, "the contents after a write beside a read key")
 
 
 @CONTRACT.clause(

@@ -1,4 +1,4 @@
-"""Clauses about reading: keys and values come back, or are refused when written."""
+"""Clauses about reading: keys and values come back, to readers of committed results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from txtopo.testing.contracts.store_subject import (
     put,
     run,
     set_to,
-    swallowed,
 )
 from txtopo.topology import pickling
 from txtopo.topology.transaction import TransactionAttempt
@@ -39,18 +38,6 @@ _VALUES: dict[Any, Any] = {
     ("user", 7, None, ("nested",)): [[]],
     (): {},
 }
-_NOT_KEYS: list[Any] = [True, 1.5, None, b"dog", ("a", False), ("a", 2.0), ["a"], "\ud800"]
-_NOT_VALUES: list[Any] = [
-    {1},
-    object(),
-    b"x",
-    {1: "a"},
-    [{"a": {True: 1}}],
-    float("nan"),
-    float("inf"),
-    "\udfff",
-    1j,
-]
 
 
 @CONTRACT.clause(
@@ -213,40 +200,6 @@ def _sharing(subject: Subject) -> None:
     )
 
 
-def _update(key: Any, value: Any, opened: StoreTransaction) -> Update:
-    return opened.update(key, set_to(value))
-
-
-@CONTRACT.clause(
-    "a key that has no text is refused", cure="Use txtopo.stores.keys.encode_key for every key."
-)
-def _bad_keys(subject: Subject) -> None:
-    store = subject.store()
-    for key in _NOT_KEYS:
-        update = functools.partial(
-            block, store, subject.task(), 1, 0, functools.partial(_update, key, 1)
-        )
-        refused(errors.UsageError, update, f"updating {key!r}", "store key")
-        refused(
-            errors.UsageError, functools.partial(store.get, key), f"getting {key!r}", "store key"
-        )
-
-
-@CONTRACT.clause(
-    "a value that JSON would not give back is refused",
-    cure="Use txtopo.stores.keys.encode_value for every value.",
-)
-def _bad_values(subject: Subject) -> None:
-    store = subject.store()
-    for value in _NOT_VALUES:
-        case = f"the value {value!r}"
-        update = functools.partial(
-            block, store, subject.task(), 1, 0, functools.partial(_update, "dog", value)
-        )
-        refused(errors.UsageError, update, case, "Store None, bool, int")
-        equal(store.get("dog"), None, f"the value after {case} was refused")
-
-
 @CONTRACT.clause(
     "a FailedException in the block passes as it is",
     7,
@@ -262,91 +215,3 @@ def _failed(subject: Subject) -> None:
         errors.FailedException, lambda: block(store, subject.task(), 1, 0, fail), "a failing block"
     )
     true(error is thrown, "the block raises a different FailedException than its user code")
-
-
-@CONTRACT.clause(
-    "an exception in the function given to update changes nothing and may be handled",
-    cure="Call the function before you change the row.",
-)
-def _failing_function(subject: Subject) -> None:
-    store = subject.store()
-
-    def steps(opened: Any) -> None:
-        opened.update("dog", plus(1))
-        swallowed(ZeroDivisionError, lambda: opened.update("dog", lambda old: old // 0))
-        equal(opened.update("dog", plus(1)), Update(1, 2, applied=True), "the next update")
-
-    block(store, subject.task(), 1, 0, steps)
-    equal(store.get("dog"), 2, "the value in the end")
-
-
-@CONTRACT.clause(
-    "a function that changes the old value in place does not change prev",
-    cure="Give out decoded copies, never the stored object.",
-)
-def _in_place(subject: Subject) -> None:
-    store = subject.store()
-
-    def append(old: list[int] | None) -> list[int]:
-        old = [] if old is None else old
-        old.append(len(old))
-        return old
-
-    for txid in (1, 2):
-        update = block(
-            store,
-            subject.task(),
-            txid,
-            0,
-            lambda opened: (opened.update("dog", append), opened.update("dog", append))[1],
-        )
-    equal((update.prev, update.curr), ([0, 1, 2], [0, 1, 2, 3]), "the last update's prev and curr")
-
-
-@CONTRACT.clause(
-    "update_many is all or nothing", 28, cure="When combine raises, the whole transaction is lost."
-)
-def _all_or_nothing(subject: Subject) -> None:
-    store = subject.store()
-
-    def fail_at_cat(old: int | None, delta: str) -> int:
-        return 1 // (delta != "cat")
-
-    def swallow(opened: Any) -> None:
-        swallowed(
-            ZeroDivisionError,
-            lambda: opened.update_many({"ant": "ant", "cat": "cat", "dog": "dog"}, fail_at_cat),
-        )
-
-    refused(
-        ZeroDivisionError,
-        lambda: block(store, subject.task(), 1, 0, swallow),
-        "committing after a failed update_many",
-    )
-    equal(contents(store), {}, "the contents")
-
-
-@CONTRACT.clause(
-    "reading inside the function given to update is allowed, updating is not",
-    cure="Guard update, update_many and delete while the function runs.",
-)
-def _nested(subject: Subject) -> None:
-    store = subject.store()
-    run(store, subject.task(), 1, 0, cat=4)
-
-    def steps(opened: Any) -> None:
-        equal(
-            opened.update("dog", lambda old: opened.get("cat")).curr,
-            4,
-            "the value that the function reads",
-        )
-        nested = "cannot be updated inside the function given to update"
-        refused(
-            errors.UsageError,
-            lambda: opened.update("dog", lambda old: opened.delete("cat")),
-            "updating inside the function",
-            nested,
-        )
-
-    block(store, subject.task(), 2, 0, steps)
-    equal(contents(store), {"cat": 4, "dog": 4}, "the contents")

@@ -155,17 +155,6 @@ def contents(store: base.Store) -> dict[Any, Any]:
     return dict(store.items())
 
 
-def swallowed(kind: type[Exception], action: Callable[[], Any]) -> None:
-    """Do ``action()``, as user code that catches ``kind`` and goes on."""
-    try:
-        action()
-    except kind:
-        return
-    raise clauses.BrokenClauseError(
-        f"a refusal with {kind.__name__} was expected inside the transaction"
-    )
-
-
 def mismatched(action: Callable[[], Any], attempted: str, *naming: str) -> None:
     """``action()`` must be refused as a state mismatch, with its exit code."""
     error = clauses.refused(errors.StateMismatchError, action, attempted, *naming)

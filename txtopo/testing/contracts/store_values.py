@@ -134,19 +134,6 @@ def _delete_absent(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "the first application returns values as a replay does",
-    28,
-    cure="Return the value that JSON gives back, also the first time.",
-)
-def _as_replayed(subject: Subject) -> None:
-    def steps(opened: Any) -> None:
-        equal(opened.update("dog", lambda old: (1, (2,))).curr, [1, [2]], "curr of a tuple")
-        equal(opened.update("dog", lambda old: old).curr, [1, [2]], "curr of the old value")
-
-    block(subject.store(), subject.task(), 1, 0, steps)
-
-
-@CONTRACT.clause(
     "opaque values follow the worked example in Storm's documentation",
     30,
     cure=_OPAQUE,

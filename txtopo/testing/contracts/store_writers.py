@@ -17,7 +17,6 @@ from txtopo.testing.contracts.store_subject import (
     add,
     block,
     contents,
-    failing_block,
     plus,
     refused_as_second,
     run,
@@ -54,35 +53,6 @@ def _compose(subject: Subject) -> None:
     block(store, context, 2, 0, first)
     block(store, context, 2, 0, second)
     equal(contents(store), {"cat": 1, "dog": 8}, "the contents")
-
-
-@CONTRACT.clause(
-    "a key's updates compose across blocks, also with blocks for different keys between them",
-    28,
-    32,
-    cure=_STEPS,
-)
-def _interleaved(subject: Subject) -> None:
-    store = subject.store()
-    run(store, subject.task(), 1, 0, ant=1, bee=1)
-    for attempt in (0, 1):
-        context = subject.task()
-        for n, key in enumerate(("ant", "bee", "cat", "ant", "bee"), 1):
-            run(store, context, 2, attempt, **{key: n})
-        equal(
-            contents(store),
-            {"ant": 6, "bee": 8, "cat": 3},
-            f"the contents after attempt {attempt}",
-        )
-
-
-@CONTRACT.clause("a block that was rolled back is not counted as a step", 32, cure=_STEPS)
-def _rolled_back(subject: Subject) -> None:
-    store, context = subject.store(), subject.task()
-    run(store, context, 1, 0, dog=1)
-
-    failing_block(store, context, 1, 0, lambda opened: opened.update("dog", plus(50)))
-    equal(run(store, context, 1, 0, dog=2), {"dog": Update(1, 3, applied=True)}, "the next update")
 
 
 @CONTRACT.clause(
