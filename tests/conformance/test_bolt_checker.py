@@ -126,7 +126,12 @@ def test_a_write_in_the_processing_phase() -> None:
 
 @pytest.mark.rule(16, 17)
 def test_routing_by_hash() -> None:
-    naming = ("component 'bolt' emits other tuples", "in another process", "('direct', ", "hash()")
+    naming = (
+        "component 'bolt' emits other tuples",
+        "in another process",
+        "('direct for task ",
+        "hash()",
+    )
     broken(bolts.RoutesByHash, 17, *naming, task_counts={"sink": 7})
 
 
@@ -139,13 +144,13 @@ def test_emitting_only_what_was_applied_now() -> None:
         bolts.EmitsWhatItApplied,
         28,
         "emits other tuples",
-        "2 missing, namely ('default', None, ('cat', 4))",
+        "2 missing, namely ('default', ('cat', 4))",
     )
 
 
 @pytest.mark.rule(28)
 def test_an_answer_that_names_the_attempt() -> None:
-    broken(bolts.AnswersByAttempt, 28, "emits other tuples", "('default', None, ('attempt', 1))")
+    broken(bolts.AnswersByAttempt, 28, "emits other tuples", "('default', ('attempt', 1))")
 
 
 @pytest.mark.rule(12)
@@ -154,7 +159,7 @@ def test_a_member_that_cannot_be_held() -> None:
         bolts.CannotBeHeld,
         12,
         "component 'bolt'",
-        "one of its attributes cannot be pickled",
+        "its attribute 'kept' cannot be pickled",
         "context.resource",
     )
 

@@ -51,8 +51,8 @@ SIMULATED = (
     Mutation(
         "a basic bolt downstream of a committer is not checked",
         "txtopo/testing/contracts/probe.py",
-        '        if components[id].kind != "spout":\n',
-        '        if components[id].kind == "batch":\n',
+        '        if component.kind == "spout" or',
+        '        if component.kind != "batch" or',
         ("tests/conformance/test_bolt_checker.py", "-k", "a_basic_bolt_downstream_of_a_committer"),
     ),
     Mutation(

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from txtopo import TransactionAttempt
+from txtopo.testing.emissions import in_rows
 from txtopo.testing.simulator import mistakes
 from txtopo.testing.simulator.diagnosis import Diagnosis, Touch, diagnose
-from txtopo.testing.simulator.hooks import in_rows
 from txtopo.testing.simulator.mistakes import Mistake
 from txtopo.testing.simulator.outcome import Difference, Outcome, differences, shown
 

@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 from txtopo import errors
 from txtopo.dataplane import outcome
 from txtopo.dataplane.job import Run
-from txtopo.testing.contracts import equality, local_run, probe, processes, violation
+from txtopo.testing import emissions
+from txtopo.testing.contracts import equality, local_run, processes, violation
 from txtopo.testing.contracts.bolt_scene import Effects, Scene, Setting
 from txtopo.testing.contracts.local_run import Work
 
@@ -123,7 +124,7 @@ class _Check:
     emitting: list[str] = field(default_factory=list)
     before: Effects = field(default_factory=dict)
     after: dict[int, Effects] = field(default_factory=dict)
-    emitted: dict[int, list[probe.Emitted]] = field(default_factory=dict)
+    emitted: dict[int, list[emissions.Emission]] = field(default_factory=dict)
     points: int = 0
     applications: int = 0
 
@@ -331,12 +332,8 @@ class _Check:
         if isinstance(error, errors.UsageError) and failure.phase == "processing":
             rule = 32
         where = f"component {failure.component!r}, task {failure.task}, {failure.hook} of attempt {failure.attempt} in the {failure.phase} phase"
-        # The held object is the probe around the bolt, so pickle does not name the bolt's attribute.
-        fault = f"{where}: {failure.error}".replace(
-            "its attribute 'inner'", "one of its attributes"
-        )
         trace = failure.traceback.rstrip()
-        fault = f"{fault}\n{trace}" if trace else fault
+        fault = f"{where}: {failure.error}\n{trace}" if trace else f"{where}: {failure.error}"
         raise violation.ContractError(
             "bolt", rule, fault, "Mend the hook: no failure was asked for here."
         ) from error
@@ -359,11 +356,9 @@ def _remote(run: Run) -> list[processes.Process]:
     return started
 
 
-def _of(
-    component: str, emitted: Iterable[probe.Emitted]
-) -> list[tuple[str, int | None, tuple[Any, ...]]]:
+def _of(component: str, emitted: Iterable[emissions.Emission]) -> list[tuple[str, tuple[Any, ...]]]:
     return [
-        (each.stream, each.direct, each.values) for each in emitted if each.component == component
+        (stream, values) for id, _, stream, values in emissions.in_rows(emitted) if id == component
     ]
 
 

@@ -17,7 +17,7 @@ from txtopo.dataplane.job import Run
 from txtopo.plan import compiler
 from txtopo.state import memory
 from txtopo.stores import base
-from txtopo.testing.contracts import canned_spout, probe, processes
+from txtopo.testing.contracts import canned_spout, processes
 from txtopo.testing.contracts.local_run import LocalRun, Work
 from txtopo.topology import builder, destination, pickling
 from txtopo.topology.bolt import IBatchBolt
@@ -41,9 +41,6 @@ class Setting:
     transactions: int = 20
     task_counts: Mapping[str, int] = field(default_factory=dict)
     conf: Mapping[str, Any] | None = None
-    token: str | None = None
-    """The token under which the topology's classes are registered, if unpickling must not make new
-    classes."""
 
     def graph(self, directory: Path) -> TopologyGraph:
         """The user's topology in ``directory``, or a topology around the user's bolt."""
@@ -123,7 +120,7 @@ class Scene:
                 f"there is no txtopo store in {', '.join(map(repr, self.components))}, so there are no effects to compare"
                 "\n  Give effects=function: for a directory, the function returns all data that the bolts have written."
             )
-        self._graph, self._server = probe.probed(graph, setting.token), memory.MemoryServer()
+        self._graph, self._server = graph, memory.MemoryServer()
         self.run = self._new_run()
 
     def _new_run(self) -> LocalRun:

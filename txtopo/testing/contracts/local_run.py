@@ -26,6 +26,7 @@ from txtopo.engine.jobs import JobResult, Pinned, Source
 from txtopo.plan import compiler
 from txtopo.state import memory
 from txtopo.state.topology import Holder, TopologyState
+from txtopo.testing import emissions
 from txtopo.testing.contracts import probe, processes
 from txtopo.topology import transaction
 from txtopo.topology.context import SOME_TIME
@@ -60,7 +61,7 @@ class Work(Attempt):
     """The emitted batch, only after :meth:`LocalRun.emit`."""
     rows: dict[int, list[EmittedRow]] = field(default_factory=dict)
     """The rows that each spout task emitted, in order, only after :meth:`LocalRun.emit`."""
-    probed: list[probe.Emitted] = field(default_factory=list)
+    probed: list[emissions.Emission] = field(default_factory=list)
     """The tuples that probed bolts emitted, from jobs that ended well."""
     points: list[probe.Point] = field(default_factory=list)
     """The points that probed bolts passed in the commit phase."""
@@ -78,7 +79,7 @@ class _Jobs:
     def use(self, process: processes.Process, strike: int | None = None) -> None:
         """Have ``process`` compute the next jobs."""
         self._process, self._strike = process, strike
-        self.emitted: list[probe.Emitted] = []
+        self.emitted: list[emissions.Emission] = []
         self.points: list[probe.Point] = []
 
     def run(

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
 from txtopo import errors
-from txtopo.dataplane import one_task, slot, wire, worker
+from txtopo.dataplane import one_task, wire, worker
 from txtopo.dataplane.job import Job, Run
 from txtopo.dataplane.wire import Frame
 from txtopo.engine.jobs import JobResult
-from txtopo.testing import in_process
+from txtopo.testing import emissions, in_process
 from txtopo.testing.contracts import probe
 from txtopo.topology import pickling
 
@@ -32,7 +32,7 @@ class Done:
     """A job's result, with its probed bolts' emits and points."""
 
     result: JobResult
-    emitted: list[probe.Emitted] = field(default_factory=list)
+    emitted: list[emissions.Emission] = field(default_factory=list)
     points: list[probe.Point] = field(default_factory=list)
 
 
@@ -66,18 +66,20 @@ class Process(Protocol):
 
 
 class LocalProcess:
-    """This process, with its own templates and resources. ``slot_run`` makes the object that
-    computes a slot."""
+    """This process, with its own templates and resources. ``slot_run``, if given, makes the objects
+    that compute slots, without a probe."""
 
-    def __init__(self, run: Run, slot_run: one_task.SlotFactory = slot.SlotRun) -> None:
+    def __init__(self, run: Run, slot_run: one_task.SlotFactory | None = None) -> None:
         self._worker = worker.WorkerRun(run)
-        self._jobs = in_process.InProcessJobs(self._worker, slot_run=slot_run)
+        self._jobs = in_process.InProcessJobs(self._worker, slot_run=slot_run or self._probed)
+
+    def _probed(self, *arguments: Any) -> probe.ProbedSlot:
+        return probe.ProbedSlot(self._observer, *arguments)
 
     def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
-        observer = probe.Observer(strike)
-        with probe.observed_by(observer):
-            result = self._jobs.run(job, seeds)
-        return Done(result, observer.emitted, observer.points)
+        self._observer = probe.Observer(strike)
+        result = self._jobs.run(job, seeds)
+        return Done(result, self._observer.emitted, self._observer.points)
 
     def close(self) -> None:
         self._worker.resources.close()

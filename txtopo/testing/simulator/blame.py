@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from txtopo.testing.simulator.hooks import Emission, in_rows
+from txtopo.testing.emissions import Emission, in_rows
 from txtopo.testing.simulator.outcome import Difference, short, shown
 from txtopo.topology.graph import TopologyGraph
 

@@ -27,6 +27,7 @@ from txtopo.engine.surroundings import Action, Threads
 from txtopo.faults import FaultPoint
 from txtopo.state import base, layout, memory, records
 from txtopo.state.topology import Holder, TopologyState
+from txtopo.testing.emissions import Emission
 from txtopo.testing.simulator import turns
 from txtopo.testing.simulator.executors import Executors
 from txtopo.testing.simulator.fault_kinds import (
@@ -37,7 +38,6 @@ from txtopo.testing.simulator.fault_kinds import (
     SUSPENSIONS,
     WAITS,
 )
-from txtopo.testing.simulator.hooks import Emission
 from txtopo.testing.simulator.jobs import SimulatedJobs
 from txtopo.testing.simulator.subject import GENERATION, Settings, Subject
 from txtopo.testing.simulator.world import World

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from txtopo import errors
@@ -25,20 +25,13 @@ from txtopo.dataplane.slot import SlotRun
 from txtopo.dataplane.spout_task import SpoutTask
 from txtopo.dataplane.task import BoltTask
 from txtopo.dataplane.worker import WorkerRun
+from txtopo.testing import emissions
 from txtopo.testing.simulator import current
 from txtopo.topology import pickling
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext, Phase
 from txtopo.topology.graph import Component
 from txtopo.topology.transaction import TransactionAttempt
-
-Emission = tuple[str, int, str, Any]
-"""(component, task, stream, values after the attempt). Instead of values there may be a
-RecordBatch, as it was emitted, because its rows are seldom needed. A direct emit's stream has
-:data:`DIRECT` and the task behind it."""
-
-DIRECT = " for task "
-"""Separates a direct stream's name and the tuple's task."""
 
 _HOOK = re.compile(r"\w+(, partition \d+)?")
 _is_hook = functools.lru_cache(_HOOK.fullmatch)
@@ -50,18 +43,6 @@ exhausted."""
 
 _TUPLES = {f"at tuple number {number}": number for number in (1, 2, 3)}
 """Where an ``execute`` may fail."""
-
-
-def in_rows(emissions: Iterable[Emission]) -> Iterator[tuple[str, int, str, tuple[Any, ...]]]:
-    """Yield ``emissions`` row by row, also from each RecordBatch."""
-    for component, task, stream, values in emissions:
-        if isinstance(values, tuple):
-            yield component, task, stream, values
-        else:
-            yield from (
-                (component, task, stream, row[1:])
-                for row in column_runs.load_batches().rows(values, None)
-            )
 
 
 class ToldToFail(errors.FailedException):
@@ -118,30 +99,15 @@ class SimulatedSlot(SlotRun):
     ) -> None:
         super().__init__(worker, job, level, slot, task_attempt)
         self.guard: HookGuard = HookGuard(job, self.phase)
-        self.emitted: list[Emission] = []
+        self.emitted: list[emissions.Emission] = []
         self.executed: list[tuple[str, int, str, str, Row]] = []
         """(component, task, source component, stream, values after the attempt), recorded in
         watched schedules only."""
 
     def connect(self, task: BoltTask | SpoutTask) -> None:
         super().connect(task)
-        id, index, emitted = task.component.id, task.index, self.emitted
-        if self.job.part == "emission" or not current.world().wants_emissions_of(id):
-            return
-        for stream, spec in task.component.outputs.items():
-            write_down = functools.partial(_write_down, emitted, id, index, stream)
-            if not spec.direct:
-                task.collector.connect(stream, write_down)
-                continue
-            for receiver, _ in self.plan.graph.receivers(id, stream)[:1]:
-                ports = [
-                    functools.partial(_write_down, emitted, id, index, f"{stream}{DIRECT}{number}")
-                    for number in range(receiver.parallelism)
-                ]
-                task.collector.connect_direct(stream, receiver.id, ports)
-        task.collector.connect_columns = functools.partial(
-            _watched_ports, task.collector.connect_columns, emitted, task
-        )
+        if self.job.part != "emission" and current.world().wants_emissions_of(task.component.id):
+            emissions.listen(task, self.emitted.append)
 
     def begin_tasks(self, received: Received) -> None:
         super().begin_tasks(received)
@@ -172,10 +138,6 @@ class SimulatedSlot(SlotRun):
         bolt._execute = execute_or_fail
 
 
-def _write_down(emitted: list[Emission], component: str, task: int, stream: str, row: Row) -> None:
-    emitted.append((component, task, stream, row[1:]))
-
-
 def _rows_taken(bolt: BoltTask, taken: Any) -> list[tuple[str, str, Row]]:
     """List (source component, stream, values after the attempt) for a tuple, or for each row in a
     RecordBatch."""
@@ -186,22 +148,6 @@ def _rows_taken(bolt: BoltTask, taken: Any) -> list[tuple[str, str, Row]]:
         (source.component, source.stream, row[1:])
         for row in column_runs.load_batches().rows(taken, None)
     ]
-
-
-def _watched_ports(
-    connect: Callable[[], Any], emitted: list[Emission], task: BoltTask | SpoutTask
-) -> Any:
-    """Make ports for columns that also record the rows."""
-    ports = connect()
-    for stream in task.component.outputs:
-        ports.connect(stream, functools.partial(_write_columns_down, emitted, task, stream))
-    return ports
-
-
-def _write_columns_down(
-    emitted: list[Emission], task: BoltTask | SpoutTask, stream: str, batch: Any
-) -> None:
-    emitted.append((task.component.id, task.index, stream, batch))
 
 
 class FaultySpout:

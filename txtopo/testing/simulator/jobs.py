@@ -22,10 +22,11 @@ from txtopo.dataplane.worker import WorkerRun
 from txtopo.engine import jobs
 from txtopo.engine.jobs import JobLostError, JobResult, Pinned, Source
 from txtopo.plan.compiler import Plan
+from txtopo.testing.emissions import Emission
 from txtopo.testing.in_process import Computed, InProcessJob, Outputs, result_of_failure
 from txtopo.testing.simulator import turns
 from txtopo.testing.simulator.fault_kinds import CHUNK_FAULTS, RECOMPUTED, JobFault
-from txtopo.testing.simulator.hooks import Emission, SimulatedSlot
+from txtopo.testing.simulator.hooks import SimulatedSlot
 from txtopo.topology.transaction import TransactionAttempt
 
 WORKERS = 2

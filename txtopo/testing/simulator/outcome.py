@@ -11,7 +11,7 @@ from typing import Any
 from txtopo.dataplane import column_runs
 from txtopo.sinks.simulated import SimulatedSink
 from txtopo.stores import base
-from txtopo.testing.simulator.hooks import Emission
+from txtopo.testing.emissions import Emission
 
 _SHOWN_MAX = 200
 _SCALARS = frozenset({type(None), bool, int, float, str, bytes})

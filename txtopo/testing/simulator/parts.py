@@ -189,7 +189,6 @@ def check_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractErro
             effects=effects,
             transactions=BOLT_TRANSACTIONS,
             conf=_settings(subject),
-            token=subject.token,
         )
         broken = _broken(lambda: bolt.check_setting(setting, other_processes=False))
     if broken is None or broken.rule not in _BOLT_RULES or not judge.gives_the_same_batches():

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txtopo.testing.contracts import canned_spout
-from txtopo.testing.simulator.hooks import DIRECT, Emission, in_rows
+from txtopo.testing.emissions import DIRECT, Emission, in_rows
 from txtopo.topology import pickling
 from txtopo.topology.graph import TopologyGraph
 

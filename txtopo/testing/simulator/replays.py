@@ -18,10 +18,11 @@ from typing import Any
 from txtopo.plan import compiler
 from txtopo.state import memory
 from txtopo.testing.contracts import equality, local_run, processes
-from txtopo.testing.simulator import blame, current, hooks
+from txtopo.testing.emissions import Emission, in_rows
+from txtopo.testing.simulator import blame, current
 from txtopo.testing.simulator.blame import Blame, Recording
 from txtopo.testing.simulator.decisions import Decisions
-from txtopo.testing.simulator.hooks import Emission, SimulatedSlot
+from txtopo.testing.simulator.hooks import SimulatedSlot
 from txtopo.testing.simulator.subject import Subject
 from txtopo.testing.simulator.world import Watch, World
 from txtopo.topology.graph import TopologyGraph
@@ -92,8 +93,7 @@ def _counts(graph: TopologyGraph, blamed: Blame, first: Replayed, second: Replay
 def _is_other(component: str, first: Replayed, second: Replayed) -> bool:
     """Whether the emissions of ``component`` differ in value, and not only as text."""
     ours, theirs = (
-        [row for row in hooks.in_rows(each.emissions) if row[0] == component]
-        for each in (second, first)
+        [row for row in in_rows(each.emissions) if row[0] == component] for each in (second, first)
     )
     return equality.multiset_difference(ours, theirs) is not None
 

@@ -92,7 +92,7 @@ class Subject:
         self.time_max_s = slowest_s * (FAULTS_MAX + transactions + 2)
         """A schedule that takes longer, in virtual time, does not end at all."""
         self._substitutes = substitutes.Substitutes(topology, has_reset=reset is not None)
-        self.graph, self.token = self._substitutes.graph, self._substitutes.token
+        self.graph = self._substitutes.graph
         self.stores = self._substitutes.stores
         self.uncompared = self._substitutes.uncompared
         """Components with a destination that is no store, and so has no substitute."""
