@@ -125,14 +125,15 @@ def test_a_write_in_the_processing_phase() -> None:
 
 
 @pytest.mark.rule(16, 17)
-def test_routing_by_hash() -> None:
+@pytest.mark.parametrize("bolt", [bolts.RoutesByHash, bolts.RoutesColumnsByHash])
+def test_routing_by_hash(bolt: type[bolts.Right]) -> None:
     naming = (
         "component 'bolt' emits other tuples",
         "in another process",
         "('direct for task ",
         "hash()",
     )
-    broken(bolts.RoutesByHash, 17, *naming, task_counts={"sink": 7})
+    broken(bolt, 17, *naming, task_counts={"sink": 7})
 
 
 # -- more mistakes -------------------------------------------------------------------------------

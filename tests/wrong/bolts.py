@@ -9,6 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from txtopo import (
     BaseTransactionalBolt,
     BatchOutputCollector,
@@ -213,6 +215,17 @@ class RoutesByHash(Right):
                 [self.attempt, word],
                 "direct",
             )
+
+
+class RoutesColumnsByHash(Right):
+    """Names the task of columns by Python's own hash."""
+
+    def finish_batch(self) -> None:
+        super().finish_batch()
+        for word in self.counts:
+            task = hash(word) % len(self.context.component_tasks("sink"))
+            columns = pa.RecordBatch.from_pydict({"word": [word]})
+            self.collector.emit_batch_direct(task, columns, "direct")
 
 
 class EmitsWhatItApplied(Counting):
