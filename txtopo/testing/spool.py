@@ -16,6 +16,7 @@ import atexit
 import fcntl
 import itertools
 import os
+import pathlib
 import pickle
 import shutil
 import struct
@@ -63,8 +64,7 @@ class RowSpool:
         try:
             return os.stat(self._path(partition, "index")).st_size // _ENTRY_BYTES
         except FileNotFoundError:
-            if not os.path.isdir(self.directory):
-                raise self._gone() from None
+            self._require_directory()
             return 0
 
     def append(self, partition: int, rows: Sequence[Sequence[Any]]) -> None:
@@ -103,26 +103,19 @@ class RowSpool:
     def set_disabled(self, partition: int, disabled: bool) -> None:
         """Disable ``partition``, which need not have rows yet, or enable it again, for every
         instance at once."""
-        try:
-            if disabled:
-                os.close(
-                    os.open(self._path(partition, "disabled"), os.O_WRONLY | os.O_CREAT, 0o600)
-                )
-            elif self.is_disabled(partition):
-                os.unlink(self._path(partition, "disabled"))
-        except FileNotFoundError:
-            # Another process has enabled the partition in the same moment, or the partition was not
-            # disabled.
-            if not os.path.isdir(self.directory):
-                raise self._gone() from None
+        self._require_directory()
+        mark = pathlib.Path(self._path(partition, "disabled"))
+        if disabled:
+            mark.touch(0o600)
+        else:
+            mark.unlink(missing_ok=True)
 
     def is_disabled(self, partition: int) -> bool:
         """Whether ``partition`` is disabled now."""
-        if os.path.exists(self._path(partition, "disabled")):
-            return True
-        if not os.path.isdir(self.directory):
-            raise self._gone()
-        return False
+        is_disabled = os.path.exists(self._path(partition, "disabled"))
+        if not is_disabled:
+            self._require_directory()
+        return is_disabled
 
     def read(self, partition: int, index: int, amount: int) -> list[tuple[Any, ...]]:
         """Rows ``index … index + amount - 1`` of ``partition``.
@@ -156,6 +149,10 @@ class RowSpool:
 
     def _open_to_write(self, partition: int, kind: str) -> Any:
         return os.fdopen(os.open(self._path(partition, kind), os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+
+    def _require_directory(self) -> None:
+        if not os.path.isdir(self.directory):
+            raise self._gone() from None
 
     def _gone(self) -> errors.InputError:
         return errors.InputError(

@@ -151,7 +151,7 @@ class _Check:
                 )
                 self._apply(scene, work)
                 self.after[txid], self.emitted[txid] = scene.effects(), work.probed
-                self.points = max(self.points, len(work.points))
+                self.points = max(self.points, work.points)
                 scene.run.record(work)
 
     def once_more(self) -> None:

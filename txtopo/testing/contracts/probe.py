@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from txtopo import errors
 from txtopo.dataplane import slot
@@ -20,17 +20,6 @@ from txtopo.dataplane.guard import Guard
 from txtopo.dataplane.spout_task import SpoutTask
 from txtopo.dataplane.task import BoltTask
 from txtopo.testing import emissions
-
-
-class Point(NamedTuple):
-    """A place in a ``finish_batch``, in words."""
-
-    component: str
-    task: int
-    place: str
-
-    def __str__(self) -> str:
-        return f"{self.place} of {self.component!r} task {self.task}"
 
 
 class ToldToFailError(errors.FailedException):
@@ -43,13 +32,14 @@ class Observer:
     def __init__(self, strike: int | None = None) -> None:
         self._strike = strike
         self.emitted: list[emissions.Emission] = []
-        self.points: list[Point] = []
+        self.points = 0
+        """How many points bolts have passed."""
 
     def reach(self, component: str, task: int, place: str) -> None:
-        """A bolt is at a point."""
-        self.points.append(Point(component, task, place))
-        if len(self.points) - 1 == self._strike:
-            raise ToldToFailError(f"told to fail {self.points[-1]}")
+        """A bolt is at a point, which is ``place`` in words."""
+        number, self.points = self.points, self.points + 1
+        if number == self._strike:
+            raise ToldToFailError(f"told to fail {place} of {component!r} task {task}")
 
 
 class ProbedSlot(slot.SlotRun):

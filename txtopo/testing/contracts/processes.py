@@ -29,11 +29,11 @@ _END_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A job's result, with its probed bolts' emits and points."""
+    """A job's result, with its probed bolts' emits and the number of their points."""
 
     result: JobResult
     emitted: list[emissions.Emission] = field(default_factory=list)
-    points: list[probe.Point] = field(default_factory=list)
+    points: int = 0
 
 
 def start_python(
