@@ -253,13 +253,7 @@ class _Session(sessions.Session, sessions.Maintenance):
             lambda of_row: (of_row.topology_id, of_row.component) == (topology_id, component)
         )
         for row in rows:
-            renewed = dataclasses.replace(
-                row.stamp,
-                topology_id=stamp.topology_id,
-                generation=stamp.generation,
-                txid=stamp.txid,
-                attempt=stamp.attempt,
-            )
+            renewed = dataclasses.replace(stamp, task=row.stamp.task)
             self._table.rows[row.key] = stamps.Row(row.key, renewed, None, 0, [row.curr])
         return len(rows)
 
