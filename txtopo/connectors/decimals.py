@@ -141,8 +141,8 @@ def _decimals_in(value: Any, type: pa.DataType) -> Iterator[tuple[Any, pa.DataTy
         for item in value:
             yield from _decimals_in(item, type.value_type)
     elif pa.types.is_struct(type) and isinstance(value, dict):
-        for i in range(type.num_fields):
-            yield from _decimals_in(value.get(type.field(i).name), type.field(i).type)
+        for field in type:
+            yield from _decimals_in(value.get(field.name), field.type)
 
 
 def _is_kept(value: int | decimal.Decimal | str, type: pa.DataType) -> bool:

@@ -136,12 +136,7 @@ def _times_as_text(type: pa.DataType) -> pa.DataType:
     if pa.types.is_list(type):
         return pa.list_(type.value_field.with_type(_times_as_text(type.value_type)))
     if pa.types.is_struct(type):
-        return pa.struct(
-            [
-                type.field(i).with_type(_times_as_text(type.field(i).type))
-                for i in range(type.num_fields)
-            ]
-        )
+        return pa.struct([field.with_type(_times_as_text(field.type)) for field in type])
     return type
 
 
@@ -163,8 +158,8 @@ def _changed_in(value: Any, type: pa.DataType) -> Iterator[Any]:
         for item in value or ():
             yield from _changed_in(item, type.value_type)
     elif pa.types.is_struct(type):
-        for i in range(type.num_fields):
-            yield from _changed_in((value or {}).get(type.field(i).name), type.field(i).type)
+        for field in type:
+            yield from _changed_in((value or {}).get(field.name), field.type)
     elif pa.types.is_floating(type) and value is not None:
         came = pa.array([float(value)], type).to_pylist()[0]
         if math.isinf(came) or (isinstance(value, int) and came != value):

@@ -238,11 +238,7 @@ def _zone_misfit(zones: set[type], kind: str | None) -> str | None:
 def _struct_misfit(
     column: list[dict[Any, Any]], wanted: pa.DataType | None, is_declared: bool
 ) -> str | None:
-    names = (
-        column[0].keys()
-        if wanted is None
-        else {wanted.field(i).name for i in range(wanted.num_fields)}
-    )
+    names = column[0].keys() if wanted is None else {field.name for field in wanted}
     if not all(type(name) is str for name in names):
         return "a field of a dict is a text"
     for value in column:

@@ -71,12 +71,7 @@ def _python_type(type: pa.DataType) -> pa.DataType:
         plain = python_type(type.value_type)
         return type if plain == type.value_type else plain
     if pa.types.is_struct(type):
-        return pa.struct(
-            [
-                type.field(i).with_type(python_type(type.field(i).type))
-                for i in range(type.num_fields)
-            ]
-        )
+        return pa.struct([field.with_type(python_type(field.type)) for field in type])
     if pa.types.is_map(type):
         return pa.map_(
             type.key_field.with_type(python_type(type.key_type)),
