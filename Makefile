@@ -153,7 +153,7 @@ docs: $(INSTALLED_DOCS) ## Build the documentation into docs/_build/html; a warn
 docs-refresh: $(INSTALLED) ## Write the parts of the documentation that are made from the source
 	$(BIN)/python docs/generated.py
 
-bench: java $(INSTALLED_BENCH) $(SERVERS) ## Measure everything beside its peers, about 35 minutes on a quiet machine; writes docs/benchmarks.md
+bench: java $(INSTALLED_BENCH) $(SERVERS) ## Measure everything beside its peers, about 38 minutes on a quiet machine; writes docs/benchmarks.md
 	$(BIN)/python -m bench.peers
 	$(BIN)/python -m bench
 
