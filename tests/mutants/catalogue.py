@@ -286,7 +286,7 @@ MUTATIONS = (
     Mutation(
         "a line of a log without an end is read",
         "txtopo/connectors/files/following.py",
-        "limit = file.bytes if following else",
+        "limit = file.bytes if unread else",
         "limit = file.bytes if True else",
         ("tests/unit/test_followed_files.py",),
     ),

@@ -137,6 +137,54 @@ def test_lines_for_a_file_after_the_next_one_has_begun_are_told(log: Path) -> No
         drive.coordinator.is_ready()
 
 
+def test_what_was_read_or_is_another_log_is_not_read(log: Path) -> None:
+    drive = following(log)
+    assert lines(drive) == ["one", "two"]
+    for name in ("app.log.2", "app.log.1"):
+        renamed(log, name)
+        write(log, f"after {name}\n")
+    assert lines(drive) == ["thr", "after app.log.2", "after app.log.1"]
+    os.utime(log.with_name("app.log.2"))
+    for name in ("app.log.1.bak", "app-2.log", "app.log.9.swp"):
+        shutil.copyfile(log, log.with_name(name))
+    write(log, "last\n")
+    assert lines(drive) == ["last"]
+    write(log.with_name("app.log.2"), "late\n")
+    with pytest.raises(InputError, match=r"app.log.2 has got lines behind byte 11"):
+        drive.coordinator.is_ready()
+
+
+def test_files_with_one_time_are_read_by_their_numbers(log: Path) -> None:
+    drive = following(log)
+    lines(drive)
+    for number in (3, 2, 1):
+        renamed(log, f"app.log.{number}")
+        write(log, f"after {number}\n")
+    for number in (3, 2, 1):
+        os.utime(log.with_name(f"app.log.{number}"), (1e9, 1e9))
+    assert lines(drive) == ["thr", "after 3", "after 2", "after 1"]
+
+
+def test_a_compressed_file_that_may_have_been_read_is_told(log: Path) -> None:
+    drive = following(log)
+    lines(drive)
+    renamed(log)
+    write(log, "four\n")
+    log.with_name("app.log.2.gz").write_bytes(b"...")
+    with pytest.raises(InputError, match=r"app.log.2.gz is compressed, and newer"):
+        lines(drive)
+
+
+def test_a_log_begins_with_the_file_that_is_there_at_the_start(log: Path) -> None:
+    log.write_text("")
+    drive = following(log)
+    assert lines(drive) == []
+    write(log, "one\n")
+    renamed(log)
+    write(log, "two\n")
+    assert lines(drive) == ["one", "two"]
+
+
 def test_a_log_that_has_no_file_for_a_moment_is_waited_for(log: Path) -> None:
     drive = following(log)
     lines(drive)
@@ -171,6 +219,12 @@ def test_what_cannot_be_followed_is_refused(log: Path) -> None:
             FileTransactionalSpout(**{"follow": True, **arguments})
     with pytest.raises(InputError, match="no file"):
         following(log.with_name("typo.log"))
+    with pytest.raises(InputError, match="two of the paths are one log"):
+        Drive(FileTransactionalSpout([log, log], follow=True))
+    followed = following(log)
+    lines(followed)
+    with pytest.raises(InputError, match="was read with follow=True"):
+        Drive(FileTransactionalSpout(log), followed.positions)
     other = log.with_name("other.log")
     other.touch()
     drive = following(log)

@@ -17,9 +17,12 @@ from txtopo.connectors.files import (
     FileTransactionalSpout,
     JsonLinesTransactionalSpout,
     ParquetTransactionalSpout,
+    blocks,
+    groups,
     growing,
+    ranges,
 )
-from txtopo.errors import ConfigError, InputError
+from txtopo.errors import ConfigError, FailedException, InputError
 
 N = pa.schema([("n", pa.int64())])
 Spout = Callable[..., Any]
@@ -190,3 +193,94 @@ def test_partitions_and_growing_stay_and_a_directory_must_be_there(tmp_path: Pat
         Drive(text(f"{tmp_path}/typo/*"))
     with pytest.raises(ConfigError, match="same settings"):
         FileTransactionalSpout(["s3://b/*?region=a", "s3://b/*?region=b"], growing=True)
+
+
+def test_a_failure_while_files_are_opened_skips_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growing, "FILES_OPEN", 2)
+    for i in range(6):
+        put(tmp_path, f"a{i}", range(i, i + 1))
+    drive = Drive(FileTransactionalSpout(f"{tmp_path}/*", growing=True))
+    really, failures = blocks.status_of, ["a2", "a4"]
+
+    def status_of(path: str) -> Any:
+        if failures and path.endswith(failures[0]):
+            del failures[0]
+            raise FailedException("too many open files")
+        return really(path)
+
+    monkeypatch.setattr(blocks, "status_of", status_of)
+    rows: list[Any] = []
+
+    def read_on() -> None:
+        while drive.coordinator.is_ready():
+            rows.extend(drive.emitted(drive.plan())[0])
+
+    for _ in range(2):
+        with pytest.raises(FailedException):
+            read_on()
+    read_on()
+    assert rows == [(f"{n}",) for n in range(6)]
+
+
+def test_a_file_that_goes_before_the_next_listing_fails_an_attempt_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        put(tmp_path, name, range(3))
+    drive = Drive(text(f"{tmp_path}/*"))
+    assert drive.coordinator.is_ready()
+    monkeypatch.setattr(growing, "pause_s", lambda listing_s: 1e9)
+    assert drive.coordinator.is_ready()
+    drive.plan()
+    (tmp_path / "a").unlink()
+    with pytest.raises(FailedException, match="have gone since they were listed"):
+        drive.plan()
+    assert numbers(drive) == [*range(3)]
+
+
+def test_a_listing_may_lack_a_file_that_is_older_than_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive, really = Drive(text(f"{tmp_path}/*")), groups.listed
+    for name in "ab":
+        put(tmp_path, name, range(1))
+    hidden = ["a"]
+
+    def listed(patterns: Any) -> list[str]:
+        without = hidden.pop() if hidden else "none"
+        return [path for path in really(patterns) if not path.endswith(f"/{without}")]
+
+    monkeypatch.setattr(groups, "listed", listed)
+    assert numbers(drive) == [0, 0]
+
+
+def test_a_link_beside_its_file_or_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    put(tmp_path / "in", "a", range(1))
+    drive = Drive(text(f"{tmp_path}/**", partitions=2))
+    (tmp_path / "in" / "latest").symlink_to(tmp_path / "in" / "a")
+    with pytest.raises(InputError, match="one place, and each line is read once"):
+        drive.coordinator.is_ready()
+    (tmp_path / "in" / "latest").unlink()
+    (tmp_path / "other").symlink_to(tmp_path / "in")
+    with pytest.raises(InputError, match="one place, and each line is read once"):
+        drive.coordinator.is_ready()
+
+
+def test_a_file_with_a_torn_line_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = put(tmp_path, "a", range(1))
+    with path.open("a") as file:
+        file.write("2")
+    drive = Drive(FileTransactionalSpout(f"{tmp_path}/*", growing=True))
+    assert drive.coordinator.is_ready()
+    with path.open("a") as file:
+        file.write("2\n")
+    assert [plan["whole"] for plan in drive.plan().values()] == [False]
+    assert numbers(drive) == [22]
+
+
+def test_the_metadata_of_a_batch_has_a_bounded_number_of_paths(tmp_path: Path) -> None:
+    spout = FileTransactionalSpout(f"{tmp_path}/*", growing=True, partitions=400)
+    assert ranges.files_per_batch(spout) == 4

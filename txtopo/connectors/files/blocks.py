@@ -41,6 +41,8 @@ def status_of(path: str) -> os.stat_result | remote.Status:
         # Without O_NONBLOCK, opening a named pipe would wait for its writer for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
+        if may_pass(error):
+            raise errors.FailedException(f"cannot open {path} just now: {error.strerror}") from None
         raise _unreadable(path, error) from None
     try:
         status = os.fstat(descriptor)

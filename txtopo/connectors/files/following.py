@@ -16,7 +16,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from txtopo import errors
@@ -34,13 +34,21 @@ class _File(NamedTuple):
     bytes: int
 
 
+class _Past(NamedTuple):
+    """A file that was read to its end, or was there before the first line was read."""
+
+    inode: int
+    bytes: int
+    tail: str
+
+
 class _Lines(NamedTuple):
-    """The lines to read next. ``before``: inode and size of the earlier file."""
+    """The lines to read next, and the files that were read before."""
 
     file: _File
     start: int
     limit: int
-    before: list[int] | None
+    past: list[_Past]
 
 
 class FollowingCoordinator(spout.PartitionedSpoutCoordinator):
@@ -50,15 +58,21 @@ class FollowingCoordinator(spout.PartitionedSpoutCoordinator):
 
     - ``follows``: the path that the log is written to.
     - ``inode``: of the file.
-    - ``before``: inode and size of the earlier file, once there is one.
+    - ``past``: inode, size and tail of rotated files that are not read any more, as far as they are
+      still there.
     """
 
     def __init__(
         self, paths: Sequence[str], bytes_per_batch: int, context: CoordinatorContext
     ) -> None:
         self._paths, self._bytes_per_batch, self._context = paths, bytes_per_batch, context
+        if len({os.path.realpath(path) for path in paths}) < len(paths):
+            raise errors.InputError("two of the paths are one log\n  Leave one of them out.")
+        self._first: list[int] = []
+        """Inodes of the files to begin with."""
         for partition, path in enumerate(paths):
             metadata = self._last(partition)
+            self._first.append(os.stat(path).st_ino if os.path.exists(path) else 0)
             if metadata is None:
                 blocks.size_of(path)
             elif metadata.get("follows") != path:
@@ -72,7 +86,7 @@ class FollowingCoordinator(spout.PartitionedSpoutCoordinator):
 
     def is_ready(self) -> bool:
         return any(
-            _settled(path, functools.partial(_next_lines, self._last(i))) is not None
+            _settled(path, functools.partial(self._next_lines, i, self._last(i))) is not None
             for i, path in enumerate(self._paths)
         )
 
@@ -83,11 +97,11 @@ class FollowingCoordinator(spout.PartitionedSpoutCoordinator):
         self, txid: int, partition: int, last_metadata: Any
     ) -> dict[str, Any] | None:
         """Plan the partition's next lines. ``None`` if there are none."""
-        path = self._paths[partition]
-        return _settled(path, lambda files: self._planned(path, files, last_metadata))
+        plan = functools.partial(self._planned, partition, last_metadata)
+        return _settled(self._paths[partition], plan)
 
-    def _planned(self, follows: str, files: list[_File], last: Any) -> dict[str, Any] | None:
-        lines = _next_lines(last, files)
+    def _planned(self, partition: int, last: Any, files: list[_File]) -> dict[str, Any] | None:
+        lines = self._next_lines(partition, last, files)
         if lines is None:
             return None
         group = file_groups.FileGroup((lines.file.path,))
@@ -99,10 +113,35 @@ class FollowingCoordinator(spout.PartitionedSpoutCoordinator):
             "end": end,
             "sizes": [],
             "tails": [blocks.tail(lines.file.path, end)],
-            "follows": follows,
+            "follows": self._paths[partition],
             "inode": lines.file.inode,
-            "before": lines.before,
+            "past": lines.past,
         }
+
+    def _next_lines(self, partition: int, last: Any, files: list[_File]) -> _Lines | None:
+        if not files:
+            return None
+        if last is None:
+            inodes = [file.inode for file in files]
+            first = self._first[partition]
+            place, start = inodes.index(first) if first in inodes else len(files) - 1, 0
+            past = [_past(file) for file in files[:place] if file.bytes]
+        else:
+            place, start = _place(files, last), last["end"]
+            past = [_Past(*each) for each in last["past"]]
+        past = _checked_past(past, files)
+        unread = [i for i in range(place + 1, len(files)) if _is_unread(files[i], past)]
+        if unread and start >= files[place].bytes:
+            past += [_past(file) for file in files[place : place + 1] if file.bytes]
+            place, start, unread = unread[0], 0, unread[1:]
+            if re.search(_COMPRESSED, files[place].path):
+                raise errors.InputError(
+                    f"{files[place].path} is compressed, and newer than the file that was read last\n"
+                    "  If it was read before it was compressed, move it elsewhere. If not, decompress it with its time, as gunzip does."
+                )
+        file = files[place]
+        limit = file.bytes if unread else blocks.last_line_end(file.path, start, file.bytes)
+        return _Lines(file, start, limit, past) if limit is not None and limit > start else None
 
 
 def checked_paths(patterns: Sequence[str]) -> tuple[str, ...]:
@@ -148,31 +187,34 @@ def _just_now(newest: str) -> errors.FailedException:
     return errors.FailedException(f"{newest} was rotated just now")
 
 
-def _next_lines(last: Any, files: list[_File]) -> _Lines | None:
-    place, start, before = len(files) - 1, 0, None
-    if last is not None:
-        place, start, before = _place(files, last), last["end"], last["before"]
-        for file in files[:place]:
-            if before is not None and file.inode == before[0] and file.bytes > before[1]:
+def _past(file: _File) -> _Past:
+    return _Past(file.inode, file.bytes, blocks.tail(file.path, file.bytes))
+
+
+def _is_unread(file: _File, past: Iterable[_Past]) -> bool:
+    """Whether the file has content, and is not of the past."""
+    return bool(file.bytes) and not any(
+        (each.inode, each.bytes) == (file.inode, file.bytes)
+        and blocks.tail(file.path, each.bytes) == each.tail
+        for each in past
+    )
+
+
+def _checked_past(past: Iterable[_Past], files: Iterable[_File]) -> list[_Past]:
+    """Those of ``past`` that are there. Refuses one that has got lines since."""
+    by_inode = {file.inode: file for file in files}
+    there = []
+    for each in past:
+        file = by_inode.get(each.inode)
+        # A new file may have got the inode of one that is gone.
+        if file and file.bytes >= each.bytes and blocks.tail(file.path, each.bytes) == each.tail:
+            if file.bytes > each.bytes:
                 raise errors.InputError(
-                    f"{file.path} has got lines behind byte {before[1]}, after a later file had content\n"
+                    f"{file.path} has got lines behind byte {each.bytes}, after a later file had content\n"
                     "  They were not read. Move the lines to the newest file. The writer has to close a file before it begins the next one."
                 )
-    following = _following(files, place)
-    if following and start >= files[place].bytes:
-        before = [files[place].inode, files[place].bytes]
-        place, start = following, 0
-        following = _following(files, place)
-    if place < 0:
-        return None
-    file = files[place]
-    limit = file.bytes if following else blocks.last_line_end(file.path, start, file.bytes)
-    return _Lines(file, start, limit, before) if (limit or 0) > start and limit else None
-
-
-def _following(files: list[_File], place: int) -> int:
-    """Number the next file that has content. 0 if there is none."""
-    return next((i for i in range(place + 1, len(files)) if files[i].bytes), 0)
+            there.append(each)
+    return there
 
 
 def _place(files: list[_File], metadata: Mapping[str, Any]) -> int:
@@ -194,14 +236,19 @@ def _place(files: list[_File], metadata: Mapping[str, Any]) -> int:
     return same[0]
 
 
+_COMPRESSED = r"\.(?:gz|bz2|xz|zst|lz4|zip)$"
+
+
 def _files(newest: str) -> list[_File]:
     """The log's files: ``app.log``, last, and for example ``app.log.1``, ``app.log-20261127``,
     ``app-2026-11-27.log``."""
     directory, name = os.path.split(newest)
     stem, extension = map(re.escape, os.path.splitext(name))
-    is_rotated = re.compile(rf"{stem}{extension}[.-]\d.*|{stem}[.-]\d.*{extension}").fullmatch
+    is_rotated = re.compile(
+        rf"{stem}{extension}[.-]\d[\d.:T_-]*(?:{_COMPRESSED})?|{stem}[.-]\d{{4}}-?\d\d-?\d\d[\d.:T_-]*{extension}"
+    ).fullmatch
     paths = [entry.path for entry in os.scandir(directory) if is_rotated(entry.name)]
-    files: dict[int, tuple[int, _File]] = {}
+    files: dict[int, tuple[int, int, _File]] = {}
     for path in [newest, *paths]:
         try:
             status = os.stat(path)
@@ -209,11 +256,14 @@ def _files(newest: str) -> list[_File]:
             continue
         # A link may name a file a second time.
         if stat.S_ISREG(status.st_mode) and status.st_ino not in files:
+            # Of files with one time, app.log.2 is older than app.log.1.
+            number = re.search(r"\.(\d{1,4})$", path)
             files[status.st_ino] = (
                 status.st_mtime_ns if path != newest else sys.maxsize,
+                -int(number[1]) if number else 0,
                 _File(path, status.st_ino, status.st_size),
             )
-    return [file for _, file in sorted(files.values())]
+    return [file for *_, file in sorted(files.values())]
 
 
 __all__ = ["FollowingCoordinator", "checked_paths", "current_path"]

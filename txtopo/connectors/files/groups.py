@@ -104,7 +104,11 @@ def _unlistable(pattern: str) -> Iterator[str]:
                     os.scandir(directory).close()
                 except FileNotFoundError:
                     continue
-                except OSError:
+                except OSError as error:
+                    if blocks.may_pass(error):
+                        raise errors.FailedException(
+                            f"cannot list {directory} just now: {error.strerror}"
+                        ) from None
                     yield os.path.normpath(directory)
 
 
@@ -183,6 +187,8 @@ class SizedGroup:
 
     def __init__(self, group: FileGroup, sizes: list[int]) -> None:
         self.group, self.sizes = group, sizes
+        self.is_cut = False
+        """Whether the last file has more than its size says."""
         self._begins = [0]
         for size in self.sizes:
             self._begins.append(self._begins[-1] + size)
@@ -196,6 +202,7 @@ class SizedGroup:
         """Let the last file end before a line that was incomplete when the size was taken, and has
         been continued since."""
         if self.sizes and self._goes_on(len(self.sizes) - 1):
+            self.is_cut = True
             self.sizes[-1] = blocks.last_line_end(self.group.paths[-1], 0, self.sizes[-1]) or 0
             self._begins[-1] = self._begins[-2] + self.sizes[-1]
 

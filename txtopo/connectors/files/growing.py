@@ -7,19 +7,21 @@ import os
 import time
 import zlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from txtopo import errors
+from txtopo.connectors.files import blocks, remote
 from txtopo.connectors.files import groups as file_groups
-from txtopo.connectors.files import remote
 from txtopo.topology import spout
 from txtopo.topology.context import CoordinatorContext
 
+T = TypeVar("T")
+
 FILES_PER_BATCH = 100
 """How many files a partition's part of a batch may span: the metadata has their paths."""
-FILES_OPEN = 10 * FILES_PER_BATCH
+FILES_OPEN = 3 * FILES_PER_BATCH
 """How many files of a partition are asked for their sizes at once."""
 
 
@@ -65,7 +67,8 @@ class GrowingCoordinator(spout.PartitionedSpoutCoordinator):
 
     def __init__(self, own: GrowingFiles, context: CoordinatorContext) -> None:
         self._own, self._context = own, context
-        self._parts = [_Partition(own, context, each) for each in range(own.partitions)]
+        self._parts = [_Partition(own, context) for _ in range(own.partitions)]
+        self._known: set[str] = set()
         self._asks_at = 0.0
         for partition, metadata in (context.last_metadata or {}).items():
             if metadata is not None and metadata.get("partitions") != own.partitions:
@@ -73,29 +76,47 @@ class GrowingCoordinator(spout.PartitionedSpoutCoordinator):
                     f"partition {partition} was read with other partitions than {own.partitions}, or without growing\n"
                     "  Set partitions and growing as they were, or start over with `txtopo state reset`."
                 )
-        self._look()
+        self._unless_gone(self._is_ready)
 
     def num_partitions(self) -> int:
         return self._own.partitions
 
     def is_ready(self) -> bool:
-        if time.monotonic() >= self._asks_at:
-            self._look()
-        return any(each.is_ready() for each in self._parts)
+        return self._unless_gone(self._is_ready)
 
     def plan_partition_batch(
         self, txid: int, partition: int, last_metadata: Any
     ) -> dict[str, Any] | None:
         """Plan the partition's next batch. ``None`` if all files that were listed have been
         read."""
-        return self._parts[partition].plan(txid, last_metadata)
+        part = self._parts[partition]
+        return self._unless_gone(lambda: part.plan(txid, last_metadata))
+
+    def _unless_gone(self, call: Callable[[], T]) -> T:
+        """Files that were read to their end may go, also while ``call`` looks at them."""
+        try:
+            return call()
+        except errors.InputError:
+            if self._known <= set(file_groups.listed(self._own.patterns)):
+                raise
+            self._asks_at = 0.0
+            raise errors.FailedException("files have gone since they were listed") from None
+
+    def _is_ready(self) -> bool:
+        last = self._context.last_metadata or {}
+        for partition, part in enumerate(self._parts):
+            part.last = last.get(partition)
+        if time.monotonic() >= self._asks_at:
+            self._look()
+        return any(part.is_ready() for part in self._parts)
 
     def _look(self) -> None:
         """List the files, and deal them out."""
         began = time.monotonic()
-        paths = file_groups.listed(self._own.patterns)
+        paths = self._listed()
         if not paths and not any(map(_may_match, self._own.patterns)):
             raise file_groups.none_matched(self._own.patterns)
+        self._known = set(paths)
         dealt: list[list[str]] = [[] for _ in self._parts]
         for path in paths:
             name = os.fsencode(remote.without_settings(path))
@@ -105,41 +126,55 @@ class GrowingCoordinator(spout.PartitionedSpoutCoordinator):
         ended = time.monotonic()
         self._asks_at = ended + pause_s(ended - began)
 
+    def _listed(self) -> list[str]:
+        """List the files. A listing takes a while: it may have a file, and lack one that got its
+        name earlier. A second listing has that one, too."""
+        paths = file_groups.listed(self._own.patterns)
+        if not paths or set(paths) == self._known:
+            return paths
+        end = remote.without_settings(paths[-1])
+        again = file_groups.listed(self._own.patterns)
+        both = {*paths, *(path for path in again if remote.without_settings(path) <= end)}
+        _check_links(both)
+        return sorted(both, key=remote.without_settings)
+
 
 class _Partition:
     """One partition's files, as listed last. Some of the unread ones are open for planning."""
 
-    def __init__(self, own: GrowingFiles, context: CoordinatorContext, number: int) -> None:
-        self._own, self._number, self._run = own, number, context
+    def __init__(self, own: GrowingFiles, context: CoordinatorContext) -> None:
+        self._own = own
+        self.last: Any = None
+        """The metadata of the newest batch."""
         self._context = CoordinatorContext(
             context.topology_id,
             context.generation,
             context.component_id,
-            lambda: {0: self._within(self._last())},
+            lambda: {0: self._within(self.last)},
         )
         self._all: file_groups.FileGroup | None = None
+        self._seen: set[str] = set()
+        """All names of this run: a listing may lack some for a moment."""
+        self._bytes_of_last = 0
         self._opened = file_groups.FileGroup(())
         self._next = 0
         """The number of the file behind the open ones."""
         self._frozen: FrozenCoordinator | None = None
 
-    def _last(self) -> Any:
-        return (self._run.last_metadata or {}).get(self._number)
-
     def is_ready(self) -> bool:
-        while not (ready := self._frozen is not None and self._frozen.is_ready()):
-            if self._all is None or self._next >= len(self._all.paths):
-                break
+        while not self._has_more() and self._all is not None and self._next < len(self._all.paths):
             self._open(self._next)
-        return ready
+        return self._has_more()
+
+    def _has_more(self) -> bool:
+        """Whether the open files have more."""
+        return self._frozen is not None and self._frozen.is_ready()
 
     def plan(self, txid: int, last_metadata: Any) -> dict[str, Any] | None:
-        planned = (
-            None
-            if self._frozen is None
-            else self._frozen.plan_partition_batch(txid, 0, self._within(last_metadata))
-        )
-        if self._all is None or self._frozen is None or planned is None:
+        if self._all is None or self._frozen is None:
+            return None
+        planned = self._frozen.plan_partition_batch(txid, 0, self._within(last_metadata))
+        if planned is None:
             return None
         paths = self._opened.names[planned["file"] : planned["end_file"] + 1]
         files = bisect_right(self._all.names, paths[-1])
@@ -154,40 +189,47 @@ class _Partition:
 
     def take(self, paths: list[str]) -> None:
         """Go on with a new listing."""
-        listed, last = file_groups.FileGroup(tuple(paths)), self._last()
-        first = 0 if last is None else self._checked_place(listed, last)
-        is_other = self._all is None or self._all.paths != listed.paths
+        listed = file_groups.FileGroup(tuple(paths))
+        first = 0 if self.last is None else self._checked_place(listed)
+        is_new = self._all is None or self._all.paths != listed.paths
         self._all = listed
-        # The last file may have grown.
-        if is_other or not self.is_ready():
+        self._seen.update(listed.names)
+        open_names = self._opened.names
+        if is_new and open_names and self._has_more():
+            end = bisect_right(listed.names, open_names[-1])
+            if listed.names[max(0, end - len(open_names)) : end] == open_names:
+                # The new ones are behind those that are open.
+                self._next = end
+                return
+        # Only the last file may grow.
+        size = blocks.size_of(paths[-1]) if paths else 0
+        if is_new or (size != self._bytes_of_last and not self._has_more()):
+            self._bytes_of_last = size
             self._open(first)
 
     def _open(self, first: int) -> None:
         """Let the files from number ``first`` be read, a bounded number of them: each is asked for
-        its size."""
+        its size. After a failure, they are opened again."""
         assert self._all is not None
-        self._next = first + FILES_OPEN
-        self._opened, self._frozen = (
-            file_groups.FileGroup(self._all.paths[first : self._next]),
-            None,
-        )
+        self._next, self._frozen = first, None
+        self._opened = file_groups.FileGroup(self._all.paths[first : first + FILES_OPEN])
         if self._opened.paths:
             self._frozen = self._own.frozen_coordinator((self._opened,), self._context)
+        self._next += FILES_OPEN
 
-    def _checked_place(self, listed: file_groups.FileGroup, last_metadata: Any) -> int:
+    def _checked_place(self, listed: file_groups.FileGroup) -> int:
         """The number of the file to go on with. Refuses a new file that sorts before it."""
-        at = last_metadata["paths"][-1]
+        at = self.last["paths"][-1]
         files = bisect_right(listed.names, at)
         if self._all is not None:
-            known = set(self._all.names)
-            late = next((name for name in listed.names[:files] if name not in known), "")
+            late = next((name for name in listed.names[:files] if name not in self._seen), "")
         else:
             late = (
                 f"one of {files} files"
-                if files > last_metadata["files"]
+                if files > self.last["files"]
                 or (
-                    files == last_metadata["files"]
-                    and listed.identities[files - 1] != last_metadata["names"]
+                    files == self.last["files"]
+                    and listed.identities[files - 1] != self.last["names"]
                 )
                 else ""
             )
@@ -197,7 +239,7 @@ class _Partition:
                 "  Give it a name that sorts behind all others, and start the run again."
             )
         is_there = files > 0 and listed.names[files - 1] == at
-        if not is_there and not last_metadata["whole"]:
+        if not is_there and not self.last["whole"]:
             raise errors.InputError(
                 f"{at} was read in part, and is no longer there\n"
                 "  Restore it. Only files that were read to their end, in committed transactions, may go."
@@ -216,10 +258,29 @@ class _Partition:
         return metadata
 
 
+def _check_links(paths: Iterable[str]) -> None:
+    """Refuse links to files, and to directories, that are listed under their own name, too."""
+    places = {path for path in paths if not remote.is_remote(path)}
+    directories: dict[str, str] = {}
+    for directory in {os.path.dirname(path) for path in places}:
+        other = directories.setdefault(os.path.realpath(directory), directory)
+        if other != directory:
+            raise _named_twice(other, directory)
+    for path in filter(os.path.islink, places):
+        if (target := os.path.realpath(path)) in places:
+            raise _named_twice(path, target)
+
+
+def _named_twice(path: str, other: str) -> errors.InputError:
+    return errors.InputError(
+        f"{path} and {other} are one place, and each line is read once\n  Leave the link out, by a narrower pattern."
+    )
+
+
 def planned_paths(patterns: Sequence[str], paths: Sequence[str]) -> list[str]:
     """``paths`` with the settings of ``patterns``."""
-    address, mark, settings = patterns[0].partition("?")
-    return [path + mark + settings for path in paths] if remote.is_remote(address) else [*paths]
+    settings = next((each.partition("?")[2] for each in patterns if remote.is_remote(each)), "")
+    return [f"{path}?{settings}" if settings and remote.is_remote(path) else path for path in paths]
 
 
 def _may_match(pattern: str) -> bool:

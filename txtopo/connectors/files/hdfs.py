@@ -96,8 +96,13 @@ class HdfsStorage(Storage):
                     yield entry
 
     def walk(self) -> Iterator[Entry]:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             yield from self._listed("", recursive=True)
+        except FileNotFoundError:
+            with contextlib.suppress(FileNotFoundError):
+                self._client.get_file_info(self._top)
+                # A directory that goes meanwhile would end the listing in its middle.
+                raise errors.FailedException(f"{self.root} changed while it was listed") from None
 
     def _listed(self, directory: str, recursive: bool) -> Iterator[Entry]:
         with self._explained(directory):

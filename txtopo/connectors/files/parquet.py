@@ -331,7 +331,7 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
             raise file_groups.none_matched(own.patterns)
         self._sizes = file_groups.sizes(groups)
         self._groups, self._rows_per_batch, self._context = groups, own.rows_per_batch, context
-        self._files_per_batch = ranges.files_per_batch(own.growing)
+        self._files_per_batch = ranges.files_per_batch(own)
         self._footers: dict[str, _Planned] = {}
         for partition, metadata in (context.last_metadata or {}).items():
             if metadata is not None:

@@ -30,6 +30,10 @@ FILES_PER_BATCH = 1000
 task opens in turn."""
 
 
+PATHS_PER_BATCH = 1600
+"""How many paths the metadata of a batch may have, where files grow in number."""
+
+
 class ListedFiles(spout.BasePartitionedTransactionalSpout):
     """A base of spouts over a list of files, which is dealt out to partitions. The list is frozen
     when the topology is built, unless it grows."""
@@ -45,7 +49,9 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
         self.partitions = at_least_one("partitions", partitions)
         self.growing = growing
         self._files: bytes | None = None
-        if growing and len({path.partition("?")[2] for path in self.patterns}) > 1:
+        if growing and (
+            len({path.partition("?")[2] for path in self.patterns if remote.is_remote(path)}) > 1
+        ):
             raise txtopo.errors.ConfigError(
                 "file spout: with growing=True all addresses have the same settings\n  Give them by client=."
             )
@@ -141,7 +147,7 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
             for group, sizes in zip(groups, file_groups.sizes(groups), strict=True)
         ]
         self._bytes_per_batch, self._context = own.bytes_per_batch, context
-        self._files_per_batch = files_per_batch(own.growing)
+        self._files_per_batch = files_per_batch(own)
         self._continued: dict[tuple[int, int], int] = {}
         for partition, metadata in (context.last_metadata or {}).items():
             if metadata is not None:
@@ -204,7 +210,10 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
 
     def is_whole(self, metadata: Any) -> bool:
         """Whether the batch of partition 0 ends with its last file."""
-        return bool(metadata["end"] >= self._groups[0].sizes[metadata["end_file"]])
+        group, file = self._groups[0], metadata["end_file"]
+        return bool(metadata["end"] >= group.sizes[file]) and not (
+            group.is_cut and file == len(group.sizes) - 1
+        )
 
     def _check_tail(self, partition: int, last_metadata: Any) -> None:
         """Refuse a file that was replaced since the batch in ``last_metadata`` was read."""
@@ -236,6 +245,7 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         """Refuse files that differ from those that an earlier run read. Note where to go on if the
         last line has got its end since."""
         check_partition(len(self._groups), partition)
+        _check_group(self._groups[partition].group, partition, last_metadata)
         sized, file, end = self._groups[partition], last_metadata["end_file"], last_metadata["end"]
         position = self._position(partition, last_metadata)
         self._check_tail(partition, last_metadata)
@@ -302,9 +312,11 @@ class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
         """Emit a block of whole lines, which begins at byte ``offset`` in ``path``."""
 
 
-def files_per_batch(growing: bool) -> int:
+def files_per_batch(own: ListedFiles) -> int:
     """How many files a partition's part of a batch may span."""
-    return file_growing.FILES_PER_BATCH if growing else FILES_PER_BATCH
+    if not own.growing:
+        return FILES_PER_BATCH
+    return max(1, min(file_growing.FILES_PER_BATCH, PATHS_PER_BATCH // own.partitions))
 
 
 def check_partition(partitions: int, partition: int) -> None:
@@ -329,6 +341,10 @@ def checked_group(
 
 
 def _check_group(group: file_groups.FileGroup, partition: int, metadata: Any) -> None:
+    if "follows" in metadata:
+        raise txtopo.errors.InputError(
+            f"partition {partition} was read with follow=True\n  Set follow as it was, or start over with `txtopo state reset`."
+        )
     file = metadata["end_file"]
     if not {"tails", "written"} & metadata.keys():
         raise txtopo.errors.InputError(

@@ -71,7 +71,7 @@ def listed(pattern: str) -> list[str]:
             # An object may stand for a folder, under its name with a slash behind.
             if matches(entry.path) and (entry.bytes or store.stat(entry.path) is not None)
         )
-    except (errors.FailedException, FileNotFoundError, re.error) as error:
+    except (FileNotFoundError, re.error) as error:
         raise errors.InputError(f"{pattern} cannot be listed: {error}") from error
     for name in names:
         if "?" in name:
