@@ -137,7 +137,7 @@ class FollowingCoordinator(spout.PartitionedSpoutCoordinator):
             if re.search(_COMPRESSED, files[place].path):
                 raise errors.InputError(
                     f"{files[place].path} is compressed, and newer than the file that was read last\n"
-                    "  If it was read before it was compressed, move it elsewhere. If not, decompress it with its time, as gunzip does."
+                    "  Move the file elsewhere if its lines were read. If not, decompress it as gunzip does, with the file's time."
                 )
         file = files[place]
         limit = file.bytes if unread else blocks.last_line_end(file.path, start, file.bytes)
@@ -192,7 +192,7 @@ def _past(file: _File) -> _Past:
 
 
 def _is_unread(file: _File, past: Iterable[_Past]) -> bool:
-    """Whether the file has content, and is not of the past."""
+    """Whether the file has content, and no entry in ``past``."""
     return bool(file.bytes) and not any(
         (each.inode, each.bytes) == (file.inode, file.bytes)
         and blocks.tail(file.path, each.bytes) == each.tail
@@ -201,9 +201,9 @@ def _is_unread(file: _File, past: Iterable[_Past]) -> bool:
 
 
 def _checked_past(past: Iterable[_Past], files: Iterable[_File]) -> list[_Past]:
-    """Those of ``past`` that are there. Refuses one that has got lines since."""
+    """Select from ``past`` the files that are present. Refuses a file with more lines by now."""
     by_inode = {file.inode: file for file in files}
-    there = []
+    present = []
     for each in past:
         file = by_inode.get(each.inode)
         # A new file may have got the inode of one that is gone.
@@ -213,8 +213,8 @@ def _checked_past(past: Iterable[_Past], files: Iterable[_File]) -> list[_Past]:
                     f"{file.path} has got lines behind byte {each.bytes}, after a later file had content\n"
                     "  They were not read. Move the lines to the newest file. The writer has to close a file before it begins the next one."
                 )
-            there.append(each)
-    return there
+            present.append(each)
+    return present
 
 
 def _place(files: list[_File], metadata: Mapping[str, Any]) -> int:

@@ -127,8 +127,8 @@ class GrowingCoordinator(spout.PartitionedSpoutCoordinator):
         self._asks_at = ended + pause_s(ended - began)
 
     def _listed(self) -> list[str]:
-        """List the files. A listing takes a while: it may have a file, and lack one that got its
-        name earlier. A second listing has that one, too."""
+        """List the files. A listing takes a while, and may lack a file whose name is older than
+        another file's. A second listing has both files."""
         paths = file_groups.listed(self._own.patterns)
         if not paths or set(paths) == self._known:
             return paths
@@ -198,7 +198,7 @@ class _Partition:
         if is_new and open_names and self._has_more():
             end = bisect_right(listed.names, open_names[-1])
             if listed.names[max(0, end - len(open_names)) : end] == open_names:
-                # The new ones are behind those that are open.
+                # All new files sort behind the open files.
                 self._next = end
                 return
         # Only the last file may grow.
@@ -218,7 +218,7 @@ class _Partition:
         self._next += FILES_OPEN
 
     def _checked_place(self, listed: file_groups.FileGroup) -> int:
-        """The number of the file to go on with. Refuses a new file that sorts before it."""
+        """The number of the file to go on with. Refuses a new file before this number."""
         at = self.last["paths"][-1]
         files = bisect_right(listed.names, at)
         if self._all is not None:
