@@ -56,8 +56,8 @@ def _sink(stage: Stage) -> Measured:
             )
         )
         figures += [
-            Figure(f"{shown}, {who}", statistics.median(rates[by]), "rows/s")
-            for who, by in (("FileSink", "sink"), ("by hand", "hand"))
+            Figure(f"{shown}, {name}", statistics.median(rates[by]), "rows/s")
+            for name, by in (("FileSink", "sink"), ("by hand", "hand"))
         ]
     settings = {
         "transaction": f"{stage.pick(ROWS, ROWS // 10):,} rows of three columns, one task, one file",
@@ -84,8 +84,8 @@ def _objects(stage: Stage) -> Measured:
             ),
         ),
         tuple(
-            Figure(who, 1000 * rows * statistics.median(times[by]), "ms per transaction")
-            for who, by in (("FileSink", "sink"), ("by hand", "hand"))
+            Figure(name, 1000 * rows * statistics.median(times[by]), "ms per transaction")
+            for name, by in (("FileSink", "sink"), ("by hand", "hand"))
         ),
         {
             "transaction": f"{rows:,} rows of three columns, one task, one Parquet file from RecordBatches",

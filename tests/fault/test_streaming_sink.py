@@ -124,7 +124,7 @@ def test_a_query_that_is_killed_at_any_moment_has_every_row_in_files_once(
 
 
 def told(kind: str, root: Path) -> list[tuple[int, int]]:
-    """The rows that readers see who know nothing of txtopo."""
+    """The rows that a reader sees without txtopo."""
     if kind == "delta":
         return rows_of(deltalake.DeltaTable(root).to_pyarrow_table())
     return rows_of(pyarrow.dataset.dataset(root, format="json").to_table())
