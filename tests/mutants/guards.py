@@ -1741,7 +1741,7 @@ GUARDS = (
             Mutation(
                 "a replay leaves the names to a task that has died",
                 "txtopo/connectors/files/file_ledger.py",
-                "                self._ledger.tell(self._log, generation, newest[-1], earlier, share)\n",
+                "                self._ledger.tell(self._log, generation, newest[-1], earlier, told)\n",
                 "                pass\n",
                 (_FILE_SINK, "-k", "replay_after_the_decision"),
             ),

@@ -261,10 +261,8 @@ class _Turn:
             self._check_same(newest[-1].rows, piece)
             if not self._ledger.tells_late:
                 # The task that decided may have died.
-                every = slice(None)
-                self._ledger.tell(
-                    self._log, generation, newest[-1], earlier, every if comes_alone else share
-                )
+                told = slice(None) if comes_alone else share
+                self._ledger.tell(self._log, generation, newest[-1], earlier, told)
             return True
         if self._ledger.tells_late:
             # It is recorded, or this transaction would not commit.
