@@ -130,6 +130,23 @@ def test_a_file_among_the_unread_ones_is_read_in_its_place(tmp_path: Path) -> No
     assert numbers(drive) == [3, 4, 50, 51, *range(5)]
 
 
+def test_a_file_between_those_that_are_open_and_those_that_were_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growing, "FILES_OPEN", 2)
+    for i in range(6):
+        put(tmp_path, f"a{i}", range(i, i + 1))
+    drive = Drive(FileTransactionalSpout(f"{tmp_path}/*", bytes_per_batch=2, growing=True))
+    rows: list[Any] = []
+    for _ in range(2):
+        assert drive.coordinator.is_ready()
+        rows += drive.emitted(drive.plan())[0]
+    # The next two are open now.
+    assert drive.coordinator.is_ready()
+    put(tmp_path, "a1x", range(10, 11))
+    assert [int(n) for (n,) in rows] + numbers(drive) == [0, 1, 10, 2, 3, 4, 5]
+
+
 def test_many_small_files_are_read_a_hundred_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

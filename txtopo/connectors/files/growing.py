@@ -197,7 +197,9 @@ class _Partition:
         open_names = self._opened.names
         if is_new and open_names and self._has_more():
             end = bisect_right(listed.names, open_names[-1])
-            if listed.names[max(0, end - len(open_names)) : end] == open_names:
+            start = max(0, end - len(open_names))
+            at = "" if self.last is None else self.last["paths"][-1]
+            if listed.names[start:end] == open_names and start <= bisect_right(listed.names, at):
                 # All new files sort behind the open files.
                 self._next = end
                 return
