@@ -68,7 +68,7 @@ def test_lines_are_read_once_when_they_have_their_end_across_rotation(
 def test_several_rotations_while_nothing_runs(log: Path) -> None:
     drive = following(log)
     lines(drive)
-    # A copy of somebody's, and another log.
+    # A backup, and another log.
     for name in ("app.log.bak", "app2.log"):
         shutil.copyfile(log, log.with_name(name))
     write(log, "ee\n")
