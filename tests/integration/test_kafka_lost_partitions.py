@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.kafka import MEMORY_AND_BROKER, KafkaServer
 from tests.servers.memory_kafka import MemoryKafka
 from tests.topic_drive import REFRESH_S
-from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout
+from txtopo.connectors.kafka import KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout, log
 from txtopo.connectors.kafka.memory_brokers import PartitionLog
 from txtopo.connectors.kafka.source import LogChangedError
 from txtopo.errors import FailedException
@@ -41,6 +42,83 @@ def filled(kafka: Any) -> str:
 def lose_partition(kafka: MemoryKafka, topic: str) -> PartitionLog:
     """Take partition 1 away, and return its log."""
     return kafka.brokers.topic(topic).partitions.pop()
+
+
+def answer_late(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    """Let the next two descriptions come from a broker that has not heard of partition 1."""
+    describe, left = log.Log.describe, [topic] * 2
+
+    def described(self: log.Log, topics: Any) -> dict[str, log.Topic]:
+        answer = describe(self, topics)
+        if left:
+            answer[left.pop()] = log.Topic(answer[topic].id, 1)
+        return answer
+
+    monkeypatch.setattr(log, "_HEARSAY_S", PATIENCE_S)
+    monkeypatch.setattr(log.Log, "describe", described)
+
+
+@MEMORY
+@KINDS
+def test_a_broker_that_has_not_heard_of_a_partition_is_asked_again(
+    kafka: MemoryKafka, driven: Any, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(kafka)
+    drive = driven(kind, topic)
+    assert drive.rest() == READ
+    kafka.produce(topic, ["more"], 1)
+    answer_late(monkeypatch, topic)
+    drive.wait(REFRESH_S)
+    assert drive.rest() == ["more"]
+
+
+@MEMORY
+def test_a_new_partition_is_kept_though_another_broker_has_not_heard_of_it(
+    kafka: MemoryKafka, driven: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(kafka)
+    describe, counts = log.Log.describe, [2, 1, 1]
+
+    def described(self: log.Log, topics: Any) -> dict[str, log.Topic]:
+        answer = describe(self, topics)
+        if counts and answer:
+            answer[topic] = log.Topic(answer[topic].id, counts.pop(0))
+        return answer
+
+    monkeypatch.setattr(log, "_HEARSAY_S", PATIENCE_S)
+    monkeypatch.setattr(log.Log, "describe", described)
+    assert driven(KafkaTransactionalSpout, topic).planner.num_partitions() == 2
+    assert counts == []
+
+
+@MEMORY
+@pytest.mark.parametrize("question", ["describe", "ends", "_offsets"])
+def test_a_reader_stops_no_run_over_a_broker_that_has_not_heard_of_its_partition(
+    kafka: MemoryKafka, driven: Any, question: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(kafka)
+    # The range ends in a gap, so that the leader is asked although all was fetched.
+    stranger = kafka.producer(f"stranger-{topic}")
+    stranger.begin_transaction()
+    stranger.produce(topic, "aborted", partition=1)
+    stranger.abort_transaction()
+    drive = driven(KafkaTransactionalSpout, topic)
+    assert drive.is_ready
+    plan = drive.plan()
+    if question == "describe":
+        answer_late(monkeypatch, topic)
+    else:
+        ask = getattr(log.Log, question)
+
+        def unknown(*arguments: Any) -> Any:
+            monkeypatch.setattr(log.Log, question, ask)
+            raise log.UnknownTopicError("Broker: Unknown topic or partition")
+
+        monkeypatch.setattr(log.Log, question, unknown)
+    if question == "ends":
+        with pytest.raises(FailedException, match="partition 1, offsets 0 to 7"):
+            drive.read(plan)
+    assert drive.read(plan) == READ
 
 
 @MEMORY

@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
+from tests.servers import memory_kafka
 from tests.wrong.circles import CIRCLES
 from txtopo import Fields, InvalidTopologyError, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.connectors.kafka import (
     KafkaSink,
     auxiliary,
     intake,
+    log,
     messages,
     producing,
     target,
@@ -492,6 +495,31 @@ def test_a_sink_asks_the_brokers_for_its_topic_before_a_run(
     KafkaSink("localhost:1", "sales").check_destination(Fields("tx", "value"))
     KafkaSink("localhost:1", "field:where").check_destination(Fields("tx", "where", "value"))
     assert asked == ["sales"]
+
+
+def test_a_broker_that_has_not_heard_of_a_new_partition_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka = memory_kafka.patched_in(monkeypatch)
+    topic = kafka.new_topic(partitions=2)
+    kept: dict[str, Any] = {}
+    cluster = Cluster("Kafka sink", kafka.servers, {})
+
+    def resource(name: str, factory: Any) -> Any:
+        if name not in kept:
+            kept[name] = factory()
+        return kept[name]
+
+    assert target.target_of(resource, cluster, topic, 1).partitions == 2
+    describe, answers = log.Log.describe, [{topic: log.Topic("id", 2)}]
+    monkeypatch.setattr(log, "_HEARSAY_S", PATIENCE_S)
+    monkeypatch.setattr(
+        log.Log,
+        "describe",
+        lambda self, topics: answers.pop() if answers else describe(self, topics),
+    )
+    kafka.add_partitions(topic, 4)
+    assert target.target_of(resource, cluster, topic, 3).partitions == 4
 
 
 def test_a_refused_record_of_a_query_is_named_though_its_rows_are_in_a_file() -> None:

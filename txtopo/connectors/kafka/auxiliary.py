@@ -96,7 +96,7 @@ class AuxiliaryTopic:
         """The partition count, 0 without the topic. With ``surely``, the count is 0 only if no
         broker knows the topic even after a moment."""
         describe = self._log.describe_surely if surely else self._log.describe
-        topic = describe([self.name]).get(self.name)
+        topic = describe({self.name: 0}).get(self.name)
         return 0 if topic is None else topic.partitions
 
     def make(self, tasks: int, before: int) -> None:

@@ -11,7 +11,7 @@ import concurrent.futures
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,8 +88,9 @@ _NEWS_S = 1.0
 _OFFSETS_TIMEOUT_S = 4.0
 """How long a question for offsets may take. After a failure it is asked again."""
 
-_HEARSAY_S = 1.0
-"""How long a broker may lack a topic that another broker knows."""
+_HEARSAY_S, _HEARSAY_TICK_S = 1.0, 0.1
+"""How long a broker may lack a topic or a partition that another broker knows, and how long to wait
+between two questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +207,14 @@ class Log:
             if (name.startswith(beginning) if beginning else not name.startswith(("__", "txtopo.")))
         )
 
-    def describe_surely(self, topics: Iterable[str]) -> dict[str, Topic]:
-        """As :meth:`describe`, but ask again for a topic that one broker does not know, since news
-        travel from broker to broker."""
-        wanted, deadline = set(topics), time.monotonic() + _HEARSAY_S
-        described = self.describe(wanted)
-        while wanted - described.keys() and time.monotonic() < deadline:
-            time.sleep(_HEARSAY_S / 10)
-            described.update(self.describe(wanted - described.keys()))
+    def describe_surely(self, known: Mapping[str, int]) -> dict[str, Topic]:
+        """The topics in ``known`` that exist, and ask again for a topic that one broker does not
+        know, or with fewer partitions than ``known``: news travel from broker to broker."""
+        deadline = time.monotonic() + _HEARSAY_S
+        described = self.describe(known)
+        while (late := _late(known, described)) and time.monotonic() < deadline:
+            time.sleep(_HEARSAY_TICK_S)
+            described.update(self.describe(late))
         return described
 
     def describe(self, topics: Iterable[str]) -> dict[str, Topic]:
@@ -239,8 +240,9 @@ class Log:
         """Each partition's offset by its ``OffsetSpec``, in one call."""
         try:
             return self._offsets(wanted, isolation)
-        except errors.FailedException:
-            # The client may know an old leader, and looks for the new leader only on request.
+        except (errors.FailedException, UnknownTopicError):
+            # The client may know an old leader, or lack a new partition, and looks for it only on
+            # request.
             with contextlib.suppress(self._kafka.KafkaException):
                 self.admin.list_topics(timeout=_NEWS_S)
             return self._offsets(wanted, isolation)
@@ -404,6 +406,15 @@ class UnknownTopicError(errors.SetupError):
     """The topic does not exist."""
 
     page = "kafka.html"
+
+
+def _late(known: Mapping[str, int], described: Mapping[str, Topic]) -> list[str]:
+    """The topics that are not described, or with fewer partitions than ``known``."""
+    return [
+        name
+        for name, partitions in known.items()
+        if name not in described or described[name].partitions < partitions
+    ]
 
 
 def _passes(error: Any) -> bool:

@@ -235,7 +235,9 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             except UnknownTopicError:
                 before = self._named_topics(last)
                 continue
-            before = self._log.describe(topics)
+            before = self._log.describe_surely(
+                {name: topic.partitions for name, topic in topics.items()}
+            )
             if before == topics:
                 break
         else:
@@ -287,7 +289,11 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
                 if name not in doubtful or not AuxiliaryTopic(self._log, name).may_be_ours()
             ]
         gone = {topic for topic, _ in self._gone}
-        topics = self._log.describe_surely({*listed, *known} - gone)
+        partitions = dict.fromkeys({*listed, *known} - gone, 0)
+        for place in set(map(_place, last.values())) - self._gone:
+            if place[0] in partitions:
+                partitions[place[0]] = max(partitions[place[0]], place[1] + 1)
+        topics = self._log.describe_surely(partitions)
         topics.update(self._log.describe(gone & {*listed, *known}))
         for name in listed:
             if (

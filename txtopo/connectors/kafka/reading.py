@@ -155,7 +155,8 @@ class Reader:
     def _check(self, metadata: Mapping[str, Any], is_sure: bool) -> None:
         """Check that the topic is the planned topic. Unless ``is_sure``, also check that its log
         has not changed."""
-        topic = self.log.describe_surely([metadata["topic"]]).get(metadata["topic"])
+        place = metadata["topic"], metadata["partition"]
+        topic = self.log.describe_surely({place[0]: place[1] + 1}).get(place[0])
         if topic is None or topic.id != metadata["id"]:
             raise self._change_error(
                 metadata,
@@ -163,9 +164,10 @@ class Reader:
                 if topic is None
                 else "the topic was deleted and made again",
             )
+        if topic.partitions <= place[1]:
+            raise self._change_error(metadata, _GONE)
         if is_sure:
             return
-        place = metadata["topic"], metadata["partition"]
         try:
             end = self.log.ends([place])[place]
             if (
@@ -175,7 +177,8 @@ class Reader:
                     metadata, f"the log was truncated, and ends at offset {end.offset}"
                 )
         except UnknownTopicError:
-            raise self._change_error(metadata, _GONE) from None
+            # The partition was described just before. A replay finds out.
+            raise errors.FailedException(f"{self._where(metadata)}: {_GONE}") from None
 
     def _refusal(self, error: Any, metadata: Mapping[str, Any]) -> Exception:
         if error.name() not in (*TRUNCATED, *UNKNOWN):
@@ -185,7 +188,7 @@ class Reader:
         try:
             beginning = self.log.beginnings([place])[place].offset
         except UnknownTopicError:
-            return self._change_error(metadata, _GONE)
+            return errors.FailedException(f"{self._where(metadata)}: {_GONE}")
         if beginning > metadata["start"]:
             return self._change_error(
                 metadata,

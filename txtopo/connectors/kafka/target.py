@@ -51,7 +51,7 @@ def target_of(
     """
     targets: dict[str, Target] = resource(f"kafka-targets:{cluster.key}:{os.getpid()}", dict)
     if topic not in targets or partition >= targets[topic].partitions:
-        targets[topic] = _described(log_of(resource, cluster), topic)
+        targets[topic] = _described(log_of(resource, cluster), topic, partition + 1)
     return targets[topic]
 
 
@@ -103,8 +103,8 @@ def sizes_of(
     return producing.Sizes(max(bounds), min(bounds)) if bounds else producing.OF_THE_LIBRARY
 
 
-def _described(log: Log, topic: str) -> Target:
-    described = log.describe_surely([topic]).get(topic)
+def _described(log: Log, topic: str, partitions: int) -> Target:
+    described = log.describe_surely({topic: partitions}).get(topic)
     if described is None:
         raise UnknownTopicError(
             f"{log.cluster.owner}: there is no topic {topic!r} at {log.cluster.servers}\n  Check the name, or make the topic first."
