@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 from typing import Any
 
 import pytest
 
+from tests.wrong.circles import CIRCLES
+from txtopo.errors import UsageError
 from txtopo.testing.contracts import equality
 
 DAY = datetime.date(2026, 1, 1)
@@ -48,6 +51,41 @@ VALUES: list[Any] = [
 def test_a_value_is_the_same_as_itself_and_as_no_other(number: int) -> None:
     same = [equality.identity(VALUES[number]) == equality.identity(other) for other in VALUES]
     assert same == [number == other for other in range(len(VALUES))]
+
+
+@dataclasses.dataclass
+class _Node:
+    inner: Any = None
+
+
+def nested(levels: int) -> Any:
+    """A number inside so many containers."""
+    value: Any = 1
+    for level in range(levels):
+        value = ([value], (value,), {"a": value}, _Node(value))[level % 4]
+    return value
+
+
+def test_a_deeply_nested_value_is_the_same_as_itself() -> None:
+    levels = equality._LEVELS_MAX
+    assert equality.identity(nested(levels)) == equality.identity(nested(levels))
+    assert equality.multiset_difference([nested(levels)], [nested(levels)]) is None
+
+
+_OWN = _Node()
+_OWN.inner = _OWN
+
+
+@pytest.mark.parametrize(
+    "value", [*CIRCLES.values(), _OWN, nested(equality._LEVELS_MAX + 2), nested(1_000)]
+)
+def test_a_value_that_has_no_end_is_refused_with_the_cure(value: Any) -> None:
+    for compare in (equality.identity, lambda value: equality.multiset_difference([value], [1])):
+        with pytest.raises(
+            UsageError,
+            match=r"contains itself, or is nested more than \d+ levels deep.*\n  Emit and",
+        ):
+            compare(value)
 
 
 def test_differences_are_told_with_their_counts() -> None:

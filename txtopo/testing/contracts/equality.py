@@ -13,40 +13,60 @@ import pickle
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from txtopo import errors
+
 _PLAIN = frozenset({type(None), bool, int, str, bytes, datetime.date})
 """Types whose values ``==`` compares exactly. Most values in tuples have one of these types."""
+_LEVELS_MAX = 100
+"""How deeply a value may be nested: far from Python's bound on recursion, also for comparing keys."""
 _SHOWN = 3
 _TEXT_MAX = 120
 
 
 def identity(value: Any) -> Any:
     """A hashable key. Two values have equal keys exactly if types and contents are equal all the
-    way down."""
+    way down.
+
+    :raises errors.UsageError: the value contains itself, or is nested too deeply.
+    """
+    return _identity(value, _LEVELS_MAX)
+
+
+def _identity(value: Any, levels: int) -> Any:
+    """:func:`identity` for a value with at most ``levels`` of containers."""
     if type(value) in _PLAIN:
         return type(value), value
     if type(value) is tuple and _PLAIN.issuperset(types := tuple(map(type, value))):
         return types, value
     if isinstance(value, float) and value != value:
         return "nan"
+    name, inner = type(value).__qualname__, levels - 1
+    if levels < 0:
+        raise errors.UsageError(
+            f"a value contains itself, or is nested more than {_LEVELS_MAX} levels deep ({name}), and cannot be compared\n"
+            "  Emit and store flatter values."
+        )
     if isinstance(value, list | tuple):
-        return type(value).__qualname__, tuple(map(identity, value))
+        return name, tuple([_identity(item, inner) for item in value])
     if isinstance(value, Mapping):
-        return type(value).__qualname__, frozenset(
-            (identity(key), identity(item)) for key, item in value.items()
+        return name, frozenset(
+            [(_identity(key, inner), _identity(item, inner)) for key, item in value.items()]
         )
     if isinstance(value, set | frozenset):
-        return type(value).__qualname__, frozenset(map(identity, value))
+        return name, frozenset([_identity(item, inner) for item in value])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return type(value).__qualname__, tuple(
-            (field.name, identity(getattr(value, field.name)))
-            for field in dataclasses.fields(value)
+        return name, tuple(
+            [
+                (field.name, _identity(getattr(value, field.name), inner))
+                for field in dataclasses.fields(value)
+            ]
         )
     if getattr(type(value), "__eq__", None) is object.__eq__ and hasattr(value, "__dict__"):
-        return type(value).__qualname__, identity(vars(value))
+        return name, _identity(vars(value), inner)
     try:
-        return type(value).__qualname__, frozenset([value])
+        return name, frozenset([value])
     except TypeError:
-        return type(value).__qualname__, pickle.dumps(value)
+        return name, pickle.dumps(value)
 
 
 def counted(values: Iterable[Any]) -> collections.Counter[Any]:
