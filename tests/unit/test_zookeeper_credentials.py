@@ -33,10 +33,10 @@ def test_without_zookeeper_auth_there_are_no_credentials() -> None:
 @pytest.mark.parametrize("scheme", ["digest", "sasl"])
 def test_the_password_comes_from_the_environment(scheme: str) -> None:
     secret = credentials.of(
-        Config({**ANN, "zookeeper_auth": scheme}), {"TXTOPO_ZOOKEEPER_PASSWORD": SECRET}
+        Config({**ANN, "zookeeper_auth": scheme}), {"TXTOPO_ZOOKEEPER_PASSWORD": f"/{SECRET}@:%2F"}
     )
     assert secret is not None
-    assert (secret.scheme, secret.user, secret.reveal()) == (scheme, "ann", SECRET)
+    assert (secret.scheme, secret.user, secret.reveal()) == (scheme, "ann", f"/{SECRET}@:%2F")
 
 
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n"])
@@ -162,15 +162,39 @@ def test_a_password_after_set_ends_the_command_with_the_cure_and_is_not_repeated
     assert SECRET not in said
 
 
+@pytest.mark.parametrize("separator", ["", *"/@%:,?# "])
 @pytest.mark.parametrize(
-    "address", [f"ann:{SECRET}@host:2181", f"digest://ann:{SECRET}@host:2181/chroot"]
+    "address",
+    [
+        "ann:{}@host:2181",
+        "digest://ann:{}@host:2181/chroot",
+        "zk1:2181,ann:{}@host:2181",
+        "host:2181/{}@chroot",
+        "ann:22@{}",
+    ],
 )
-def test_a_password_in_the_address_is_refused_and_not_shown(address: str) -> None:
+def test_a_password_in_the_address_is_refused_and_not_shown(
+    address: str,
+    separator: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     from txtopo.state.zookeeper import ZooKeeperStateStore
 
-    with pytest.raises(errors.ConfigError, match="Give credentials with zookeeper_auth") as refused:
-        ZooKeeperStateStore(address)
-    assert SECRET not in str(refused.value)
+    monkeypatch.chdir(tmp_path)
+    for password in (f"{SECRET}{separator}{SECRET}", f"{separator}{SECRET}"):
+        servers = address.format(password)
+        for use in (ZooKeeperStateStore, lambda servers: Config(zookeeper=servers)):
+            with pytest.raises(
+                errors.ConfigError, match="Give credentials with zookeeper_auth"
+            ) as refused:
+                use(servers)
+            assert SECRET not in str(refused.value)
+        assert cli.main(["config", "show", "--set", f"zookeeper={servers}"]) == 2
+        said = "".join(capsys.readouterr())
+        assert "Give credentials with zookeeper_auth" in said
+        assert SECRET not in said
 
 
 def test_the_password_in_the_environment_is_no_setting_and_config_show_does_not_know_it(

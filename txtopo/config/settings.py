@@ -132,6 +132,8 @@ def _parsed(key: str, value: Any) -> Any:
     field = Config.model_fields.get(key)
     if field is None:
         return value
+    if key == "zookeeper" and isinstance(value, str):
+        text.check_address(value)
     if isinstance(value, bool):
         # Python's True is the number 1, hardly the intention behind True in a setting.
         raise text.impossible(key, value, "no setting is true or false")

@@ -45,6 +45,19 @@ def impossible(key: str, value: Any, why: str) -> errors.ConfigError:
     return errors.ConfigError(f"setting {key!r} is {redaction.redacted(value, key)!r}: {why}")
 
 
+def check_address(servers: str) -> None:
+    """Refuse credentials in a ZooKeeper address. A password may have any sign, also a slash, so its
+    end cannot be known, and no part of the address is shown.
+
+    :raises errors.ConfigError: there may be credentials.
+    """
+    if "@" in servers or "://" in servers:
+        raise errors.ConfigError(
+            "the ZooKeeper address has more than host:port[,host:port…][/chroot], perhaps a password\n"
+            "  Give credentials with zookeeper_auth, zookeeper_user, and zookeeper_password_file. A path with an @ goes into zookeeper_root."
+        )
+
+
 def parsed(key: str, text: str, is_optional: bool) -> Any:
     """The value that ``text`` spells for our setting ``key``. The result is still text where the
     setting is text, or a number without a unit."""

@@ -25,7 +25,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.security import Permissions
 
 from txtopo import errors
-from txtopo.config import sources
+from txtopo.config import sources, text
 from txtopo.state import base, client, credentials
 
 _CONFLICTS: dict[type[Exception], base.ConflictReason] = {
@@ -320,12 +320,7 @@ class ZooKeeperStateStore(base.StateStore):
 
 def _parse(servers: str, root: str) -> tuple[str, str]:
     """``host:port,…`` without chroot, and chroot and root as one path."""
-    if "@" in servers.partition("/")[0] or "://" in servers:
-        # The text before the @ may be a password, and is not shown.
-        raise errors.ConfigError(
-            f"the ZooKeeper address ends in {servers.rpartition('@')[2]!r}, but begins with more than host:port[,host:port…][/chroot]\n"
-            f"  Give credentials with zookeeper_auth, zookeeper_user, and zookeeper_password_file."
-        )
+    text.check_address(servers)
     try:
         addresses, chroot = hosts.collect_hosts(servers)
         prefix = base.check_path(
