@@ -39,6 +39,7 @@ from txtopo.connectors.files import (
 from txtopo.testing import MemoryTransactionalSpout
 from txtopo.topology.stream import Fields
 
+NUMBERS = pa.schema([("n", pa.int64())])
 OBJECTS = ("s3", "versitygw", "azurite", "fake_gcs")
 
 
@@ -138,8 +139,10 @@ class TestPlaces:
         for name in client:
             if name.endswith("_env"):
                 monkeypatch.setenv(client[name], "d3Jvbmc=")
-        with pytest.raises(errors.SetupError, match="may not be reached"):
+        with pytest.raises(errors.SetupError, match="refused access"):
             Writing(FileSink(root, client=client)).write(1, 0, ROWS)
+        with pytest.raises(errors.SetupError, match="refused access"):
+            groups.listed([storage.address_of(f"{root}/*", client)])
 
 
 @pytest.mark.thorough
@@ -192,11 +195,33 @@ class TestS3:
             Writing(FileSink(s3.new_root(), client=away)).write(1, 0, ROWS)
         monkeypatch.setenv("TEST_WRONG_SECRET", "wrong")
         wrong = {**client, "secret_access_key_env": "TEST_WRONG_SECRET"}
-        with pytest.raises(errors.SetupError, match="may not be reached"):
+        with pytest.raises(errors.SetupError, match="refused access"):
             Writing(FileSink(s3.new_root(), client=wrong)).write(1, 0, ROWS)
+        for root, settings, said in (
+            (s3.new_root(), wrong, r"refused access to s3(.|\n)*\n  Check the keys"),
+            ("s3://none/folder", client, "there is no bucket for s3"),
+        ):
+            for growing in (False, True):
+                with pytest.raises(errors.SetupError, match=said):
+                    CsvTransactionalSpout(
+                        f"{root}/*", NUMBERS, client=settings, growing=growing
+                    ).groups()
         monkeypatch.delenv(SECRET_VARIABLE)
         with pytest.raises(errors.SetupError, match=f"variable {SECRET_VARIABLE}"):
             Writing(FileSink(s3.new_root(), client=client)).write(1, 0, ROWS)
+
+    @pytest.mark.parametrize(
+        ("code", "expected"),
+        [("ExpiredToken", errors.SetupError), ("RequestTimeout", errors.FailedException)],
+    )
+    def test_a_request_that_is_refused_for_good_is_not_tried_again(
+        self, s3: S3Server, code: str, expected: type[Exception]
+    ) -> None:
+        with _careless(code) as endpoint:
+            store = storage.open_storage(s3.new_root(), {**s3.client, "endpoint": endpoint})
+            for use in (lambda: list(store.walk()), lambda: store.read("a")):
+                with pytest.raises(expected, match=f"400 Bad Request: .*{code}"):
+                    use()
 
     def test_a_server_without_conditional_puts_is_refused(self, s3: S3Server) -> None:
         with _careless() as endpoint:
@@ -206,13 +231,19 @@ class TestS3:
 
 
 class _Careless(http.server.BaseHTTPRequestHandler):
-    """Takes every put, also over an object that is there, and is empty."""
+    """Takes every put, also over an object that is there, and is empty. With ``refusal``, refuses
+    every get."""
+
+    refusal = ""
 
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self._answer(200, b"")
 
     def do_GET(self) -> None:
+        if self.refusal:
+            self._answer(400, f"<Error><Code>{self.refusal}</Code></Error>".encode())
+            return
         is_listing = "list-type" in self.path
         nothing = b"<ListBucketResult><Name>files</Name><KeyCount>0</KeyCount></ListBucketResult>"
         self._answer(200 if is_listing else 404, nothing if is_listing else b"")
@@ -231,8 +262,11 @@ class _Careless(http.server.BaseHTTPRequestHandler):
 
 
 class _careless:
+    def __init__(self, refusal: str = "") -> None:
+        self._handler = type("_Refusing", (_Careless,), {"refusal": refusal})
+
     def __enter__(self) -> str:
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Careless)
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
         return f"http://127.0.0.1:{self._server.server_port}"

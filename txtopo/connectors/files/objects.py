@@ -11,6 +11,7 @@ import datetime
 import functools
 import importlib
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
 
@@ -22,6 +23,12 @@ PART_BYTES = 8 << 20
 """How many bytes one request of a large upload has."""
 PARTS_AT_ONCE = 4
 _TIMEOUT, _RETRIES = "60s", 4
+
+_PASSING = "RequestTimeout|IncompleteBody|BadDigest|Mismatch|Throttl|InvalidBlo|InvalidPart|IDPComm"
+"""Parts of the error codes under 400 that tell a fault on the way, or a rival's upload."""
+_REFUSED = re.compile(rf"(?s)status code: (?:401|403|400(?!.*(?:{_PASSING})))")
+"""obstore has a class for few refusals: none for a listing that is refused, and none for 400."""
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 
 _SECRETS = (
     "secret_access_key",
@@ -191,21 +198,26 @@ class ObjectStorage(Storage):
         place = f"{self.root}/{path}"
         try:
             yield
-        except (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError) as error:
-            raise errors.SetupError(
-                f"{place} may not be reached: {_first_line(error)}\n  Give this user read, write, list and delete for the folder."
-            ) from error
+        except self._errors.AlreadyExistsError:
+            raise
         except (self._errors.NotSupportedError, self._errors.InvalidPathError) as error:
             raise errors.SetupError(f"{place}: {_first_line(error)}") from error
-        except FileNotFoundError as error:
-            if any(word in str(error) for word in ("NoSuchBucket", "ContainerNotFound")):
+        except (FileNotFoundError, self._errors.BaseError) as error:
+            said = str(error)
+            if any(word in said for word in _NO_BUCKET):
                 raise errors.SetupError(
                     f"there is no bucket for {place}\n  Make it first."
                 ) from error
-            raise
-        except self._errors.AlreadyExistsError:
-            raise
-        except self._errors.BaseError as error:
+            if isinstance(error, FileNotFoundError):
+                raise
+            is_denied = isinstance(
+                error, self._errors.PermissionDeniedError | self._errors.UnauthenticatedError
+            )
+            if is_denied or _REFUSED.search(said):
+                raise errors.SetupError(
+                    f"the server refused access to {place}: {_first_line(error)}\n"
+                    "  Check the keys and the other settings in client. This user needs read and list for the folder, to write also write and delete."
+                ) from error
             raise errors.FailedException(
                 f"{place} cannot be reached just now: {_first_line(error)}"
             ) from error
