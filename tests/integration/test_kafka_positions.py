@@ -282,6 +282,33 @@ def test_a_batch_takes_so_many_offsets_of_each_partition_or_all(
     assert len(driven(KafkaTransactionalSpout, topic, records_per_batch=None).next()) == 28
 
 
+@pytest.mark.in_gate("*memory")
+@KINDS
+def test_a_transaction_asks_at_most_once_for_the_ends_of_all_partitions(
+    kafka: KafkaServer, driven: Any, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(kafka, 20, 7, 0)
+    drive = driven(kind, topic, records_per_batch=10)
+    drive.pin()
+    admin, asked = drive.planner._log.admin, list[int]()
+    list_offsets = admin.list_offsets
+
+    def counted(requests: Any, **more: Any) -> Any:
+        asked.append(len(requests))
+        return list_offsets(requests, **more)
+
+    monkeypatch.setattr(admin, "list_offsets", counted)
+    assert drive.is_ready
+    drive.next()
+    assert asked == [], "the answer at the start has left something to read"
+    assert drive.is_ready
+    drive.next()
+    kafka.produce(topic, ["more"], 2)
+    assert drive.is_ready
+    assert drive.next() == ["more"]
+    assert asked == [3]
+
+
 # -- lag and progress ----------------------------------------------------------------------------
 
 

@@ -111,6 +111,39 @@ def test_a_password_from_the_environment_lets_the_spout_in(
     drive.close()
 
 
+@pytest.mark.thorough
+def test_a_password_for_scram_lets_the_spout_and_the_sink_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mechanism = admin.ScramMechanism.SCRAM_SHA_512
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    settings = {
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.sasl.scram-sha-512.sasl.jaas.config": module,
+        "super.users": f"User:ANONYMOUS;User:{USER}",
+    }
+    client = {**SASL, "sasl.mechanism": "SCRAM-SHA-512"}
+    with KafkaServer(settings) as broker:
+        user = admin.UserScramCredentialUpsertion(
+            USER, admin.ScramCredentialInfo(mechanism, 4096), PASSWORD.encode()
+        )
+        broker.admin.alter_user_scram_credentials([user])[USER].result(PATIENCE_S)
+        monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+        sales, process = Sales(broker), WorkerProcess()
+        sink = sales.sink(servers=broker.sasl_servers, client=client)
+        assert sales.write(process, 1, 0, ["a", "b"], sink=sink) == 2
+        process.close()
+        spout = KafkaTransactionalSpout(
+            broker.sasl_servers, sales.topic, format="text", client=client
+        )
+        drive = Drive(spout)
+        assert drive.rest() == ["a", "b"]
+        drive.close()
+        monkeypatch.setenv("KAFKA_PASSWORD", "wrong")
+        with pytest.raises(SetupError, match=r"client\['sasl.password_env'\]"):
+            Drive(spout)
+
+
 @pytest.mark.in_gate("Kafka*")
 @pytest.mark.parametrize("kind", [KafkaTransactionalSpout, OpaqueKafkaTransactionalSpout])
 def test_a_wrong_password_is_an_error_of_set_up_at_once(

@@ -477,6 +477,23 @@ class TestOtherStates:
             sales.write(process, 2, 0, ["b"], tasks=1, known_stores=sales.known(1, 0, 1))
         assert sales.auxiliary_topic not in sales.kafka.topics
 
+    @pytest.mark.usefixtures("sole_broker")
+    @pytest.mark.in_gate("*memory")
+    @pytest.mark.rule(27)
+    def test_an_auxiliary_topic_whose_records_were_deleted_is_refused(
+        self, sales: Sales, process: WorkerProcess
+    ) -> None:
+        sales.write(process, 1, 0, ["a"], tasks=1)
+        process.close()
+        sales.kafka.wait_until_settled(sales.auxiliary_topic)
+        # Kafka deletes no records of a compacted topic.
+        sales.kafka.set_policy(sales.auxiliary_topic, "delete")
+        sales.kafka.forget_before(sales.auxiliary_topic, 2)
+        sales.kafka.set_policy(sales.auxiliary_topic, "compact")
+        with pytest.raises(StateMismatchError, match="holds nothing of component 'write'"):
+            sales.write(process, 2, 0, ["b"], tasks=1, known_stores=sales.known(1, 0, 1))
+        assert sales.values == ["a"]
+
     def test_a_broker_that_has_not_heard_of_a_change_to_the_auxiliary_topic_fails_the_attempt_at_most(
         self, sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
     ) -> None:
