@@ -3,17 +3,23 @@ no thread that ended without a word."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
 import threading
+from collections.abc import Callable
 from typing import NoReturn
 
 import pytest
 
-from tests.patience import PATIENCE_S
-from txtopo import LocalCluster
+from tests.patience import PATIENCE_S, wait_until
+from tests.topologies import recording
+from txtopo import Config, LocalCluster
+from txtopo.spark import threads as spark_threads
 from txtopo.spark.threads import WorkThreads
+from txtopo.state import layout, lease
+from txtopo.state.zookeeper import ZooKeeperStateStore
 
 
 def no_socket(*args: object, **named: object) -> NoReturn:
@@ -34,3 +40,25 @@ def test_threads_without_a_connection_are_an_error_at_their_start(
     threads.submit(done.set)
     done.wait()
     assert threads.close(PATIENCE_S)
+
+
+def test_a_run_that_has_no_thread_holds_neither_its_topology_nor_other_threads(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = recording.builder().build_topology()
+    before = set(threading.enumerate())
+    with monkeypatch.context() as lacks:
+        start = spark_threads.start
+
+        def refuse(work: Callable[[], None], name: str) -> threading.Thread:
+            if name == "txtopo-words":
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return start(work, name)
+
+        lacks.setattr(spark_threads, "start", refuse)
+        with pytest.raises(OSError, match="Too many open files"):
+            cluster.submit_topology("words", Config(), topology)
+    wait_until(lambda: set(threading.enumerate()) <= before)
+    assert cluster.zookeeper is not None
+    with contextlib.closing(ZooKeeperStateStore(cluster.zookeeper)) as store:
+        assert lease.live_holder(store, layout.Layout(topology.id)) is None

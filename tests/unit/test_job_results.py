@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 import types
-from typing import Any, cast
+from multiprocessing import connection
+from typing import Any, NoReturn, cast
 
 import pytest
 
+from tests.patience import wait_until
 from txtopo import TransactionAttempt, errors
 from txtopo.dataplane import wire
 from txtopo.dataplane.job import Job
@@ -17,6 +20,7 @@ from txtopo.dataplane.outcome import Report, Tally
 from txtopo.dataplane.receive import MixedEmissionsError
 from txtopo.dataplane.wire import Frame
 from txtopo.engine.jobs import reading, result_of
+from txtopo.spark import resident_task
 from txtopo.spark.jobs import PinnedBlocks, SparkJobs
 from txtopo.spark.resident_task import ResidentTasks, Seats
 
@@ -139,6 +143,36 @@ def test_a_resident_task_that_is_lost_with_the_jvm_is_no_crash_of_the_transactio
                 dataclasses.make_dataclass("Plan", ["levels_of"])(levels_of),
             )
     finally:
+        resident.close()
+
+
+def test_an_unexpected_error_on_a_thread_of_resident_tasks_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where the task does not end, and Spark cannot cancel its job either."""
+    goes_on = threading.Event()
+
+    def launch(group: str, address: str) -> None:
+        with connection.Client(address, "AF_UNIX") as channel:
+            channel.send_bytes(channel.recv_bytes())
+            goes_on.wait()
+
+    def cancel(group: str) -> NoReturn:
+        raise AttributeError("unexpected")
+
+    for bound in ("_IDLE_S", "_END_S"):
+        monkeypatch.setattr(resident_task, bound, 0.0)
+    on_spark: Any = object.__new__(SparkJobs)
+    on_spark._resident = resident = ResidentTasks("run", 2, launch, cancel, Seats())
+    try:
+        assert resident.ask("run/1", b"a") == b"a"
+        with pytest.raises(AttributeError, match="unexpected"):
+            wait_until(resident.raise_unexpected)
+        plan = dataclasses.make_dataclass("Plan", ["levels_of"])(levels_of)
+        with pytest.raises(AttributeError, match="unexpected"):
+            on_spark.run(JOB, plan)
+    finally:
+        goes_on.set()
         resident.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import json
@@ -9,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import types
 import zipfile
 from pathlib import Path
@@ -22,7 +24,7 @@ from tests.topologies import simulated_elsewhere
 from txtopo import errors
 from txtopo.command import cli, simulation_report
 from txtopo.testing import Simulation, check_topology
-from txtopo.testing.simulator import mistakes, trial
+from txtopo.testing.simulator import mistakes, parallel, trial
 from txtopo.testing.simulator.trial import UNBOUNDED, Trial, TrialProgress
 
 CONF = {"max_spout_pending": 2}
@@ -218,6 +220,59 @@ def test_on_a_terminal_the_line_is_rewritten_and_gone_in_the_end(
         wait_until(lambda: "a run" in terminal.getvalue())
     assert terminal.getvalue().endswith("\r\x1b[K")
     assert "\n" not in terminal.getvalue()
+
+
+def test_a_terminal_that_has_gone_ends_the_progress_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An error that leaves the thread fails this test, as pytest's warning."""
+    tried = threading.Event()
+
+    class Gone(Terminal):
+        def write(self, text: str) -> int:
+            tried.set()
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    monkeypatch.setattr(simulation_report, "REWRITE_S", 0.0)
+    with simulation_report.shown(TrialProgress(), Gone()):
+        assert tried.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("said", ["nonsense", '{"schedules": 1, "fau'], ids=["nonsense", "a part"])
+def test_a_process_that_says_nonsense_is_an_error_and_no_verdict(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = f"import signal\nprint({said!r}, flush=True)\nsignal.pause()"
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*ignored: object) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE))
+        return started[-1]
+
+    monkeypatch.setattr(parallel, "_start", start)
+    with Simulation(simulated_elsewhere.right, CONF) as simulation:
+        with pytest.raises(errors.UsageError, match="a process that played schedules has died"):
+            parallel.run(simulation, CONF, {}, simulation.report(), 4, 0, 2, lambda: True)
+    assert [child.returncode for child in started] == [-signal.SIGKILL] * 2
+
+
+def test_no_process_is_left_if_another_one_cannot_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*ignored: object) -> subprocess.Popen[bytes]:
+        if started:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        waits = [sys.executable, "-c", "import signal\nsignal.pause()"]
+        started.append(subprocess.Popen(waits, stdout=subprocess.PIPE))
+        return started[-1]
+
+    monkeypatch.setattr(parallel, "_start", start)
+    with Simulation(simulated_elsewhere.right, CONF) as simulation:
+        with pytest.raises(OSError, match="temporarily"):
+            parallel.run(simulation, CONF, {}, simulation.report(), 4, 0, 2, lambda: True)
+    assert [child.returncode for child in started] == [-signal.SIGKILL]
 
 
 @pytest.mark.usefixtures("no_other_processes")

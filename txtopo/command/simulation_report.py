@@ -43,10 +43,11 @@ def shown(progress: TrialProgress, stream: TextIO | None = None) -> Iterator[Non
 
 def _show(progress: TrialProgress, line: TerminalLine, over: threading.Event) -> None:
     wait_s = REWRITE_S if line.rewrites else FIRST_S
-    while not over.wait(wait_s):
-        line.rewrite(f"txtopo test: {progress}")
-        wait_s = REWRITE_S if line.rewrites else EVERY_S
-    line.clear()
+    with contextlib.suppress(OSError, ValueError):  # A terminal that has gone ends the showing.
+        while not over.wait(wait_s):
+            line.rewrite(f"txtopo test: {progress}")
+            wait_s = REWRITE_S if line.rewrites else EVERY_S
+        line.clear()
 
 
 def warning(topology: TopologyGraph) -> str | None:

@@ -112,7 +112,11 @@ class TopologyRun:
         except BaseException:
             self._store.close()
             raise
-        self._thread = threads.start(self._run, f"txtopo-{name}")
+        try:
+            self._thread = threads.start(self._run, f"txtopo-{name}")
+        except BaseException:
+            self._close(has_run=False)
+            raise
 
     def __repr__(self) -> str:
         status = self.status()
@@ -207,15 +211,20 @@ class TopologyRun:
         finally:
             observer.tell(self._observers, lambda each: each.ended(self._error))
             try:
-                if self._engine is not None:
-                    self._state.close()
-                self._store.close()
-                if self._engine is not None:
-                    self._jobs.close()
+                self._close()
             except Exception as error:
                 self._error = self._error or error
             if self._shown is not None:
                 self._end_shown(self._shown)
+
+    def _close(self, has_run: bool = True) -> None:
+        if self._engine is not None:
+            if not has_run:
+                self._engine.close()
+            self._state.close()
+        self._store.close()
+        if self._engine is not None:
+            self._jobs.close()
 
     def _state_is_gone(self, error: BaseException) -> BaseException:
         """``error``. If a store remains of a run whose state went with its cluster, an error with

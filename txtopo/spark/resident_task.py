@@ -305,15 +305,17 @@ class ResidentTasks:
     def _watch(self, task: _Task) -> None:
         """On a thread of its own: end the task when it is idle, or cancel the task if it does not
         end then. Clear up when the task has ended."""
-        while not task.ended.wait(_IDLE_S) and task is self._task:
-            self._drop(task, idle_s=_IDLE_S)
-        self._drop(task)
-        if not task.ended.wait(_END_S):
-            # The worker is suspended, for instance. Until it goes on it would keep the slot, and
-            # the run could launch no new task.
-            self._cancel(task.group)
-            task.ended.wait()
-        task.close()
+        try:
+            while not task.ended.wait(_IDLE_S) and task is self._task:
+                self._drop(task, idle_s=_IDLE_S)
+            self._drop(task)
+            if not task.ended.wait(_END_S):
+                # The worker is suspended, for instance. Until it goes on it would keep the slot,
+                # and the run could launch no new task.
+                self._cancel(task.group)
+                task.ended.wait()
+        finally:
+            task.close()
 
     def _fail(self, error: BaseException) -> None:
         self._error = error

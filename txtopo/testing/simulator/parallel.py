@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import IO, Any
+from typing import Any
 
 from txtopo import errors
 from txtopo.dataplane import worker
@@ -44,19 +44,17 @@ def run(
     still being played."""
     began = time.perf_counter()
     messages: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
-    children = [
-        _start(simulation, conf, options, seeds, first_seed, number, processes)
-        for number in range(min(processes, seeds))
-    ]
+    children: list[subprocess.Popen[bytes]] = []
+    listeners: list[threading.Thread] = []
     played: dict[int, int] = {}
     struck: dict[int, dict[str, int]] = {}
-    listeners = [
-        threading.Thread(target=_listen, args=(number, child.stdout, messages))
-        for number, child in enumerate(children)
-    ]
     try:
-        for listener in listeners:
+        for number in range(min(processes, seeds)):
+            child = _start(simulation, conf, options, seeds, first_seed, number, processes)
+            children.append(child)
+            listener = threading.Thread(target=_listen, args=(number, child, messages))
             listener.start()
+            listeners.append(listener)
         left = len(children)
         while left and goes_on():
             with contextlib.suppress(queue.Empty):
@@ -81,8 +79,9 @@ def run(
         for child in children:
             child.kill()
             child.wait()
-        for listener, child in zip(listeners, children, strict=True):
+        for listener in listeners:
             listener.join()
+        for child in children:
             assert child.stdout is not None
             child.stdout.close()
     report.elapsed_s = time.perf_counter() - began
@@ -123,12 +122,17 @@ def _start(
 
 
 def _listen(
-    number: int, lines: IO[bytes] | None, messages: queue.Queue[tuple[int, dict[str, Any] | None]]
+    number: int,
+    child: subprocess.Popen[bytes],
+    messages: queue.Queue[tuple[int, dict[str, Any] | None]],
 ) -> None:
-    assert lines is not None
+    assert child.stdout is not None
     try:
-        for line in lines:
+        for line in child.stdout:
             messages.put((number, json.loads(line)))
+    except ValueError:
+        # A part of a message, or no message: the process counts as dead.
+        child.kill()
     finally:
         messages.put((number, None))
 
