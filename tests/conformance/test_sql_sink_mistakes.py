@@ -6,6 +6,7 @@ Over the databases that name the wrong row; MariaDB's messages are in ``test_sql
 
 from __future__ import annotations
 
+import math
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +106,16 @@ def test_a_row_without_a_key_is_refused_by_a_sink_that_replaces_rows(
     with pytest.raises(RowRefusedError, match="its key is None") as caught:
         write(sales.sink(kind), process.task(), 1, 0, [(1, 10), (None, 20)])
     assert (caught.value.number, caught.value.row) == (2, "id=None, cents=20")
+    assert sales.sales == []
+
+
+@pytest.mark.in_gate("sqlite*")
+@pytest.mark.parametrize("kind", ["upserts", "undo log"])
+def test_nan_is_refused_as_a_key(sales: Shop, process: WorkerProcess, kind: str) -> None:
+    """SQLite would keep a row without a key, once for each transaction."""
+    with pytest.raises(RowRefusedError, match="'id' is NaN or infinite") as caught:
+        write(sales.sink(kind), process.task(), 1, 0, [(1, 10), (math.nan, 20)])
+    assert (caught.value.number, caught.value.row) == (2, "id=nan, cents=20")
     assert sales.sales == []
 
 

@@ -1,5 +1,5 @@
-"""The same answer to a value in every database: the table of ``docs/sinks.md``, line by line,
-for tuples and for rows of Structured Streaming."""
+"""The same answer to a value in every database and every file: the table of ``docs/sinks.md``, line
+by line, for tuples and for rows of Structured Streaming."""
 
 from __future__ import annotations
 
@@ -12,17 +12,22 @@ import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import deltalake
+import pyarrow as pa
 import pytest
 
 from tests.servers import mariadb, postgres, redis_server
+from tests.topologies.file_sinks import Writing
 from tests.topologies.micro_batches import Frame, forget_resources, part
 from tests.topologies.sinks import BACKENDS, Shop, WorkerProcess, shop
 from tests.wrong.circles import CIRCLES
+from txtopo.connectors.delta import DeltaSink
+from txtopo.connectors.files import FileSink, read_committed
 from txtopo.connectors.kafka.messages import Convert, RefusedError, Shape
 from txtopo.connectors.sql import SqlSink
-from txtopo.errors import RowRefusedError, UsageError
+from txtopo.errors import RowRefusedError, SetupError, UsageError
 from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store
 from txtopo.testing import MemoryStore
 from txtopo.topology.transaction import TransactionAttempt
@@ -38,6 +43,10 @@ class Plain(enum.StrEnum):
 
 class Number(enum.IntEnum):
     ONE = 1
+
+
+class Fraction(float, enum.Enum):
+    HALF = 0.5
 
 
 class Half(float):
@@ -73,9 +82,9 @@ VALUES: dict[str, tuple[str, list[Any]]] = {
         [NOON.replace(tzinfo=ZONE), NOON.replace(tzinfo=datetime.UTC)],
     ),
     "`time`": ("time", [NOON.time()]),
-    "enum, another subclass": ("text", [Plain.A, Number.ONE, Half(0.5)]),
-    "`list`, `dict`": ("text", [[1, "a"], [], {"a": [None]}, {}]),
-    "`tuple`": ("text", [(1, "a"), ()]),
+    "enum, another subclass": ("text", [Plain.A, Number.ONE, Fraction.HALF, Half(0.5)]),
+    "`list`, `dict`": ("text", [[1, 2], [1, "a"], [], {"a": [None]}, {}]),
+    "`tuple`": ("text", [(1, 2), (1, "a"), ()]),
     "a value that contains itself": ("text", [*CIRCLES.values()]),
     "`set`, any other object": (
         "text",
@@ -234,7 +243,7 @@ def test_a_store_answers_as_the_table_says(
 @pytest.mark.parametrize("label", VALUES)
 def test_a_record_of_kafka_answers_as_the_table_says(label: str) -> None:
     answer, convert = (
-        ANSWERS[label, "Kafka, JSON"],
+        ANSWERS[label, "JSON"],
         Convert(Shape("topic", format="json"), ("tx", "id", "cents"), "write"),
     )
     for value in VALUES[label][1]:
@@ -245,6 +254,76 @@ def test_a_record_of_kafka_answers_as_the_table_says(label: str) -> None:
             written = convert(("1:0", 7, value)).value
             assert written is not None
             assert json.loads(written) == {"id": 7, "cents": made(answer, value)}
+
+
+SOME: dict[str, Callable[[Any], bool]] = {
+    "`float` kept": lambda value: isinstance(value, float),
+    "`bytes` kept": lambda value: type(value) is bytes,
+    "`timedelta` kept": lambda value: isinstance(value, datetime.timedelta),
+    "to 38 digits": lambda value: len(value.as_tuple().digits) <= 38,
+    "in UTC": lambda value: value.tzinfo is datetime.UTC,
+    "with one type": lambda value: value not in ([1, "a"], (1, "a"), {}),
+}
+"""The values of a line of which this is the answer: which of them are kept."""
+
+
+def text_of(value: Any) -> str:
+    """A value in CSV."""
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    is_plain = isinstance(value, bool | float | enum.Enum)
+    text = json.dumps(value) if is_plain else str(value)
+    return text.strip('"')
+
+
+def shown(value: Any) -> str:
+    """A value with its type. Times of one zone are equal."""
+    is_time = isinstance(value, datetime.datetime)
+    return repr(value.isoformat(" ") if is_time else value)
+
+
+def through_a_file(kind: str, root: Path, value: Any) -> Any:
+    """What a sink for files of ``kind`` gives back of a value, a text if the sink refuses it."""
+    options: dict[str, Any] = {}
+    if value is None and kind in ("Parquet", "Delta"):
+        options["schema"] = pa.schema([("account", pa.string()), ("cents", pa.string())])
+    sink = (
+        DeltaSink(root, **options)
+        if kind == "Delta"
+        else FileSink(root, format=cast(Any, kind.lower()), **options)
+    )
+    try:
+        Writing(sink).write(1, 0, [("ann", value)])
+    except (RowRefusedError, SetupError):
+        assert list(read_committed(root)) == []
+        return "refused"
+    if kind == "Delta":
+        (came,) = deltalake.DeltaTable(root).to_pyarrow_table()["cents"].to_pylist()
+        return came
+    committed = read_committed(root)
+    ((_, [file]),) = committed
+    ((_, came),) = committed.rows(file)
+    return came
+
+
+@pytest.mark.parametrize("kind", ["JSON", "CSV", "Parquet", "Delta"])
+def test_a_file_answers_as_the_table_says(kind: str, tmp_path: Path) -> None:
+    wrong: list[tuple[Any, ...]] = []
+    numbers = itertools.count()
+    for label, (_, values) in VALUES.items():
+        answer = ANSWERS[label, kind]
+        for value in values:
+            came = through_a_file(kind, tmp_path / str(next(numbers)), value)
+            is_kept = SOME.get(answer, lambda value, answer=answer: answer != "refused")(value)
+            if answer == "as text" and kind == "CSV":
+                expected: Any = text_of(value)
+            elif isinstance(value, tuple):
+                expected = list(value)
+            else:
+                expected = made(answer, value)
+            if shown(came) != shown(expected if is_kept else "refused"):
+                wrong.append((label, value, answer, came))
+    assert wrong == []
 
 
 LOSSY: list[tuple[Any, str, str]] = [

@@ -477,6 +477,21 @@ class TestForms:
         (path,) = tmp_path.glob("*.txt.gz")
         assert gzip.decompress(path.read_bytes()) == "ann\nböb\n".encode()
 
+    @pytest.mark.parametrize("value", [2**63, "\ud83d", [1, "a"]], ids=["int", "text", "list"])
+    def test_values_of_json_without_an_arrow_type(self, value: Any, tmp_path: Path) -> None:
+        Writing(FileSink(tmp_path)).write(1, 0, [("ann", value)])
+        committed = read_committed(tmp_path)
+        with pytest.raises(errors.InputError, match=r"no Arrow type.*\n.*by rows\(\)"):
+            committed.to_arrow()
+        ((_, [file]),) = committed
+        assert list(committed.rows(file)) == [("ann", value)]
+
+    def test_first_rows_without_a_type_in_parquet_keep_no_form(self, tmp_path: Path) -> None:
+        with pytest.raises(errors.SetupError, match="Parquet has no type for the first rows"):
+            Writing(FileSink(tmp_path, format="parquet")).write(1, 0, [("ann", {})])
+        Writing(FileSink(tmp_path, format="parquet")).write(1, 1, [("ann", {"a": 1})])
+        assert seen(tmp_path) == [(1, [("ann", {"a": 1})])]
+
     def test_csv(self, tmp_path: Path) -> None:
         rows = [("a,b", None), ("", 1.5), ('say "x"', True), ("c", datetime.date(2026, 11, 27))]
         Writing(FileSink(tmp_path, format="csv")).write(1, 0, rows)

@@ -231,6 +231,11 @@ class Committed:
                 raise errors.InputError(
                     f"{file.path} is not UTF-8: {error}\n  Read its bytes by text(), or write text."
                 ) from None
+            except (arrow.ArrowException, OverflowError, UnicodeEncodeError) as error:
+                raise errors.InputError(
+                    f"a column in {file.path} has no Arrow type: {error}\n"
+                    "  Read rows one by one by rows(), or write Parquet, which has types."
+                ) from None
         for column in folders:
             type = arrow.string() if schema is None else schema.field(column).type
             value = arrow.scalar(file.partition[column], arrow.string()).cast(type)

@@ -77,12 +77,8 @@ class Form:
         arrow = importlib.import_module("pyarrow")
         if self._schema is None:
             schema = batch.schema if declared is None else declared
-            empty = [field.name for field in schema if arrow.types.is_null(field.type)]
-            if not self.kept() and empty:
-                raise errors.SetupError(
-                    f"the first rows for {self._storage.root} have no value in {', '.join(empty)}, so the column has no type\n"
-                    "  Give the sink schema=pyarrow.schema([…])."
-                )
+            if not self.kept():
+                self._check_types(arrow, schema)
             self.check("parquet", schema.names, partition_by, schema)
             self._schema = self.schema()
             if declared is not None and not declared.equals(self._schema):
@@ -102,6 +98,23 @@ class Form:
             except arrow.ArrowException:
                 raise self._misfit(field, column.type) from None
         return arrow.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _check_types(self, arrow: Any, schema: Any) -> None:
+        """Check that Parquet has a type for each column of the first rows."""
+        empty = [field.name for field in schema if arrow.types.is_null(field.type)]
+        if empty:
+            raise errors.SetupError(
+                f"the first rows for {self._storage.root} have no value in {', '.join(empty)}, so the column has no type\n"
+                "  Give the sink schema=pyarrow.schema([…])."
+            )
+        parquet = importlib.import_module("pyarrow.parquet")
+        try:
+            parquet.ParquetWriter(arrow.BufferOutputStream(), schema).close()
+        except arrow.ArrowNotImplementedError as error:
+            raise errors.SetupError(
+                f"Parquet has no type for the first rows for {self._storage.root}: {error}\n"
+                "  Nothing was written. Convert the column in a bolt, or give the sink schema=pyarrow.schema([…])."
+            ) from error
 
     def _misfit(self, field: Any, type: Any) -> errors.SetupError:
         return errors.SetupError(

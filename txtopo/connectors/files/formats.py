@@ -119,8 +119,10 @@ def _csv_text(value: Any) -> str:
         return value.isoformat()
     if isinstance(value, int) and abs(value) < 1 << 1000:
         return repr(int(value))
-    if isinstance(value, float | decimal.Decimal) and math.isfinite(value):
-        return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float.__repr__(value)
+    if isinstance(value, decimal.Decimal) and value.is_finite():
+        return decimal.Decimal.__str__(value)
     raise RefusedError(
         f"CSV has no text for {value!r}; it takes None, bool, int, finite float, Decimal, str, date and datetime"
     )
