@@ -159,6 +159,3 @@ def _has_utf8(text: str) -> bool:
 
 def _too_deep() -> NotJsonError:
     return NotJsonError("$", "nested too deeply")
-
-
-__all__ = ["KINDS", "NESTING_MAX", "SCALARS", "NotJsonError", "dumps", "encode", "plain", "require"]

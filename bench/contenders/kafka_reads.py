@@ -22,7 +22,7 @@ from bench.line import WrongResultError
 from bench.process import Sample
 from txtopo import BatchOutputCollector, TopologyConf, TransactionAttempt
 from txtopo.connectors.kafka import KafkaColumnSpout, KafkaTransactionalSpout
-from txtopo.connectors.kafka.log import CONSUMER
+from txtopo.connectors.kafka.log import FETCHING, POSITIONED
 
 __all__ = ["Reads", "Server"]
 
@@ -88,7 +88,8 @@ class Reads:
         # The library's own settings read at a quarter of the rate: they wait a second for small
         # queues.
         settings = {
-            **CONSUMER,
+            **FETCHING,
+            **POSITIONED,
             "bootstrap.servers": servers,
             "group.id": "by-hand",
             "isolation.level": "read_committed",

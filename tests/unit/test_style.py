@@ -311,6 +311,23 @@ def test_all_names_in_all_can_be_imported() -> None:
         assert len(set(module.__all__)) == len(module.__all__), name
 
 
+def test_only_modules_that_give_names_of_others_have_all() -> None:
+    """Any other module's public names are those without an underscore."""
+    idle = []
+    for path in PACKAGE:
+        if path.name != "__init__.py" and "\n__all__ = [" in text_of(path):
+            names = importlib.import_module(module_of(path)).__all__
+            imported = {
+                alias.asname or alias.name
+                for node in tree_of(path).body
+                if isinstance(node, ast.ImportFrom)
+                for alias in node.names
+            }
+            if not imported & set(names):
+                idle.append(named(path))
+    assert idle == []
+
+
 def test_every_public_name_of_txtopo_is_in_all() -> None:
     public = {
         name

@@ -53,6 +53,3 @@ def _descriptor(stream: Any) -> int | None:
         return int(stream.fileno())
     except (AttributeError, OSError, ValueError):
         return None
-
-
-__all__ = ["READ_NO_LONGER", "has_no_reader", "let_go", "print_json"]

@@ -143,6 +143,3 @@ def _filled_text(topology_id: str, filled: list[str]) -> str:
         "  Empty these places first. Or give --leave-rows, and the rows stay: then the next run writes them once more. Give --leave-rows, too,\n"
         "  after emptying the table of a statement that does not begin with INSERT INTO: txtopo does not know the table's name."
     )
-
-
-__all__ = ["Places", "places_of", "reset"]

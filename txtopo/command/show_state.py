@@ -144,12 +144,3 @@ def _count_text(count: int | None) -> str:
     return (
         "not counted" if count is None else f"{count} store transaction{'' if count == 1 else 's'}"
     )
-
-
-__all__ = [
-    "holder_text",
-    "plain",
-    "state_text",
-    "status_of",
-    "status_text",
-]

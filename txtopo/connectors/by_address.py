@@ -34,6 +34,3 @@ def open_kept(address: str, name: str, topology_id: str | None, must_exist: bool
         records = files.open_records(address, name)
         return files.open_records(address, name, DeltaRecords) if records.is_table else records
     return by_address.open_store(address, name, must_exist)
-
-
-__all__ = ["EXAMPLES", "open_kept"]

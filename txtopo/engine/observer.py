@@ -75,6 +75,3 @@ def tell(observers: Sequence[Observer], call: Callable[[Observer], None]) -> Non
             call(observer)
         except Exception:
             LOGGER.exception("%s failed, but the run goes on", type(observer).__name__)
-
-
-__all__ = ["LOGGER", "Observer", "SourceProgress", "tell"]

@@ -51,6 +51,3 @@ class Revival:
             return error
         self._why.__cause__ = error
         return self._why
-
-
-__all__ = ["Revival"]

@@ -33,6 +33,3 @@ class SimulatedSink(abc.ABC):
     @abc.abstractmethod
     def rows(self) -> list[Written]:
         """The committed rows."""
-
-
-__all__ = ["SimulatedSink", "Written"]

@@ -146,6 +146,3 @@ class Sink(bolt.BaseTransactionalBolt, bolt.ICommitter):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.ledger.sink}>"
-
-
-__all__ = ["Sink"]

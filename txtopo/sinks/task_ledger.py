@@ -420,6 +420,3 @@ class _OwnPlace(places.Place):
         if action == "clear":
             return "txtopo reset TARGET"
         return f"sink.ledger.kept({topology_id!r}, '').{action}({topology_id!r}, GENERATION, TXID, [COMPONENT])"
-
-
-__all__ = ["Judge", "Record", "SimpleLedger", "TaskLedger", "Turn", "fences_of"]

@@ -36,6 +36,3 @@ def ended_if_interrupted() -> Iterator[None]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         raise
-
-
-__all__ = ["ended_if_interrupted"]

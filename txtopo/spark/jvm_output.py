@@ -117,6 +117,3 @@ def _write(shown: io.FileIO, data: bytes) -> None:
     with contextlib.suppress(OSError):
         while data:
             data = data[os.write(shown.fileno(), data) :]
-
-
-__all__ = ["UNWANTED", "LineFilter", "PassedOn"]

@@ -115,6 +115,3 @@ def _remove(pid: int, path: Path, lock: Lock) -> None:
     if pid == os.getpid():
         shutil.rmtree(path, ignore_errors=True)
         lock.close()
-
-
-__all__ = ["directory", "is_short_enough", "remove_leftovers"]

@@ -163,6 +163,3 @@ def shown(made_of: dict[str, Any]) -> Sequence[str]:
         )
         lines.append(f"component     {id}{former}" + (f": may begin {names}" if names else ""))
     return lines
-
-
-__all__ = ["Accepted", "accept", "shown"]

@@ -175,6 +175,3 @@ def _fields(path: str, node: base.Node | None, type: type[records.Record]) -> di
     except errors.UnreadableStateError as error:
         return {"unreadable": error.why, "text": node.data.decode(errors="backslashreplace")}
     return {name: value for name, value in record.model_dump().items() if name != "version"}
-
-
-__all__ = ["reset", "restored", "show", "topologies"]

@@ -202,20 +202,3 @@ def size_of(operations: Sequence[Operation]) -> int:
         + len(getattr(operation, "data", b""))
         for operation in operations
     )
-
-
-__all__ = [
-    "Check",
-    "ConflictReason",
-    "Create",
-    "Delete",
-    "Node",
-    "Operation",
-    "Set",
-    "StateConflictError",
-    "StateStore",
-    "StateUnavailableError",
-    "check_path",
-    "parent_of",
-    "size_of",
-]

@@ -187,6 +187,3 @@ def _sasl_options(login: credentials.Credentials) -> dict[str, Any]:
         "username": login.user,
         "password": login.reveal(),
     }
-
-
-__all__ = ["OWNED_BY_NOBODY", "Client"]

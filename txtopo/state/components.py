@@ -69,6 +69,3 @@ def can_keep_positions(before: SpoutKind, now: SpoutKind) -> bool:
     return before == now or (
         SPOUT_TRAITS[before].is_partitioned and SPOUT_TRAITS[now].is_partitioned
     )
-
-
-__all__ = ["Component", "Components", "Spout", "can_keep_positions"]

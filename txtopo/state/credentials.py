@@ -190,15 +190,3 @@ def _read(path: Path) -> str:
         )
         raise errors.ConfigError(f"{described} {wrong}\n  The file must hold only the password.")
     return password
-
-
-__all__ = [
-    "OWNER_FILE",
-    "Credentials",
-    "new_owner",
-    "of",
-    "owner_of_directory",
-    "owner_of_server",
-    "owner_text",
-    "remember_owner",
-]

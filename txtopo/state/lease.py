@@ -276,6 +276,3 @@ def live_holder(store: base.StateStore, paths: layout.Layout) -> records.LeaseRe
     node = store.get(paths.lease)
     lease = None if node is None else records.LeaseRecord.decode(paths.lease, node.data)
     return None if lease is None or liveness.has_certainly_died(lease.process) else lease
-
-
-__all__ = ["Holder", "Lease", "describe", "held_by", "live_holder"]

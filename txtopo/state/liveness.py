@@ -67,6 +67,3 @@ def _start_of(pid: int) -> str | None:
     # The 3rd is the state, the 22nd the start.
     fields = text.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else fields[19]
-
-
-__all__ = ["has_certainly_died", "process_identity"]

@@ -181,6 +181,3 @@ class MemoryStateStore(base.StateStore):
             )
         if not self.server.running:
             raise base.StateUnavailableError("memory: the server is stopped")
-
-
-__all__ = ["Fault", "MemoryServer", "MemoryStateStore"]

@@ -74,6 +74,3 @@ def _address(field: str) -> tuple[str, int]:
     packed = b"".join(bytes.fromhex(host[at : at + 8])[::-1] for at in range(0, len(host), 8))
     address = ipaddress.ip_address(packed)
     return str(getattr(address, "ipv4_mapped", None) or address), int(port, 16)
-
-
-__all__ = ["user_of_peer"]

@@ -102,6 +102,3 @@ def _decode(path: str, shard: int, data: bytes) -> dict[int, bytes]:
             raise errors.UnreadableStateError(path, f"{name!r} is not a partition of shard {shard}")
         positions[int(name)] = plain_json.encode(metadata)
     return positions
-
-
-__all__ = ["SHARDS", "Positions"]

@@ -58,6 +58,3 @@ def _close(path: Path) -> None:
     except FileNotFoundError:
         # An earlier server, which is just ending, has purged the file.
         pass
-
-
-__all__ = ["OURS", "close_to_others"]

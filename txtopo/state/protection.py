@@ -88,6 +88,3 @@ def _paths(kazoo: KazooClient, path: str) -> Iterator[str]:
         return
     for name in names:
         yield from _paths(kazoo, f"{path.rstrip('/')}/{name}")
-
-
-__all__ = ["digest_of", "protect"]

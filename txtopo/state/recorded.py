@@ -71,6 +71,3 @@ class RecordedStateStore(base.StateStore):
 
     def _full(self, path: str) -> str:
         return self._prefix + base.check_path(path) if path != "/" else self._prefix
-
-
-__all__ = ["RecordedStateStore", "files_of"]

@@ -91,6 +91,3 @@ class Retry:
             raise AbandonedError(
                 "ZooKeeper is not waited for any longer, because the topology is being stopped\n  Run it again: it resumes where it stopped."
             )
-
-
-__all__ = ["AbandonedError", "Retry"]

@@ -314,6 +314,3 @@ def _name_of(txid: int) -> str:
 def _require_txid(txid: Any) -> None:
     if not isinstance(txid, int) or isinstance(txid, bool) or txid < transaction.INIT_TXID:
         raise ValueError(f"{txid!r} is not a txid: txids are 1, 2, 3 …")
-
-
-__all__ = ["RotatingTransactionalState", "StrictOrderError"]

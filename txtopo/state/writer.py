@@ -144,6 +144,3 @@ class Writer:
         if node.data == write.set_current.data:
             return True
         raise self._lease.lost()
-
-
-__all__ = ["Inside", "Writer"]

@@ -287,6 +287,3 @@ def _damage(path: Path, why: str) -> errors.ZooKeeperUnavailableError:
     return errors.ZooKeeperUnavailableError(
         f"the state in {path} cannot be read: {why}\n  Restore the data directory from a copy, and type `txtopo state restored ID --execute`."
     )
-
-
-__all__ = ["Znode", "ZnodeFiles"]

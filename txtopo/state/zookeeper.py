@@ -333,6 +333,3 @@ def _parse(servers: str, root: str) -> tuple[str, str]:
     return ",".join(
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses
     ), "" if prefix == "/" else prefix
-
-
-__all__ = ["ZooKeeperStateStore"]

@@ -62,6 +62,3 @@ def take(context: contexts.TopologyContext, name: str, address: str) -> Iterator
     finally:
         turn.thread = None
         turn.lock.release()
-
-
-__all__ = ["take"]

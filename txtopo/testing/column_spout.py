@@ -112,6 +112,3 @@ class _ColumnEmitter(spouts.Emitter):
         for (stream,) in self._rows.read(partition, metadata["index"], metadata["amount"]):
             for batch in column_batches.loaded(stream):
                 collector.emit_batch(batch)
-
-
-__all__ = ["ArrowMemoryTransactionalSpout"]

@@ -167,6 +167,3 @@ def _mistakes(candidate: Any, store: Any) -> Iterator[str]:
         yield f"{store!r} is no store. Give a store from txtopo.stores"
     elif getattr(store, "plain", False):
         yield f"{store!r} keeps plain values, which are set and not updated. Give a transactional or an opaque store"
-
-
-__all__ = ["AggregateDeclarer", "TransactionalTopologyBuilder"]

@@ -151,6 +151,3 @@ def describe(instance: Any) -> str:
         if isinstance(instance, type)
         else f"a {type(instance).__name__}"
     )
-
-
-__all__ = ["BoltDeclarer", "SpoutDeclarer"]

@@ -144,6 +144,3 @@ class DeltaLedger(file_ledger.FileLedger):
     ) -> None:
         is_late = share is not None or decided.is_void
         self._table().commit(log, generation, decided, earlier, is_late)
-
-
-__all__ = ["DeltaLedger", "DeltaSink"]

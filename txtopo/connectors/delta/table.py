@@ -378,6 +378,3 @@ def _type(field: Any) -> str:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0][:300]
-
-
-__all__ = ["Table", "application"]

@@ -16,6 +16,3 @@ class DeltaRecords(upkeep.FileRecords):
 
     def tell(self, generation: decisions.Generation, decided: decisions.Decision) -> None:
         table.Table(self.root, self.client).commit(self.log, generation, decided)
-
-
-__all__ = ["DeltaRecords"]

@@ -407,6 +407,3 @@ def _bad_line(
         else _CURE
     )
     return file_records.bad_line(path, offset, block, number, json_columns.mistake(error), cure)
-
-
-__all__ = ["CsvTransactionalSpout", "JsonLinesTransactionalSpout"]

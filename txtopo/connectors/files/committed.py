@@ -327,6 +327,3 @@ def read_committed(
     """
     log = decisions.Log(storage.open_storage(storage.absolute(root), client or {}))
     return Committed(log, after, until, as_of, isolation)
-
-
-__all__ = ["Committed", "CommittedFile", "read_committed"]

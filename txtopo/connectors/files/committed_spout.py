@@ -148,6 +148,3 @@ class _Emitter(spout.TransactionalSpoutEmitter):
                 f"the files in {self._own.root} have the columns {schema or kept}, and the spout has {self._own.schema or self._own.columns}\n"
                 "  Give the spout what the files have."
             )
-
-
-__all__ = ["CommittedFilesSpout"]

@@ -63,6 +63,3 @@ def completed(batch: Any, schema: Any, path: str, texts: Mapping[str, str | None
             )
         columns.append(column)
     return arrow.RecordBatch.from_arrays(columns, schema=schema)
-
-
-__all__ = ["completed", "left_to_file", "texts_in"]

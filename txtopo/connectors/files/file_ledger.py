@@ -415,6 +415,3 @@ class _Turn:
                 rows[piece.task],
                 piece.rows,
             )
-
-
-__all__ = ["NAME", "FileLedger"]

@@ -264,6 +264,3 @@ def _files(newest: str) -> list[_File]:
                 _File(path, status.st_ino, status.st_size),
             )
     return [file for *_, file in sorted(files.values())]
-
-
-__all__ = ["FollowingCoordinator", "checked_paths", "current_path"]

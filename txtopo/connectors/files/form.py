@@ -127,6 +127,3 @@ def _is_exact(types: Any, now: Any, wanted: Any) -> bool:
     """Whether a safe cast keeps every value, or refuses."""
     is_number = types.is_integer(wanted) or types.is_floating(wanted)
     return bool(types.is_null(now) or (types.is_integer(now) and is_number))
-
-
-__all__ = ["Form"]

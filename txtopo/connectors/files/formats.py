@@ -223,6 +223,3 @@ class ParquetWriter:
     def finish(self) -> None:
         self._write()
         self._writer.close()
-
-
-__all__ = ["COMPRESSIONS", "FORMATS", "ParquetWriter", "RefusedError", "TextWriter", "Writer"]

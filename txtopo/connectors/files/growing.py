@@ -291,6 +291,3 @@ def _may_match(pattern: str) -> bool:
     return remote.is_remote(pattern) or os.path.isdir(
         next(parent for parent in map(str, PurePath(pattern).parents) if not glob.has_magic(parent))
     )
-
-
-__all__ = ["FILES_PER_BATCH", "GrowingCoordinator", "pause_s", "planned_paths"]

@@ -144,6 +144,3 @@ class HdfsStorage(Storage):
                     f"{place} may not be written: {said}\n  Give this user the directory, with `hdfs dfs -chown`, or set HADOOP_USER_NAME."
                 ) from error
             raise errors.FailedException(f"{place} cannot be reached just now: {said}") from error
-
-
-__all__ = ["HdfsStorage", "open_storage"]

@@ -172,6 +172,3 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
             f"file spout: {name} is {value!r}; it is one of {', '.join(map(repr, allowed))}"
         )
     return value
-
-
-__all__ = ["FileTransactionalSpout", "LinesTransactionalSpout"]

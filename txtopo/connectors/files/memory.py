@@ -158,6 +158,3 @@ class SimulatedLedger(file_ledger.FileLedger, SimulatedSink):
                     for value in values
                 ]
         return rows
-
-
-__all__ = ["MemoryStorage", "SimulatedLedger"]

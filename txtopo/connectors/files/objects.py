@@ -246,6 +246,3 @@ class _Raw(io.RawIOBase):
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0][:300]
-
-
-__all__ = ["ObjectStorage", "check_client", "open_storage"]

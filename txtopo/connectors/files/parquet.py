@@ -459,6 +459,3 @@ class _ParquetEmitter(spout.PartitionedSpoutEmitter):
             ):
                 collector.emit_batch(directories.completed(batch, self._schema, path, texts))
             begin = 0
-
-
-__all__ = ["ParquetTransactionalSpout"]

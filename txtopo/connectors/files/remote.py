@@ -156,6 +156,3 @@ class _Ranges(io.RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
-
-
-__all__ = ["Status", "is_remote", "listed", "opened", "status_of"]

@@ -210,6 +210,3 @@ def folder_of(name: str, value: Any) -> str:
 
 def _has_utf8(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-__all__ = ["Place", "Shape", "Share", "folder_of"]

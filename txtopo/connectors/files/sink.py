@@ -343,6 +343,3 @@ def _columns(columns: Any) -> dict[str, str] | None:
             f"FileSink: columns is {columns!r}\n  Give a list of fields, or {{'column': 'field'}}."
         )
     return by_name
-
-
-__all__ = ["FileSink"]

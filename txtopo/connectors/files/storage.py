@@ -234,6 +234,3 @@ def open_storage(root: str, client: Mapping[str, Any]) -> Storage:
         )
     storage: Storage = importlib.import_module(module).open_storage(root, client)
     return storage
-
-
-__all__ = ["Entry", "Storage", "Upload", "absolute", "address_of", "open_storage"]

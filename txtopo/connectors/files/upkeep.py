@@ -268,6 +268,3 @@ def require_records(address: str) -> FileRecords:
             f"{address} is a Delta table\n  Delta's own tools list its files, and VACUUM removes garbage."
         )
     return records
-
-
-__all__ = ["FileRecords", "open_records", "require_records", "takes"]

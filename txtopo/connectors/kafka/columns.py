@@ -134,6 +134,3 @@ class _ColumnEmitter(spouts._Emitter):
     ) -> None:
         for messages in self._reader.records(metadata):
             collector.emit_batch(self._converter.batch(messages))
-
-
-__all__ = ["KafkaColumnSpout", "OpaqueKafkaColumnSpout"]

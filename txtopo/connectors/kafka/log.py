@@ -66,9 +66,6 @@ FETCHING = {
 }
 """Settings for the same consumers, for quick answers. The user's settings win."""
 
-CONSUMER = {**FETCHING, **POSITIONED}
-"""All settings for these consumers."""
-
 TRUNCATED = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION")
 """Errors for a position that the log lacks, or where the log has changed."""
 

@@ -194,6 +194,3 @@ def _check(name: Any, transactions_topic: Any, timeout_s: Any) -> None:
         raise errors.ConfigError(
             f"{_OWNER}: transaction_timeout_s is {timeout_s!r}\n  Give a number of seconds, at least 1."
         )
-
-
-__all__ = ["KafkaSink"]

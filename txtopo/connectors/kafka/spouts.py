@@ -187,6 +187,3 @@ def zip_rows(
 ) -> Iterable[tuple[Any, ...]]:
     """Tuples: the attempt in front of each row's values."""
     return ((first, *row) for first, row in zip(itertools.repeat(attempt), rows, strict=False))
-
-
-__all__ = ["KafkaTransactionalSpout", "OpaqueKafkaTransactionalSpout"]

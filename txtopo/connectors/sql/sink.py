@@ -142,6 +142,3 @@ class SqlSink(sinks.Sink):
 
     def __repr__(self) -> str:
         return f"<SqlSink {self.ledger.sink}{' opaque' if self.opaque else ''}>"
-
-
-__all__ = ["SqlSink"]
