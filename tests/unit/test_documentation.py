@@ -221,7 +221,8 @@ def test_the_page_about_installing_and_the_readme_begin_with_pip_and_name_every_
 ):
     extras = set(project()["optional-dependencies"]) - {"bench", "dev", "docs"}
     page = text_of("install.md")
-    assert set(re.findall(r"^\| `txtopo\[([a-z0-9]+)\]` \|", page, flags=re.MULTILINE)) == extras
+    rows = re.findall(r"^\| `txtopo\[([a-z0-9]+)\]` \|", page, flags=re.MULTILINE)
+    assert sorted(rows) == sorted(extras), "each once"
     for text in (page, README):
         assert (
             re.findall(r"^\$ (.+?)(?:  +#.*)?$", text, flags=re.MULTILINE)[0]
@@ -235,6 +236,22 @@ def test_the_readme_says_its_part_in_five_hundred_words_before_the_reference() -
     told, reference, _ = CODE.sub("", README).partition("\n## Reference\n")
     assert reference
     assert len(re.findall(r"\w[\w'.+-]*", re.sub(r"\]\[[^]]*\]|\]\([^)]*\)", "]", told))) <= 500
+
+
+def test_the_readme_promises_and_describes_every_system_that_is_written_to_or_read() -> None:
+    systems = {
+        "sql": "SQL tables",
+        "kafka": "Kafka topics",
+        "files": "files",
+        "delta": "Delta tables",
+    }
+    folders = {path.parent.name for path in (ROOT / "txtopo/connectors").glob("*/__init__.py")}
+    assert folders == set(systems)
+    (promise,) = re.findall(r"^\| A batch takes effect once in .*$", README, flags=re.MULTILINE)
+    assert [system for system in systems.values() if f"[{system}][" not in promise] == []
+    (sources,) = re.findall(r"^- \[Sources\].*$", README, flags=re.MULTILINE)
+    assert "files" in sources
+    assert "[Kafka topics][kafka]" in sources
 
 
 def test_the_readme_links_to_addresses_of_the_project_only() -> None:
