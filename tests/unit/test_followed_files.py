@@ -65,6 +65,69 @@ def test_lines_are_read_once_when_they_have_their_end_across_rotation(
     assert lines(drive) == ["four", "five"]
 
 
+def test_a_copy_that_is_being_made_is_read_when_the_log_has_been_cut(log: Path) -> None:
+    drive = following(log)
+    assert lines(drive) == ["one", "two"]
+    renamed(log, "app.log.2")
+    write(log, "four\nfive\n")
+    copy = log.with_name("app.log.1")
+    for content in ("four\nfi", "four\nfive\n"):
+        copy.write_text(content)
+        with pytest.raises(FailedException, match=r"app.log.1 has the beginning of .*app.log"):
+            lines(drive)
+    os.truncate(log, 0)
+    assert lines(drive) == ["four", "five"]
+    write(log, "six\n")
+    assert lines(drive) == ["six"]
+
+
+def test_a_first_run_may_begin_while_a_copy_is_being_made(log: Path) -> None:
+    copy = log.with_name("app.log.1")
+    copy.write_text("one\nt")
+    drive = following(log)
+    assert lines(drive) == ["one", "two"]
+    shutil.copyfile(log, copy)
+    write(log, "ee\n")
+    assert lines(drive) == ["three"]
+
+
+def test_a_copy_that_is_finished_while_the_files_are_looked_at_fails_the_attempt_only(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive = following(log)
+    assert lines(drive) == ["one", "two"]
+    write(log, "ee\n")
+    renamed(log, "app.log.2")
+    write(log, "four\nfive\n")
+    assert drive.coordinator.is_ready()
+    drive.plan()
+    copy = log.with_name("app.log.1")
+    copy.write_text("four\nfi")
+    really_open, steps = blocks.opened, [log]
+
+    def opened(path: str) -> Any:
+        if steps:
+            copy.write_text("four\nfive\n")
+            steps.pop().write_text("later\nand longer\n")
+        return really_open(path)
+
+    monkeypatch.setattr(blocks, "opened", opened)
+    with pytest.raises(FailedException, match="rotated just now"):
+        drive.coordinator.is_ready()
+    assert lines(drive) == ["four", "five", "later", "and longer"]
+
+
+def test_a_small_file_that_begins_as_the_next_one_is_no_copy(log: Path) -> None:
+    drive = following(log)
+    lines(drive)
+    for name in ("app.log.2", "app.log.1"):
+        renamed(log, name)
+        write(log, "begun\n")
+    os.utime(log.with_name("app.log.1"), (1e9, 1e9))
+    os.utime(log.with_name("app.log.2"), (1e8, 1e8))
+    assert lines(drive) == ["thr", "begun", "begun"]
+
+
 def test_several_rotations_while_nothing_runs(log: Path) -> None:
     drive = following(log)
     lines(drive)

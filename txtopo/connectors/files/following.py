@@ -6,6 +6,7 @@ writes. The inode and the bytes before a batch's end identify the batch's file u
 Invariants:
 - A line is read when it has its end, or when a later file has content.
 - A rotation in the middle of a look at the files fails the attempt, which is replayed.
+- While logrotate copies the newest file, the lines are read from the newest file, not from the copy.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class _File(NamedTuple):
     path: str
     inode: int
     bytes: int
+    written_ns: int
 
 
 class _Past(NamedTuple):
@@ -125,13 +127,22 @@ class FollowingCoordinator(spout.PartitionedSpoutCoordinator):
             inodes = [file.inode for file in files]
             first = self._first[partition]
             place, start = inodes.index(first) if first in inodes else len(files) - 1, 0
-            past = [_past(file) for file in files[:place] if file.bytes]
+            past = [
+                _past(file)
+                for file in files[:place]
+                if file.bytes and not _is_being_copied(files[-1], file)
+            ]
         else:
             place, start = _place(files, last), last["end"]
             past = [_Past(*each) for each in last["past"]]
         past = _checked_past(past, files)
         unread = [i for i in range(place + 1, len(files)) if _is_unread(files[i], past)]
         if unread and start >= files[place].bytes:
+            if len(unread) == 2 and _is_being_copied(files[-1], files[unread[0]]):
+                raise errors.FailedException(
+                    f"{files[unread[0]].path} has the beginning of {files[-1].path}, and seems to be a copy that is being made\n"
+                    "  Move the copy elsewhere if no process is making it."
+                )
             past += [_past(file) for file in files[place : place + 1] if file.bytes]
             place, start, unread = unread[0], 0, unread[1:]
             if re.search(_COMPRESSED, files[place].path):
@@ -178,9 +189,11 @@ def _settled(newest: str, look: Callable[[list[_File]], T]) -> T:
 
 def _is_rotated(before: list[_File], newest: str) -> bool:
     files = _files(newest)
-    return [file[:2] for file in files] != [file[:2] for file in before] or any(
-        file.bytes < earlier.bytes for file, earlier in zip(files, before, strict=True)
-    )
+    if [file[:2] for file in files] != [file[:2] for file in before]:
+        return True
+    added = [file.bytes - earlier.bytes for file, earlier in zip(files, before, strict=True)]
+    # Before a file with content only a copy that is being made may grow.
+    return min(added, default=0) < 0 or bool(any(added[:-1]) and before[-1].bytes)
 
 
 def _just_now(newest: str) -> errors.FailedException:
@@ -189,6 +202,16 @@ def _just_now(newest: str) -> errors.FailedException:
 
 def _past(file: _File) -> _Past:
     return _Past(file.inode, file.bytes, blocks.tail(file.path, file.bytes))
+
+
+def _is_being_copied(newest: _File, copy: _File) -> bool:
+    """Whether ``copy`` may be one that logrotate makes, before it cuts the newest file. Files with
+    few bytes may begin alike: then a copy is not older than the newest file's content."""
+    return (
+        0 < copy.bytes <= newest.bytes
+        and (copy.bytes >= blocks.TAIL_BYTES or copy.written_ns >= newest.written_ns)
+        and blocks.tail(copy.path, copy.bytes) == blocks.tail(newest.path, copy.bytes)
+    )
 
 
 def _is_unread(file: _File, past: Iterable[_Past]) -> bool:
@@ -261,6 +284,6 @@ def _files(newest: str) -> list[_File]:
             files[status.st_ino] = (
                 status.st_mtime_ns if path != newest else sys.maxsize,
                 -int(number[1]) if number else 0,
-                _File(path, status.st_ino, status.st_size),
+                _File(path, status.st_ino, status.st_size, status.st_mtime_ns),
             )
     return [file for *_, file in sorted(files.values())]
