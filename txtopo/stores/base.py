@@ -32,6 +32,7 @@ from txtopo.stores import (
     begun,
     codecs,
     conflicts,
+    direct,
     fencing,
     results,
     sessions,
@@ -198,6 +199,14 @@ class Store(results.Results, destination.Destination):
             context.touched_stores[name] = context.touched_stores.get(name, 0) + int(
                 session.is_counted
             )
+
+    def direct(self) -> direct.Direct:
+        """Open a connection to the rows outside any task's transaction, which an export queue needs.
+        The store must exist before rows can be exchanged."""
+        raise errors.UsageError(
+            f"store {self.address} has no direct access to its rows, so it can hold no export queue\n"
+            "  Use SqliteStore, SqlStore or RedisStore, or give your class the method direct()."
+        )
 
     def adopt(
         self,

@@ -1,0 +1,55 @@
+"""Rows outside any task's transaction: ranges are read, and a few rows are compared and exchanged.
+
+For programs that share a store with a topology and are none of its tasks, as exporters are. No fence
+is asked, so such a program touches no key that tasks write. Standard library only.
+
+Invariants:
+    - An exchange changes all its rows or none, and only if every compared row is as expected.
+    - Neither reading nor exchanging waits for a task's transaction on other rows in a server. In a
+      file, writers take turns.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Collection, Mapping, Sequence
+
+from txtopo.stores import stamps
+
+
+class Direct(abc.ABC):
+    """One connection to a store's rows. For one thread at a time; a context manager.
+
+    Every method raises ``FailedException`` for what passes (busy, connection lost), and the store's
+    other errors for what a person must mend. After an error the next call connects again. After an
+    error in :meth:`exchange` the rows may be exchanged or not: read them.
+    """
+
+    @abc.abstractmethod
+    def read_ranges(
+        self, ranges: Sequence[tuple[str, str]], limit: int
+    ) -> list[list[stamps.Row]]:
+        """For each range, its first committed rows by key, at most ``limit``: keys from the range's
+        first text on, and below its second. Empty if the store does not exist."""
+
+    @abc.abstractmethod
+    def exchange(
+        self,
+        expected: Mapping[str, str | None],
+        rows: Sequence[stamps.Row] = (),
+        removed: Collection[str] = (),
+    ) -> bool:
+        """If each key in ``expected`` has this value (None: no row), write ``rows`` in place of
+        what is there, remove the keys ``removed`` that are there, and return True. Otherwise change
+        nothing, and return False. ``rows`` have one step each, and their keys are in ``expected``.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close the connection."""
+
+    def __enter__(self) -> Direct:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
