@@ -34,6 +34,7 @@ from txtopo.stores import (
     conflicts,
     direct,
     fencing,
+    reserved,
     results,
     sessions,
     stamps,
@@ -169,18 +170,23 @@ class Store(results.Results, destination.Destination):
             try:
                 with self._fenced_session(context, stamp, recorded) as session:
                     earlier = context.store_steps.get(self.address, {})
-                    opened = transactions.StoreTransaction(
-                        session,
-                        Steps(
-                            self.address,
-                            self.kind,
-                            self.codec,
-                            stamp,
-                            earlier,
-                            recorded,
-                            session.read_fences,
-                        ),
+                    steps_of_task = Steps(
+                        self.address,
+                        self.kind,
+                        self.codec,
+                        stamp,
+                        earlier,
+                        recorded,
+                        session.read_fences,
                     )
+                    beside = reserved.Reserved(
+                        session,
+                        steps_of_task,
+                        self.address,
+                        self._number(context),
+                        context.opened_at,
+                    )
+                    opened = transactions.StoreTransaction(session, steps_of_task, beside)
                     try:
                         yield opened
                         steps = opened.finish()

@@ -83,6 +83,11 @@ class Steps:
         self.rows[text] = stamps.Row(text, self.stamp, prev=None, prev_txid=0, steps=[curr])
         self.unwritten[text] = None
 
+    def text_before(self, text: str) -> str | None:
+        """The text that a loaded key has for this attempt's next step."""
+        row, where, step, _ = self._place(text)
+        return stamps.text_for_writer(row, where, step)
+
     def update(self, text: str, fn: Callable[..., Any], *more: Any) -> Update:
         """Take a loaded key one step further, to ``fn(old, *more)``. If the step was applied
         before, return the earlier update."""

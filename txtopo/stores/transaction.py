@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, TypeVar
 
 from txtopo import errors
-from txtopo.stores import codecs, keys, sessions, stamps, updates
+from txtopo.stores import codecs, keys, reserved, sessions, stamps, updates
 from txtopo.stores.steps import Steps
 from txtopo.stores.updates import Update
 from txtopo.topology import merge
@@ -43,8 +43,10 @@ class StoreTransaction:
     first result (R32).
     """
 
-    def __init__(self, session: sessions.Session, steps: Steps) -> None:
-        self._session, self._steps = session, steps
+    def __init__(
+        self, session: sessions.Session, steps: Steps, rows_beside: reserved.Reserved
+    ) -> None:
+        self._session, self._steps, self._rows_beside = session, steps, rows_beside
         self._deltas: dict[str, int] = {}
         self._merge = merge.ADD
         self._is_open = True
@@ -260,6 +262,12 @@ class StoreTransaction:
         self._check_open()
         return self._session
 
+    @property
+    def rows_beside(self) -> reserved.Reserved:
+        """The rows beside the values, for an export queue."""
+        self._check_open()
+        return self._rows_beside
+
     def flush(self) -> None:
         """Write the updates made so far to the (still open) database transaction. From here on,
         another task with the same updates waits."""
@@ -275,6 +283,7 @@ class StoreTransaction:
         """
         self._check_open()
         with self._steps.all_or_nothing():
+            self._rows_beside.finish()
             self._write()
             if self._deltas:
                 self._merge_kept()

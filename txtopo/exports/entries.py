@@ -1,0 +1,63 @@
+"""An export queue's entries: what an exporter gets, and what exporters are.
+
+Runs on executors, drivers and exporting processes: standard library only.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+SEQUENCE_BITS = 24
+"""How many bits of a sequence count a bucket's entries in a transaction."""
+
+ENTRIES_MAX = 2 ** (SEQUENCE_BITS - 1)
+"""The most entries of a bucket in a transaction. The upper half of the numbers is for replays."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SequencedExport:
+    """One entry: a key, and what became of it."""
+
+    queue: str
+    """The queue's id."""
+    bucket: int
+    """The part of the queue that holds all entries of ``key``, in order."""
+    key: Any
+    """As it was given to ``add``: a ``str``, an ``int``, or a tuple of these and of ``None``."""
+    value: Any
+    """As JSON gives it back: tuples became lists."""
+    sequence: int
+    """Grows with every entry of a bucket, so of a key, in a generation. Fits 63 bits."""
+    generation: str
+    """The generation of the topology's state (R27). Sequences of two generations cannot be
+    compared."""
+
+    @property
+    def txid(self) -> int:
+        """The transaction that added the entry."""
+        return self.sequence >> SEQUENCE_BITS
+
+
+class Exporter(abc.ABC):
+    """Tells another system what changed.
+
+    It may be called with the same entries again, after entries with higher sequences, and in two
+    processes at once: a process that died had perhaps told the system, and a process that was slow
+    perhaps still does. So the system must keep the sequence beside what it keeps, and refuse an
+    entry whose sequence is not higher. ``txtopo.testing.check_exporter`` tells whether it does.
+    """
+
+    @abc.abstractmethod
+    def export(self, entries: Iterator[SequencedExport]) -> None:
+        """Tell the system. Every entry that was taken from ``entries`` counts as told when this
+        returns: leave the others for the next call.
+
+        Runs on: the driver (``run.export``), or a process of ``txtopo export``. Called: by one
+        thread, with entries of one bucket, in order. On an exception all of ``entries`` come again.
+        """
+
+    def close(self) -> None:
+        """End connections. The next :meth:`export` opens them again."""

@@ -1,0 +1,144 @@
+"""The rows of an export queue, among its store's rows.
+
+Keys, in order of the text (numbers have leading zeros)::
+
+    ~<queue>~a<task>                                  how many entries a task has added, with the number of buckets
+    ~<queue>~b<bucket>                                a bucket's state: who exports it, and how far
+    ~<queue>~e<bucket>~<txid>~<task>~<number>~<chunk> entries of one store transaction (its number in the task and attempt), in order
+    ~<queue>~x<bucket>~<sequence>                     an entry that was skipped
+
+Values are JSON. Tasks write ``a`` and ``e`` with the store's fence, exporters write ``b`` and ``x``
+and remove ``e``. Standard library only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import Any
+
+from txtopo import errors
+from txtopo.stores import keys
+
+CHUNK_BYTES = 32_000
+"""How many characters of entries a row takes, unless a single entry is longer."""
+
+CHUNK_ENTRIES = 1000
+"""How many entries a row takes."""
+
+AFTER = "\x7f"
+"""Sorts behind ``~``."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Names:
+    """The keys of the queue ``queue``."""
+
+    queue: str
+
+    def added(self, task: int) -> str:
+        return f"~{self.queue}~a{task:06d}"
+
+    def bucket(self, bucket: int) -> str:
+        return f"~{self.queue}~b{bucket:04d}"
+
+    def entries(self, bucket: int, txid: int, task: int, number: int, chunk: int) -> str:
+        return f"{self.entries_from(bucket, txid)}{task:06d}~{number:06d}~{chunk:06d}"
+
+    def entries_from(self, bucket: int, txid: int) -> str:
+        """Where the entries of ``bucket`` begin that transaction ``txid`` and later ones added."""
+        return f"~{self.queue}~e{bucket:04d}~{txid:016d}~"
+
+    def skipped(self, bucket: int, sequence: int) -> str:
+        return f"~{self.queue}~x{bucket:04d}~{sequence:019d}"
+
+    def all_of(self, kind: str) -> tuple[str, str]:
+        """The range of all keys of a kind: ``a``, ``b``, ``e`` or ``x``, with a bucket's number if
+        it is of one bucket only."""
+        return f"~{self.queue}~{kind}", f"~{self.queue}~{kind}{AFTER}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where a row of entries stands."""
+
+    txid: int
+    task: int
+
+    @classmethod
+    def of(cls, text: str) -> Place:
+        """Read the key ``text``."""
+        _, _, _, txid, task, _, _ = text.split("~")
+        return cls(int(txid), int(task))
+
+
+def encode(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def check_queue(queue: str, buckets: int) -> None:
+    """Refuse a queue's id or number of buckets."""
+    if not isinstance(queue, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,40}", queue):
+        raise errors.UsageError(
+            f"an export queue cannot have the id {queue!r}\n  Use up to 40 letters, digits, _, . and -."
+        )
+    if type(buckets) is not int or not 1 <= buckets <= 256:
+        raise errors.UsageError(
+            f"export queue {queue!r} has buckets={buckets!r}\n  Give 1 to 256. Buckets are exported side by side, and the number stays."
+        )
+
+
+@dataclasses.dataclass(slots=True)
+class Bucket:
+    """A bucket's state. Compared as text when it is exchanged."""
+
+    epoch: int = 0
+    """Grows whenever another exporter takes the bucket."""
+    holder: str = ""
+    beat: int = 0
+    """Changes while the holder lives."""
+    generation: str = ""
+    sequence: int = 0
+    """The last entry that was told or skipped."""
+    done: dict[str, int] = dataclasses.field(default_factory=dict)
+    """How many entries of each task were told or skipped."""
+    stopped: dict[str, Any] | None = None
+    """The entry that stopped the bucket: ``sequence``, ``key``, ``error``, ``attempts``."""
+
+    @classmethod
+    def of(cls, text: str) -> Bucket:
+        """Read a stored text."""
+        return cls(**json.loads(text))
+
+    def text(self) -> str:
+        """The text to store."""
+        return encode({name: getattr(self, name) for name in self.__slots__})
+
+
+def chunk(opened_at: float, entries: list[str]) -> str:
+    """The value of a row of ``entries``, each made by :func:`entry`. ``opened_at``: seconds since
+    1970."""
+    return f'{{"at":{opened_at!r},"entries":[{",".join(entries)}]}}'
+
+
+def entry(key: keys.Key, value: Any) -> str:
+    """An entry as it stands in a chunk."""
+    return f"[{keys.encode_key(key)},{keys.encode_value(value)}]"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tally:
+    """How many entries a task has ever added."""
+
+    buckets: int
+    added: int
+
+    @classmethod
+    def of(cls, text: str | None, buckets: int) -> Tally:
+        """Read a stored text. ``buckets`` stands for a missing one."""
+        return cls(*json.loads(text)) if text else cls(buckets, 0)
+
+    def text(self) -> str:
+        """The text to store."""
+        return encode([self.buckets, self.added])

@@ -1,0 +1,178 @@
+"""The queue's end at the committer: entries are added in the store's own transaction.
+
+Runs on executors: standard library only.
+
+Invariants:
+    - An entry is in the database if and only if the values of its store transaction are.
+    - A replay adds nothing anew (transactional stores), or what the failed attempt added is taken
+      back first (opaque stores): R28, R31.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from txtopo import errors
+from txtopo.exports import entries, layout
+from txtopo.stores import base, keys, reserved
+from txtopo.stores.transaction import StoreTransaction
+from txtopo.topology import destination, grouping
+
+VALUE_BYTES_MAX = 2**20
+"""The longest value, as JSON."""
+
+
+class ExportQueue(destination.Destination):
+    """A queue of what changed in ``store``, for another system. Give it to a committer as an
+    attribute, beside the store.
+
+    A queue belongs to one component. Its entries are rows of the store's table, which readers of
+    the store do not see.
+
+    :param id: names the queue in its store: letters, digits, ``_``, ``.`` and ``-``.
+    :param store: a ``SqliteStore``, ``SqlStore`` or ``RedisStore`` that keeps values before a
+        transaction (no ``plain=True``).
+    :param buckets: how many parts are exported side by side, each in order. All entries of a key
+        are in one bucket. The number stays for the queue's life.
+    :param exporter: tells the entries, unless ``run.export`` or ``txtopo export`` is given another
+        one. ``explain`` shows it, and ``txtopo test`` plays it.
+    :param max_entries: how many entries of each task may wait. A transaction that adds more fails before it
+        commits, and is replayed.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        store: base.Store,
+        buckets: int = 17,
+        *,
+        exporter: entries.Exporter | None = None,
+        max_entries: int = 1_000_000,
+    ) -> None:
+        layout.check_queue(id, buckets)
+        if not isinstance(store, base.Store) or store.plain:
+            raise errors.UsageError(
+                f"export queue {id!r} needs a store that can take entries back, not {store!r}\n"
+                "  Give a SqliteStore, SqlStore or RedisStore without plain=True."
+            )
+        if type(max_entries) is not int or max_entries < 1:
+            raise errors.UsageError(
+                f"export queue {id!r} has max_entries={max_entries!r}\n  Give a positive integer."
+            )
+        self.id, self.store, self.buckets = id, store, buckets
+        self.exporter, self.max_entries = exporter, max_entries
+
+    def add(self, transaction: StoreTransaction, key: keys.Key, value: Any) -> None:
+        """Queue "``key`` is now ``value``", to be told once the topology's transaction is recorded.
+
+        Called: inside ``with store.transaction(…)``, any number of times, in order. Derive the value
+        from what the store returns (``prev``, ``curr``), which is the same on a replay. None says
+        that the key is gone.
+
+        :raises errors.UsageError: another store's transaction, a key or value that JSON does not
+            give back, or a value beyond 1 MiB.
+        """
+        if not isinstance(transaction, StoreTransaction):
+            raise errors.UsageError(
+                f"export queue {self.id!r} was given {transaction!r}\n  Give the open transaction: with store.transaction(context, attempt) as t."
+            )
+        beside = transaction.rows_beside
+        if beside.address != self.store.address:
+            raise errors.UsageError(
+                f"export queue {self.id!r} is in {self.store.address}, and the transaction in {beside.address}\n"
+                "  Add to the queue in a transaction of the queue's own store."
+            )
+        beside.writer(self.id, lambda: _Additions(self, beside)).add(key, value)
+
+    def guarantee(self) -> destination.Guarantee:
+        goes = "" if self.exporter is None else f" for {type(self.exporter).__name__}"
+        return destination.Guarantee(
+            f"ExportQueue {self.id!r} in {self.store.address}",
+            f"entries{goes}",
+            self.store.opaque,
+            False,
+            "give the queue's store opaque=True",
+            "at least once, in order per key, refused when old",
+            has_one_writer=True,
+            place=f"{self.store.address} queue {self.id}",
+        )
+
+    def simulated(self, world: destination.World) -> destination.Destination | None:
+        substitute = self.store.simulated(world)
+        if not isinstance(substitute, base.Store):
+            return None
+        queue = copy.copy(self)
+        queue.store = substitute
+        return queue
+
+    def __repr__(self) -> str:
+        return f"<ExportQueue {self.id!r} in {self.store.address}>"
+
+
+class _Additions(reserved.Writer):
+    """The entries of one store transaction."""
+
+    def __init__(self, queue: ExportQueue, beside: reserved.Reserved) -> None:
+        self._queue, self._beside, self._names = queue, beside, layout.Names(queue.id)
+        self._waiting: dict[int, list[str]] = {}
+        self._characters: dict[int, int] = {}
+        self._chunks: dict[int, int] = {}
+        self._added = 0
+
+    def add(self, key: keys.Key, value: Any) -> None:
+        text = layout.entry(key, value)
+        if len(text) > VALUE_BYTES_MAX:
+            raise errors.UsageError(
+                f"an entry of export queue {self._queue.id!r} has {len(text)} characters, and the bound is {VALUE_BYTES_MAX}\n"
+                "  Queue the key and what to look up, instead of the value itself."
+            )
+        bucket = grouping.task_for_key([key], self._queue.buckets)
+        waiting = self._waiting.setdefault(bucket, [])
+        characters = self._characters.get(bucket, 0) + len(text)
+        if waiting and (
+            characters > layout.CHUNK_BYTES or len(waiting) >= layout.CHUNK_ENTRIES
+        ):
+            self._write_chunk(bucket)
+            waiting, characters = self._waiting.setdefault(bucket, []), len(text)
+        waiting.append(text)
+        self._characters[bucket] = characters
+        self._added += 1
+
+    def write(self) -> None:
+        if not self._added:
+            return
+        self._tally()
+        for bucket in sorted(self._waiting):
+            self._write_chunk(bucket)
+
+    def _write_chunk(self, bucket: int) -> None:
+        stamp, number = self._beside.stamp, self._chunks.get(bucket, 0)
+        self._chunks[bucket] = number + 1
+        key = self._names.entries(bucket, stamp.txid, stamp.task, self._beside.number, number)
+        text = layout.chunk(self._beside.opened_at.timestamp(), self._waiting.pop(bucket))
+        self._beside.replace({key: lambda _: text})
+
+    def _tally(self) -> None:
+        """Count the entries that this task has added, and refuse more than may wait."""
+        queue, task = self._queue, self._beside.stamp.task
+        names = [self._names.bucket(bucket) for bucket in range(queue.buckets)]
+        states = map(layout.Bucket.of, filter(None, self._beside.read(names).values()))
+        done = sum(state.done.get(str(task), 0) for state in states)
+
+        def counted(before: str | None) -> str:
+            tally = layout.Tally.of(before, queue.buckets)
+            if tally.buckets != queue.buckets:
+                raise errors.UsageError(
+                    f"export queue {queue.id!r} in {queue.store.address} has {tally.buckets} buckets, not {queue.buckets}\n"
+                    f"  Give buckets={tally.buckets}, or choose another id for a new queue."
+                )
+            added = tally.added + self._added
+            if added - done > queue.max_entries:
+                raise errors.FailedException(
+                    f"export queue {queue.id!r} in {queue.store.address} is full: task {task} would have {added - done} entries there, and max_entries is"
+                    f" {queue.max_entries}\n  Start an exporter (`txtopo export`), or look why it stands still (`txtopo export show`)."
+                )
+            return layout.Tally(queue.buckets, added).text()
+
+        self._beside.replace({self._names.added(task): counted})

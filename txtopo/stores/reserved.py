@@ -1,0 +1,82 @@
+"""Rows beside the values in a store transaction, for an export queue: their keys begin with ``~``,
+which no value's key does.
+
+The rows are committed, replayed and taken back with the values, by the same fence and the same
+steps. Their values are texts that no codec touches. Runs on executors: standard library only.
+
+Invariants:
+    - All writers have written before the transaction's last rows go to the database.
+"""
+
+from __future__ import annotations
+
+import abc
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar, cast
+
+from txtopo.stores import sessions, stamps
+from txtopo.stores.steps import Steps
+
+
+class Writer(abc.ABC):
+    """Collects a transaction's reserved rows."""
+
+    @abc.abstractmethod
+    def write(self) -> None:
+        """Put the rows that are left. Called once, when the transaction's block has ended."""
+
+
+W = TypeVar("W", bound=Writer)
+
+
+class Reserved:
+    """The reserved rows of one open store transaction.
+
+    ``number`` is the transaction's number in its task and attempt, from 1 on, and ``opened_at`` the
+    time at which the topology's transaction was opened (R36).
+    """
+
+    def __init__(
+        self,
+        session: sessions.Session,
+        steps: Steps,
+        address: str,
+        number: int,
+        opened_at: datetime.datetime,
+    ) -> None:
+        self._session, self._steps = session, steps
+        self.address, self.number, self.opened_at = address, number, opened_at
+        self._writers: dict[str, Writer] = {}
+
+    @property
+    def stamp(self) -> stamps.Stamp:
+        """The writing task's stamp."""
+        return self._steps.stamp
+
+    def writer(self, name: str, make: Callable[[], W]) -> W:
+        """The writer that an earlier call made under ``name``, or a new one."""
+        if self._steps.doom is not None:
+            raise self._steps.doom
+        return cast("W", self._writers.get(name) or self._writers.setdefault(name, make()))
+
+    def read(self, texts: Sequence[str]) -> dict[str, str | None]:
+        """The values of rows that other programs write. This transaction must not write them."""
+        with self._steps.all_or_nothing():
+            return {text: row.curr for text, row in self._session.read_rows(texts).items()}
+
+    def replace(self, new: Mapping[str, Callable[[str | None], str]]) -> None:
+        """Set the value of each key to what its function makes of the value before. On replay the
+        first application's value stays (R28)."""
+        steps = self._steps
+        missing = [text for text in new if text not in steps.rows]
+        with steps.all_or_nothing():
+            rows = self._session.read_rows_to_change(missing, steps.stamp, steps.settled_txid)
+            steps.rows.update((text, rows.get(text)) for text in missing)
+            for text, make in new.items():
+                steps.put(text, make(steps.text_before(text)))
+
+    def finish(self) -> None:
+        """Let every writer write."""
+        for writer in self._writers.values():
+            writer.write()
