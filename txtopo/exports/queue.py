@@ -37,8 +37,8 @@ class ExportQueue(destination.Destination):
         are in one bucket. The number stays for the queue's life.
     :param exporter: tells the entries, unless ``run.export`` or ``txtopo export`` is given another
         one. ``explain`` shows it, and ``txtopo test`` plays it.
-    :param max_entries: how many entries of each task may wait. A transaction that adds more fails before it
-        commits, and is replayed.
+    :param max_entries: how many entries of each task may wait. A transaction that adds more fails
+        before it commits, and is replayed.
     """
 
     def __init__(
@@ -130,9 +130,7 @@ class _Additions(reserved.Writer):
         bucket = grouping.task_for_key([key], self._queue.buckets)
         waiting = self._waiting.setdefault(bucket, [])
         characters = self._characters.get(bucket, 0) + len(text)
-        if waiting and (
-            characters > layout.CHUNK_BYTES or len(waiting) >= layout.CHUNK_ENTRIES
-        ):
+        if waiting and (characters > layout.CHUNK_BYTES or len(waiting) >= layout.CHUNK_ENTRIES):
             self._write_chunk(bucket)
             waiting, characters = self._waiting.setdefault(bucket, []), len(text)
         waiting.append(text)
@@ -170,8 +168,8 @@ class _Additions(reserved.Writer):
             added = tally.added + self._added
             if added - done > queue.max_entries:
                 raise errors.FailedException(
-                    f"export queue {queue.id!r} in {queue.store.address} is full: task {task} would have {added - done} entries there, and max_entries is"
-                    f" {queue.max_entries}\n  Start an exporter (`txtopo export`), or look why it stands still (`txtopo export show`)."
+                    f"export queue {queue.id!r} in {queue.store.address} is full: task {task} would have {added - done} entries there,"
+                    f" and max_entries is {queue.max_entries}\n  Start an exporter (`txtopo export`), or look why it stands still (`txtopo export show`)."
                 )
             return layout.Tally(queue.buckets, added).text()
 

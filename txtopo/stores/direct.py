@@ -26,9 +26,7 @@ class Direct(abc.ABC):
     """
 
     @abc.abstractmethod
-    def read_ranges(
-        self, ranges: Sequence[tuple[str, str]], limit: int
-    ) -> list[list[stamps.Row]]:
+    def read_ranges(self, ranges: Sequence[tuple[str, str]], limit: int) -> list[list[stamps.Row]]:
         """For each range, its first committed rows by key, at most ``limit``: keys from the range's
         first text on, and below its second. Empty if the store does not exist."""
 

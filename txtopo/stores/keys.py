@@ -57,7 +57,7 @@ def encode_keys(keys: Iterable[Key]) -> list[str]:
 
 def decode_key(text: str) -> Key:
     """The key for ``text``."""
-    key: Key = _with_tuples(json.loads(text))
+    key: Key = with_tuples(json.loads(text))
     return key
 
 
@@ -128,8 +128,9 @@ def _as_utf8(text: str) -> str:
     return text
 
 
-def _with_tuples(value: Any) -> Any:
-    return tuple(_with_tuples(item) for item in value) if isinstance(value, list) else value
+def with_tuples(value: Any) -> Any:
+    """A key as JSON gives it back, with tuples in place of lists."""
+    return tuple(with_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _short(value: Any) -> str:

@@ -1,0 +1,391 @@
+"""Takes entries out of a queue and hands them to an exporter, bucket by bucket, in order.
+
+Only entries of recorded transactions are taken: others may still be taken back (R31). What was told
+is removed in one exchange with the bucket's state, so a process that dies before the exchange, or is
+overtaken, leaves the entries to be told again. Runs on: the driver, or a process of ``txtopo
+export``. Standard library only.
+
+Invariants:
+    - A bucket's position moves only over entries that the exporter took from its iterator in a call
+      that returned, or that a person skipped.
+    - An entry's sequence is the same whoever reads it: the rows of a transaction are removed only
+      when all of the transaction's entries in the bucket have been told.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import itertools
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+
+from txtopo import errors
+from txtopo.exports import entries, layout, leases
+from txtopo.exports.queue import ExportQueue
+from txtopo.stores import direct, keys, stamps
+from txtopo.stores import visible as visibles
+from txtopo.stores.visible import VisibleTxid
+
+LOGGER = logging.getLogger("txtopo")
+
+BATCH = 1000
+"""The most entries in a call of ``export``."""
+
+BATCH_CHARACTERS = 2**20
+"""How many characters of entries a call gets, unless a single entry is longer."""
+
+PAGE_ROWS = 64
+"""How many rows of a bucket are read at a time."""
+
+POLL_S = 0.1
+"""Pause between looks for a newly recorded transaction, if nothing tells of one."""
+
+PAUSE_S = 1.0
+"""Pause after the state or the store did not answer."""
+
+BACK_OFF_MAX_S = 30.0
+"""The longest pause before entries are handed to a failing exporter again."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Line:
+    """An entry that was read and is still to be told."""
+
+    entry: entries.SequencedExport
+    task: int
+    characters: int
+    row: str
+    """The key of its row."""
+    ends_row: bool
+
+
+@dataclasses.dataclass(slots=True)
+class _Reading:
+    """How far a held bucket has been read."""
+
+    epoch: int
+    position: int
+    """The bucket's sequence as of the last change."""
+    at: str
+    """The key from which the next rows are read."""
+    txid: int = 0
+    ordinal: int = 0
+    """How many entries of ``txid`` were read."""
+    lines: collections.deque[_Line] = dataclasses.field(default_factory=collections.deque)
+    told: list[tuple[int, str]] = dataclasses.field(default_factory=list)
+    """Txids and keys of rows that were told to their end, and are to be removed."""
+    is_whole: bool = False
+    """Whether ``lines`` are all entries that were visible when they were read."""
+    failures: int = 0
+    due: float = 0.0
+
+
+class Exporting:
+    """One exporter at work on one queue. For one thread.
+
+    :param visible: gives the topology's last recorded transaction.
+    :param max_attempts: after so many failures in a row the bucket stops, until a person has it
+        tried again or skips the entry.
+    """
+
+    def __init__(
+        self,
+        queue: ExportQueue,
+        exporter: entries.Exporter,
+        visible: Callable[[], VisibleTxid],
+        *,
+        max_attempts: int = 10,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._queue, self._exporter, self._visible = queue, exporter, visible
+        self._max_attempts, self._clock = max_attempts, clock
+        self._names = layout.Names(queue.id)
+        self.holder = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        """Names this exporter in the buckets' rows."""
+        self._leases = leases.Leases(self._names, queue.buckets, self.holder, clock)
+        self._readings: dict[int, _Reading] = {}
+        self._rows: direct.Direct | None = None
+        self._known: VisibleTxid | None = None
+
+    def run(self, stop: threading.Event, wake: threading.Event | None = None) -> None:
+        """Export until ``stop`` is set. ``wake`` is set when a transaction has been recorded.
+
+        :raises errors.TxtopoError: a person must mend something: store and state do not fit, an
+            exporter cannot begin. A target that fails stops only its bucket.
+        """
+        wake = wake or threading.Event()
+        told = ""
+        try:
+            while not stop.is_set():
+                wake.clear()
+                pause, why = POLL_S, ""
+                try:
+                    if self.step():
+                        pause = 0.0
+                except (errors.FailedException, errors.ZooKeeperUnavailableError) as error:
+                    pause, why = PAUSE_S, str(error)
+                if why and why != told:
+                    LOGGER.warning("export queue %r waits: %s", self._queue.id, why)
+                told = why
+                if pause and not stop.is_set():
+                    wake.wait(pause)
+        finally:
+            self.close()
+
+    def step(self) -> bool:
+        """Tell the next entries of each bucket. False if there were none to tell now."""
+        visible = self._known = self._visible()
+        if self._rows is None:
+            self._rows = self._queue.store.direct()
+        self._leases.tend(self._rows, visible)
+        self._begin(visible)
+        active = [
+            held
+            for held in self._leases.held.values()
+            if held.state.stopped is None and self._readings[held.number].due <= self._clock()
+        ]
+        self._read([held for held in active if not self._readings[held.number].lines], visible)
+        # Not any(): every bucket has its turn.
+        return sum([self._tell(held, visible) for held in active]) > 0
+
+    def is_empty(self) -> bool:
+        """Whether no entry of a transaction that is recorded now is left, in buckets that have not
+        stopped. Looks at every bucket, whoever holds it."""
+        visible = self._visible()
+        with self._queue.store.direct() as rows:
+            (stored,) = rows.read_ranges([self._names.all_of("b")], self._queue.buckets)
+            stopped = {row.key for row in stored if row.curr and layout.Bucket.of(row.curr).stopped}
+            ranges = [
+                (
+                    self._names.entries_from(number, 0),
+                    self._names.entries_from(number, int(visible) + 1),
+                )
+                for number in range(self._queue.buckets)
+                if self._names.bucket(number) not in stopped
+            ]
+            recorded = visibles.recorded(visible.stores, self._queue.store.name)
+            return not any(
+                _is_recorded(row, recorded)
+                for page in rows.read_ranges(ranges, PAGE_ROWS)
+                for row in page
+            )
+
+    def close(self) -> None:
+        """Leave the buckets to others, and end connections."""
+        try:
+            if self._rows is not None and self._known is not None:
+                self._leases.release(self._rows, self._known)
+        except (errors.FailedException, errors.TxtopoError) as error:
+            LOGGER.warning("export queue %r could not leave its buckets: %s", self._queue.id, error)
+        finally:
+            if self._rows is not None:
+                self._rows.close()
+            self._rows = None
+            self._exporter.close()
+
+    def _begin(self, visible: VisibleTxid) -> None:
+        """Begin to read the buckets that are newly held, or that a person has moved on."""
+        new = [
+            held
+            for held in self._leases.held.values()
+            if (known := self._readings.get(held.number)) is None
+            or (known.epoch, known.position) != (held.state.epoch, held.state.sequence)
+        ]
+        if new:
+            self._check([held.state for held in new], visible)
+        for held in new:
+            txid = held.state.sequence >> entries.SEQUENCE_BITS
+            self._readings[held.number] = _Reading(
+                held.state.epoch,
+                held.state.sequence,
+                self._names.entries_from(held.number, txid),
+            )
+
+    def _check(self, states: Sequence[layout.Bucket], visible: VisibleTxid) -> None:
+        """Refuse a queue that does not belong to the state (R27)."""
+        queue = self._queue
+        other = [state.generation for state in states if state.generation != visible.generation]
+        if other:
+            raise errors.StateMismatchError(
+                f"export queue {queue.id!r} in {queue.store.address} was exported for generation {other[0]} of topology {visible.topology_id!r},"
+                f" and ZooKeeper is at generation {visible.generation}\n"
+                "  Sequences of two generations cannot be compared. Empty the target, and type `txtopo export replay MODULE:queue MODULE:exporter`."
+            )
+        # Entries of recorded transactions do not change any more, however far the store has gone on.
+        with contextlib.suppress(errors.OutrunError):
+            visibles.check_reaches(
+                queue.store.address,
+                queue.store.fences(),
+                visible,
+                visibles.recorded(visible.stores, queue.store.name),
+            )
+
+    def _read(self, wanted: Sequence[leases.Held], visible: VisibleTxid) -> None:
+        """Read the next rows of the buckets in ``wanted``."""
+        assert self._rows is not None
+        readings = [self._readings[held.number] for held in wanted]
+        ranges = [
+            (reading.at, self._names.entries_from(held.number, int(visible) + 1))
+            for held, reading in zip(wanted, readings, strict=True)
+        ]
+        pages = self._rows.read_ranges(ranges, PAGE_ROWS) if ranges else []
+        recorded = visibles.recorded(visible.stores, self._queue.store.name)
+        for held, reading, page in zip(wanted, readings, pages, strict=True):
+            reading.is_whole = len(page) < PAGE_ROWS
+            for row in page:
+                reading.at = f"{row.key}~"
+                if _is_recorded(row, recorded):
+                    self._take_in(held, reading, row, visible)
+
+    def _take_in(
+        self, held: leases.Held, reading: _Reading, row: stamps.Row, visible: VisibleTxid
+    ) -> None:
+        queue, place = self._queue, layout.Place.of(row.key)
+        if row.stamp.topology_id != visible.topology_id:
+            raise errors.UsageError(
+                f"export queue {queue.id!r} in {queue.store.address} has entries of topology {row.stamp.topology_id!r}, not {visible.topology_id!r}\n"
+                "  Give each topology's queue an id of its own."
+            )
+        if place.txid != reading.txid:
+            reading.txid, reading.ordinal = place.txid, 0
+        pairs = json.loads(row.curr or "")["entries"]
+        size = len(row.curr or "") // len(pairs)
+        for index, (key, value) in enumerate(pairs, 1):
+            sequence = (place.txid << entries.SEQUENCE_BITS) + reading.ordinal
+            reading.ordinal += 1
+            if reading.ordinal > entries.ENTRIES_MAX:
+                raise errors.TxtopoError(
+                    f"transaction {place.txid} has more than {entries.ENTRIES_MAX} entries in a bucket of export queue {queue.id!r}\n  Make the batches smaller."
+                )
+            if sequence > held.state.sequence:
+                entry = entries.SequencedExport(
+                    queue.id,
+                    held.number,
+                    keys.with_tuples(key),
+                    value,
+                    sequence,
+                    visible.generation,
+                )
+                ends = index == len(pairs)
+                reading.lines.append(_Line(entry, place.task, size, row.key, ends))
+            elif index == len(pairs):
+                reading.told.append((place.txid, row.key))
+
+    def _tell(self, held: leases.Held, visible: VisibleTxid) -> bool:
+        """Hand the next entries to the exporter, and move on over those that it took."""
+        reading = self._readings[held.number]
+        batch = self._batch(reading)
+        if not batch and not (reading.told and reading.is_whole):
+            return False
+        taken = 0
+
+        def given() -> Iterator[entries.SequencedExport]:
+            nonlocal taken
+            for line in batch:
+                taken += 1
+                yield line.entry
+
+        if batch:
+            try:
+                self._exporter.export(given())
+                if not taken:
+                    raise errors.FailedException("export() took no entry, and raised no error")
+            except errors.TxtopoError:
+                raise  # a person must mend it, for all buckets
+            except Exception as error:
+                self._failed(held, reading, batch[max(taken, 1) - 1].entry, error, visible)
+                return False
+        self._move(held, reading, batch[:taken], visible)
+        return bool(batch)
+
+    def _batch(self, reading: _Reading) -> list[_Line]:
+        """The next lines. After failures a single one, so that the entry at fault is known."""
+        most, characters = 1 if reading.failures else BATCH, 0
+        batch: list[_Line] = []
+        for line in itertools.islice(reading.lines, most):
+            characters += line.characters
+            if batch and characters > BATCH_CHARACTERS:
+                break
+            batch.append(line)
+        return batch
+
+    def _move(
+        self, held: leases.Held, reading: _Reading, told: Sequence[_Line], visible: VisibleTxid
+    ) -> None:
+        """Remember that ``told`` were told, and remove the rows of whole transactions."""
+        assert self._rows is not None
+        state = held.state
+        del self._readings[held.number]  # until it is certain
+        if told:
+            done = collections.Counter(state.done)
+            done.update(str(line.task) for line in told)
+            state = dataclasses.replace(state, sequence=told[-1].entry.sequence, done=dict(done))
+        for _ in told:
+            line = reading.lines.popleft()
+            if line.ends_row:
+                reading.told.append((line.entry.txid, line.row))
+        # A transaction's rows stay until its last entry is told: they number the entries.
+        unfinished = reading.lines[0].entry.txid if reading.lines else reading.txid
+        if not reading.lines and reading.is_whole:
+            unfinished += 1
+        removed = [key for txid, key in reading.told if txid < unfinished]
+        if self._leases.change(self._rows, visible, {held.number: state}, removed):
+            reading.told = [(txid, key) for txid, key in reading.told if txid >= unfinished]
+            reading.failures, reading.due, reading.position = 0, 0.0, state.sequence
+            self._readings[held.number] = reading
+
+    def _failed(
+        self,
+        held: leases.Held,
+        reading: _Reading,
+        entry: entries.SequencedExport,
+        error: Exception,
+        visible: VisibleTxid,
+    ) -> None:
+        assert self._rows is not None
+        reading.failures += 1
+        reading.due = self._clock() + min(0.1 * 2**reading.failures, BACK_OFF_MAX_S)
+        text = f"{type(error).__name__}: {error}"
+        if reading.failures < self._max_attempts:
+            LOGGER.warning(
+                "export queue %r, bucket %d: key %r (attempt %d of %d): %s",
+                self._queue.id,
+                held.number,
+                entry.key,
+                reading.failures,
+                self._max_attempts,
+                text,
+            )
+            return
+        LOGGER.error(
+            "export queue %r, bucket %d stops at key %r after %d attempts: %s\n  See `txtopo export show`, then retry or skip.",
+            self._queue.id,
+            held.number,
+            entry.key,
+            reading.failures,
+            text,
+        )
+        stopped = {
+            "sequence": entry.sequence,
+            "key": entry.key,
+            "error": text[:2000],
+            "attempts": reading.failures,
+        }
+        self._leases.change(
+            self._rows, visible, {held.number: dataclasses.replace(held.state, stopped=stopped)}
+        )
+        del self._readings[held.number]
+
+
+def _is_recorded(row: stamps.Row, recorded: stamps.Recorded) -> bool:
+    """Whether the attempt that wrote ``row`` counts."""
+    last = recorded.get(row.stamp.component)
+    return last is not None and row.stamp.txid <= last.txid

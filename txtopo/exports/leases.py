@@ -1,0 +1,190 @@
+"""Shares a queue's buckets among exporters, by rows in the store.
+
+An exporter holds a bucket while the bucket's row names it, and changes the row's beat. Another one
+takes a bucket that is free, whose holder shows no beat for :data:`LEASE_S`, or of which the holder has
+more than its share. Taking raises the bucket's epoch, so that the earlier holder, if it still lives,
+changes nothing any more: each of its changes expects the row as it knows it. So time decides only
+who works, never what is right. Standard library only.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from txtopo.exports import layout
+from txtopo.stores import direct, stamps
+from txtopo.stores.visible import VisibleTxid
+
+LEASE_S = 15.0
+"""How long a holder may show no beat, in seconds, before another exporter takes its buckets."""
+
+BEAT_S = LEASE_S / 4
+"""How often a holder beats, and looks for buckets to take."""
+
+
+@dataclasses.dataclass(slots=True)
+class Held:
+    """A bucket that this exporter holds."""
+
+    number: int
+    text: str
+    """The row, as stored."""
+    state: layout.Bucket
+
+
+class Leases:
+    """The buckets that the exporter ``holder`` holds. ``clock`` gives seconds."""
+
+    def __init__(
+        self, names: layout.Names, buckets: int, holder: str, clock: Callable[[], float]
+    ) -> None:
+        self._names, self._buckets, self._holder, self._clock = names, buckets, holder, clock
+        self.held: dict[int, Held] = {}
+        """By number."""
+        self._seen: dict[int, tuple[int, int, float]] = {}
+        """Of other holders' buckets: epoch, beat, and when both were first seen together."""
+        self._due = clock()
+
+    def tend(self, rows: direct.Direct, visible: VisibleTxid) -> None:
+        """Beat, and take or lose buckets, if it is time."""
+        now = self._clock()
+        if now < self._due:
+            return
+        self._due = now + BEAT_S
+        (tallies, stored) = rows.read_ranges(
+            [self._names.all_of("a"), self._names.all_of("b")], self._buckets
+        )
+        if not tallies:
+            return  # nothing was ever added, and perhaps there is no store yet
+        texts = {row.key: row.curr for row in stored if row.curr is not None}
+        states = {
+            number: layout.Bucket.of(text)
+            for number in range(self._buckets)
+            if (text := texts.get(self._names.bucket(number))) is not None
+        }
+        self._keep(rows, visible, states, texts)
+        for number in self._to_take(states, now):
+            self._take(rows, visible, number, texts.get(self._names.bucket(number)))
+
+    def lose(self, number: int) -> None:
+        """Forget a bucket whose row is not as known, or perhaps not. The next :meth:`tend` comes at
+        once, and finds it if it is still this exporter's."""
+        self.held.pop(number, None)
+        self._due = self._clock()
+
+    def change(
+        self,
+        rows: direct.Direct,
+        visible: VisibleTxid,
+        new: Mapping[int, layout.Bucket],
+        removed: list[str] | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Exchange the states of held buckets, remove rows and write new rows ``more``, in one step.
+        False if another exporter, or a person, has changed one of the buckets."""
+        held = [self.held[number] for number in new]
+        expected: dict[str, str | None] = {
+            self._names.bucket(bucket.number): bucket.text for bucket in held
+        }
+        texts = {self._names.bucket(number): state.text() for number, state in new.items()}
+        try:
+            done = rows.exchange(
+                expected | dict.fromkeys(more or {}),
+                [
+                    row(key, text, visible, self._names)
+                    for key, text in (texts | dict(more or {})).items()
+                ],
+                removed or (),
+            )
+        except BaseException:
+            for number in new:
+                self.lose(number)
+            raise
+        for bucket in held:
+            if done:
+                bucket.state = new[bucket.number]
+                bucket.text = texts[self._names.bucket(bucket.number)]
+            else:
+                self.lose(bucket.number)
+        return done
+
+    def release(self, rows: direct.Direct, visible: VisibleTxid) -> None:
+        """Leave all buckets to others."""
+        if self.held:
+            self.change(
+                rows,
+                visible,
+                {
+                    number: dataclasses.replace(held.state, holder="")
+                    for number, held in self.held.items()
+                },
+            )
+        self.held.clear()
+
+    def _keep(
+        self,
+        rows: direct.Direct,
+        visible: VisibleTxid,
+        states: Mapping[int, layout.Bucket],
+        texts: Mapping[str, str],
+    ) -> None:
+        """Find this exporter's buckets among ``states``, and beat in them."""
+        mine = {number for number, state in states.items() if state.holder == self._holder}
+        for number in [number for number in self.held if number not in mine]:
+            del self.held[number]
+        for number in mine:
+            text = texts[self._names.bucket(number)]
+            held = self.held.get(number)
+            if held is None or held.text != text:
+                self.held[number] = Held(number, text, states[number])
+        if mine:
+            beats = {
+                number: dataclasses.replace(held.state, beat=held.state.beat + 1)
+                for number, held in self.held.items()
+            }
+            self.change(rows, visible, beats)
+
+    def _to_take(self, states: Mapping[int, layout.Bucket], now: float) -> list[int]:
+        """The buckets to take: all free ones, and so many of the richest holder that both have
+        about the same."""
+        free, live = [], collections.defaultdict[str, list[int]](list)
+        for number in range(self._buckets):
+            state = states.get(number)
+            if state is None or not state.holder:
+                free.append(number)
+            elif state.holder != self._holder:
+                epoch, beat, since = self._seen.get(number, (-1, -1, now))
+                if (epoch, beat) != (state.epoch, state.beat):
+                    self._seen[number] = state.epoch, state.beat, now
+                elif now - since > LEASE_S:
+                    free.append(number)
+                    continue
+                live[state.holder].append(number)
+        richest = max(live.values(), key=len, default=[])
+        more = (len(richest) - len(self.held) - len(free)) // 2
+        return free + richest[: max(more, 0)]
+
+    def _take(
+        self, rows: direct.Direct, visible: VisibleTxid, number: int, text: str | None
+    ) -> None:
+        old = layout.Bucket() if text is None else layout.Bucket.of(text)
+        new = dataclasses.replace(
+            old,
+            epoch=old.epoch + 1,
+            holder=self._holder,
+            beat=old.beat + 1,
+            generation=old.generation or visible.generation,
+        )
+        key = self._names.bucket(number)
+        if rows.exchange({key: text}, [row(key, new.text(), visible, self._names)]):
+            self.held[number] = Held(number, new.text(), new)
+
+
+def row(key: str, text: str, visible: VisibleTxid, names: layout.Names) -> stamps.Row:
+    """A row that an exporter writes. It goes when the topology's results are cleared."""
+    stamp = stamps.Stamp(
+        visible.topology_id, visible.generation, f"~{names.queue}", 0, 0, stamps.UNKNOWN_ATTEMPT
+    )
+    return stamps.Row(key, stamp, None, 0, [text])
