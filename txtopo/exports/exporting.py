@@ -263,7 +263,8 @@ class Exporting:
             reading.ordinal += 1
             if reading.ordinal > entries.ENTRIES_MAX:
                 raise errors.TxtopoError(
-                    f"transaction {place.txid} has more than {entries.ENTRIES_MAX} entries in a bucket of export queue {queue.id!r}\n  Make the batches smaller."
+                    f"transaction {place.txid} has more than {entries.ENTRIES_MAX} entries in a bucket of export queue {queue.id!r}\n"
+                    "  Make the batches smaller."
                 )
             if sequence > held.state.sequence:
                 entry = entries.SequencedExport(

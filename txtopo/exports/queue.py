@@ -169,7 +169,8 @@ class _Additions(reserved.Writer):
             if added - done > queue.max_entries:
                 raise errors.FailedException(
                     f"export queue {queue.id!r} in {queue.store.address} is full: task {task} would have {added - done} entries there,"
-                    f" and max_entries is {queue.max_entries}\n  Start an exporter (`txtopo export`), or look why it stands still (`txtopo export show`)."
+                    f" and max_entries is {queue.max_entries}\n"
+                    "  Start an exporter (`txtopo export`), or look why it stands still (`txtopo export show`)."
                 )
             return layout.Tally(queue.buckets, added).text()
 
