@@ -19,6 +19,7 @@ import txtopo
 from txtopo import demo, errors
 from txtopo.command import (
     doctor,
+    export_commands,
     files_commands,
     kafka_commands,
     maintain,
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def do_it() -> int:
         ours, theirs = submit.split(arguments) if arguments[:1] == ["submit"] else (arguments, [])
-        parsed = _parser().parse_args(ours)
+        parsed = _parser().parse_args(export_commands.completed(list(ours)))
         parsed.ours, parsed.theirs = ours[1:], theirs
         do: Callable[[argparse.Namespace], int] = parsed.do
         return do(parsed)
@@ -241,6 +242,7 @@ def _parser() -> argparse.ArgumentParser:
     store_commands.add(commands)
     kafka_commands.add(commands)
     files_commands.add(commands)
+    export_commands.add(commands)
     return parser
 
 

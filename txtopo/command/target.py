@@ -57,6 +57,29 @@ def resolve(text: str) -> Target:
     :raises UsageError: a file, module or attribute is missing, and the message has near misses, or
         the user's code failed, and the message has its traceback.
     """
+    module, value, place, attribute = _loaded(text)
+    conf = getattr(module, "conf", None)
+    return Target(topology=as_topology(value, f"{place}:{attribute}"), conf=_as_config(conf, place))
+
+
+def instance(text: str, kind: type[Any], name: str) -> Any:
+    """Load the object of type ``kind`` that ``text`` names, or that the function there makes.
+
+    :raises UsageError: as :func:`resolve`, or the object has another type.
+    """
+    _, value, place, attribute = _loaded(text)
+    if inspect.isfunction(value):
+        _require_no_arguments(value, text)
+        value = _run_user_code(text, value)
+    if not isinstance(value, kind):
+        raise errors.UsageError(
+            f"{place}:{attribute} is of type {type(value).__name__}, not {name}\n  Name {name}: module:attribute, or file.py:attribute."
+        )
+    return value
+
+
+def _loaded(text: str) -> tuple[ModuleType, Any, str, str]:
+    """The module and the value that ``text`` names, and its two parts."""
     place, attribute = _split(text)
     directory = Path(place).absolute().parent if is_file(place) else Path.cwd()
     for entry in (str(Path.cwd()), str(directory)):
@@ -64,9 +87,7 @@ def resolve(text: str) -> Target:
             sys.path.remove(entry)
         sys.path.insert(0, entry)
     module = _load_file(place) if is_file(place) else _load_module(place)
-    value = _evaluate(module, attribute, place)
-    conf = getattr(module, "conf", None)
-    return Target(topology=as_topology(value, f"{place}:{attribute}"), conf=_as_config(conf, place))
+    return module, _evaluate(module, attribute, place), place, attribute
 
 
 def as_topology(value: Any, label: str) -> TopologyGraph:

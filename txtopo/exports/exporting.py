@@ -115,27 +115,40 @@ class Exporting:
         self._rows: direct.Direct | None = None
         self._known: VisibleTxid | None = None
 
-    def run(self, stop: threading.Event, wake: threading.Event | None = None) -> None:
-        """Export until ``stop`` is set. ``wake`` is set when a transaction has been recorded.
+    def run(
+        self,
+        stop: threading.Event,
+        wake: threading.Event,
+        ends: threading.Event | None = None,
+        end_s: float = 0.0,
+    ) -> None:
+        """Export until ``stop`` is set, or, after ``ends`` is set, until nothing is left, but not for
+        longer than ``end_s`` seconds. ``wake`` is set when there may be something to do.
 
         :raises errors.TxtopoError: a person must mend something: store and state do not fit, an
             exporter cannot begin. A target that fails stops only its bucket.
         """
-        wake = wake or threading.Event()
-        told = ""
+        told, deadline = "", float("inf")
         try:
             while not stop.is_set():
                 wake.clear()
-                pause, why = POLL_S, ""
+                pause, why = 0.0, ""
+                if ends is not None and ends.is_set():
+                    deadline = min(deadline, self._clock() + end_s)
                 try:
-                    if self.step():
-                        pause = 0.0
+                    if not self.step():
+                        pause = POLL_S
+                        if ends is not None and ends.is_set() and self.is_empty():
+                            return
                 except (errors.FailedException, errors.ZooKeeperUnavailableError) as error:
                     pause, why = PAUSE_S, str(error)
                 if why and why != told:
                     LOGGER.warning("export queue %r waits: %s", self._queue.id, why)
                 told = why
-                if pause and not stop.is_set():
+                if self._clock() > deadline:
+                    LOGGER.warning("export queue %r: entries are left", self._queue.id)
+                    return
+                if not stop.is_set():
                     wake.wait(pause)
         finally:
             self.close()

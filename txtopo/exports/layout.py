@@ -50,12 +50,15 @@ class Names:
         """Where the entries of ``bucket`` begin that transaction ``txid`` and later ones added."""
         return f"~{self.queue}~e{bucket:04d}~{txid:016d}~"
 
+    def entries_of(self, bucket: int) -> tuple[str, str]:
+        """The range of all entries of ``bucket``."""
+        return f"~{self.queue}~e{bucket:04d}~", f"~{self.queue}~e{bucket:04d}{AFTER}"
+
     def skipped(self, bucket: int, sequence: int) -> str:
         return f"~{self.queue}~x{bucket:04d}~{sequence:019d}"
 
     def all_of(self, kind: str) -> tuple[str, str]:
-        """The range of all keys of a kind: ``a``, ``b``, ``e`` or ``x``, with a bucket's number if
-        it is of one bucket only."""
+        """The range of all keys of a kind: ``a``, ``b`` or ``x``."""
         return f"~{self.queue}~{kind}", f"~{self.queue}~{kind}{AFTER}"
 
 

@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from txtopo import errors
@@ -37,6 +38,8 @@ class ExportQueue(destination.Destination):
         are in one bucket. The number stays for the queue's life.
     :param exporter: tells the entries, unless ``run.export`` or ``txtopo export`` is given another
         one. ``explain`` shows it, and ``txtopo test`` plays it.
+    :param entry_of: makes an entry's key and value of a key and value of the store, or None, for
+        ``txtopo export replay --from-store``. By default they are the store's.
     :param max_entries: how many entries of each task may wait. A transaction that adds more fails
         before it commits, and is replayed.
     """
@@ -48,6 +51,7 @@ class ExportQueue(destination.Destination):
         buckets: int = 17,
         *,
         exporter: entries.Exporter | None = None,
+        entry_of: Callable[[Any, Any], tuple[Any, Any] | None] | None = None,
         max_entries: int = 1_000_000,
     ) -> None:
         layout.check_queue(id, buckets)
@@ -61,7 +65,7 @@ class ExportQueue(destination.Destination):
                 f"export queue {id!r} has max_entries={max_entries!r}\n  Give a positive integer."
             )
         self.id, self.store, self.buckets = id, store, buckets
-        self.exporter, self.max_entries = exporter, max_entries
+        self.exporter, self.entry_of, self.max_entries = exporter, entry_of, max_entries
 
     def add(self, transaction: StoreTransaction, key: keys.Key, value: Any) -> None:
         """Queue "``key`` is now ``value``", to be told once the topology's transaction is recorded.

@@ -22,8 +22,12 @@ from txtopo.engine import observer
 from txtopo.engine.engine import Engine
 from txtopo.engine.logged import LogLines
 from txtopo.engine.status import RunStatus, StatusBoard
+from txtopo.exports import Exporter, ExportQueue
+from txtopo.exports.exporting import Exporting
 from txtopo.runtime import progress
+from txtopo.runtime.export import Export, SharedVisibility
 from txtopo.runtime.revival import Revival
+from txtopo.runtime.visibility import Visibility
 from txtopo.spark import session, threads
 from txtopo.spark.jobs import SparkJobs
 from txtopo.spark.machine import Machine
@@ -92,7 +96,9 @@ class TopologyRun:
         self._began: RunStatus | None = None
         self._board = StatusBoard(RunStatus(graph.id, name, state="standby"))
         log_lines = LogLines(graph.id)
-        self._observers = (self._board, log_lines)
+        self._observers: list[observer.Observer] = [self._board, log_lines]
+        self._exports: list[Export] = []
+        self._zookeeper = zookeeper
         self._shown: progress.ShownRun | None = None
         self._revive = Revival(revive, self._board, log_lines)
         self._store = ZooKeeperStateStore(
@@ -211,7 +217,11 @@ class TopologyRun:
         finally:
             observer.tell(self._observers, lambda each: each.ended(self._error))
             try:
-                self._close()
+                try:
+                    for export in self._exports:
+                        export.finish(at_once=self._killed)
+                finally:
+                    self._close()
             except Exception as error:
                 self._error = self._error or error
             if self._shown is not None:
@@ -353,6 +363,29 @@ class TopologyRun:
         self._given_up.set()
         if self._engine is None:
             self._not_taken.set()
+
+    # -- exporting --------------------------------------------------------------------------------
+
+    def export(
+        self, queue: ExportQueue, exporter: Exporter | None = None, *, max_attempts: int = 10
+    ) -> Export:
+        """Export ``queue`` by ``exporter``, or by the queue's own, in a thread of this process. A
+        bucket stops after ``max_attempts`` failures in a row."""
+        exporter = exporter or queue.exporter
+        if exporter is None:
+            raise errors.UsageError(
+                f"export queue {queue.id!r} has no exporter\n  Give one: run.export(queue, exporter), or ExportQueue(…, exporter=…)."
+            )
+        visibility = SharedVisibility(
+            Visibility(self.topology_id, zookeeper=self._zookeeper, conf=self.conf)
+        )
+        exporting = Exporting(queue, exporter, visibility.txid, max_attempts=max_attempts)
+        export = Export(exporting, visibility, queue.id)
+        self._exports.append(export)
+        self._observers.append(export)
+        if not self.is_alive:
+            export.ended(None)
+        return export
 
     # -- stopping ---------------------------------------------------------------------------------
 

@@ -1,0 +1,230 @@
+"""Looks at a queue, and mends it by hand: what waits, what has stopped, try again, skip, tell anew.
+
+Runs on: any machine that reaches the store. Standard library only.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from txtopo import errors
+from txtopo.exports import entries, exporting, layout, leases
+from txtopo.exports.queue import ExportQueue
+from txtopo.stores import direct, stamps
+from txtopo.stores.visible import VisibleTxid
+from txtopo.topology import grouping
+
+ROWS_MAX = 100_000
+"""How many tasks and skipped entries are read."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BucketStatus:
+    """One bucket."""
+
+    bucket: int
+    holder: str
+    """The exporter that has it. Empty if none has."""
+    txid: int
+    """The transaction of the last entry that was told or skipped, 0 if there is none."""
+    waits_since: float | None
+    """When the transaction of the first entry that waits was opened, in seconds since 1970. None if
+    no entry waits."""
+    lag: int
+    """How many transactions lie between the last entry that was told and the first that waits."""
+    stopped: Mapping[str, Any] | None
+    """The entry at which the bucket stopped: ``sequence``, ``key``, ``error``, ``attempts``."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """A queue, as of one look."""
+
+    entries: int
+    """How many entries wait, with those of transactions under way."""
+    skipped: list[dict[str, Any]]
+    """The entries that were skipped: ``bucket``, ``sequence``, ``key``, ``value``, ``error``."""
+    buckets: list[BucketStatus]
+
+    @property
+    def waits_since(self) -> float | None:
+        """When the oldest waiting entry's transaction was opened."""
+        return min(
+            (each.waits_since for each in self.buckets if each.waits_since is not None),
+            default=None,
+        )
+
+
+def status(queue: ExportQueue) -> QueueStatus:
+    """Look at ``queue``. The cost does not depend on how many entries wait."""
+    names = layout.Names(queue.id)
+    with queue.store.direct() as rows:
+        tallies, states, skipped = rows.read_ranges(
+            [names.all_of("a"), names.all_of("b"), names.all_of("x")], ROWS_MAX
+        )
+        firsts = rows.read_ranges([names.entries_of(bucket) for bucket in range(queue.buckets)], 1)
+    known = {row.key: layout.Bucket.of(row.curr) for row in states if row.curr}
+    added = sum(layout.Tally.of(row.curr, 0).added for row in tallies)
+    done = sum(sum(state.done.values()) for state in known.values())
+    buckets = []
+    for bucket, first in enumerate(firsts):
+        state = known.get(names.bucket(bucket), layout.Bucket())
+        txid = state.sequence >> entries.SEQUENCE_BITS
+        since = json.loads(first[0].curr or "")["at"] if first else None
+        lag = layout.Place.of(first[0].key).txid - txid if first else 0
+        buckets.append(BucketStatus(bucket, state.holder, txid, since, lag, state.stopped))
+    return QueueStatus(added - done, [json.loads(row.curr or "") for row in skipped], buckets)
+
+
+def topology_of(queue: ExportQueue) -> str | None:
+    """The topology that adds to ``queue``. None if nothing was ever added."""
+    with queue.store.direct() as rows:
+        (tallies,) = rows.read_ranges([layout.Names(queue.id).all_of("a")], 1)
+    return tallies[0].stamp.topology_id if tallies else None
+
+
+def retry(queue: ExportQueue, buckets: list[int]) -> list[int]:
+    """Let ``buckets`` that have stopped go on, all if none is named. Returns which."""
+    return [bucket for bucket, _ in _change_stopped(queue, buckets, lambda rows, each: ({}, each))]
+
+
+def skip(queue: ExportQueue, bucket: int) -> dict[str, Any]:
+    """Move ``bucket`` on over the entry at which it stopped, and keep the entry among the skipped
+    ones, in one step. Returns the entry."""
+    names = layout.Names(queue.id)
+
+    def moved(rows: direct.Direct, state: layout.Bucket) -> tuple[dict[str, str], layout.Bucket]:
+        stopped = state.stopped or {}
+        sequence = stopped["sequence"]
+        txid = sequence >> entries.SEQUENCE_BITS
+        lines = (line for line in _lines(rows, names, bucket, txid) if line[0] == sequence)
+        _, row, (key, value) = next(lines, (0, None, (None, None)))
+        if row is None or key != stopped["key"]:
+            raise errors.UsageError(
+                f"bucket {bucket} of export queue {queue.id!r} has no entry {sequence} any more\n  Look with `txtopo export show`."
+            )
+        task = layout.Place.of(row.key).task
+        letter = {"bucket": bucket, "sequence": sequence, "key": key, "value": value}
+        letter["error"] = stopped["error"]
+        done = {**state.done, str(task): state.done.get(str(task), 0) + 1}
+        return {names.skipped(bucket, sequence): layout.encode(letter)}, dataclasses.replace(
+            state, sequence=sequence, done=done
+        )
+
+    ((_, letters),) = _change_stopped(queue, [bucket], moved) or [(0, {})]
+    if not letters:
+        raise errors.UsageError(
+            f"bucket {bucket} of export queue {queue.id!r} has not stopped\n  Look with `txtopo export show`."
+        )
+    entry: dict[str, Any] = json.loads(next(iter(letters.values())))
+    return entry
+
+
+def _lines(
+    rows: direct.Direct, names: layout.Names, bucket: int, txid: int
+) -> Iterator[tuple[int, stamps.Row, tuple[Any, Any]]]:
+    """The entries of ``bucket`` from transaction ``txid`` on: sequence, row, and key with value."""
+    begin, end = names.entries_from(bucket, txid), names.entries_of(bucket)[1]
+    sequence = -1
+    while page := rows.read_ranges([(begin, end)], exporting.PAGE_ROWS)[0]:
+        begin = f"{page[-1].key}~"
+        for row in page:
+            first = layout.Place.of(row.key).txid << entries.SEQUENCE_BITS
+            for key, value in json.loads(row.curr or "")["entries"]:
+                sequence = max(sequence + 1, first)
+                yield sequence, row, (key, value)
+
+
+def _change_stopped(
+    queue: ExportQueue,
+    buckets: list[int],
+    change: Callable[[direct.Direct, layout.Bucket], tuple[dict[str, str], layout.Bucket]],
+) -> list[tuple[int, dict[str, str]]]:
+    """Apply ``change`` to the stopped ones of ``buckets``, and let them go on. ``change`` returns
+    rows to write and the new state."""
+    names, changed = layout.Names(queue.id), []
+    with queue.store.direct() as rows:
+        (stored,) = rows.read_ranges([names.all_of("b")], queue.buckets)
+        by_key = {row.key: row for row in stored if row.curr}
+        for bucket in buckets or range(queue.buckets):
+            row = by_key.get(names.bucket(bucket))
+            state = layout.Bucket.of(row.curr or "") if row is not None else None
+            if row is None or state is None or state.stopped is None:
+                continue
+            more, new = change(rows, state)
+            texts = {row.key: dataclasses.replace(new, stopped=None).text(), **more}
+            new_rows = [stamps.Row(key, row.stamp, None, 0, [text]) for key, text in texts.items()]
+            if not rows.exchange({row.key: row.curr, **dict.fromkeys(more)}, new_rows):
+                raise errors.UsageError(
+                    f"bucket {bucket} of export queue {queue.id!r} was changed meanwhile\n  Type the command again."
+                )
+            changed.append((bucket, more))
+    return changed
+
+
+def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid) -> int:
+    """Tell the value that every key of the store has as of ``visible``, for a target that was lost
+    and is empty. Returns how many entries were told.
+
+    Their sequence is above that of all entries up to ``visible``, and below that of later ones. A
+    queue that was exported for an earlier generation then goes on in the present one, without
+    entries of the earlier one.
+
+    :raises errors.OutrunError: the store has gone on too far. Ask again.
+    """
+    sequence = ((int(visible) + 1) << entries.SEQUENCE_BITS) - 1
+    told = 0
+    values = queue.store.items(as_of=visible)
+    made = values if queue.entry_of is None else itertools.starmap(queue.entry_of, values)
+    pairs = (pair for pair in made if pair is not None)
+
+    def given(portion: list[tuple[Any, Any]], bucket: int) -> Iterator[entries.SequencedExport]:
+        nonlocal told
+        for key, value in portion:
+            told += 1
+            yield entries.SequencedExport(
+                queue.id, bucket, key, value, sequence, visible.generation
+            )
+
+    while portion := list(itertools.islice(pairs, exporting.BATCH)):
+        by_bucket = collections.defaultdict[int, list[tuple[Any, Any]]](list)
+        for pair in portion:
+            by_bucket[grouping.task_for_key([pair[0]], queue.buckets)].append(pair)
+        for bucket, some in by_bucket.items():
+            before = told
+            exporter.export(given(some, bucket))
+            if told - before != len(some):
+                raise errors.TxtopoError(
+                    f"the exporter took {told - before} of {len(some)} entries\n  A replay needs an exporter that takes all."
+                )
+    _enter(queue, visible)
+    return told
+
+
+def _enter(queue: ExportQueue, visible: VisibleTxid) -> None:
+    """Let the buckets belong to the generation of ``visible``, and drop adopted entries."""
+    names = layout.Names(queue.id)
+    with queue.store.direct() as rows:
+        (stored,) = rows.read_ranges([names.all_of("b")], queue.buckets)
+        for row in stored:
+            state = layout.Bucket.of(row.curr or "")
+            if state.generation == visible.generation:
+                continue
+            removed, done = set[str](), collections.Counter(state.done)
+            for sequence, old, _ in _lines(rows, names, int(row.key[-4:]), 0):
+                is_adopted = old.stamp.attempt == stamps.UNKNOWN_ATTEMPT
+                if is_adopted or old.stamp.generation != visible.generation:
+                    removed.add(old.key)
+                    done[str(layout.Place.of(old.key).task)] += sequence > state.sequence
+            new = layout.Bucket(state.epoch + 1, generation=visible.generation, done=dict(done))
+            if not rows.exchange(
+                {row.key: row.curr}, [leases.row(row.key, new.text(), visible, names)], removed
+            ):
+                raise errors.UsageError(
+                    f"export queue {queue.id!r} was changed meanwhile\n  Type the command again."
+                )

@@ -1,0 +1,125 @@
+"""Exports a queue in a thread of the driver, beside a run.
+
+Runs on: driver.
+
+Invariants: the run's end waits for the thread, which then ends within :data:`END_S`, unless a call
+of ``export`` does not return.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from txtopo import errors
+from txtopo.engine import observer
+from txtopo.exports.exporting import Exporting
+from txtopo.runtime.visibility import Visibility
+from txtopo.stores.visible import VisibleTxid
+from txtopo.topology.transaction import TransactionAttempt
+
+EMPTY_POLL_S = 0.02
+"""Pause between two looks whether a queue is empty."""
+
+END_S = 30.0
+"""How long entries that are left when the run ends are still exported, in seconds."""
+
+
+class SharedVisibility:
+    """The visible transaction, for several threads."""
+
+    def __init__(self, visibility: Visibility) -> None:
+        self._visibility, self._turn = visibility, threading.Lock()
+
+    def txid(self) -> VisibleTxid:
+        """See :meth:`Visibility.txid`. A topology that has not begun is waited for."""
+        with self._turn:
+            try:
+                return self._visibility.txid()
+            except errors.UsageError as error:
+                raise errors.FailedException(str(error)) from error
+
+    def close(self) -> None:
+        """End the connection."""
+        with self._turn:
+            self._visibility.close()
+
+
+class Export(observer.Observer):
+    """A queue's export beside a run. Made by ``run.export``.
+
+    When the run ends, entries that are recorded then are still exported, for 30 seconds at most.
+    What is left waits for the next exporter.
+    """
+
+    def __init__(self, exporting: Exporting, visibility: SharedVisibility, queue_id: str) -> None:
+        self._exporting, self._visibility, self._queue_id = exporting, visibility, queue_id
+        self._stop, self._wake, self._ends = (threading.Event() for _ in range(3))
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(
+            target=self._run, name=f"txtopo-export-{queue_id}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that ended the export. The run goes on without it."""
+        return self._error
+
+    def committed(self, attempt: TransactionAttempt, tuples: int, latency_s: float) -> None:
+        self._wake.set()
+
+    def ended(self, error: BaseException | None) -> None:
+        self._ends.set()
+        self._wake.set()
+
+    def wait_until_empty(self, timeout_s: float = 60.0) -> None:
+        """Wait until all entries of transactions that are recorded have been exported, apart from
+        buckets that have stopped.
+
+        :raises TimeoutError: entries are left after ``timeout_s`` seconds.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if self._error is not None:
+                raise self._error
+            is_alive = self._thread.is_alive()
+            if self._exporting.is_empty():
+                return
+            if not is_alive:
+                raise errors.TxtopoError(f"the export of queue {self._queue_id!r} has ended")
+            if time.monotonic() >= deadline:
+                raise TimeoutError(
+                    f"export queue {self._queue_id!r} is not empty after {timeout_s:g} s\n  Look with `txtopo export show`."
+                )
+            time.sleep(EMPTY_POLL_S)
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """End the export, after the call of ``export`` that is under way. Another exporter may go
+        on."""
+        self._stop.set()
+        self._wake.set()
+        self._join(timeout_s)
+
+    def finish(self, at_once: bool) -> None:
+        """Wait for the end, because the run has ended. ``at_once``: leave the entries that wait."""
+        if at_once:
+            self._stop.set()
+            self._wake.set()
+        self._join(2 * END_S)
+
+    def _join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise TimeoutError(
+                f"the exporter of queue {self._queue_id!r} did not return within {timeout_s:g} s"
+            )
+
+    def _run(self) -> None:
+        try:
+            self._exporting.run(self._stop, self._wake, self._ends, END_S)
+        except BaseException as error:
+            self._error = error
+            observer.LOGGER.error("the export of queue %r has ended: %s", self._queue_id, error)
+        finally:
+            self._visibility.close()
