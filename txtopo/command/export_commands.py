@@ -220,8 +220,12 @@ def _lines(queue: ExportQueue, shown: upkeep.QueueStatus) -> list[str]:
     for each in shown.buckets:
         if each.waits_since is None and each.stopped is None:
             continue
-        holder = each.holder or "no exporter"
-        lines.append(f"  bucket {each.bucket}: {each.lag} transactions behind, {holder}")
+        waits = (
+            ""
+            if each.waits_since is None
+            else f" from transaction {each.waits_txid}, since {_time(each.waits_since)}"
+        )
+        lines.append(f"  bucket {each.bucket} waits{waits}, held by {each.holder or 'no exporter'}")
         if each.stopped is not None:
             lines.append(
                 f"    stopped at key {each.stopped['key']!r} after {each.stopped['attempts']} attempts: {each.stopped['error']}"

@@ -52,8 +52,8 @@ class Exporter(abc.ABC):
 
     @abc.abstractmethod
     def export(self, entries: Iterator[SequencedExport]) -> None:
-        """Tell the system. Every entry that was taken from ``entries`` counts as told when this
-        returns: leave the others for the next call.
+        """Tell the system, and return when it is certain. ``entries`` need not be read to their
+        end: the last one that was taken, and all behind it, then come again.
 
         Runs on: the driver (``run.export``), or a process of ``txtopo export``. Called: by one
         thread, with entries of one bucket, in order. On an exception all of ``entries`` come again.

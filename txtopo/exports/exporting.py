@@ -299,25 +299,26 @@ class Exporting:
         batch = self._batch(reading)
         if not batch and not (reading.told and reading.is_whole):
             return False
-        taken = 0
+        pulled = told = 0
 
         def given() -> Iterator[entries.SequencedExport]:
-            nonlocal taken
+            nonlocal pulled, told
             for line in batch:
-                taken += 1
+                pulled += 1
                 yield line.entry
+                told += 1  # the exporter asks for the next one
 
         if batch:
             try:
                 self._exporter.export(given())
-                if not taken:
-                    raise errors.FailedException("export() took no entry, and raised no error")
+                if not told:
+                    raise errors.FailedException("export() returned without asking for a second entry")
             except errors.TxtopoError:
                 raise  # a person must mend it, for all buckets
             except Exception as error:
-                self._failed(held, reading, batch[max(taken, 1) - 1].entry, error, visible)
+                self._failed(held, reading, batch[max(pulled, 1) - 1].entry, error, visible)
                 return False
-        self._move(held, reading, batch[:taken], visible)
+        self._move(held, reading, batch[:told], visible)
         return bool(batch)
 
     def _batch(self, reading: _Reading) -> list[_Line]:

@@ -32,11 +32,10 @@ class BucketStatus:
     """The exporter that has it. Empty if none has."""
     txid: int
     """The transaction of the last entry that was told or skipped, 0 if there is none."""
+    waits_txid: int | None
+    """The transaction of the first entry that waits. None if no entry waits."""
     waits_since: float | None
-    """When the transaction of the first entry that waits was opened, in seconds since 1970. None if
-    no entry waits."""
-    lag: int
-    """How many transactions lie between the last entry that was told and the first that waits."""
+    """When that transaction was opened, in seconds since 1970."""
     stopped: Mapping[str, Any] | None
     """The entry at which the bucket stopped: ``sequence``, ``key``, ``error``, ``attempts``."""
 
@@ -76,8 +75,8 @@ def status(queue: ExportQueue) -> QueueStatus:
         state = known.get(names.bucket(bucket), layout.Bucket())
         txid = state.sequence >> entries.SEQUENCE_BITS
         since = json.loads(first[0].curr or "")["at"] if first else None
-        lag = layout.Place.of(first[0].key).txid - txid if first else 0
-        buckets.append(BucketStatus(bucket, state.holder, txid, since, lag, state.stopped))
+        waits = layout.Place.of(first[0].key).txid if first else None
+        buckets.append(BucketStatus(bucket, state.holder, txid, waits, since, state.stopped))
     return QueueStatus(added - done, [json.loads(row.curr or "") for row in skipped], buckets)
 
 

@@ -1,0 +1,384 @@
+"""Export queues over every backend: entries are committed and taken back with the values, and reach
+the target in order, once and for all, whatever dies."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.test_store_contract import FACTORIES, Process
+from txtopo import errors
+from txtopo.exports import Exporter, ExportQueue, SequencedExport, exporting, layout, leases, upkeep
+from txtopo.exports.exporting import Exporting
+from txtopo.stores import Store, VisibleTxid
+from txtopo.topology import grouping
+from txtopo.topology.transaction import RecordedAttempt
+
+pytestmark = pytest.mark.in_gate("*memory*", "*sqlite*")
+
+TASKS = 2
+
+
+class Died(BaseException):
+    """The exporter's process dies."""
+
+
+class Target(Exporter):
+    """Keeps sequences as a target must. ``meanwhile`` happens in the middle of each call."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, tuple[int, Any]] = {}
+        self.calls: list[list[SequencedExport]] = []
+        self.meanwhile: Callable[[list[SequencedExport]], None] = lambda told: None
+
+    def export(self, entries: Iterator[SequencedExport]) -> None:
+        told = list(entries)
+        self.calls.append(told)
+        self.meanwhile(told)
+        for entry in told:
+            if entry.key not in self.kept or self.kept[entry.key][0] < entry.sequence:
+                self.kept[entry.key] = entry.sequence, entry.value
+        self.meanwhile(told)
+
+    @property
+    def values(self) -> dict[Any, Any]:
+        return {key: value for key, (_, value) in self.kept.items() if value is not None}
+
+
+class Topology:
+    """Stands for the coordinator and two tasks that count words and queue what became of them."""
+
+    def __init__(self, store: Store, **form: Any) -> None:
+        self.store, self.process = store, Process()
+        self.queue = ExportQueue("words", store, **{"buckets": 3, **form})
+        self.recorded: dict[str, RecordedAttempt] = {}
+        self.txid, self.attempt, self.generation = 0, 0, self.process.task("count", 0).generation
+        self.clock = 0.0
+
+    def visible(self) -> VisibleTxid:
+        return VisibleTxid(
+            self.txid, self.process.task("count", 0).topology_id, self.generation, self.recorded
+        )
+
+    def write(self, words: list[Any], tasks: int = TASKS) -> int:
+        """An attempt at the next transaction by the first ``tasks`` tasks. Returns how many store
+        transactions it made."""
+        self.attempt += 1
+        made = 0
+        for number in range(tasks):
+            context = self.process.task(
+                "count",
+                number,
+                num_tasks=TASKS,
+                generation=self.generation,
+                known_stores=dict(self.recorded),
+            )
+            with self.store.transaction(
+                context, RecordedAttempt(self.txid + 1, self.attempt, 0)
+            ) as opened:
+                for word in words:
+                    if grouping.task_for_key([word], TASKS) == number:
+                        gone = word == "gone"
+                        update = (
+                            opened.delete(word)
+                            if gone
+                            else opened.update(word, lambda old: (old or 0) + 1)
+                        )
+                        self.queue.add(opened, word, update.curr)
+            made += sum(context.touched_stores.values())
+        return made
+
+    def commit(self, *words: Any) -> None:
+        made = self.write(list(words))
+        self.txid += 1
+        self.recorded = {f"count/{self.store.name}": RecordedAttempt(self.txid, self.attempt, made)}
+
+    def exporter(self, target: Exporter, **options: Any) -> Exporting:
+        return Exporting(self.queue, target, self.visible, clock=lambda: self.clock, **options)
+
+    def settle(self, exporter: Exporting) -> None:
+        """Export until nothing is left."""
+        for _ in range(1000):
+            self.clock += leases.BEAT_S
+            if not exporter.step() and exporter.is_empty():
+                return
+        raise AssertionError("the queue does not become empty")
+
+    def rows(self, kind: str) -> list[str]:
+        with self.store.direct() as direct:
+            ((begin, end),) = [layout.Names("words").all_of(kind)]
+            return [row.key for row in direct.read_ranges([(begin, end)], 10_000)[0]]
+
+
+@pytest.fixture(params=sorted(FACTORIES))
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Topology]]:
+    topologies: list[Topology] = []
+
+    def topology(opaque: bool = False, **form: Any) -> Topology:
+        topologies.append(Topology(FACTORIES[request.param](tmp_path, opaque=opaque), **form))
+        return topologies[-1]
+
+    yield topology
+    for each in topologies:
+        each.process.close()
+
+
+def test_only_recorded_transactions_are_told_and_the_queue_is_empty_after_it(
+    make: Callable[..., Topology],
+) -> None:
+    topology, target = make(), Target()
+    exporter = topology.exporter(target)
+    topology.commit("a", "b", "a")
+    topology.write(["a", "c"])
+    topology.settle(exporter)
+    assert target.values == {"a": 2, "b": 1}
+    topology.commit("a", "c")
+    topology.commit("gone", ("x", 1, None))
+    topology.settle(exporter)
+    assert target.values == {"a": 3, "b": 1, "c": 1, ("x", 1, None): 1}
+    assert [key for key, _ in topology.store.items()] == ["a", "b", "c", ("x", 1, None)]
+    assert topology.rows("e") == []
+    assert upkeep.status(topology.queue).entries == 0
+    told = [entry for call in target.calls for entry in call]
+    assert sorted((entry.key, entry.txid, entry.value) for entry in told if entry.key == "a") == [
+        ("a", 1, 1),
+        ("a", 1, 2),
+        ("a", 2, 3),
+    ]
+    exporter.close()
+
+
+def test_entries_of_a_failed_opaque_attempt_never_leave(make: Callable[..., Topology]) -> None:
+    topology, target = make(opaque=True), Target()
+    topology.commit("a")
+    topology.write(["a", "b"], tasks=1)
+    topology.write(["a", "b"])
+    topology.commit("c")
+    topology.settle(topology.exporter(target))
+    assert target.values == {"a": 1, "c": 1}
+    assert topology.rows("e") == []
+
+
+@pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
+def test_target_equals_store_whatever_dies(
+    make: Callable[..., Topology], opaque: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random histories: attempts that fail, exporters that die, are paused and overtaken, targets
+    that fail before and after they have taken entries."""
+    monkeypatch.setattr(exporting, "PAGE_ROWS", 2)
+    monkeypatch.setattr(exporting, "BATCH", 3)
+    monkeypatch.setattr(layout, "CHUNK_ENTRIES", 2)
+    topology, target = make(opaque), Target()
+    for seed in range(20 if "Memory" in type(topology.store).__name__ else 4):
+        _random_history(topology, target, random.Random(seed))
+
+
+def _random_history(topology: Topology, target: Target, rng: random.Random) -> None:
+    running: list[Exporting] = []
+    depth = 0
+
+    def meanwhile(told: list[SequencedExport]) -> None:
+        nonlocal depth
+        fate = rng.random()
+        if fate < 0.1:
+            raise ValueError("the target is away")
+        if fate < 0.2:
+            raise Died
+        if fate < 0.5 and depth < 3 and len(running) > 1:
+            depth += 1
+            topology.clock += rng.choice([0.0, leases.LEASE_S + 1])
+            if rng.random() < 0.5:
+                topology.commit(*rng.choices("abcdef", k=rng.randrange(6)))
+            step(rng.choice(running))
+            depth -= 1
+
+    def step(exporter: Exporting) -> None:
+        if exporter in stepping:
+            return
+        stepping.append(exporter)
+        try:
+            exporter.step()
+        except Died:
+            if exporter in running:
+                running.remove(exporter)
+        finally:
+            stepping.remove(exporter)
+
+    stepping: list[Exporting] = []
+    target.meanwhile = meanwhile
+    for _ in range(40):
+        topology.clock += rng.choice([0.0, leases.BEAT_S, leases.LEASE_S + 1])
+        if len(running) < 3 and rng.random() < 0.5:
+            running.append(topology.exporter(target, max_attempts=10**6))
+        batch = rng.choices([*"abcdef", "gone"], k=rng.randrange(8))
+        if rng.random() < 0.3:
+            topology.write(
+                batch if not topology.store.opaque else batch[::-1] + ["f"],
+                rng.randrange(TASKS + 1),
+            )
+            if not topology.store.opaque:
+                topology.commit(*batch)
+        elif rng.random() < 0.7:
+            topology.commit(*batch)
+        for exporter in running[:]:
+            step(exporter)
+    target.meanwhile = lambda told: None
+    topology.clock += 100
+    last = topology.exporter(target)
+    topology.clock += leases.LEASE_S + 1
+    for _ in range(3):
+        topology.clock += leases.LEASE_S + 1
+        last.step()
+    topology.settle(last)
+    topology.commit()
+    topology.settle(last)
+    last.close()
+    assert target.values == dict(topology.store.items())
+    assert topology.rows("e") == []
+    assert upkeep.status(topology.queue).entries == 0
+    first: dict[tuple[int, int], None] = {}
+    for call in target.calls:
+        for entry in call:
+            first.setdefault((entry.bucket, entry.sequence))
+    for bucket in range(3):
+        numbers = [number for of, number in first if of == bucket]
+        assert numbers == sorted(numbers)
+
+
+def test_a_poison_entry_stops_its_bucket_and_no_other_until_it_is_skipped(
+    make: Callable[..., Topology],
+) -> None:
+    topology, target = make(), Target()
+
+    def meanwhile(told: list[SequencedExport]) -> None:
+        if any(entry.key == "b" for entry in told):
+            raise ValueError("b is refused")
+
+    target.meanwhile = meanwhile
+    exporter = topology.exporter(target, max_attempts=3)
+    topology.commit("a", "b", "c", "d", "e", "f")
+    topology.settle(exporter)
+    ours = grouping.task_for_key(["b"], 3)
+    others = {key: 1 for key in "acdef" if grouping.task_for_key([key], 3) != ours}
+    assert others.items() <= target.values.items()
+    (stopped,) = [each for each in upkeep.status(topology.queue).buckets if each.stopped]
+    assert stopped.bucket == ours and stopped.stopped is not None
+    assert (stopped.stopped["key"], stopped.stopped["attempts"]) == ("b", 3)
+    assert "b is refused" in stopped.stopped["error"] and stopped.waits_txid == 1
+
+    topology.commit("b", "b")
+    assert upkeep.retry(topology.queue, []) == [ours]
+    topology.settle(exporter)
+    assert upkeep.status(topology.queue).buckets[ours].stopped is not None
+
+    assert upkeep.skip(topology.queue, ours)["value"] == 1
+    target.meanwhile = lambda told: None
+    topology.settle(exporter)
+    assert target.values == dict(topology.store.items())
+    status = upkeep.status(topology.queue)
+    assert [(each["key"], each["value"]) for each in status.skipped] == [("b", 1)]
+    assert (status.entries, topology.rows("e")) == (0, [])
+    with pytest.raises(errors.UsageError, match="has not stopped"):
+        upkeep.skip(topology.queue, ours)
+
+
+def test_a_lost_target_is_told_every_value_again(make: Callable[..., Topology]) -> None:
+    topology, target = make(), Target()
+    exporter = topology.exporter(target)
+    topology.commit("a", "b", "a")
+    topology.settle(exporter)
+    topology.commit("b")
+    target.kept.clear()
+    assert upkeep.replay(topology.queue, target, topology.visible()) == 2
+    assert target.values == {"a": 2, "b": 2}
+    topology.commit("a")
+    topology.settle(exporter)
+    assert target.values == {"a": 3, "b": 2}
+
+
+def test_another_generation_is_refused_until_the_target_is_told_again(
+    make: Callable[..., Topology],
+) -> None:
+    topology, target = make(), Target()
+    exporter = topology.exporter(target)
+    topology.commit("a")
+    topology.settle(exporter)
+    exporter.close()
+    topology.commit("b")
+    topology.store.adopt("words", "second", 0, ["count"])
+    topology.generation, topology.txid = "second", 0
+    topology.recorded = {}
+    with pytest.raises(errors.StateMismatchError, match="export replay"):
+        topology.settle(topology.exporter(target))
+    target.kept.clear()
+    assert upkeep.replay(topology.queue, target, topology.visible()) == 2
+    topology.commit("a")
+    topology.settle(topology.exporter(target))
+    assert target.values == {"a": 2, "b": 1}
+    assert (upkeep.status(topology.queue).entries, topology.rows("e")) == (0, [])
+
+
+def test_a_full_queue_fails_the_attempt_and_a_reader_sees_no_entry(
+    make: Callable[..., Topology],
+) -> None:
+    topology = make(max_entries=2)
+    mine = [word for word in "abcdefgh" if grouping.task_for_key([word], TASKS) == 0]
+    topology.commit(*mine[:2])
+    with pytest.raises(errors.FailedException, match="full.*max_entries is 2"):
+        topology.write(mine[2:3])
+    assert sorted(dict(topology.store.items())) == sorted(mine[:2])
+    topology.settle(topology.exporter(Target()))
+    topology.commit(mine[2])
+    assert topology.store.count() == 3
+
+
+def test_an_exporter_may_take_a_part(make: Callable[..., Topology]) -> None:
+    topology, told = make(buckets=1), list[Any]()
+
+    class Some(Exporter):
+        def export(self, entries: Iterator[SequencedExport]) -> None:
+            told.extend(entry.key for entry, _ in zip(entries, range(2), strict=False))
+
+    topology.commit(*range(5))
+    exporter = topology.exporter(Some())
+    topology.clock += leases.BEAT_S
+    assert exporter.step()
+    assert len(topology.rows("e")) == TASKS
+    topology.settle(exporter)
+    assert sorted(told) == list(range(5))
+
+
+def test_mistakes_are_refused(make: Callable[..., Topology], tmp_path: Path) -> None:
+    topology = make()
+    topology.commit("a")
+    for mistake, message in [
+        (lambda: ExportQueue("a~b", topology.store), "id"),
+        (lambda: ExportQueue("a", topology.store, 0), "buckets"),
+        (lambda: ExportQueue("a", topology.store, True), "buckets"),
+        (lambda: ExportQueue("a", topology.store, max_entries=0), "max_entries"),
+        (lambda: ExportQueue("a", "counts.db"), "needs a store"),
+    ]:
+        with pytest.raises(errors.UsageError, match=message):
+            mistake()
+    topology.queue = ExportQueue("words", topology.store, 4)
+    with pytest.raises(errors.UsageError, match="has 3 buckets, not 4"):
+        topology.write(["a"])
+    other = FACTORIES["memory"](tmp_path, "other")
+    topology.queue = ExportQueue("words", other, 3)
+    with pytest.raises(errors.UsageError, match="of the queue's own store"):
+        topology.write(["a"])
+    with pytest.raises(errors.UsageError, match="open transaction"):
+        topology.queue.add(topology.store, "a", 1)
+    topology.queue = ExportQueue("words", topology.store, 3)
+    context = topology.process.task("count", 0, num_tasks=TASKS, known_stores=topology.recorded)
+    for key, value in [(1.5, 1), ("a", {1}), ("a", float("nan")), ("a", "x" * 2**20)]:
+        with (
+            pytest.raises(errors.UsageError),
+            topology.store.transaction(context, RecordedAttempt(9, 99, 0)) as opened,
+        ):
+            topology.queue.add(opened, key, value)
