@@ -312,7 +312,9 @@ class Exporting:
             try:
                 self._exporter.export(given())
                 if not told:
-                    raise errors.FailedException("export() returned without asking for a second entry")
+                    raise errors.FailedException(
+                        "export() returned without asking for a second entry"
+                    )
             except errors.TxtopoError:
                 raise  # a person must mend it, for all buckets
             except Exception as error:

@@ -18,7 +18,7 @@ from txtopo import errors
 from txtopo.exports import entries, layout
 from txtopo.stores import base, keys, reserved
 from txtopo.stores.transaction import StoreTransaction
-from txtopo.topology import destination, grouping
+from txtopo.topology import destination, grouping, kept
 
 VALUE_BYTES_MAX = 2**20
 """The longest value, as JSON."""
@@ -97,10 +97,21 @@ class ExportQueue(destination.Destination):
             self.store.opaque,
             False,
             "give the queue's store opaque=True",
-            "at least once, in order per key, refused when old",
+            "at least once, in order; a target refuses old sequences",
             has_one_writer=True,
             place=f"{self.store.address} queue {self.id}",
         )
+
+    def kept(self, topology_id: str, component: str) -> kept.Kept | None:
+        """The store's records: the entries go with the values."""
+        return self.store.kept(topology_id, component)
+
+    def rows_left(self, topology_id: str) -> str:
+        with self.store.direct() as rows:
+            (states,) = rows.read_ranges([layout.Names(self.id).all_of("b")], self.buckets)
+        if not any(layout.Bucket.of(row.curr or "").sequence for row in states):
+            return ""
+        return f"the target of export queue {self.id!r} (empty it, then give --leave-rows: sequences begin again)"
 
     def simulated(self, world: destination.World) -> destination.Destination | None:
         substitute = self.store.simulated(world)
