@@ -15,7 +15,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.exports import entries, exporting, layout, leases
 from txtopo.exports.queue import ExportQueue
-from txtopo.stores import direct, stamps
+from txtopo.stores import direct, keys, stamps
 from txtopo.stores.visible import VisibleTxid
 from txtopo.topology import grouping
 
@@ -85,6 +85,17 @@ def topology_of(queue: ExportQueue) -> str | None:
     with queue.store.direct() as rows:
         (tallies,) = rows.read_ranges([layout.Names(queue.id).all_of("a")], 1)
     return tallies[0].stamp.topology_id if tallies else None
+
+
+def entries_of(queue: ExportQueue) -> Iterator[entries.SequencedExport]:
+    """All entries that wait, bucket by bucket, in order, also of transactions that are not recorded."""
+    names = layout.Names(queue.id)
+    with queue.store.direct() as rows:
+        for bucket in range(queue.buckets):
+            for sequence, row, (key, value) in _lines(rows, names, bucket, 0):
+                yield entries.SequencedExport(
+                    queue.id, bucket, keys.with_tuples(key), value, sequence, row.stamp.generation
+                )
 
 
 def retry(queue: ExportQueue, buckets: list[int]) -> list[int]:

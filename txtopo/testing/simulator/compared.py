@@ -21,10 +21,14 @@ class Unseen:
 
     component: str | None
     cure: str = CURE
+    what: str = ""
+    """Another fact than that a component writes elsewhere."""
 
     @property
     def fact(self) -> str:
         """The fact, in one line."""
+        if self.what:
+            return self.what
         if self.component is None:
             return "nothing is compared: no component has a store, a sink or a commit"
         return f"component {self.component!r} writes where the simulator cannot look"

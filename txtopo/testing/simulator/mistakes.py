@@ -20,6 +20,11 @@ WRITE_WHILE_PROCESSING = Mistake(
     "the component writes to the outside before its turn to commit: a failed attempt has written all the same, and its replay writes again",
     "Keep the data in an attribute, make the bolt a committer, and write in finish_batch.",
 )
+TRUSTS_ARRIVAL = Mistake(
+    "a target that trusts the order of arrival",
+    "entries come again, also after newer ones: from an exporter that died after it had told them, or that slept",
+    "Keep entry.sequence with each key in the target, also of keys that are gone, and write an entry only if its sequence is higher.",
+)
 MODULE_GLOBAL = Mistake(
     "state kept in a global",
     "the component keeps a value in a variable of its module or class: the value outlives a failed attempt, and is lost with the process",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txtopo.dataplane import column_runs
+from txtopo.exports import ExportQueue, upkeep
 from txtopo.sinks.simulated import SimulatedSink
 from txtopo.stores import base
 from txtopo.testing.emissions import Emission
@@ -67,6 +68,9 @@ class Outcome:
         for store in stores:
             if isinstance(store, SimulatedSink):
                 self._read_sink(store)
+            elif isinstance(store, ExportQueue):
+                name = f"export queue {store.id!r} in {store.store.address}"
+                self.stores[name] = {entry.key: entry.value for entry in upkeep.entries_of(store)}
             elif isinstance(store, base.Store):
                 self.stores[store.address] = dict(store.items())
                 for key in self.stores[store.address]:

@@ -10,15 +10,19 @@ Invariants: a finding about a source whose batches change from run to run is no 
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from txtopo import errors
 from txtopo.engine.attempts import AttemptFailedError
+from txtopo.exports import Exporter, ExportQueue, SequencedExport, upkeep
 from txtopo.plan import compiler
+from txtopo.stores import updates
 from txtopo.testing.contracts import bolt, local_run, spout, violation
 from txtopo.testing.contracts.bolt_scene import Setting
 from txtopo.testing.contracts.spout_story import Plot
@@ -43,6 +47,9 @@ BOLT_TRANSACTIONS = 3
 
 ENOUGH_S = 3.0
 """A checker begins no further run after so long: schedules judge large topologies."""
+
+EXPORTED_TOGETHER = 2
+"""So many entries an exporter gets in one call."""
 
 _PROCESS = "contract"
 _SPOUT_RULES = frozenset({4, 5, 17, 18, 19, 20, 21})
@@ -200,6 +207,63 @@ def check_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractErro
         else _BOLT_RULES[broken.rule]
     )
     return Diagnosis(held[0] if len(held) == 1 else None, (mistake,)), broken
+
+
+def check_exporters(
+    subject: Subject, play: Callable[[], object]
+) -> tuple[Diagnosis, ContractError] | None:
+    """Find an exporter of the user's whose target has other contents if entries come again, and late.
+    ``effects()`` returns the target's contents. ``play`` plays a schedule without failures, which
+    fills the queues."""
+    if subject.effects is None or not queues_of(subject):
+        return None
+    play()
+    for queue in queues_of(subject):
+        assert queue.exporter is not None
+        told = collections.defaultdict[int, list[SequencedExport]](list)
+        for entry in upkeep.entries_of(queue):
+            told[entry.bucket].append(entry)
+        batches = [
+            list(entries)
+            for of_bucket in told.values()
+            for entries in updates.portions(of_bucket, EXPORTED_TOGETHER)
+        ]
+        again = [*itertools.chain.from_iterable((batch, batch) for batch in batches), *batches[:-1]]
+        expected, actual = (_target(subject, queue.exporter, order) for order in (batches, again))
+        if expected != actual:
+            fact = (
+                f"{type(queue.exporter).__name__} of export queue {queue.id!r}: effects() is {short(repr(actual))} when entries come again, late;"
+                f" in order it is {short(repr(expected))}"
+            )
+            broken = ContractError("exporter", 40, fact, mistakes.TRUSTS_ARRIVAL.cure)
+            return Diagnosis(None, (mistakes.TRUSTS_ARRIVAL,)), broken
+    return None
+
+
+def queues_of(subject: Subject) -> list[ExportQueue]:
+    """The export queues with an exporter of the user's."""
+    return [
+        part
+        for part in subject.stores
+        if isinstance(part, ExportQueue)
+        and part.exporter is not None
+        and not type(part.exporter).__module__.startswith("txtopo.")
+    ]
+
+
+def _target(
+    subject: Subject, exporter: Exporter, order: Sequence[Sequence[SequencedExport]]
+) -> Any:
+    """The target's contents after ``order``, or the exporter's error."""
+    if subject.reset is not None:
+        subject.reset()
+    try:
+        for batch in order:
+            exporter.export(iter(batch))
+        exporter.close()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None if subject.effects is None else subject.effects()
 
 
 def hook_of(broken: ContractError) -> str:

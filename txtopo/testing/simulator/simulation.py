@@ -140,6 +140,10 @@ class Simulation:
             """The effects that decide the verdict."""
             self.unseen = compared.unseen(
                 self._subject.graph, self._subject.uncompared, self.compared
+            ) + tuple(
+                Unseen(None, what=f"the exporter of export queue {queue.id!r} is not played")
+                for queue in parts.queues_of(self._subject)
+                if effects is None
             )
             """The effects that judge no schedule."""
             self._judge = Judge(self._subject, schedule, self._compares_outputs)
@@ -185,7 +189,12 @@ class Simulation:
             return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
         finding = parts.check_bolts(self._subject, self._judge)
         if finding is None:
-            return None
+            finding = parts.check_exporters(
+                self._subject, Schedule(self._subject, Decisions(), is_patient=True).play
+            )
+            if finding is None:
+                return None
+            return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
         shown = self.run(SEEDS_TO_SHOW).violation
         if shown is not None:
             # The checker names the commit that goes wrong, but the reason may be upstream.

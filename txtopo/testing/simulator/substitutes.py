@@ -23,6 +23,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.dataplane import wire
+from txtopo.exports import ExportQueue
 from txtopo.sinks.simulated import SimulatedSink
 from txtopo.stores import base
 from txtopo.testing import stores
@@ -47,7 +48,7 @@ class _SubstitutingPickler(wire.ReferencePickler):
         if isinstance(obj, destination.Destination):
             index = self._substitutes.index_of(obj)
             is_compared = index is not None and isinstance(
-                self._substitutes.stores[index], base.Store | SimulatedSink
+                self._substitutes.stores[index], base.Store | SimulatedSink | ExportQueue
             )
             self.has_uncompared = self.has_uncompared or not is_compared
             if index is not None:
