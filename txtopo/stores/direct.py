@@ -14,7 +14,11 @@ from __future__ import annotations
 import abc
 from collections.abc import Collection, Mapping, Sequence
 
-from txtopo.stores import stamps
+from txtopo import errors
+from txtopo.stores import failures, stamps
+
+NO_WRITER = stamps.Stamp("", "", "", 0, 0, 0)
+"""In place of a task's stamp, for a transaction that belongs to no task."""
 
 
 class Direct(abc.ABC):
@@ -40,6 +44,9 @@ class Direct(abc.ABC):
         """If each key in ``expected`` has this value (None: no row), write ``rows`` in place of
         what is there, remove the keys ``removed`` that are there, and return True. Otherwise change
         nothing, and return False. ``rows`` have one step each, and their keys are in ``expected``.
+
+        A deleted key may still have a row, which no expected value fits. In a database server, a row
+        that is expected to be absent, and is not among ``rows``, may be added before this returns.
         """
 
     @abc.abstractmethod
@@ -51,3 +58,29 @@ class Direct(abc.ABC):
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+
+def are_as_expected(rows: Mapping[str, stamps.Row], expected: Mapping[str, str | None]) -> bool:
+    """Whether ``rows``, by key, have the expected values. A tombstone is a row without a value, so
+    no expected value fits a tombstone."""
+    return all(
+        key not in rows if value is None else key in rows and rows[key].curr == value
+        for key, value in expected.items()
+    )
+
+
+def check_values_can_be_taken_back(address: str, plain: bool) -> None:
+    """Refuse direct access to a plain store.
+
+    :raises errors.UsageError: the store is plain.
+    """
+    if plain:
+        raise errors.UsageError(
+            f"store {address} is plain, so it can hold no export queue: a failed attempt's entries could not be taken back\n"
+            "  Leave out plain=True."
+        )
+
+
+def missing(address: str) -> errors.FailedException:
+    """The error for an exchange in a store that does not exist yet."""
+    return failures.unreachable(address, "no task has written to it yet")

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import backend, base, codecs, sessions, stamps
+from txtopo.stores import backend, base, codecs, direct, sessions, stamps
 from txtopo.stores import rows as layout
 from txtopo.topology import merge
 
@@ -150,6 +150,10 @@ class MemoryStore(backend.Backend):
 
     open_maintenance = open_session
 
+    def direct(self) -> direct.Direct:
+        direct.check_values_can_be_taken_back(self.address, self.plain)
+        return _Direct(self)
+
     def stored_form(self) -> str | None:
         table = self._table(any_form=True)
         return None if table is None else table.form
@@ -169,6 +173,43 @@ class MemoryStore(backend.Backend):
         table = self._table()
         rows = {} if table is None else table.rows
         yield from (_copy_of(rows[key]) for key in sorted(rows) if key >= text)
+
+
+class _Direct(direct.Direct):
+    """Direct access to the rows in ``store``."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def read_ranges(self, ranges: Sequence[tuple[str, str]], limit: int) -> list[list[stamps.Row]]:
+        table = self._store._table()
+        rows = {} if table is None else table.rows
+        return [
+            [_copy_of(rows[key]) for key in sorted(rows) if low <= key < high][:limit]
+            for low, high in ranges
+        ]
+
+    def exchange(
+        self,
+        expected: Mapping[str, str | None],
+        rows: Sequence[stamps.Row] = (),
+        removed: Collection[str] = (),
+    ) -> bool:
+        if not self._store.exists():
+            raise direct.missing(self._store.address)
+        try:
+            with self._store.open_session(lambda name, make: make()) as session:
+                if not direct.are_as_expected(session.read_rows(list(expected)), expected):
+                    raise sessions.RowsChangedError({})
+                session.write_rows(rows)
+                for key in removed:
+                    session._table.rows.pop(key, None)
+        except sessions.RowsChangedError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """There is no connection."""
 
 
 class _Session(sessions.Session, sessions.Maintenance):

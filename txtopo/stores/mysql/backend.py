@@ -36,9 +36,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from txtopo import errors
+from txtopo.stores import direct, sessions, stamps
 from txtopo.stores import place as places
 from txtopo.stores import rows as layout
-from txtopo.stores import sessions, stamps
 from txtopo.stores.mysql import connection as connections
 from txtopo.stores.mysql import errors as faults
 from txtopo.stores.mysql import layout as tables
@@ -209,6 +209,29 @@ class Session(session.Session):
         self._locked.update(row.key for row in new)
         self.note(row.key for row in ordered)
 
+    def exchange(
+        self,
+        expected: Mapping[str, str | None],
+        rows: Sequence[stamps.Row],
+        removed: Collection[str],
+    ) -> bool:
+        locked = self._read(list(expected), " FOR UPDATE")
+        if not direct.are_as_expected(locked, expected):
+            return False
+        try:
+            for stamp in dict.fromkeys(row.stamp for row in rows):
+                stamped = sorted(
+                    (row for row in rows if row.stamp == stamp), key=lambda row: row.key
+                )
+                self._write([row for row in stamped if row.key in locked], replacing=True)
+                self._write([row for row in stamped if row.key not in locked], replacing=False)
+        except errors.FailedException as failed:
+            if not faults.is_duplicate(failed):
+                raise
+            raise sessions.RowsChangedError({}) from failed
+        self._run_in_portions(self._delete_from("TRUE"), sorted(removed))
+        return True
+
     def take_back(self, void: stamps.Fence) -> None:
         # The transaction that raises the fence holds the fence alone, so no task adds more rows to
         # take back. But another component's task may take over a row.
@@ -300,7 +323,9 @@ class Session(session.Session):
         }
 
     def _write(self, rows: Sequence[stamps.Row], replacing: bool) -> None:
-        """Add rows, or replace locked rows."""
+        """Add rows, or replace locked rows. All have the same stamp."""
+        if not rows:
+            return
         names = ", ".join(f"`{name}`" for name in layout.COLUMNS)
         values = ", ".join(_VALUES.values())
         insert = f"INSERT INTO `{self._tables.name}`({names}) SELECT {values} FROM {_GIVEN_ROWS}"
@@ -310,14 +335,14 @@ class Session(session.Session):
             )
             insert = f"{insert} ON DUPLICATE KEY UPDATE {changes}"
         columns = [layout.columns_of(row) for row in rows]
-        # All rows bear the writer's own stamp (see stamps.advanced), which is sent once.
+        # The stamp is sent once.
         self._run_in_portions(
             insert,
             [
                 [key, curr, prev, prev_txid, steps]
                 for key, curr, prev, *_, prev_txid, steps in columns
             ],
-            layout.owner_of(self._mine),
+            layout.owner_of(rows[0].stamp),
         )
 
     def _advance(self, rows: Sequence[stamps.Row]) -> None:
@@ -442,6 +467,7 @@ class Connection(relational_connection.Connection):
     _open = staticmethod(connections.open_connection)
     _descriptor = staticmethod(connections.descriptor)
     _layout = staticmethod(tables.tables_of)
+    _has_table = staticmethod(tables.has_table)
     _session = Session
 
     @staticmethod

@@ -30,9 +30,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from txtopo import errors
+from txtopo.stores import direct, sessions, stamps
 from txtopo.stores import place as places
 from txtopo.stores import rows as layout
-from txtopo.stores import sessions, stamps
 from txtopo.stores.postgresql import connection as connections
 from txtopo.stores.postgresql import errors as faults
 from txtopo.stores.postgresql import merge as postgresql_merge
@@ -80,6 +80,7 @@ _ROOM = {"fillfactor": 50}
 # longer. An empty text is NULL.
 _IN_LINES = frozenset({"key", "version", "prev_txid"})
 _GIVEN_KEYS = "string_to_array(CAST(:keys AS text), E'\\n')"
+_LOCKING = " ORDER BY key FOR UPDATE"
 _TYPES = {"task": "integer", "txid": "bigint", "attempt": "bigint", "prev_txid": "bigint"}
 
 
@@ -128,16 +129,37 @@ class Session(session.Session):
 
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
         ordered = sorted(rows, key=lambda row: row.key)
-        existing = [row for row in ordered if row.key in self._versions]
-        new = [row for row in ordered if row.key not in self._versions]
         with self._translating_deadlock([row.key for row in ordered]):
-            written = (self._update(existing) if existing else 0) + (
-                self._insert(new) if new else 0
-            )
+            written = self._write(ordered)
         if written != len(ordered):
             raise sessions.RowsChangedError(self._changed_rows(ordered))
         self._versions.update((row.key, None) for row in ordered)
         self.note(row.key for row in ordered)
+
+    def exchange(
+        self,
+        expected: Mapping[str, str | None],
+        rows: Sequence[stamps.Row],
+        removed: Collection[str],
+    ) -> bool:
+        self._check_keys(expected)
+        locked = {row.key: row for row, _ in self._read(list(expected), _LOCKING)}
+        if not direct.are_as_expected(locked, expected):
+            return False
+        self._versions = dict.fromkeys(locked)
+        if self._write(sorted(rows, key=lambda row: row.key)) != len(rows):
+            raise sessions.RowsChangedError({})
+        selected = f"SELECT key FROM {self._table} WHERE key = ANY({_GIVEN_KEYS}){_LOCKING}"
+        delete = f"DELETE FROM {self._table} AS kept USING ({selected}) AS locked WHERE kept.key = locked.key"
+        if removed:
+            self._run(sa.text(delete), {"keys": "\n".join(removed)})
+        return True
+
+    def _write(self, rows: Sequence[stamps.Row]) -> int:
+        """Update or insert ``rows``, in their order. Returns how many rows were as read."""
+        existing = [row for row in rows if row.key in self._versions]
+        new = [row for row in rows if row.key not in self._versions]
+        return (self._update(existing) if existing else 0) + (self._insert(new) if new else 0)
 
     def _is_one_of(self, texts: Sequence[str]) -> sa.ColumnElement[bool]:
         return self._tables.values.c.key == sa.any_(
@@ -164,8 +186,8 @@ class Session(session.Session):
         statement = f"INSERT INTO {self._table}({', '.join(parameters)}) {_selected_parameters(parameters)} ON CONFLICT (key) DO NOTHING"
         return int(self._run(sa.text(statement), parameters).rowcount)
 
-    def _read(self, texts: Sequence[str]) -> list[tuple[stamps.Row, str]]:
-        statement = f"SELECT {', '.join(layout.COLUMNS)}, {_VERSION} FROM {self._table} WHERE key = ANY({_GIVEN_KEYS})"
+    def _read(self, texts: Sequence[str], lock: str = "") -> list[tuple[stamps.Row, str]]:
+        statement = f"SELECT {', '.join(layout.COLUMNS)}, {_VERSION} FROM {self._table} WHERE key = ANY({_GIVEN_KEYS}){lock}"
         return [
             (layout.row_of(*columns[:-1]), columns[-1])
             for columns in self._run(sa.text(statement), {"keys": "\n".join(texts)}).all()
@@ -329,5 +351,6 @@ class Connection(relational_connection.Connection):
     _open = staticmethod(connections.open_connection)
     _descriptor = staticmethod(connections.descriptor)
     _layout = staticmethod(_tables)
+    _has_table = staticmethod(_has_table)
     _prepare = staticmethod(_make_missing)
     _session = Session

@@ -201,3 +201,19 @@ return {(meta[1] or '') .. ' ' .. (meta[2] or ''), keys, rows}
 """)
 """Keys: meta, order, rows. Arguments: from, to, the most rows. Returns the store's state (born and
 version), and keys and rows in order."""
+
+RANGES = script("""
+local answer = redis.call('HMGET', KEYS[1], 'layout', 'form')
+for i = 2, #ARGV, 2 do
+  local keys = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[i], ARGV[i + 1], 'LIMIT', 0, ARGV[1])
+  local rows = {}
+  for j = 1, #keys, 2000 do
+    local some = redis.call('HMGET', KEYS[3], unpack(keys, j, math.min(j + 1999, #keys)))
+    for k = 1, #some do rows[#rows + 1] = some[k] or '' end
+  end
+  answer[#answer + 1] = {keys, rows}
+end
+return answer
+""")
+"""Keys: meta, order, rows. Arguments: the most rows in a range, then two per range: from and to.
+Returns layout and form, then two lists per range: keys and rows in order."""

@@ -12,7 +12,7 @@ until the last page is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from txtopo import errors
 from txtopo.stores import rows as versions
@@ -66,24 +66,39 @@ class Reader:
     def rows_from(self, text: str, beginning: str = "") -> Iterator[stamps.Row]:
         """The rows whose key's text is not below ``text`` and begins with ``beginning``, in order
         and from one state. All rows are read before this method returns."""
-        pairs = self.state(text, beginning)[1] if self.exists else []
+        pairs = self.state(*_bounds(text, beginning))[1] if self.exists else []
         return (layout.row_of(key.decode(), row.decode()) for key, row in pairs)
 
-    def state(self, text: str = "", beginning: str = "") -> tuple[str, list[tuple[bytes, bytes]]]:
-        """A state's ``born`` and version, and its rows: key and row as stored."""
+    def first_rows(self, ranges: Sequence[tuple[str, str]], limit: int) -> list[list[stamps.Row]]:
+        """The first rows in each range, all from one state, in one round trip. See
+        :meth:`txtopo.stores.direct.Direct.read_ranges`."""
+        bounds = [f"{side}{text}" for pair in ranges for side, text in zip("[(", pair, strict=True)]
+        names = [self._names.meta, self._names.order, self._names.rows]
+        version, form, *portions = self._link.run(layout.RANGES, names, [limit, *bounds])
+        if version is None:
+            return [[] for _ in ranges]
+        check_layout(self._address, self._name, version)
+        versions.check_form(self._address, form.decode(), self._form)
+        return [
+            [layout.row_of(key.decode(), row.decode()) for key, row in _pairs(*portion)]
+            for portion in portions
+        ]
+
+    def state(self, low: bytes = b"-", high: bytes = b"+") -> tuple[str, list[tuple[bytes, bytes]]]:
+        """A state's ``born`` and version, and its rows from ``low`` to ``high``, by default all:
+        key and row as stored."""
         size = PAGE_ROWS
         for _ in range(READINGS_MAX - 1):
-            if (pages := self._pages(text, beginning, size)) is not None:
+            if (pages := self._pages(low, high, size)) is not None:
                 return pages
             size *= 10
-        state, keys, rows = self._page(*_bounds(text, beginning), -1)
+        state, keys, rows = self._page(low, high, -1)
         return state, _pairs(keys, rows)
 
     def _pages(
-        self, text: str, beginning: str, size: int
+        self, low: bytes, high: bytes, size: int
     ) -> tuple[str, list[tuple[bytes, bytes]]] | None:
         """The rows from all pages, None if the store changed between two pages."""
-        low, high = _bounds(text, beginning)
         first, keys, rows = self._page(low, high, size)
         pairs = _pairs(keys, rows)
         while len(keys) == size:

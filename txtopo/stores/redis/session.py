@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple
 
 from txtopo import errors
-from txtopo.stores import failures, sessions, stamps
+from txtopo.stores import direct, failures, sessions, stamps
 from txtopo.stores import place as places
 from txtopo.stores.redis import apply as applying
 from txtopo.stores.redis import connection as connections
@@ -317,6 +317,42 @@ class Session(sessions.Session):
             self.is_counted = True
             self._written, self._marks = {}, {}
         return outcome
+
+    def exchange(
+        self,
+        expected: Mapping[str, str | None],
+        rows: Iterable[stamps.Row],
+        removed: Collection[str],
+    ) -> bool:
+        """See :meth:`txtopo.stores.direct.Direct.exchange`. Any fence will do.
+
+        :raises sessions.RowsChangedError: a row was changed after this session had read it.
+        :raises errors.FailedException: the store is held, and writers must wait.
+        :raises errors.StateMismatchError: the store lacks changes acknowledged to this process. The
+            store is not held: tasks may have lost nothing, or the loss may be mended already.
+        """
+        if self._opened.held:
+            raise failures.busy(
+                self._store.address, "it is being adopted or cleared, or has lost writes"
+            )
+        lost = None if self._known is None else _contradiction(self._opened, self._known)
+        if self._known is not None and lost is not None:
+            raise errors.StateMismatchError(
+                f"store {self._store.address} has lost acknowledged writes: change {self._known.version} was done, later there were {lost}\n"
+                "  Nothing was written. Removed rows may be there again. To go on from the present rows, start this process again."
+            )
+        if not direct.are_as_expected(
+            self.read_rows([*{**expected, **dict.fromkeys(removed)}]), expected
+        ):
+            return False
+        self.write_rows(rows)
+        after = {**self._found, **self._written, **dict.fromkeys(removed, "")}
+        changes = {text: (self._found[text], row) for text, row in after.items()}
+        marks = {**self._marks, **{text: False for text in removed if self._deleted[text]}}
+        self._apply(
+            applying.Change(self._opened.born, "", self._opened.form, rows=changes, marks=marks)
+        )
+        return True
 
     def _change(self, **parts: Any) -> applying.Change:
         return applying.Change(

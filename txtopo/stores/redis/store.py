@@ -26,8 +26,9 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import base, codecs, failures, sessions, stamps
+from txtopo.stores import base, codecs, direct, failures, sessions, stamps
 from txtopo.stores import place as places
+from txtopo.stores.redis import direct as redis_direct
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 10
@@ -148,6 +149,10 @@ class RedisStore(base.Store):
             raise errors.FailedException(
                 f"store {self.address}: another task changed the fence for component {stamp.component!r}"
             ) from moved
+
+    def direct(self) -> direct.Direct:
+        direct.check_values_can_be_taken_back(self.address, self.plain)
+        return redis_direct.Direct(self._place, self._backend().Connection(), self.accept_loss)
 
     def open_maintenance(
         self, resources: base.Resources

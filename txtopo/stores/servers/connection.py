@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import threading
@@ -22,7 +23,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from txtopo import errors
-from txtopo.stores import failures, stamps
+from txtopo.stores import direct, failures, rows, stamps
 from txtopo.stores import place as places
 from txtopo.stores.servers import layout as server_layout
 from txtopo.stores.servers import session as relational
@@ -39,6 +40,8 @@ class Connection:
     """The socket number of a driver's connection, negative after the connection was closed."""
     _layout: Callable[[str], server_layout.Tables]
     """The tables of the store with this name."""
+    _has_table: Callable[[server_layout.Run, str], bool]
+    """Whether the database has a table with this name."""
     _prepare: Callable[[sa.Connection, server_layout.Tables, places.Place], None]
     """Makes the missing tables. If no table is missing, the user needs no right to make tables."""
     _session: Callable[[sa.Connection, server_layout.Tables, places.Place, stamps.Stamp], Any]
@@ -59,6 +62,18 @@ class Connection:
             raw = self._ready(store, store.limits["statement_timeout_s"])
             with self._ending(raw, store):
                 yield self._session(raw, self._tables[store.name], store, stamp)
+
+    @contextlib.contextmanager
+    def direct(self, store: places.Place) -> Iterator[Any]:
+        """Open a transaction that stands at no fence. Yields None if the store does not exist, and
+        does not make the store."""
+        with self._turn_of(store):
+            raw = self._connected(store, store.limits["statement_timeout_s"])
+            with self._ending(raw, store):
+                if self._exists(raw, store):
+                    yield self._session(raw, self._tables_of(store), store, direct.NO_WRITER)
+                else:
+                    yield None
 
     @contextlib.contextmanager
     def maintenance(self, store: places.Place) -> Iterator[relational.Maintenance]:
@@ -120,17 +135,37 @@ class Connection:
         return True
 
     def _ready(self, store: places.Place, statement_s: float) -> sa.Connection:
+        raw = self._connected(store, statement_s)
+        if (store.name, store.form) not in self._prepared:
+            with self._ending(raw, store):
+                self._prepare(raw, self._tables_of(store), store)
+            self._prepared.add((store.name, store.form))
+        return raw
+
+    def _connected(self, store: places.Place, statement_s: float) -> sa.Connection:
         if self._raw is not None and self._has_news(self._raw):
             self.close()
         if self._raw is None:
             self._raw = self._open(store, statement_s)
             _opened[self._raw] = self._descriptor
-        if (store.name, store.form) not in self._prepared:
-            tables = self._tables.setdefault(store.name, self._layout(store.name))
-            with self._ending(self._raw, store):
-                self._prepare(self._raw, tables, store)
-            self._prepared.add((store.name, store.form))
         return self._raw
+
+    def _tables_of(self, store: places.Place) -> server_layout.Tables:
+        if store.name not in self._tables:
+            self._tables[store.name] = self._layout(store.name)
+        return self._tables[store.name]
+
+    def _exists(self, raw: sa.Connection, store: places.Place) -> bool:
+        """Whether the store exists. Asks the server only until the answer is yes."""
+        if (store.name, store.form) not in self._prepared:
+            run = relational.run_in(raw, self.faults, store.address)
+            has_table = functools.partial(self._has_table, run)
+            form = server_layout.form_of(run, self._tables_of(store), store.address, has_table)
+            if form is None:
+                return False
+            rows.check_form(store.address, form, store.form)
+            self._prepared.add((store.name, store.form))
+        return True
 
     def _has_news(self, raw: sa.Connection) -> bool:
         """Whether an idle connection has bytes to read: the server's goodbye. The server is not

@@ -14,7 +14,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import secrets
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import sqlalchemy as sa
@@ -24,6 +24,7 @@ from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores import sessions, stamps
 from txtopo.stores.servers import layout as server_layout
+from txtopo.stores.servers import statements
 
 LIST_CHARACTERS = 2_000_000
 """How many characters of keys a list row holds: with four bytes each at most, they fill half a
@@ -180,6 +181,34 @@ class Session(Statements, sessions.Session):
         """The fence, if this transaction has the fence for itself."""
         self._has_no_fence = False
         self._is_counted = False
+
+    def first_rows(self, ranges: Sequence[tuple[str, str]], limit: int) -> list[list[stamps.Row]]:
+        """The first rows in each range, all from one statement. See
+        :meth:`txtopo.stores.direct.Direct.read_ranges`."""
+        rows: list[list[stamps.Row]] = [[] for _ in ranges]
+        if ranges:
+            bounds = {
+                f"{side}{number}": text
+                for number, pair in enumerate(ranges)
+                for side, text in zip(("low", "high"), pair, strict=True)
+            }
+            select = statements.first_rows(self._tables.values, len(ranges))
+            for number, *columns in self._run(select, {**bounds, "most": limit}):
+                rows[number].append(layout.row_of(*columns))
+        return [sorted(some, key=lambda row: row.key) for some in rows]
+
+    @abc.abstractmethod
+    def exchange(
+        self,
+        expected: Mapping[str, str | None],
+        rows: Sequence[stamps.Row],
+        removed: Collection[str],
+    ) -> bool:
+        """See :meth:`txtopo.stores.direct.Direct.exchange`. Locks the rows with these keys only.
+
+        :raises sessions.RowsChangedError: another transaction has made a row first. This
+            transaction must be rolled back.
+        """
 
     @abc.abstractmethod
     def lock_raisers(self, name: str) -> None:

@@ -8,9 +8,12 @@ that they write. Needs SQLAlchemy.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import sqlalchemy as sa
+
+from txtopo.stores import rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,22 @@ def statements_of(
         ),
         make_fence=sa.insert(fences),
         add_list=sa.insert(lists),
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def first_rows(values: sa.Table, count: int) -> sa.CompoundSelect[Any]:
+    """Selects the first ``most`` rows in each of ``count`` ranges, each row after its range's
+    number: from ``low0`` on and below ``high0``, and so on. Takes no lock."""
+    key = values.c.key
+    return sa.union_all(
+        *(
+            sa.select(sa.literal_column(str(number)), *(values.c[name] for name in rows.COLUMNS))
+            .where(key >= sa.bindparam(f"low{number}"), key < sa.bindparam(f"high{number}"))
+            .order_by(key)
+            .limit(sa.bindparam("most", type_=sa.Integer))
+            for number in range(count)
+        )
     )
 
 

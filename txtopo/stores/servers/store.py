@@ -38,8 +38,9 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import base, codecs, failures, sessions, stamps
+from txtopo.stores import base, codecs, direct, failures, sessions, stamps
 from txtopo.stores import place as places
+from txtopo.stores.servers import direct as server_direct
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 3
@@ -200,6 +201,10 @@ class SqlStore(base.Store):
             self.address,
             f"its fence changed {RAISES_MAX} times while this task was raising the fence",
         )
+
+    def direct(self) -> direct.Direct:
+        direct.check_values_can_be_taken_back(self.address, self.plain)
+        return server_direct.Direct(self._place, self._backend().Connection())
 
     def open_maintenance(
         self, resources: base.Resources

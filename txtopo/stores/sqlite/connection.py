@@ -40,8 +40,15 @@ class Connection:
         self._owner: int | None = None
         _connections.add(self)
 
+    def is_ready(self, store: places.Place) -> bool:
+        """Whether an earlier transaction found or made ``store``'s table in the present file."""
+        is_same = self._file is not None and self._file == _identity(self._path)
+        return is_same and (store.name, store.form) in self._prepared
+
     @contextlib.contextmanager
-    def transaction(self, store: places.Place) -> Iterator[sqlite3.Connection]:
+    def transaction(
+        self, store: places.Place, begin: str = "BEGIN IMMEDIATE"
+    ) -> Iterator[sqlite3.Connection]:
         """Opens a database transaction with ``store``'s table ready: committed on normal exit,
         rolled back when the block raises."""
         busy_timeout_s = store.limits["busy_timeout_s"]
@@ -58,7 +65,7 @@ class Connection:
             self._owner = threading.get_ident()
             with faults.translating(self._path):
                 raw = self._connect(busy_timeout_s)
-                raw.execute("BEGIN IMMEDIATE")
+                raw.execute(begin)
             try:
                 needed = (store.name, store.form)
                 if needed not in self._prepared:

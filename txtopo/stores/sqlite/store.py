@@ -26,11 +26,12 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, 
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import backend, base, codecs, sessions, stamps
+from txtopo.stores import backend, base, codecs, direct, sessions, stamps
 from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores.sqlite import bulk
 from txtopo.stores.sqlite import connection as connections
+from txtopo.stores.sqlite import direct as sqlite_direct
 from txtopo.stores.sqlite import errors as faults
 from txtopo.stores.sqlite import layout as tables
 from txtopo.topology import destination, merge
@@ -148,6 +149,10 @@ class SqliteStore(backend.Backend):
             yield _Session(raw, self.path, self.name, self.opaque)
 
     open_maintenance = open_session
+
+    def direct(self) -> direct.Direct:
+        direct.check_values_can_be_taken_back(self.address, self.plain)
+        return sqlite_direct.Direct(self._place, self.exists)
 
     def read_row(self, text: str) -> stamps.Row | None:
         with self._reading() as connection:
