@@ -1,4 +1,5 @@
-"""Direct access to a store's rows, over every backend: ranges and exchanges."""
+"""Direct access to a store's rows, over every backend: ranges, exchanges, and reserved rows, which
+readers of results do not see."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,7 @@ from txtopo.stores import RedisStore, SqliteStore, Store, StoreTransaction
 from txtopo.stores.direct import Direct
 from txtopo.stores.redis import layout
 from txtopo.stores.stamps import Row, Stamp
-from txtopo.testing.contracts.store_subject import put, recorded
+from txtopo.testing.contracts.store_subject import put, recorded, visible_at
 from txtopo.topology.transaction import TransactionAttempt
 
 ROUNDS = 50
@@ -117,7 +119,7 @@ def test_rows_are_exchanged_if_all_values_are_as_expected(
         assert direct.exchange(expected, new, ["~t", "~c", "~never"])
         assert direct.read_ranges([ALL], 100)[0] == [new[0], new[2], new[1]]
         put(store, process.task(), 4, 0, cat=2)
-        assert (store.get("cat"), store.get("dog")) == (2, 1)
+        assert dict(store.items()) == {"cat": 2, "dog": 1}
 
 
 @everywhere
@@ -193,6 +195,19 @@ def test_a_removed_file_reads_as_empty_and_is_not_made(tmp_path: Path, process: 
         put(store, process.task(), 1, 0, dog=1)
         fill(direct, row("~a", 2))
         assert values(direct) == {"~a": "2"}
+
+
+@everywhere
+@gate_is_local
+def test_readers_of_results_see_no_reserved_row(store: Store, backend: str) -> None:
+    with store.direct() as direct:
+        fill(direct, row("~a", 1), row("~b", 2))
+    as_of: Any = visible_at(1, recorded(store, 1))
+    for visible in (None, as_of):
+        assert list(store.items(as_of=visible)) == [("dog", 1)]
+        assert list(store.scan("", as_of=visible)) == [("dog", 1)]
+        assert store.count(as_of=visible) == len(store.to_pandas(as_of=visible)) == 1
+    assert list(store.scan(())) == [], "a list of keys begins below the reserved rows"
 
 
 @everywhere

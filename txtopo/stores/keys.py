@@ -25,6 +25,13 @@ _encode_text = json.encoder.encode_basestring
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
+RESERVED = "~"
+"""The first reserved text. Rows with reserved texts are txtopo's own, such as an export queue's, and
+no results. No key has such a text, because a key's text is JSON.
+
+A reserved text has no character below the space, and does not end with a space.
+"""
+
 DIGITS_FAST = 10**15
 """Integers closer to 0 are written and read without JSON's help. The texts are the same."""
 

@@ -84,7 +84,7 @@ class Results(abc.ABC):
             ``as_of`` (R27).
         :raises errors.UsageError: the store is plain, and keeps only the last value.
         """
-        return self._pairs(self.read_from(""), as_of)
+        return self._pairs(self._all_rows(), as_of)
 
     def scan(
         self, prefix: str | tuple[keys.Key | None, ...], *, as_of: visible.VisibleTxid | None = None
@@ -101,7 +101,7 @@ class Results(abc.ABC):
     ) -> int:
         """How many keys :meth:`items` gives, or :meth:`scan` with a ``prefix``. Values are not
         decoded, so any codec will do."""
-        rows = self.read_from("") if prefix is None else self._rows_under(prefix)
+        rows = self._all_rows() if prefix is None else self._rows_under(prefix)
         return sum(1 for _ in self._texts(rows, as_of))
 
     def to_pandas(self, *, as_of: visible.VisibleTxid | None = None) -> Any:
@@ -133,7 +133,7 @@ class Results(abc.ABC):
     @abc.abstractmethod
     def read_from(self, text: str) -> Generator[stamps.Row, None, None]:
         """The committed rows whose key's text is not below ``text``, all from one state, ordered by
-        code points."""
+        code points. Rows with reserved texts (:data:`keys.RESERVED`) may be left out."""
 
     def read_prefix(self, beginning: str) -> Generator[stamps.Row, None, None]:
         """The committed rows whose key's text begins with ``beginning``, in the same order."""
@@ -169,6 +169,10 @@ class Results(abc.ABC):
             else self._texts_as_of(rows, as_of)
         )
         return ((key, text) for key, text in texts if text is not None)
+
+    def _all_rows(self) -> Generator[stamps.Row, None, None]:
+        with contextlib.closing(self.read_from("")) as rows:
+            yield from itertools.takewhile(lambda row: row.key < keys.RESERVED, rows)
 
     def _rows_under(
         self, prefix: str | tuple[keys.Key | None, ...]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from txtopo import errors
+from txtopo.stores import keys as key_texts
 from txtopo.stores import rows as versions
 from txtopo.stores import stamps
 from txtopo.stores.redis import connection as connections
@@ -65,7 +66,7 @@ class Reader:
 
     def rows_from(self, text: str, beginning: str = "") -> Iterator[stamps.Row]:
         """The rows whose key's text is not below ``text`` and begins with ``beginning``, in order
-        and from one state. All rows are read before this method returns."""
+        and from one state, without reserved texts. All rows are read before this method returns."""
         pairs = self.state(*_bounds(text, beginning))[1] if self.exists else []
         return (layout.row_of(key.decode(), row.decode()) for key, row in pairs)
 
@@ -126,7 +127,8 @@ def check_layout(address: str, name: str, version: bytes) -> None:
 
 def _bounds(text: str, beginning: str) -> tuple[bytes, bytes]:
     # UTF-8 never has a byte 0xff, so every key with this beginning is below.
-    return b"[" + text.encode(), b"(" + beginning.encode() + b"\xff" if beginning else b"+"
+    end = beginning.encode() + b"\xff" if beginning else key_texts.RESERVED.encode()
+    return b"[" + text.encode(), b"(" + end
 
 
 def _pairs(keys: list[bytes], rows: list[bytes]) -> list[tuple[bytes, bytes]]:
