@@ -88,7 +88,7 @@ def topology_of(queue: ExportQueue) -> str | None:
 
 
 def entries_of(queue: ExportQueue) -> Iterator[entries.SequencedExport]:
-    """All entries that wait, bucket by bucket, in order, also of transactions that are not recorded."""
+    """All entries that wait, bucket by bucket, in order, recorded or not."""
     names = layout.Names(queue.id)
     with queue.store.direct() as rows:
         for bucket in range(queue.buckets):
