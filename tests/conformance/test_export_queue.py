@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -162,6 +162,43 @@ def test_entries_of_a_failed_opaque_attempt_never_leave(make: Callable[..., Topo
     topology.settle(topology.exporter(target))
     assert target.values == {"a": 1, "c": 1}
     assert topology.rows("e") == []
+
+
+def test_entries_of_attempts_that_do_not_count_are_not_told(
+    make: Callable[..., Topology],
+) -> None:
+    topology, target = make(opaque=True), Target()
+    topology.commit("a")
+    topology.write(["b"])
+    topology.txid += 1  # recorded by an attempt that opened no store
+    topology.settle(exporter := topology.exporter(target))
+    assert target.values == {"a": 1}
+    topology.commit("c")
+    topology.settle(exporter)
+    assert target.values == {"a": 1, "c": 1}
+    assert topology.rows("e") == []
+
+
+def test_an_exporter_that_was_overtaken_changes_nothing(make: Callable[..., Topology]) -> None:
+    topology, slow, target = make(buckets=1), Target(), Target()
+    topology.commit("a")
+    first, second = topology.exporter(slow), topology.exporter(target)
+
+    def meanwhile(told: list[SequencedExport]) -> None:
+        slow.meanwhile = lambda told: None
+        second.step()
+        topology.clock += leases.LEASE_S + 1
+        topology.commit("a", "a")
+        topology.settle(second)
+
+    slow.meanwhile = meanwhile
+    topology.clock += leases.BEAT_S
+    first.step()
+    with topology.store.direct() as direct:
+        ((row,),) = direct.read_ranges([layout.Names("words").all_of("b")], 2)
+    state = layout.Bucket.of(row.curr or "")
+    assert (state.holder, state.sequence) == (second.holder, target.kept["a"][0])
+    assert target.values == {"a": 3}
 
 
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
@@ -358,15 +395,16 @@ def test_an_exporter_may_take_a_part(make: Callable[..., Topology]) -> None:
 def test_mistakes_are_refused(make: Callable[..., Topology], tmp_path: Path) -> None:
     topology = make()
     topology.commit("a")
-    for mistake, message in [
-        (lambda: ExportQueue("a~b", topology.store), "id"),
-        (lambda: ExportQueue("a", topology.store, 0), "buckets"),
-        (lambda: ExportQueue("a", topology.store, True), "buckets"),
-        (lambda: ExportQueue("a", topology.store, max_entries=0), "max_entries"),
-        (lambda: ExportQueue("a", "counts.db"), "needs a store"),
-    ]:
+    arguments: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
+        (("a~b", topology.store), {}, "id"),
+        (("a", topology.store, 0), {}, "buckets"),
+        (("a", topology.store, True), {}, "buckets"),
+        (("a", topology.store), {"max_entries": 0}, "max_entries"),
+        (("a", "counts.db"), {}, "needs a store"),
+    ]
+    for given, named, message in arguments:
         with pytest.raises(errors.UsageError, match=message):
-            mistake()
+            ExportQueue(*given, **named)
     topology.queue = ExportQueue("words", topology.store, 4)
     with pytest.raises(errors.UsageError, match="has 3 buckets, not 4"):
         topology.write(["a"])
@@ -375,10 +413,11 @@ def test_mistakes_are_refused(make: Callable[..., Topology], tmp_path: Path) -> 
     with pytest.raises(errors.UsageError, match="of the queue's own store"):
         topology.write(["a"])
     with pytest.raises(errors.UsageError, match="open transaction"):
-        topology.queue.add(topology.store, "a", 1)
+        topology.queue.add(cast("Any", topology.store), "a", 1)
     topology.queue = ExportQueue("words", topology.store, 3)
     context = topology.process.task("count", 0, num_tasks=TASKS, known_stores=topology.recorded)
-    for key, value in [(1.5, 1), ("a", {1}), ("a", float("nan")), ("a", "x" * 2**20)]:
+    pairs: list[tuple[Any, Any]] = [(1.5, 1), ("a", {1}), ("a", float("nan")), ("a", "x" * 2**20)]
+    for key, value in pairs:
         with (
             pytest.raises(errors.UsageError),
             topology.store.transaction(context, RecordedAttempt(9, 99, 0)) as opened,

@@ -37,6 +37,7 @@ _BLOCKS = ("tests/conformance/test_store_contract.py", "-k", "redis and (inside 
 _COUNTS = ("tests/conformance/test_store_contract.py", "-k", "sqlite and counted")
 _TWO_TOPOLOGIES = ("tests/conformance/test_sql_sink.py", "-k", "TwoTopologies")
 
+_EXPORTS = "tests/conformance/test_export_queue.py"
 _FILE_SINK = "tests/unit/test_file_sink.py"
 _KAFKA_LOG = "tests/integration/test_kafka_log.py"
 _KAFKA_TRUNCATED = "tests/integration/test_kafka_truncated.py"
@@ -1765,6 +1766,50 @@ GUARDS = (
                 "            before = self._close(last[0]) if last else (0, 0)\n",
                 "            before = (self._last(last[0]), 1 << 60) if last else (0, 0)\n",
                 (_FILE_SINK, "-k", "adopt"),
+            ),
+        ),
+        staged=(),
+    ),
+    # -- export queues -----------------------------------------------------------------------------
+    Guard(
+        "only recorded entries, each until it was told",
+        (28, 31, 40),
+        "another system is told what is taken back later, or misses what was told to nobody",
+        (
+            Mutation(
+                "entries of an attempt that does not count are told",
+                "txtopo/exports/exporting.py",
+                "    return last is not None and row.stamp.txid <= last.txid\n",
+                "    return True\n",
+                (_EXPORTS, "-k", "attempts_that_do_not_count and memory"),
+            ),
+            Mutation(
+                "an exporter that was overtaken moves the bucket on",
+                "txtopo/exports/leases.py",
+                "            done = rows.exchange(\n                expected",
+                "            done = rows.exchange(\n                {}",
+                (_EXPORTS, "-k", "overtaken and memory"),
+            ),
+            Mutation(
+                "rows are removed before the transaction's last entry is told",
+                "txtopo/exports/exporting.py",
+                "        removed = [key for txid, key in reading.told if txid < unfinished]\n",
+                "        removed = [key for _, key in reading.told]\n",
+                (_EXPORTS, "-k", "whatever_dies and memory"),
+            ),
+            Mutation(
+                "an entry that was taken counts as told",
+                "txtopo/exports/exporting.py",
+                "                pulled += 1\n                yield line.entry\n                told += 1",
+                "                pulled += 1\n                told += 1\n                yield line.entry",
+                (_EXPORTS, "-k", "take_a_part and memory"),
+            ),
+            Mutation(
+                "entries of another generation are told",
+                "txtopo/exports/exporting.py",
+                "        if other:\n",
+                "        if False:\n",
+                (_EXPORTS, "-k", "another_generation and memory"),
             ),
         ),
         staged=(),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from txtopo.exports import layout
 from txtopo.stores import direct, stamps
@@ -79,11 +79,9 @@ class Leases:
         rows: direct.Direct,
         visible: VisibleTxid,
         new: Mapping[int, layout.Bucket],
-        removed: list[str] | None = None,
-        more: Mapping[str, str] | None = None,
+        removed: Sequence[str] = (),
     ) -> bool:
-        """Exchange the states of held buckets, remove rows and write new rows ``more``, in one step.
-        False if another exporter, or a person, has changed one of the buckets."""
+        """Exchange the states of held buckets, and remove rows, in one step. False if another exporter, or a person, has changed one of the buckets."""
         held = [self.held[number] for number in new]
         expected: dict[str, str | None] = {
             self._names.bucket(bucket.number): bucket.text for bucket in held
@@ -91,12 +89,9 @@ class Leases:
         texts = {self._names.bucket(number): state.text() for number, state in new.items()}
         try:
             done = rows.exchange(
-                expected | dict.fromkeys(more or {}),
-                [
-                    row(key, text, visible, self._names)
-                    for key, text in (texts | dict(more or {})).items()
-                ],
-                removed or (),
+                expected,
+                [row(key, text, visible, self._names) for key, text in texts.items()],
+                removed,
             )
         except BaseException:
             for number in new:

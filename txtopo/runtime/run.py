@@ -218,10 +218,10 @@ class TopologyRun:
             observer.tell(self._observers, lambda each: each.ended(self._error))
             try:
                 try:
+                    self._close()  # the next run need not wait for exports
+                finally:
                     for export in self._exports:
                         export.finish(at_once=self._killed)
-                finally:
-                    self._close()
             except Exception as error:
                 self._error = self._error or error
             if self._shown is not None:
