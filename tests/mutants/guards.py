@@ -1786,8 +1786,8 @@ GUARDS = (
             Mutation(
                 "an exporter that was overtaken moves the bucket on",
                 "txtopo/exports/leases.py",
-                "            done = rows.exchange(\n                expected",
-                "            done = rows.exchange(\n                {}",
+                "                expected,\n",
+                "                {},\n",
                 (_EXPORTS, "-k", "overtaken and memory"),
             ),
             Mutation(

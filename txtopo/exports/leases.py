@@ -81,7 +81,8 @@ class Leases:
         new: Mapping[int, layout.Bucket],
         removed: Sequence[str] = (),
     ) -> bool:
-        """Exchange the states of held buckets, and remove rows, in one step. False if another exporter, or a person, has changed one of the buckets."""
+        """Exchange the states of held buckets, and remove rows, in one step. False if another
+        exporter, or a person, has changed one of the buckets."""
         held = [self.held[number] for number in new]
         expected: dict[str, str | None] = {
             self._names.bucket(bucket.number): bucket.text for bucket in held
