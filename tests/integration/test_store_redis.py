@@ -341,7 +341,7 @@ class TestServersThatAreRefused:
             )
             assert (dict(copy.items()), copy.get("x"), len(copy.fences())) == ({"x": 1}, 1, 1)
             with pytest.raises(
-                FailedException, match=r"the server is a replica\. Give the master's address"
+                FailedException, match=r"the server is a replica: give the master's address"
             ):
                 contract.run(copy, contract.Process().task(), 2, 0, x=1)
 

@@ -1786,8 +1786,8 @@ GUARDS = (
             Mutation(
                 "an exporter that was overtaken moves the bucket on",
                 "txtopo/exports/leases.py",
-                "                expected,\n",
-                "                {},\n",
+                "done = rows.exchange(expected,",
+                "done = rows.exchange({},",
                 (_EXPORTS, "-k", "overtaken and memory"),
             ),
             Mutation(
