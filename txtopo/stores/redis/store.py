@@ -84,7 +84,7 @@ class RedisStore(base.Store):
         connect_timeout_s: float = 10.0,
         answer_timeout_s: float = 60.0,
     ) -> None:
-        server = _server(url)
+        server = server_of("RedisStore", url)
         if not re.fullmatch(rf"[A-Za-z0-9_.-]{{1,{NAME_MAX}}}", name):
             raise errors.UsageError(
                 f"a RedisStore cannot be called {name!r}\n  Use up to {NAME_MAX} letters, digits, _, . and -."
@@ -195,38 +195,38 @@ class RedisStore(base.Store):
             ) from error
 
 
-def _server(url: str) -> str:
-    """The server and database in ``url``, for messages: without the user, because users may
-    differ."""
+def server_of(kind: str, url: str) -> str:
+    """The server and database in ``url``, for messages: without the user, because users may differ.
+    ``kind`` is the class that was given ``url``."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in _SCHEMES:
         # The URL is not shown: in an unknown form, a password may be anywhere.
         raise errors.UsageError(
-            "the RedisStore URL does not begin with redis://, rediss:// or unix://\n  Give redis://user@host:port/0."
+            f"the {kind} URL does not begin with redis://, rediss:// or unix://\n  Give redis://user@host:port/0."
         )
     split = places.split(url)
     if split is None:
         raise errors.UsageError(
-            f"the RedisStore URL cannot be parsed\n  Give {scheme}://user@host:port/0. {_PASSWORD_CURE}"
+            f"the {kind} URL cannot be parsed\n  Give {scheme}://user@host:port/0. {_PASSWORD_CURE}"
         )
     options = [option for option, _ in urllib.parse.parse_qsl(split.query, keep_blank_values=True)]
     if places.holds_password(split) or any("pass" in option.lower() for option in options):
         raise errors.UsageError(
-            f"the RedisStore URL holds a password, or a stray @, and a store is pickled and shown\n  {_PASSWORD_CURE}"
+            f"the {kind} URL holds a password, or a stray @, and is pickled and shown\n  {_PASSWORD_CURE}"
         )
     known = ("db",) if scheme == "unix" else ("ssl_",) if scheme == "rediss" else ()
     if split.fragment or any(not option.startswith(known or ("\0",)) for option in options):
         raise errors.UsageError(
-            "the RedisStore URL has unknown options\n  Give redis://user@host:port/0. rediss:// takes ssl_… options, and unix:// takes db."
+            f"the {kind} URL has unknown options\n  Give redis://user@host:port/0. rediss:// takes ssl_… options, and unix:// takes db."
         )
     if scheme == "unix":
         if split.hostname or not split.path.strip("/"):
             raise errors.UsageError(
-                "the RedisStore URL names no socket\n  Give unix:///path/of/socket."
+                f"the {kind} URL names no socket\n  Give unix:///path/of/socket."
             )
         return f"unix://{split.path}{f'?{split.query}' if split.query else ''}"
     if not split.hostname or not re.fullmatch(r"/?[0-9]*", split.path):
         raise errors.UsageError(
-            f"the RedisStore URL names no server\n  Give {scheme}://user@host:port/0."
+            f"the {kind} URL names no server\n  Give {scheme}://user@host:port/0."
         )
     return f"{scheme}://{places.host_of(split)}:{split.port or 6379}/{split.path.removeprefix('/') or 0}"

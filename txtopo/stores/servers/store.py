@@ -135,7 +135,7 @@ class SqlStore(base.Store):
         statement_timeout_s: float = 60.0,
         idle_timeout_s: float = 60.0,
     ) -> None:
-        database = _database(url)
+        database = database_of(url)
         if not re.fullmatch(
             rf"[A-Za-z_][A-Za-z0-9_]{{0,{TABLE_NAME_MAX - 1}}}", table
         ) or table.lower().startswith(("pg_", "txtopo_")):
@@ -263,7 +263,7 @@ class SqlStore(base.Store):
             raise errors.SetupError(f"{fact}\n  {dialect.install}") from error
 
 
-def _database(url: str) -> str:
+def database_of(url: str) -> str:
     """The database in ``url``, for messages: without the user, because users may differ."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in _DIALECTS:
@@ -285,7 +285,7 @@ def _database(url: str) -> str:
         re.search("pass(?!file)|pwd|secret|token", name) for name in names
     ):
         raise errors.UsageError(
-            f"the database URL holds a password, or a stray @, and a store is pickled and shown\n  {dialect.password_cure}"
+            f"the database URL holds a password, or a stray @, and is pickled and shown\n  {dialect.password_cure}"
         )
     database = split.path.removeprefix("/")
     if split.fragment or "/" in database or not (database or names & dialect.naming):
