@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from txtopo.testing.column_spout import ArrowMemoryTransactionalSpout
     from txtopo.testing.contracts.bolt import BoltReport, check_bolt_idempotence
     from txtopo.testing.contracts.combiner import check_combiner
+    from txtopo.testing.contracts.exporter import check_exporter
     from txtopo.testing.contracts.sink import SinkReport, check_sink
     from txtopo.testing.contracts.spout import SpoutReport, check_spout
     from txtopo.testing.contracts.store import check_store
@@ -38,6 +39,7 @@ _LAZY = {
     "Violation": "txtopo.testing.simulator.violation",
     "check_bolt_idempotence": "txtopo.testing.contracts.bolt",
     "check_combiner": "txtopo.testing.contracts.combiner",
+    "check_exporter": "txtopo.testing.contracts.exporter",
     "check_sink": "txtopo.testing.contracts.sink",
     "check_spout": "txtopo.testing.contracts.spout",
     "check_store": "txtopo.testing.contracts.store",
@@ -68,6 +70,7 @@ __all__ = [
     "Violation",
     "check_bolt_idempotence",
     "check_combiner",
+    "check_exporter",
     "check_sink",
     "check_spout",
     "check_store",

@@ -10,9 +10,9 @@ from __future__ import annotations
 class ContractError(AssertionError):
     """An implementation breaks a contract.
 
-    ``contract`` is ``"spout"``, ``"store"``, ``"sink"``, ``"bolt"`` or ``"combiner"``. ``rule`` is
-    the rule's number in the semantics, ``None`` for a promise without a rule. ``what`` names the
-    hook or component and its fault, ``cure`` the remedy.
+    ``contract`` is ``"spout"``, ``"store"``, ``"sink"``, ``"bolt"``, ``"combiner"`` or
+    ``"exporter"``. ``rule`` is the rule's number in the semantics, ``None`` for a promise without a
+    rule. ``what`` names the hook or component and its fault, ``cure`` the remedy.
     """
 
     def __init__(self, contract: str, rule: int | None, what: str, cure: str) -> None:
