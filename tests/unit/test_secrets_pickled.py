@@ -23,6 +23,7 @@ from txtopo.connectors.kafka import (
 from txtopo.connectors.kafka.client import HARMLESS, SECRETS
 from txtopo.connectors.sql import SqlSink
 from txtopo.errors import TxtopoError
+from txtopo.exports import HttpExporter, PostgresExporter, RedisExporter
 from txtopo.state import credentials
 from txtopo.stores import RedisStore, SqliteStore, SqlStore
 from txtopo.testing import MemoryTransactionalSpout
@@ -37,7 +38,8 @@ SPOUTS = (
 )
 FILES = tuple(getattr(files, name) for name in files.__all__ if name.endswith("Spout"))
 STORES = (SqliteStore, SqlStore, RedisStore)
-CONNECTORS = (*SPOUTS, *FILES, KafkaSink, SqlSink, files.FileSink, DeltaSink, *STORES)
+EXPORTERS = (HttpExporter, PostgresExporter, RedisExporter)
+CONNECTORS = (*SPOUTS, *FILES, KafkaSink, SqlSink, files.FileSink, DeltaSink, *STORES, *EXPORTERS)
 
 RIGHT: dict[Any, dict[str, Any]] = {
     **{spout: {"servers": "kafka:9092", "topics": "orders"} for spout in SPOUTS},
@@ -50,6 +52,14 @@ RIGHT: dict[Any, dict[str, Any]] = {
     SqliteStore: {"path": "bank.db", "table": "counts"},
     SqlStore: {"url": "postgresql+psycopg://ann@db.example/shop", "table": "counts"},
     RedisStore: {"url": "rediss://ann@db.example/0", "name": "counts"},
+    HttpExporter: {"url": "https://db.example/{key}"},
+    PostgresExporter: {
+        "url": "postgresql+psycopg://ann@db.example/shop",
+        "table": "counts",
+        "key": "word",
+        "columns": ["count"],
+    },
+    RedisExporter: {"url": "rediss://ann@db.example/0", "prefix": "counts:"},
 }
 """Arguments without a secret."""
 
@@ -83,6 +93,7 @@ NAMES = {
     "lock_timeout_s",
     "lost",
     "mark",
+    "method",
     "name",
     "null_values",
     "opaque",
@@ -91,6 +102,7 @@ NAMES = {
     "partitions",
     "path",
     "plain",
+    "prefix",
     "quote_char",
     "records_per_batch",
     "records_per_transaction",
@@ -105,6 +117,7 @@ NAMES = {
     "statement_timeout_s",
     "table",
     "timestamp",
+    "timeout_s",
     "tombstones",
     "topic",
     "topics",
@@ -137,6 +150,7 @@ URLS = [
         "redis",
         "rediss",
         "unix",
+        "https",
         "nothing",
     )
     for rest in (
@@ -202,6 +216,7 @@ PLANTED: dict[str, list[Any]] = {
     "database": URLS,
     "password_env": [VARIABLE],
     "password_file": ["FILE"],
+    "bearer_token_env": [VARIABLE, "LANG"],
     "options": [{"password": SECRET}, {"password_env": VARIABLE}, {"password_file": "FILE"}],
 }
 

@@ -2,7 +2,36 @@
 
 from __future__ import annotations
 
-from txtopo.exports.entries import Exporter, SequencedExport
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from txtopo.exports.entries import EntryRefusedError, Exporter, SequencedExport
 from txtopo.exports.queue import ExportQueue
 
-__all__ = ["ExportQueue", "Exporter", "SequencedExport"]
+if TYPE_CHECKING:
+    from txtopo.exports.http import HttpExporter
+    from txtopo.exports.postgres import PostgresExporter
+    from txtopo.exports.redis import RedisExporter
+
+_LAZY = {
+    "HttpExporter": "txtopo.exports.http",
+    "PostgresExporter": "txtopo.exports.postgres",
+    "RedisExporter": "txtopo.exports.redis",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'txtopo.exports' has no attribute {name!r}")
+
+
+__all__ = [
+    "EntryRefusedError",
+    "ExportQueue",
+    "Exporter",
+    "HttpExporter",
+    "PostgresExporter",
+    "RedisExporter",
+    "SequencedExport",
+]

@@ -61,3 +61,21 @@ class Exporter(abc.ABC):
 
     def close(self) -> None:
         """End connections. The next :meth:`export` opens them again."""
+
+
+class EntryRefusedError(Exception):
+    """The system does not take an entry, and would not take the entry again.
+
+    ``key`` is the entry's key, ``why`` the reason. No ``TxtopoError``, because only the entry's
+    bucket stops, after some attempts.
+    """
+
+    def __init__(self, key: Any, why: str) -> None:
+        super().__init__(key, why)
+        self.key, self.why = key, why
+
+    def __str__(self) -> str:
+        return (
+            f"the entry for key {self.key!r} is refused: {self.why}\n"
+            "  Mend the target, then retry. Or skip the entry, and mend the component that adds such entries."
+        )
