@@ -66,9 +66,9 @@ class Topology:
 
     def write(self, words: list[Any], tasks: int = TASKS) -> int:
         """An attempt at the next transaction by the first ``tasks`` tasks. Returns how many store
-        transactions it made."""
+        transactions it transactions."""
         self.attempt += 1
-        made = 0
+        transactions = 0
         for number in range(tasks):
             context = self.process.task(
                 "count",
@@ -89,13 +89,15 @@ class Topology:
                             else opened.update(word, lambda old: (old or 0) + 1)
                         )
                         self.queue.add(opened, word, update.curr)
-            made += sum(context.touched_stores.values())
-        return made
+            transactions += sum(context.touched_stores.values())
+        return transactions
 
     def commit(self, *words: Any) -> None:
-        made = self.write(list(words))
+        transactions = self.write(list(words))
         self.txid += 1
-        self.recorded = {f"count/{self.store.name}": RecordedAttempt(self.txid, self.attempt, made)}
+        self.recorded = {
+            f"count/{self.store.name}": RecordedAttempt(self.txid, self.attempt, transactions)
+        }
 
     def exporter(self, target: Exporter, **options: Any) -> Exporting:
         return Exporting(self.queue, target, self.visible, clock=lambda: self.clock, **options)
@@ -366,13 +368,13 @@ def test_a_full_queue_fails_the_attempt_and_a_reader_sees_no_entry(
     make: Callable[..., Topology],
 ) -> None:
     topology = make(max_entries=2)
-    mine = [word for word in "abcdefgh" if grouping.task_for_key([word], TASKS) == 0]
-    topology.commit(*mine[:2])
+    words = [word for word in "abcdefgh" if grouping.task_for_key([word], TASKS) == 0]
+    topology.commit(*words[:2])
     with pytest.raises(errors.FailedException, match=r"full.*max_entries is 2"):
-        topology.write(mine[2:3])
-    assert sorted(dict(topology.store.items())) == sorted(mine[:2])
+        topology.write(words[2:3])
+    assert sorted(dict(topology.store.items())) == sorted(words[:2])
     topology.settle(topology.exporter(Target()))
-    topology.commit(mine[2])
+    topology.commit(words[2])
     assert topology.store.count() == 3
 
 
@@ -395,16 +397,16 @@ def test_an_exporter_may_take_a_part(make: Callable[..., Topology]) -> None:
 def test_mistakes_are_refused(make: Callable[..., Topology], tmp_path: Path) -> None:
     topology = make()
     topology.commit("a")
-    arguments: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
+    mistakes: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
         (("a~b", topology.store), {}, "id"),
         (("a", topology.store, 0), {}, "buckets"),
         (("a", topology.store, True), {}, "buckets"),
         (("a", topology.store), {"max_entries": 0}, "max_entries"),
         (("a", "counts.db"), {}, "needs a store"),
     ]
-    for given, named, message in arguments:
+    for arguments, options, message in mistakes:
         with pytest.raises(errors.UsageError, match=message):
-            ExportQueue(*given, **named)
+            ExportQueue(*arguments, **options)
     topology.queue = ExportQueue("words", topology.store, 4)
     with pytest.raises(errors.UsageError, match="has 3 buckets, not 4"):
         topology.write(["a"])

@@ -458,7 +458,7 @@ GUARDS = (
             Mutation(
                 "the fence is read without a lock",
                 "txtopo/stores/sqlite/connection.py",
-                '                raw.execute("BEGIN IMMEDIATE")\n',
+                "                raw.execute(begin)\n",
                 '                raw.execute("BEGIN DEFERRED")\n',
                 (
                     "tests/unit/test_store_sqlite.py",

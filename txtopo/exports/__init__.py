@@ -1,4 +1,4 @@
-"""Export queues: what changed in a store is told to another system, in order, once it is certain."""
+"""Export queues: changes in a store are told to another system, in order, when they are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An export queue's entries: what an exporter gets, and what exporters are.
+"""The entries in an export queue, and the base of all exporters.
 
 Runs on executors, drivers and exporting processes: standard library only.
 """
@@ -19,7 +19,7 @@ ENTRIES_MAX = 2 ** (SEQUENCE_BITS - 1)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SequencedExport:
-    """One entry: a key, and what became of it."""
+    """An entry: a key with its new value."""
 
     queue: str
     """The queue's id."""
@@ -30,7 +30,7 @@ class SequencedExport:
     value: Any
     """As JSON gives it back: tuples became lists."""
     sequence: int
-    """Grows with every entry of a bucket, so of a key, in a generation. Fits 63 bits."""
+    """Grows with every entry in a bucket, while the generation stays. Fits 63 bits."""
     generation: str
     """The generation of the topology's state (R27). Sequences of two generations cannot be
     compared."""
@@ -45,9 +45,9 @@ class Exporter(abc.ABC):
     """Tells another system what changed.
 
     It may be called with the same entries again, after entries with higher sequences, and in two
-    processes at once: a process that died had perhaps told the system, and a process that was slow
-    perhaps still does. So the system must keep the sequence beside what it keeps, and refuse an
-    entry whose sequence is not higher. ``txtopo.testing.check_exporter`` tells whether it does.
+    processes at once: a process may have died after it told the system, or may be slow and tell it
+    later. So the system must keep each key's sequence, and refuse entries without a higher one.
+    ``txtopo.testing.check_exporter`` tells whether it does.
     """
 
     @abc.abstractmethod

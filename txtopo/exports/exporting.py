@@ -1,15 +1,15 @@
 """Takes entries out of a queue and hands them to an exporter, bucket by bucket, in order.
 
-Only entries of recorded transactions are taken: others may still be taken back (R31). What was told
-is removed in one exchange with the bucket's state, so a process that dies before the exchange, or is
+Only recorded transactions' entries are taken: others may still be taken back (R31). Told entries are
+removed in one exchange with the bucket's state. A process that dies before the exchange, or is
 overtaken, leaves the entries to be told again. Runs on: the driver, or a process of ``txtopo
 export``. Standard library only.
 
 Invariants:
     - A bucket's position moves only over entries that the exporter took from its iterator in a call
       that returned, or that a person skipped.
-    - An entry's sequence is the same whoever reads it: the rows of a transaction are removed only
-      when all of the transaction's entries in the bucket have been told.
+    - An entry has the same sequence for every reader: a transaction's rows in a bucket are removed
+      together, when the last entry has been told.
 """
 
 from __future__ import annotations
@@ -85,11 +85,13 @@ class _Reading:
     is_whole: bool = False
     """Whether ``lines`` are all entries that were visible when they were read."""
     failures: int = 0
+    alone_until: int = 0
+    """Entries up to this sequence are told singly, because one has failed."""
     due: float = 0.0
 
 
 class Exporting:
-    """One exporter at work on one queue. For one thread.
+    """An exporter at work on a queue, for one thread.
 
     :param visible: gives the topology's last recorded transaction.
     :param max_attempts: after so many failures in a row the bucket stops, until a person has it
@@ -166,12 +168,16 @@ class Exporting:
             if held.state.stopped is None and self._readings[held.number].due <= self._clock()
         ]
         self._read([held for held in active if not self._readings[held.number].lines], visible)
-        # Not any(): every bucket has its turn.
-        return sum([self._tell(held, visible) for held in active]) > 0
+        told = 0
+        for held in active:
+            self._leases.tend(self._rows, visible)
+            if self._leases.held.get(held.number) is held:
+                told += self._tell(held, visible)
+        return told > 0
 
     def is_empty(self) -> bool:
         """Whether no entry of a transaction that is recorded now is left, in buckets that have not
-        stopped. Looks at every bucket, whoever holds it."""
+        stopped. Looks at other exporters' buckets, too."""
         visible = self._visible()
         with self._queue.store.direct() as rows:
             (stored,) = rows.read_ranges([self._names.all_of("b")], self._queue.buckets)
@@ -301,7 +307,7 @@ class Exporting:
             return False
         pulled = told = 0
 
-        def given() -> Iterator[entries.SequencedExport]:
+        def lines() -> Iterator[entries.SequencedExport]:
             nonlocal pulled, told
             for line in batch:
                 pulled += 1
@@ -310,7 +316,7 @@ class Exporting:
 
         if batch:
             try:
-                self._exporter.export(given())
+                self._exporter.export(lines())
                 if not told:
                     raise errors.FailedException(
                         "export() returned without asking for a second entry"
@@ -318,14 +324,16 @@ class Exporting:
             except errors.TxtopoError:
                 raise  # a person must mend it, for all buckets
             except Exception as error:
+                reading.alone_until = max(reading.alone_until, batch[-1].entry.sequence)
                 self._failed(held, reading, batch[max(pulled, 1) - 1].entry, error, visible)
                 return False
         self._move(held, reading, batch[:told], visible)
         return bool(batch)
 
     def _batch(self, reading: _Reading) -> list[_Line]:
-        """The next lines. After failures a single one, so that the entry at fault is known."""
-        most, characters = 1 if reading.failures else BATCH, 0
+        """The next lines. After a failure a single one, so that the entry at fault is known."""
+        is_suspect = reading.position < reading.alone_until
+        most, characters = 1 if is_suspect else BATCH, 0
         batch: list[_Line] = []
         for line in itertools.islice(reading.lines, most):
             characters += line.characters

@@ -77,6 +77,7 @@ class Place:
 
 
 def encode(value: Any) -> str:
+    """``value`` as compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

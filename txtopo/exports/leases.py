@@ -1,10 +1,10 @@
 """Shares a queue's buckets among exporters, by rows in the store.
 
 An exporter holds a bucket while the bucket's row names it, and changes the row's beat. Another one
-takes a bucket that is free, whose holder shows no beat for :data:`LEASE_S`, or of which the holder has
-more than its share. Taking raises the bucket's epoch, so that the earlier holder, if it still lives,
-changes nothing any more: each of its changes expects the row as it knows it. So time decides only
-who works, never what is right. Standard library only.
+takes free buckets, buckets without a beat for :data:`LEASE_S`, and some buckets of a holder with more
+than its share. Taking raises the bucket's epoch, so that the earlier holder, if it still lives,
+changes nothing any more: each of its changes expects the known row. So time decides only
+about the work's division, never about results. Standard library only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BEAT_S = LEASE_S / 4
 
 @dataclasses.dataclass(slots=True)
 class Held:
-    """A bucket that this exporter holds."""
+    """A bucket in this exporter's hands."""
 
     number: int
     text: str
@@ -127,15 +127,15 @@ class Leases:
         texts: Mapping[str, str],
     ) -> None:
         """Find this exporter's buckets among ``states``, and beat in them."""
-        mine = {number for number, state in states.items() if state.holder == self._holder}
-        for number in [number for number in self.held if number not in mine]:
+        ours = {number for number, state in states.items() if state.holder == self._holder}
+        for number in [number for number in self.held if number not in ours]:
             del self.held[number]
-        for number in mine:
+        for number in ours:
             text = texts[self._names.bucket(number)]
             held = self.held.get(number)
             if held is None or held.text != text:
                 self.held[number] = Held(number, text, states[number])
-        if mine:
+        if ours:
             beats = {
                 number: dataclasses.replace(held.state, beat=held.state.beat + 1)
                 for number, held in self.held.items()
@@ -143,8 +143,8 @@ class Leases:
             self.change(rows, visible, beats)
 
     def _to_take(self, states: Mapping[int, layout.Bucket], now: float) -> list[int]:
-        """The buckets to take: all free ones, and so many of the richest holder that both have
-        about the same."""
+        """The buckets to take: all free ones, and a part of the richest holder's, so that both
+        then have about the same number."""
         free, live = [], collections.defaultdict[str, list[int]](list)
         for number in range(self._buckets):
             state = states.get(number)

@@ -4,8 +4,8 @@ Runs on executors: standard library only.
 
 Invariants:
     - An entry is in the database if and only if the values of its store transaction are.
-    - A replay adds nothing anew (transactional stores), or what the failed attempt added is taken
-      back first (opaque stores): R28, R31.
+    - A replay adds nothing anew in transactional stores. In opaque stores a failed attempt's entries
+      are taken back first (R28, R31).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VALUE_BYTES_MAX = 2**20
 
 
 class ExportQueue(destination.Destination):
-    """A queue of what changed in ``store``, for another system. Give it to a committer as an
+    """A queue of changes in ``store``, for another system. Give it to a committer as an
     attribute, beside the store.
 
     A queue belongs to one component. Its entries are rows of the store's table, which readers of
@@ -71,8 +71,8 @@ class ExportQueue(destination.Destination):
         """Queue "``key`` is now ``value``", to be told once the topology's transaction is recorded.
 
         Called: inside ``with store.transaction(…)``, any number of times, in order. Derive the value
-        from what the store returns (``prev``, ``curr``), which is the same on a replay. None says
-        that the key is gone.
+        from the store's answer (``prev``, ``curr``), which is the same on a replay. None says that
+        the key is gone.
 
         :raises errors.UsageError: another store's transaction, a key or value that JSON does not
             give back, or a value beyond 1 MiB.
@@ -97,7 +97,7 @@ class ExportQueue(destination.Destination):
             self.store.opaque,
             False,
             "give the queue's store opaque=True",
-            "at least once, in order; a target refuses old sequences",
+            "at least once, in order, and a target refuses old sequences",
             has_one_writer=True,
             place=f"{self.store.address} queue {self.id}",
         )
@@ -140,7 +140,7 @@ class _Additions(reserved.Writer):
         if len(text) > VALUE_BYTES_MAX:
             raise errors.UsageError(
                 f"an entry of export queue {self._queue.id!r} has {len(text)} characters, and the bound is {VALUE_BYTES_MAX}\n"
-                "  Queue the key and what to look up, instead of the value itself."
+                "  Queue the key alone, and let the exporter look up the value."
             )
         bucket = grouping.task_for_key([key], self._queue.buckets)
         waiting = self._waiting.setdefault(bucket, [])

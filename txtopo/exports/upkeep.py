@@ -1,4 +1,4 @@
-"""Looks at a queue, and mends it by hand: what waits, what has stopped, try again, skip, tell anew.
+"""Looks at a queue, and mends it by hand: stopped buckets go on, a lost target is told anew.
 
 Runs on: any machine that reaches the store. Standard library only.
 """
@@ -108,7 +108,9 @@ def skip(queue: ExportQueue, bucket: int) -> dict[str, Any]:
     ones, in one step. Returns the entry."""
     names = layout.Names(queue.id)
 
-    def moved(rows: direct.Direct, state: layout.Bucket) -> tuple[dict[str, str], layout.Bucket]:
+    def next_state(
+        rows: direct.Direct, state: layout.Bucket
+    ) -> tuple[dict[str, str], layout.Bucket]:
         stopped = state.stopped or {}
         sequence = stopped["sequence"]
         txid = sequence >> entries.SEQUENCE_BITS
@@ -126,7 +128,7 @@ def skip(queue: ExportQueue, bucket: int) -> dict[str, Any]:
             state, sequence=sequence, done=done
         )
 
-    ((_, letters),) = _change_stopped(queue, [bucket], moved) or [(0, {})]
+    ((_, letters),) = _change_stopped(queue, [bucket], next_state) or [(0, {})]
     if not letters:
         raise errors.UsageError(
             f"bucket {bucket} of export queue {queue.id!r} has not stopped\n  Look with `txtopo export show`."
@@ -181,7 +183,7 @@ def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid)
     """Tell the value that every key of the store has as of ``visible``, for a target that was lost
     and is empty. Returns how many entries were told.
 
-    Their sequence is above that of all entries up to ``visible``, and below that of later ones. A
+    Their sequence lies between those of entries up to ``visible`` and those of later entries. A
     queue that was exported for an earlier generation then goes on in the present one, without
     entries of the earlier one.
 
@@ -190,10 +192,12 @@ def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid)
     sequence = ((int(visible) + 1) << entries.SEQUENCE_BITS) - 1
     told = 0
     values = queue.store.items(as_of=visible)
-    made = values if queue.entry_of is None else itertools.starmap(queue.entry_of, values)
-    pairs = (pair for pair in made if pair is not None)
+    entry_pairs = values if queue.entry_of is None else itertools.starmap(queue.entry_of, values)
+    pairs = (pair for pair in entry_pairs if pair is not None)
 
-    def given(portion: list[tuple[Any, Any]], bucket: int) -> Iterator[entries.SequencedExport]:
+    def entries_in(
+        portion: list[tuple[Any, Any]], bucket: int
+    ) -> Iterator[entries.SequencedExport]:
         nonlocal told
         for key, value in portion:
             told += 1
@@ -207,7 +211,7 @@ def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid)
             by_bucket[grouping.task_for_key([pair[0]], queue.buckets)].append(pair)
         for bucket, some in by_bucket.items():
             before = told
-            exporter.export(given(some, bucket))
+            exporter.export(entries_in(some, bucket))
             if told - before != len(some):
                 raise errors.TxtopoError(
                     f"the exporter took {told - before} of {len(some)} entries\n  A replay needs an exporter that takes all."
