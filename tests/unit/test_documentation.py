@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import txtopo
-from txtopo import config, errors, sinks, stores, testing
+from txtopo import config, errors, exports, sinks, stores, testing
 from txtopo.command import cli
 from txtopo.command.output import READ_NO_LONGER
 from txtopo.connectors import files
@@ -123,9 +123,9 @@ def test_the_api_page_has_every_public_name() -> None:
     shown = set(re.findall(r"^\.\. auto\w+:: ([\w.]+)$", text_of("api.md"), flags=re.MULTILINE))
     public = {
         f"{module.__name__}.{name}"
-        for module in (txtopo, stores, backend, sinks, testing)
+        for module in (txtopo, stores, backend, exports, sinks, testing)
         for name in module.__all__
-    }
+    } | {"txtopo.runtime.export.Export"}
     assert public - shown == set()
     assert {name for name in shown - public if not name.startswith("txtopo.connectors.")} == set()
 
