@@ -16,11 +16,13 @@ import txtopo
 from tests.local_engine import run_to_idle
 from tests.servers import kafka, mariadb, postgres, redis_server
 from tests.topologies import sinks
+from tests.topologies.numbered_lines import Queueing
 from txtopo import Count, Fields, TransactionalTopologyBuilder, UsageError
 from txtopo.command.reset import places_of, reset
 from txtopo.connectors.delta import DeltaSink
 from txtopo.connectors.files import FileSink, read_committed
 from txtopo.connectors.kafka import KafkaSink
+from txtopo.exports import ExportQueue
 from txtopo.sinks.simulated import SimulatedSink
 from txtopo.state.memory import MemoryServer, MemoryStateStore
 from txtopo.state.opening import Opened
@@ -75,6 +77,7 @@ MAKERS: dict[str, Callable[[Path], Any]] = {
     "KafkaSink": kafka_sink(),
     "KafkaSink with a topic of its own": kafka_sink(transactions_topic=""),
     "FileSink": lambda directory: FileSink(directory / "files"),
+    "ExportQueue": lambda directory: ExportQueue("ids", sqlite_store(directory)),
     "DeltaSink": lambda directory: DeltaSink(directory / "table"),
 }
 
@@ -85,7 +88,9 @@ def topology(destination: Any) -> Any:
         "numbers",
         MemoryTransactionalSpout({0: ROWS}, Fields("id", "cents"), take_per_partition=4),
     )
-    if hasattr(destination, "finish_batch"):
+    if isinstance(destination, ExportQueue):
+        builder.set_bolt("write", Queueing(destination), 2).fields_grouping("numbers", Fields("id"))
+    elif hasattr(destination, "finish_batch"):
         builder.set_bolt("write", destination, 2).fields_grouping("numbers", Fields("id"))
     else:
         builder.set_aggregate("write", Count(), destination, 2).group_by("numbers", Fields("id"))
@@ -103,7 +108,7 @@ def contents(destination: Any) -> list[Any]:
         return sinks.Shop(
             getattr(destination.ledger, "url", "") or destination.ledger.path, None
         ).sales
-    return list(destination.items())
+    return list(getattr(destination, "store", destination).items())
 
 
 @pytest.mark.parametrize("kind", MAKERS)

@@ -19,6 +19,7 @@ from txtopo import (
     TransactionAttempt,
     Tuple,
 )
+from txtopo.exports import ExportQueue
 from txtopo.stores import Store
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.topology.graph import TopologyGraph
@@ -66,6 +67,23 @@ class Putting(BaseTransactionalBolt, ICommitter):
     def finish_batch(self) -> None:
         with self.store.transaction(self.context, self.attempt) as transaction:
             transaction.put_many(self.numbers)
+
+
+class Queueing(Putting):
+    """Puts the last number of each word into the store of ``queue``, and queues it."""
+
+    def __init__(self, queue: ExportQueue) -> None:
+        super().__init__(queue.store)
+        self.queue = queue
+
+    def execute(self, tup: Tuple) -> None:
+        self.numbers[tup.values[1]] = tup.values[2]
+
+    def finish_batch(self) -> None:
+        with self.store.transaction(self.context, self.attempt) as transaction:
+            transaction.put_many(self.numbers)
+            for word, number in self.numbers.items():
+                self.queue.add(transaction, word, number)
 
 
 def topology(bolt: Any, is_wrong: bool = False, is_opaque: bool = False) -> TopologyGraph:

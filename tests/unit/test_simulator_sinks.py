@@ -17,7 +17,7 @@ import pytest
 import txtopo.connectors
 import txtopo.stores
 import txtopo.testing
-from tests.topologies.numbered_lines import Putting, topology
+from tests.topologies.numbered_lines import Putting, Queueing, topology
 from tests.topologies.sinks import Shop
 from txtopo import (
     BaseTransactionalBolt,
@@ -37,6 +37,7 @@ from txtopo.connectors.sql.simulated import SimulatedLedger
 from txtopo.connectors.sql.target import target_of
 from txtopo.dataplane.worker import Resources
 from txtopo.errors import FailedException, TxtopoError
+from txtopo.exports import ExportQueue
 from txtopo.stores import RedisStore, SqliteStore, SqlStore, StoreConflict
 from txtopo.testing import MemoryStore, MemoryTransactionalSpout, Simulation, simulate
 from txtopo.testing.simulator.simulated_store import SimulatedStore
@@ -123,6 +124,12 @@ BOLTS: dict[str, tuple[type, Made]] = {
         file_ledger.FileLedger,
         lambda directory: FileSink(directory / "lines", opaque=True, format="parquet"),
     ),
+    "ExportQueue, opaque": (
+        ExportQueue,
+        lambda directory: Queueing(
+            ExportQueue("lines", SqliteStore(directory / "a.db", "counts", opaque=True))
+        ),
+    ),
     "DeltaSink, opaque": (
         delta.sink.DeltaLedger,
         lambda directory: delta.DeltaSink(directory / "table", opaque=True),
@@ -147,7 +154,7 @@ def destinations_of_the_library() -> set[type]:
     destinations: set[type] = set()
     for module in [
         module
-        for package in (txtopo.stores, txtopo.connectors, txtopo.testing)
+        for package in (txtopo.stores, txtopo.connectors, txtopo.exports, txtopo.testing)
         for module in modules_of(package)
     ]:
         for cls in vars(module).values():
@@ -193,7 +200,11 @@ def test_a_right_topology_passes_with_every_store_and_sink(name: str, tmp_path: 
 
 
 @pytest.mark.in_gate(
-    "opaque SqliteStore", "RedisStore", "SqlSink, MySQL, statement", "FileSink, folders"
+    "opaque SqliteStore",
+    "RedisStore",
+    "SqlSink, MySQL, statement",
+    "FileSink, folders",
+    "ExportQueue, opaque",
 )
 @pytest.mark.parametrize("name", BOLTS)
 @pytest.mark.rule(28)

@@ -1,0 +1,83 @@
+"""``txtopo export show|retry|skip``: a person looks after a queue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.test_export_queue import Target, Topology
+from txtopo.command import cli
+from txtopo.exports import SequencedExport, leases
+from txtopo.stores import SqliteStore
+
+MODULE = """
+from txtopo.exports import ExportQueue
+from txtopo.stores import SqliteStore
+
+queue = ExportQueue("words", SqliteStore({path!r}, "counts"), 1)
+"""
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Topology]:
+    """A queue with one bucket, which has stopped at its first entry."""
+    monkeypatch.chdir(tmp_path)
+    path = str(tmp_path / "counts.db")
+    Path("shop.py").write_text(MODULE.format(path=path))
+    topology, target = Topology(SqliteStore(path, "counts"), buckets=1), Target()
+
+    def refuse(told: list[SequencedExport]) -> None:
+        raise ValueError("tea is refused")
+
+    target.meanwhile = refuse
+    topology.commit("tea", "milk")
+    exporter = topology.exporter(target, max_attempts=1)
+    topology.clock += leases.BEAT_S
+    exporter.step()
+    exporter.close()
+    yield topology
+    topology.process.close()
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    code = cli.main(["export", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_stopped_bucket_is_shown_tried_again_and_passed_over(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, text = run(capsys, "show", "shop.py:queue")
+    assert code == 0
+    assert "2 entries wait, the oldest since 2000-01-01" in text
+    assert "after 1 attempts: ValueError: tea is refused" in text
+    code, text = run(capsys, "skip", "shop.py:queue", "--bucket", "0")
+    assert (code, text.count("which is kept as skipped")) == (0, 1)
+    shown = json.loads(run(capsys, "show", "shop.py:queue", "--json")[1])
+    assert (shown["entries"], len(shown["skipped"])) == (1, 1)
+    assert shown["buckets"][0]["stopped"] is None
+    assert run(capsys, "retry", "shop.py:queue") == (0, "0 buckets go on: none had stopped\n")
+
+
+@pytest.mark.usefixtures("stopped")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["shop.py:stock"], "stock"),
+        (["run", "shop.py:queue"], "has no exporter"),
+        (["show", "shop.py:SqliteStore"], "not an ExportQueue"),
+        (["shop.py:queue", "shop.py:queue"], "not an Exporter"),
+        (["skip", "shop.py:queue", "--bucket", "7"], "has not stopped"),
+    ],
+)
+def test_mistakes_name_their_cure(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text = run(capsys, *arguments)
+    assert code == 2
+    assert message in text
