@@ -84,6 +84,8 @@ class _Reading:
     """Txids and keys of rows that were told to their end, and are to be removed."""
     is_whole: bool = False
     """Whether ``lines`` are all entries that were visible when they were read."""
+    as_of: int = -1
+    """The last transaction that was visible then."""
     failures: int = 0
     alone_until: int = 0
     """Entries up to this sequence are told singly, because one has failed."""
@@ -167,7 +169,7 @@ class Exporting:
             for held in self._leases.held.values()
             if held.state.stopped is None and self._readings[held.number].due <= self._clock()
         ]
-        self._read([held for held in active if not self._readings[held.number].lines], visible)
+        self._read([held for held in active if self._wants_more(held, visible)], visible)
         told = 0
         for held in active:
             self._leases.tend(self._rows, visible)
@@ -247,6 +249,10 @@ class Exporting:
                 visibles.recorded(visible.stores, queue.store.name),
             )
 
+    def _wants_more(self, held: leases.Held, visible: VisibleTxid) -> bool:
+        reading = self._readings[held.number]
+        return not reading.lines and not (reading.is_whole and reading.as_of == visible)
+
     def _read(self, wanted: Sequence[leases.Held], visible: VisibleTxid) -> None:
         """Read the next rows of the buckets in ``wanted``."""
         assert self._rows is not None
@@ -258,7 +264,7 @@ class Exporting:
         pages = self._rows.read_ranges(ranges, PAGE_ROWS) if ranges else []
         recorded = visibles.recorded(visible.stores, self._queue.store.name)
         for held, reading, page in zip(wanted, readings, pages, strict=True):
-            reading.is_whole = len(page) < PAGE_ROWS
+            reading.is_whole, reading.as_of = len(page) < PAGE_ROWS, int(visible)
             for row in page:
                 reading.at = f"{row.key}~"
                 if _is_recorded(row, recorded):

@@ -8,6 +8,7 @@ of ``export`` does not return.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -84,8 +85,9 @@ class Export(observer.Observer):
             if self._error is not None:
                 raise self._error
             is_alive = self._thread.is_alive()
-            if self._exporting.is_empty():
-                return
+            with contextlib.suppress(errors.FailedException, errors.ZooKeeperUnavailableError):
+                if self._exporting.is_empty():
+                    return
             if not is_alive:
                 raise errors.TxtopoError(f"the export of queue {self._queue_id!r} has ended")
             if time.monotonic() >= deadline:
