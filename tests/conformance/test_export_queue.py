@@ -18,7 +18,7 @@ from txtopo.stores import Store, VisibleTxid
 from txtopo.topology import grouping
 from txtopo.topology.transaction import RecordedAttempt
 
-pytestmark = pytest.mark.in_gate("*memory*", "*sqlite*")
+pytestmark = [pytest.mark.in_gate("*memory*", "*sqlite*"), pytest.mark.rule(40)]
 
 TASKS = 2
 
