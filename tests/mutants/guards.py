@@ -1774,7 +1774,7 @@ GUARDS = (
     Guard(
         "only recorded entries, each until it was told",
         (28, 31, 40),
-        "another system is told what is taken back later, or misses what was told to nobody",
+        "another system is told what is taken back later, or misses an entry for ever",
         (
             Mutation(
                 "entries of an attempt that does not count are told",

@@ -1,4 +1,4 @@
-"""The entries in an export queue, and the base of all exporters.
+"""The entries in an export queue, and the exporters' base class.
 
 Runs on executors, drivers and exporting processes: standard library only.
 """
@@ -14,7 +14,7 @@ SEQUENCE_BITS = 24
 """How many bits of a sequence count a bucket's entries in a transaction."""
 
 ENTRIES_MAX = 2 ** (SEQUENCE_BITS - 1)
-"""The most entries of a bucket in a transaction. The upper half of the numbers is for replays."""
+"""The most entries for a bucket in a transaction. The numbers' upper half is for replays."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,16 +24,15 @@ class SequencedExport:
     queue: str
     """The queue's id."""
     bucket: int
-    """The part of the queue that holds all entries of ``key``, in order."""
+    """The queue's part with all entries for ``key``, in order."""
     key: Any
-    """As it was given to ``add``: a ``str``, an ``int``, or a tuple of these and of ``None``."""
+    """As it was given to ``add``: a ``str``, an ``int``, or a tuple with these and ``None``."""
     value: Any
     """As JSON gives it back: tuples became lists."""
     sequence: int
     """Grows with every entry in a bucket, while the generation stays. Fits 63 bits."""
     generation: str
-    """The generation of the topology's state (R27). Sequences of two generations cannot be
-    compared."""
+    """The topology's generation (R27). Sequences from two generations cannot be compared."""
 
     @property
     def txid(self) -> int:
@@ -56,7 +55,7 @@ class Exporter(abc.ABC):
         end: the last one that was taken, and all behind it, then come again.
 
         Runs on: the driver (``run.export``), or a process of ``txtopo export``. Called: by one
-        thread, with entries of one bucket, in order. On an exception all of ``entries`` come again.
+        thread, with entries from one bucket, in order. On an exception all of ``entries`` come again.
         """
 
     def close(self) -> None:

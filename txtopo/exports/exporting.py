@@ -37,13 +37,13 @@ from txtopo.stores.visible import VisibleTxid
 LOGGER = logging.getLogger("txtopo")
 
 BATCH = 1000
-"""The most entries in a call of ``export``."""
+"""The most entries in a call."""
 
 BATCH_CHARACTERS = 2**20
 """How many characters of entries a call gets, unless a single entry is longer."""
 
 PAGE_ROWS = 64
-"""How many rows of a bucket are read at a time."""
+"""How many rows are read at a time, per bucket."""
 
 POLL_S = 0.1
 """Pause between looks for a newly recorded transaction, if nothing tells of one."""
@@ -73,12 +73,12 @@ class _Reading:
 
     epoch: int
     position: int
-    """The bucket's sequence as of the last change."""
+    """The bucket's sequence after the last change."""
     at: str
     """The key from which the next rows are read."""
     txid: int = 0
     ordinal: int = 0
-    """How many entries of ``txid`` were read."""
+    """How many entries from ``txid`` were read."""
     lines: collections.deque[_Line] = dataclasses.field(default_factory=collections.deque)
     told: list[tuple[int, str]] = dataclasses.field(default_factory=list)
     """Txids and keys of rows that were told to their end, and are to be removed."""
@@ -130,7 +130,7 @@ class Exporting:
         longer than ``end_s`` seconds. ``wake`` is set when there may be something to do.
 
         :raises errors.TxtopoError: a person must mend something: store and state do not fit, an
-            exporter cannot begin. A target that fails stops only its bucket.
+            exporter cannot begin. Failing targets stop buckets only.
         """
         told, deadline = "", float("inf")
         try:
@@ -158,7 +158,7 @@ class Exporting:
             self.close()
 
     def step(self) -> bool:
-        """Tell the next entries of each bucket. False if there were none to tell now."""
+        """Tell each bucket's next entries. False if there were none to tell now."""
         visible = self._known = self._visible()
         if self._rows is None:
             self._rows = self._queue.store.direct()
@@ -238,7 +238,7 @@ class Exporting:
             raise errors.StateMismatchError(
                 f"export queue {queue.id!r} in {queue.store.address} was exported for generation {other[0]} of topology {visible.topology_id!r},"
                 f" and ZooKeeper is at generation {visible.generation}\n"
-                "  Sequences of two generations cannot be compared. Empty the target, and type `txtopo export replay MODULE:queue MODULE:exporter`."
+                "  Sequences from two generations cannot be compared. Empty the target, and type `txtopo export replay MODULE:queue MODULE:exporter`."
             )
         # Entries of recorded transactions do not change any more, however far the store has gone on.
         with contextlib.suppress(errors.OutrunError):
@@ -254,7 +254,7 @@ class Exporting:
         return not reading.lines and not (reading.is_whole and reading.as_of == visible)
 
     def _read(self, wanted: Sequence[leases.Held], visible: VisibleTxid) -> None:
-        """Read the next rows of the buckets in ``wanted``."""
+        """Read the next rows for the buckets in ``wanted``."""
         assert self._rows is not None
         readings = [self._readings[held.number] for held in wanted]
         ranges = [
@@ -351,7 +351,7 @@ class Exporting:
     def _move(
         self, held: leases.Held, reading: _Reading, told: Sequence[_Line], visible: VisibleTxid
     ) -> None:
-        """Remember that ``told`` were told, and remove the rows of whole transactions."""
+        """Remember that ``told`` were told, and remove whole transactions' rows."""
         assert self._rows is not None
         state = held.state
         del self._readings[held.number]  # until it is certain

@@ -1,6 +1,6 @@
-"""The rows of an export queue, among its store's rows.
+"""An export queue's rows, among its store's rows.
 
-Keys, in order of the text (numbers have leading zeros)::
+Keys, in their texts' order (numbers have leading zeros)::
 
     ~<queue>~a<task>                                  how many entries a task has added, with the number of buckets
     ~<queue>~b<bucket>                                a bucket's state: who exports it, and how far
@@ -47,24 +47,24 @@ class Names:
         return f"{self.entries_from(bucket, txid)}{task:06d}~{number:06d}~{chunk:06d}"
 
     def entries_from(self, bucket: int, txid: int) -> str:
-        """Where the entries of ``bucket`` begin that transaction ``txid`` and later ones added."""
+        """Where the entries in ``bucket`` begin that transaction ``txid`` and later ones added."""
         return f"~{self.queue}~e{bucket:04d}~{txid:016d}~"
 
     def entries_of(self, bucket: int) -> tuple[str, str]:
-        """The range of all entries of ``bucket``."""
+        """The range with all entries in ``bucket``."""
         return f"~{self.queue}~e{bucket:04d}~", f"~{self.queue}~e{bucket:04d}{AFTER}"
 
     def skipped(self, bucket: int, sequence: int) -> str:
         return f"~{self.queue}~x{bucket:04d}~{sequence:019d}"
 
     def all_of(self, kind: str) -> tuple[str, str]:
-        """The range of all keys of a kind: ``a``, ``b`` or ``x``."""
+        """The range with all keys for the letter ``kind``: ``a``, ``b`` or ``x``."""
         return f"~{self.queue}~{kind}", f"~{self.queue}~{kind}{AFTER}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """Where a row of entries stands."""
+    """A row's transaction and task."""
 
     txid: int
     task: int
@@ -82,7 +82,7 @@ def encode(value: Any) -> str:
 
 
 def check_queue(queue: str, buckets: int) -> None:
-    """Refuse a queue's id or number of buckets."""
+    """Refuse a wrong id, or a wrong number of buckets."""
     if not isinstance(queue, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,40}", queue):
         raise errors.UsageError(
             f"an export queue cannot have the id {queue!r}\n  Use up to 40 letters, digits, _, . and -."
@@ -106,7 +106,7 @@ class Bucket:
     sequence: int = 0
     """The last entry that was told or skipped."""
     done: dict[str, int] = dataclasses.field(default_factory=dict)
-    """How many entries of each task were told or skipped."""
+    """By task: how many entries were told or skipped."""
     stopped: dict[str, Any] | None = None
     """The entry that stopped the bucket: ``sequence``, ``key``, ``error``, ``attempts``."""
 
@@ -121,7 +121,7 @@ class Bucket:
 
 
 def chunk(opened_at: float, entries: list[str]) -> str:
-    """The value of a row of ``entries``, each made by :func:`entry`. ``opened_at``: seconds since
+    """A row's value for ``entries``, each made by :func:`entry`. ``opened_at``: seconds since
     1970."""
     return f'{{"at":{opened_at!r},"entries":[{",".join(entries)}]}}'
 

@@ -28,8 +28,8 @@ class ExportQueue(destination.Destination):
     """A queue of changes in ``store``, for another system. Give it to a committer as an
     attribute, beside the store.
 
-    A queue belongs to one component. Its entries are rows of the store's table, which readers of
-    the store do not see.
+    A queue belongs to one component. Its entries are rows in the store's table, hidden from the
+    store's readers.
 
     :param id: names the queue in its store: letters, digits, ``_``, ``.`` and ``-``.
     :param store: a ``SqliteStore``, ``SqlStore`` or ``RedisStore`` that keeps values before a
@@ -40,7 +40,7 @@ class ExportQueue(destination.Destination):
         one. ``explain`` shows it, and ``txtopo test`` plays it.
     :param entry_of: makes an entry's key and value of a key and value of the store, or None, for
         ``txtopo export replay --from-store``. By default they are the store's.
-    :param max_entries: how many entries of each task may wait. A transaction that adds more fails
+    :param max_entries: how many entries from each task may wait. A transaction that adds more fails
         before it commits, and is replayed.
     """
 
@@ -126,7 +126,7 @@ class ExportQueue(destination.Destination):
 
 
 class _Additions(reserved.Writer):
-    """The entries of one store transaction."""
+    """The entries from one store transaction."""
 
     def __init__(self, queue: ExportQueue, beside: reserved.Reserved) -> None:
         self._queue, self._beside, self._names = queue, beside, layout.Names(queue.id)

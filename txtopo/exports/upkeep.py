@@ -33,7 +33,7 @@ class BucketStatus:
     txid: int
     """The transaction of the last entry that was told or skipped, 0 if there is none."""
     waits_txid: int | None
-    """The transaction of the first entry that waits. None if no entry waits."""
+    """The first waiting entry's transaction. None if no entry waits."""
     waits_since: float | None
     """When that transaction was opened, in seconds since 1970."""
     stopped: Mapping[str, Any] | None
@@ -42,10 +42,10 @@ class BucketStatus:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """A queue, as of one look."""
+    """A queue, at one look."""
 
     entries: int
-    """How many entries wait, with those of transactions under way."""
+    """How many entries wait, with those from transactions under way."""
     skipped: list[dict[str, Any]]
     """The entries that were skipped: ``bucket``, ``sequence``, ``key``, ``value``, ``error``."""
     buckets: list[BucketStatus]
@@ -180,7 +180,7 @@ def _change_stopped(
 
 
 def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid) -> int:
-    """Tell the value that every key of the store has as of ``visible``, for a target that was lost
+    """Tell the value that every key in the store has as of ``visible``, for a target that was lost
     and is empty. Returns how many entries were told.
 
     Their sequence lies between those of entries up to ``visible`` and those of later entries. A
