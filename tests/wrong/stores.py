@@ -610,7 +610,7 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
     "never dry": (memory(NeverDry), None),
     "lists for tuples": (
         sqlite,
-        lambda patch: patch.setattr(keys, "_with_tuples", lambda value: value),
+        lambda patch: patch.setattr(keys, "with_tuples", lambda value: value),
     ),
     "prefix too short": (
         sqlite,
