@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from txtopo import errors
@@ -118,6 +119,17 @@ class Bucket:
     def text(self) -> str:
         """The text to store."""
         return encode({name: getattr(self, name) for name in self.__slots__})
+
+
+def portions(texts: list[str]) -> Iterator[list[str]]:
+    """``texts`` in portions for one row each."""
+    begin, size = 0, 0
+    for end, text in enumerate(texts):
+        size += len(text)
+        if end > begin and (size > CHUNK_BYTES or end - begin >= CHUNK_ENTRIES):
+            yield texts[begin:end]
+            begin, size = end, len(text)
+    yield texts[begin:]
 
 
 def chunk(opened_at: float, entries: list[str]) -> str:

@@ -10,7 +10,9 @@ Invariants:
 
 from __future__ import annotations
 
+import collections
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +21,9 @@ from txtopo.exports import entries, layout
 from txtopo.stores import base, keys, reserved
 from txtopo.stores.transaction import StoreTransaction
 from txtopo.topology import destination, grouping, kept
+
+ENTRIES_HELD_MAX = 10_000
+"""How many entries a task holds in memory before it writes them to the open transaction."""
 
 VALUE_BYTES_MAX = 2**20
 """The longest value, as JSON."""
@@ -130,9 +135,9 @@ class _Additions(reserved.Writer):
 
     def __init__(self, queue: ExportQueue, beside: reserved.Reserved) -> None:
         self._queue, self._beside, self._names = queue, beside, layout.Names(queue.id)
-        self._waiting: dict[int, list[str]] = {}
-        self._characters: dict[int, int] = {}
+        self._new: list[tuple[keys.Key, str]] = []
         self._chunks: dict[int, int] = {}
+        """By bucket: how many rows were written."""
         self._added = 0
 
     def add(self, key: keys.Key, value: Any) -> None:
@@ -142,29 +147,32 @@ class _Additions(reserved.Writer):
                 f"an entry of export queue {self._queue.id!r} has {len(text)} characters, and the bound is {VALUE_BYTES_MAX}\n"
                 "  Queue the key alone, and let the exporter look up the value."
             )
-        bucket = grouping.task_for_key([key], self._queue.buckets)
-        waiting = self._waiting.setdefault(bucket, [])
-        characters = self._characters.get(bucket, 0) + len(text)
-        if waiting and (characters > layout.CHUNK_BYTES or len(waiting) >= layout.CHUNK_ENTRIES):
-            self._write_chunk(bucket)
-            waiting, characters = self._waiting.setdefault(bucket, []), len(text)
-        waiting.append(text)
-        self._characters[bucket] = characters
-        self._added += 1
+        self._new.append((key, text))
+        if len(self._new) >= ENTRIES_HELD_MAX:
+            self._write_chunks()
 
     def write(self) -> None:
-        if not self._added:
-            return
-        self._tally()
-        for bucket in sorted(self._waiting):
-            self._write_chunk(bucket)
+        self._write_chunks()
+        if self._added:
+            self._tally()
 
-    def _write_chunk(self, bucket: int) -> None:
-        stamp, number = self._beside.stamp, self._chunks.get(bucket, 0)
-        self._chunks[bucket] = number + 1
-        key = self._names.entries(bucket, stamp.txid, stamp.task, self._beside.number, number)
-        text = layout.chunk(self._beside.opened_at.timestamp(), self._waiting.pop(bucket))
-        self._beside.replace({key: lambda _: text})
+    def _write_chunks(self) -> None:
+        buckets = collections.defaultdict[int, list[str]](list)
+        for key, text in self._new:
+            buckets[_bucket_of(key, self._queue.buckets)].append(text)
+        self._added += len(self._new)
+        self._new.clear()
+        rows = dict[str, str]()
+        stamp, opened_at = self._beside.stamp, self._beside.opened_at.timestamp()
+        for bucket, texts in sorted(buckets.items()):
+            for part in layout.portions(texts):
+                number = self._chunks.get(bucket, 0)
+                self._chunks[bucket] = number + 1
+                name = self._names.entries(
+                    bucket, stamp.txid, stamp.task, self._beside.number, number
+                )
+                rows[name] = layout.chunk(opened_at, part)
+        self._beside.put(rows)
 
     def _tally(self) -> None:
         """Count the entries that this task has added, and refuse more than may wait."""
@@ -189,4 +197,11 @@ class _Additions(reserved.Writer):
                 )
             return layout.Tally(queue.buckets, added).text()
 
-        self._beside.replace({self._names.added(task): counted})
+        name = self._names.added(task)
+        self._beside.put({name: counted(self._beside.value(name))})
+
+
+@functools.lru_cache(maxsize=1 << 14, typed=True)
+def _bucket_of(key: keys.Key, buckets: int) -> int:
+    """The bucket for ``key`` (R16). Keys come again in later transactions."""
+    return grouping.task_for_key([key], buckets)

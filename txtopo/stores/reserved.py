@@ -65,16 +65,25 @@ class Reserved:
         with self._steps.all_or_nothing():
             return {text: row.curr for text, row in self._session.read_rows(texts).items()}
 
-    def replace(self, new: Mapping[str, Callable[[str | None], str]]) -> None:
-        """Set the value of each key to what its function makes of the value before. On replay the
-        first application's value stays (R28)."""
+    def value(self, text: str) -> str | None:
+        """The value that this task sees."""
+        self._load([text])
+        return self._steps.text_before(text)
+
+    def put(self, new: Mapping[str, str]) -> None:
+        """Set each key to its value. On replay the first application's value stays (R28)."""
+        self._load(list(new))
+        with self._steps.all_or_nothing():
+            for text, value in new.items():
+                self._steps.put(text, value)
+
+    def _load(self, texts: Sequence[str]) -> None:
         steps = self._steps
-        missing = [text for text in new if text not in steps.rows]
-        with steps.all_or_nothing():
-            rows = self._session.read_rows_to_change(missing, steps.stamp, steps.settled_txid)
+        missing = [text for text in texts if text not in steps.rows]
+        if missing:
+            with steps.all_or_nothing():
+                rows = self._session.read_rows_to_change(missing, steps.stamp, steps.settled_txid)
             steps.rows.update((text, rows.get(text)) for text in missing)
-            for text, make in new.items():
-                steps.put(text, make(steps.text_before(text)))
 
     def finish(self) -> None:
         """Let every writer write."""
