@@ -87,12 +87,20 @@ class ExportQueue(destination.Destination):
                 f"export queue {self.id!r} was given {transaction!r}\n  Give the open transaction: with store.transaction(context, attempt) as t."
             )
         beside = transaction.rows_beside
+        additions = beside.writers.get(self.id)
+        if additions is None or beside.address != self.store.address:
+            additions = self._begin(beside)
+        additions.add(key, value)
+
+    def _begin(self, beside: reserved.Reserved) -> _Additions:
+        """The first entry in a store transaction comes."""
         if beside.address != self.store.address:
             raise errors.UsageError(
                 f"export queue {self.id!r} is in {self.store.address}, and the transaction in {beside.address}\n"
                 "  Add to the queue in a transaction of the queue's own store."
             )
-        beside.writer(self.id, lambda: _Additions(self, beside)).add(key, value)
+        additions = beside.writers[self.id] = _Additions(self, beside)
+        return additions
 
     def guarantee(self) -> destination.Guarantee:
         goes = "" if self.exporter is None else f" for {type(self.exporter).__name__}"
@@ -130,7 +138,7 @@ class ExportQueue(destination.Destination):
         return f"<ExportQueue {self.id!r} in {self.store.address}>"
 
 
-class _Additions(reserved.Writer):
+class _Additions:
     """The entries from one store transaction."""
 
     def __init__(self, queue: ExportQueue, beside: reserved.Reserved) -> None:

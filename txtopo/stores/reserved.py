@@ -10,24 +10,12 @@ Invariants:
 
 from __future__ import annotations
 
-import abc
 import datetime
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from txtopo.stores import sessions, stamps
 from txtopo.stores.steps import Steps
-
-
-class Writer(abc.ABC):
-    """Collects a transaction's reserved rows."""
-
-    @abc.abstractmethod
-    def write(self) -> None:
-        """Put the rows that are left. Called once, when the transaction's block has ended."""
-
-
-W = TypeVar("W", bound=Writer)
 
 
 class Reserved:
@@ -47,18 +35,13 @@ class Reserved:
     ) -> None:
         self._session, self._steps = session, steps
         self.address, self.number, self.opened_at = address, number, opened_at
-        self._writers: dict[str, Writer] = {}
+        self.writers: dict[str, Any] = {}
+        """By name. Each collects rows, and its ``write()`` is called when the block has ended."""
 
     @property
     def stamp(self) -> stamps.Stamp:
         """The writing task's stamp."""
         return self._steps.stamp
-
-    def writer(self, name: str, make: Callable[[], W]) -> W:
-        """The writer that an earlier call made under ``name``, or a new one."""
-        if self._steps.doom is not None:
-            raise self._steps.doom
-        return cast("W", self._writers.get(name) or self._writers.setdefault(name, make()))
 
     def read(self, texts: Sequence[str]) -> dict[str, str | None]:
         """The values of rows that other programs write. This transaction must not write them."""
@@ -87,5 +70,5 @@ class Reserved:
 
     def finish(self) -> None:
         """Let every writer write."""
-        for writer in self._writers.values():
+        for writer in self.writers.values():
             writer.write()
