@@ -6,6 +6,7 @@ from bench.line import Line
 from bench.lines import (
     columns,
     engine,
+    exports,
     files,
     floor,
     kafka,
@@ -26,5 +27,6 @@ LINES: tuple[Line, ...] = (
     *columns.LINES,
     *stores.LINES,
     *files.LINES,
+    *exports.LINES,
     *kafka.LINES,
 )

@@ -55,7 +55,7 @@ class Exporter(abc.ABC):
         end: the last one that was taken, and all behind it, then come again.
 
         Runs on: the driver (``run.export``), or a process of ``txtopo export``. Called: by one
-        thread, with entries from one bucket, in order. On an exception all of ``entries`` come again.
+        thread. Each bucket's entries are in order. On an exception all of ``entries`` come again.
         """
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Takes entries out of a queue and hands them to an exporter, bucket by bucket, in order.
+"""Takes entries out of a queue and hands them to an exporter, each bucket's in order.
 
 Only recorded transactions' entries are taken: others may still be taken back (R31). Told entries are
 removed in one exchange with the bucket's state. A process that dies before the exchange, or is
@@ -91,6 +91,11 @@ class _Reading:
     """Entries up to this sequence are told singly, because one has failed."""
     due: float = 0.0
 
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the next entry may be the one at fault."""
+        return self.position < self.alone_until
+
 
 class Exporting:
     """An exporter at work on a queue, for one thread.
@@ -170,11 +175,12 @@ class Exporting:
             if held.state.stopped is None and self._readings[held.number].due <= self._clock()
         ]
         self._read([held for held in active if self._wants_more(held, visible)], visible)
+        suspects = [held for held in active if self._readings[held.number].is_suspect]
+        others = [held for held in active if not self._readings[held.number].is_suspect]
         told = 0
-        for held in active:
+        for group in (others, *([held] for held in suspects)):
             self._leases.tend(self._rows, visible)
-            if self._leases.held.get(held.number) is held:
-                told += self._tell(held, visible)
+            told += self._tell([held for held in group if self._leases.holds(held)], visible)
         return told > 0
 
     def is_empty(self) -> bool:
@@ -305,12 +311,10 @@ class Exporting:
             elif index == len(pairs):
                 reading.told.append((place.txid, row.key))
 
-    def _tell(self, held: leases.Held, visible: VisibleTxid) -> bool:
-        """Hand the next entries to the exporter, and move on over those that it took."""
-        reading = self._readings[held.number]
-        batch = self._batch(reading)
-        if not batch and not (reading.told and reading.is_whole):
-            return False
+    def _tell(self, group: Sequence[leases.Held], visible: VisibleTxid) -> int:
+        """Hand the group's next entries to the exporter, and move on over those that it took.
+        Returns how many."""
+        batch = [line for held in group for line in self._batch(held, len(group))]
         pulled = told = 0
 
         def lines() -> Iterator[entries.SequencedExport]:
@@ -330,58 +334,85 @@ class Exporting:
             except errors.TxtopoError:
                 raise  # a person must mend it, for all buckets
             except Exception as error:
-                reading.alone_until = max(reading.alone_until, batch[-1].entry.sequence)
-                self._failed(held, reading, batch[max(pulled, 1) - 1].entry, error, visible)
-                return False
-        self._move(held, reading, batch[:told], visible)
-        return bool(batch)
+                self._failed(group, batch, error, visible)
+                return 0
+        self._move(group, batch[:told], visible)
+        return told
 
-    def _batch(self, reading: _Reading) -> list[_Line]:
-        """The next lines. After a failure a single one, so that the entry at fault is known."""
-        is_suspect = reading.position < reading.alone_until
-        most, characters = 1 if is_suspect else BATCH, 0
+    def _batch(self, held: leases.Held, of: int) -> list[_Line]:
+        """A bucket's next lines, for a call that serves ``of`` buckets."""
+        reading = self._readings[held.number]
+        most, characters = 1 if reading.is_suspect else -(-BATCH // of), 0
         batch: list[_Line] = []
         for line in itertools.islice(reading.lines, most):
             characters += line.characters
-            if batch and characters > BATCH_CHARACTERS:
+            if batch and characters > BATCH_CHARACTERS // of:
                 break
             batch.append(line)
         return batch
 
     def _move(
-        self, held: leases.Held, reading: _Reading, told: Sequence[_Line], visible: VisibleTxid
+        self, group: Sequence[leases.Held], told: Sequence[_Line], visible: VisibleTxid
     ) -> None:
-        """Remember that ``told`` were told, and remove whole transactions' rows."""
+        """Remember that ``told`` were told, and remove whole transactions' rows, in one exchange."""
         assert self._rows is not None
-        state = held.state
-        del self._readings[held.number]  # until it is certain
-        if told:
-            done = collections.Counter(state.done)
-            done.update(str(line.task) for line in told)
-            state = dataclasses.replace(state, sequence=told[-1].entry.sequence, done=dict(done))
-        for _ in told:
-            line = reading.lines.popleft()
-            if line.ends_row:
-                reading.told.append((line.entry.txid, line.row))
-        # A transaction's rows stay until its last entry is told: they number the entries.
-        unfinished = reading.lines[0].entry.txid if reading.lines else reading.txid
-        if not reading.lines and reading.is_whole:
-            unfinished += 1
-        removed = [key for txid, key in reading.told if txid < unfinished]
-        if self._leases.change(self._rows, visible, {held.number: state}, removed):
-            reading.told = [(txid, key) for txid, key in reading.told if txid >= unfinished]
-            reading.failures, reading.due, reading.position = 0, 0.0, state.sequence
-            self._readings[held.number] = reading
+        new, removed = dict[int, layout.Bucket](), list[str]()
+        moved = dict[int, _Reading]()
+        lines_of = collections.defaultdict[int, list[_Line]](list)
+        for line in told:
+            lines_of[line.entry.bucket].append(line)
+        for held in group:
+            reading, lines = self._readings[held.number], lines_of[held.number]
+            state = held.state
+            if lines:
+                done = collections.Counter(state.done)
+                done.update(str(line.task) for line in lines)
+                sequence = lines[-1].entry.sequence
+                state = dataclasses.replace(state, sequence=sequence, done=dict(done))
+            for line in lines:
+                reading.lines.popleft()
+                if line.ends_row:
+                    reading.told.append((line.entry.txid, line.row))
+            # A transaction's rows stay until its last entry is told: they number the entries.
+            unfinished = reading.lines[0].entry.txid if reading.lines else reading.txid
+            if not reading.lines and reading.is_whole:
+                unfinished += 1
+            over = [key for txid, key in reading.told if txid < unfinished]
+            if lines or over:
+                new[held.number], moved[held.number] = state, reading
+                del self._readings[held.number]  # until it is certain
+                removed += over
+                reading.told = [(txid, key) for txid, key in reading.told if txid >= unfinished]
+        if new and self._leases.change(self._rows, visible, new, removed):
+            for number, reading in moved.items():
+                reading.failures, reading.due, reading.position = 0, 0.0, new[number].sequence
+                self._readings[number] = reading
 
     def _failed(
         self,
-        held: leases.Held,
-        reading: _Reading,
-        entry: entries.SequencedExport,
+        group: Sequence[leases.Held],
+        batch: Sequence[_Line],
         error: Exception,
         visible: VisibleTxid,
     ) -> None:
+        """Remember a failure. After a call with several entries each is told singly, so that the
+        entry at fault is known."""
         assert self._rows is not None
+        if len(batch) > 1:
+            for line in batch:
+                self._readings[line.entry.bucket].alone_until = line.entry.sequence
+            LOGGER.warning(
+                "export queue %r tells its next %d entries singly: %s: %s",
+                self._queue.id,
+                len(batch),
+                type(error).__name__,
+                error,
+            )
+            return
+        entry = batch[0].entry
+        held = next(held for held in group if held.number == entry.bucket)
+        reading = self._readings[held.number]
+        reading.alone_until = max(reading.alone_until, entry.sequence)
         reading.failures += 1
         reading.due = self._clock() + min(0.1 * 2**reading.failures, BACK_OFF_MAX_S)
         text = f"{type(error).__name__}: {error}"

@@ -57,6 +57,7 @@ class Leases:
             [self._names.all_of("a"), self._names.all_of("b")], self._buckets
         )
         if not tallies:
+            self._due = now
             return  # nothing was ever added, and perhaps there is no store yet
         texts = {row.key: row.curr for row in stored if row.curr is not None}
         states = {
@@ -67,6 +68,10 @@ class Leases:
         self._keep(rows, visible, states, texts)
         for number in self._to_take(states, now):
             self._take(rows, visible, number, texts.get(self._names.bucket(number)))
+
+    def holds(self, held: Held) -> bool:
+        """Whether ``held`` is still this exporter's, and unchanged."""
+        return self.held.get(held.number) is held
 
     def lose(self, number: int) -> None:
         """Forget a bucket whose row is not as known, or perhaps not. The next :meth:`tend` comes at
