@@ -45,10 +45,10 @@ _KAFKA_ZOMBIES = "tests/fault/test_kafka_sink_zombies.py"
 _INIT = "            producer.init(topic)\n"
 _READ = """\
             # Removed tasks' partitions have no writer. The other partitions change meanwhile.
-            partitions = max(own.tasks, kept.partitions())
-            for task in kept.undecided(range(own.tasks, partitions)):
-                self.abort(topic, task)
-            kept.wait_until_decided([own.task, *range(own.tasks, partitions)])
+            partitions = max(tasks, kept.partitions())
+            for removed in kept.undecided(range(tasks, partitions)):
+                self.abort(topic, removed)
+            kept.wait_until_decided([task, *range(tasks, partitions)])
             ends = kept.ends(range(partitions))
             records = kept.last_records(ends)
 """
@@ -1671,7 +1671,7 @@ GUARDS = (
                 "a Kafka sink's record is read before the producers before are fenced",
                 "txtopo/connectors/kafka/ledger.py",
                 _INIT + _READ,
-                _READ + "            ends[own.task] = None\n" + _INIT,
+                _READ + "            ends[task] = None\n" + _INIT,
                 (_KAFKA_ZOMBIES, "-k", "memory"),
             ),
             Mutation(
@@ -1684,7 +1684,7 @@ GUARDS = (
             Mutation(
                 "a Kafka sink's record is read while its partition has an open transaction",
                 "txtopo/connectors/kafka/ledger.py",
-                "            kept.wait_until_decided([own.task, *range(own.tasks, partitions)])\n",
+                "            kept.wait_until_decided([task, *range(tasks, partitions)])\n",
                 "",
                 (*KAFKA_SINK, "-k", "memory and another_transaction_is_open"),
             ),
@@ -1705,7 +1705,7 @@ GUARDS = (
             Mutation(
                 "what a task of a Kafka sink that is no more left open is waited for",
                 "txtopo/connectors/kafka/ledger.py",
-                "            for task in kept.undecided(range(own.tasks, partitions)):\n                self.abort(topic, task)\n",
+                "            for removed in kept.undecided(range(tasks, partitions)):\n                self.abort(topic, removed)\n",
                 "",
                 ("tests/unit/test_kafka_sink.py", "-k", "left_open_is_ended"),
             ),

@@ -441,7 +441,6 @@ class TestOtherNumbersOfTasks:
             WorkerProcess().task("write", 0, num_tasks=2),
             own,
             "topic",
-            "topic.0",
             producing.OF_THE_LIBRARY,
         )
         assert done == ["topic.0", "topic.3", "waited for [0, 2, 3]"]

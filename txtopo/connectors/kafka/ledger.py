@@ -71,8 +71,8 @@ class Writer:
     """A task's producer, which is the only one with its id, and the task's record."""
 
     producer: producing.TaskProducer
-    record: task_ledger.Record | None
-    others: Mapping[int, task_ledger.Record] | None
+    record: Record | None
+    others: Mapping[int, Record] | None
     """The other tasks' records when this writer began. None once the task has written."""
     end: int | None
     """Where the task's partition ended when this writer began. None once the task has written."""
@@ -186,7 +186,7 @@ class Ledger(task_ledger.TaskLedger):
             # If the record is older, the task has run in another process since.
             writer.producer.close()
             writer = None
-        begun = writer or self._new_writer(context, own, topic, id, sizes)
+        begun = writer or self._new_writer(context, own, topic, sizes)
 
         def write(record: Any, rows: Collection[Message]) -> None:
             stamp: producing.Headers = (
@@ -230,10 +230,9 @@ class Ledger(task_ledger.TaskLedger):
         context: contexts.TopologyContext,
         own: task_ledger.Record,
         topic: str,
-        id: str,
         sizes: producing.Sizes,
     ) -> Writer:
-        """A writer for the task: a producer that has become the only one with ``id``, and the
+        """A writer for the task: a producer that has become the only one with its id, and the
         records in ``topic``, read after that."""
         kept = auxiliary.AuxiliaryTopic(target.log_of(context.resource, self.cluster), topic)
         before = kept.partitions(
@@ -242,25 +241,38 @@ class Ledger(task_ledger.TaskLedger):
         if before == 0:
             # The judge refuses a topic that was deleted after the component had written.
             task_ledger.Judge(self, context, own, None, None).is_written()
-        kept.make(own.tasks, before)
+        return self.begin_writer(kept, topic, before, own.task, own.tasks, sizes)
+
+    def begin_writer(
+        self,
+        kept: auxiliary.AuxiliaryTopic,
+        topic: str,
+        before: int,
+        task: int,
+        tasks: int,
+        sizes: producing.Sizes,
+    ) -> Writer:
+        """Make the writer for ``task``, one of ``tasks``, in the auxiliary topic ``topic``, which
+        has ``before`` partitions."""
+        kept.make(tasks, before)
         kept.check_is_kept()
-        producer = producing.TaskProducer(self.cluster, id, self.timeout_s, sizes)
+        producer = producing.TaskProducer(self.cluster, f"{topic}.{task}", self.timeout_s, sizes)
         try:
             producer.init(topic)
             # Removed tasks' partitions have no writer. The other partitions change meanwhile.
-            partitions = max(own.tasks, kept.partitions())
-            for task in kept.undecided(range(own.tasks, partitions)):
-                self.abort(topic, task)
-            kept.wait_until_decided([own.task, *range(own.tasks, partitions)])
+            partitions = max(tasks, kept.partitions())
+            for removed in kept.undecided(range(tasks, partitions)):
+                self.abort(topic, removed)
+            kept.wait_until_decided([task, *range(tasks, partitions)])
             ends = kept.ends(range(partitions))
             records = kept.last_records(ends)
         except BaseException as error:
             producer.close()
             if isinstance(error, UnknownTopicError):
-                # A broker still knew a topic that was just deleted. The replay asks again.
+                # A broker still knew a topic that was just deleted. The next try asks again.
                 raise errors.FailedException(str(error)) from error
             raise
-        return Writer(producer, records.pop(own.task, None), records, ends[own.task], sizes)
+        return Writer(producer, records.pop(task, None), records, ends[task], sizes)
 
     def abort(self, topic: str, task: int) -> None:
         """End the transaction that a task may have left open, by becoming the only producer with

@@ -24,7 +24,7 @@ from txtopo.topology.stream import Fields
 from txtopo.topology.transaction import TransactionAttempt
 
 _OWNER = "Kafka sink"
-_OURS = {
+OURS = {
     "transactional.id": "it is made of the auxiliary topic and the task, so that a newer attempt fences an older one",
     "transaction.timeout.ms": "give transaction_timeout_s",
     "enable.idempotence": "without it a record may be there twice",
@@ -104,7 +104,7 @@ class KafkaSink(sinks.Sink):
         tombstones: bool = False,
         client: Mapping[str, Any] | None = None,
     ) -> None:
-        clients.refuse_overrides(_OWNER, client or {}, _OURS)
+        clients.refuse_overrides(_OWNER, client or {}, OURS)
         self.shape = messages.Shape(
             topic,
             key,
@@ -128,7 +128,9 @@ class KafkaSink(sinks.Sink):
         self.input_fields = Fields(
             dict.fromkeys(field for field in (*fields, *written) if field is not None)
         )
-        _check(name, transactions_topic, transaction_timeout_s)
+        if not isinstance(name, str) or not name or "/" in name:
+            raise errors.ConfigError(f"{_OWNER}: name is {name!r}\n  Give a text without '/'.")
+        check(_OWNER, transactions_topic, transaction_timeout_s)
         cluster = clients.Cluster(_OWNER, servers, dict(client or {}))
         self.ledger = ledgers.Ledger(
             cluster, topic, name, transactions_topic, float(transaction_timeout_s), stamp_headers
@@ -176,14 +178,16 @@ class KafkaSink(sinks.Sink):
         return intake.apply(self.ledger, context, attempt, rows)
 
 
-def _check(name: Any, transactions_topic: Any, timeout_s: Any) -> None:
-    if not isinstance(name, str) or not name or "/" in name:
-        raise errors.ConfigError(f"{_OWNER}: name is {name!r}\n  Give a text without '/'.")
+def check(owner: str, transactions_topic: Any, timeout_s: Any) -> None:
+    """Refuse an impossible ``transactions_topic`` or ``transaction_timeout_s`` of ``owner``.
+
+    :raises errors.ConfigError: an impossible argument.
+    """
     if transactions_topic is not None and not (
         isinstance(transactions_topic, str) and auxiliary.is_topic_name(transactions_topic)
     ):
         raise errors.ConfigError(
-            f"{_OWNER}: transactions_topic is {transactions_topic!r}\n"
+            f"{owner}: transactions_topic is {transactions_topic!r}\n"
             f"  Give a name with letters, digits, '.', '_' and '-', {auxiliary.NAME_MAX} at most."
         )
     if (
@@ -192,5 +196,5 @@ def _check(name: Any, transactions_topic: Any, timeout_s: Any) -> None:
         or not 1 <= timeout_s < 2**31 / 1000
     ):
         raise errors.ConfigError(
-            f"{_OWNER}: transaction_timeout_s is {timeout_s!r}\n  Give a number of seconds, at least 1."
+            f"{owner}: transaction_timeout_s is {timeout_s!r}\n  Give a number of seconds, at least 1."
         )
