@@ -1,4 +1,5 @@
-"""A process with one task of a Kafka sink, which dies at a named point, or is killed while it runs.
+"""A process with one task of a Kafka sink, or one exporter, which dies at a named point, or is killed
+while it runs.
 
 ``python -m tests.processes.kafka_tasks '<JSON>'``, with the arguments of :class:`Order`.
 """
@@ -11,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.patience import PATIENCE_S
@@ -41,6 +42,16 @@ class Order:
     values: list[str]
     die_at: str = ""
     transaction_timeout_s: float = 60
+    is_export: bool = False
+    """Whether to export entries 1 to ``txid`` of the queue ``topology_id``, and write no values."""
+
+
+def entries_to(last: int, queue: str, bucket: int = 0) -> Iterator[Any]:
+    """Entries 1 to ``last``. Each value says the bucket and the sequence."""
+    from txtopo.exports import SequencedExport
+
+    for number in range(1, last + 1):
+        yield SequencedExport(queue, bucket, f"k{number % 2}", [bucket, number], number, "first")
 
 
 def run(order: Order) -> int:
@@ -81,9 +92,10 @@ def _die_at(point: str) -> None:
 
 
 def main() -> None:
-    """Write the transaction of the order."""
+    """Write the transaction or the entries of the order."""
     from tests.topologies.kafka_sinks import COMPONENT, FIELDS, Collected
     from txtopo.connectors.kafka import KafkaSink
+    from txtopo.exports import KafkaExporter
     from txtopo.testing.contracts.worker_process import WorkerProcess
     from txtopo.topology.conf import TopologyConf
     from txtopo.topology.stream import DEFAULT_STREAM, Tuple, TupleSource
@@ -92,6 +104,10 @@ def main() -> None:
     order = Order(**json.loads(sys.argv[1]))
     if order.die_at:
         _die_at(order.die_at)
+    if order.is_export:
+        exporter = KafkaExporter(order.servers, order.topic)
+        exporter.export(entries_to(order.txid, order.topology_id))
+        return
     sink = KafkaSink(
         order.servers,
         order.topic,

@@ -23,7 +23,7 @@ from txtopo.connectors.kafka import (
 from txtopo.connectors.kafka.client import HARMLESS, SECRETS
 from txtopo.connectors.sql import SqlSink
 from txtopo.errors import TxtopoError
-from txtopo.exports import HttpExporter, PostgresExporter, RedisExporter
+from txtopo.exports import HttpExporter, KafkaExporter, PostgresExporter, RedisExporter
 from txtopo.state import credentials
 from txtopo.stores import RedisStore, SqliteStore, SqlStore
 from txtopo.testing import MemoryTransactionalSpout
@@ -38,7 +38,7 @@ SPOUTS = (
 )
 FILES = tuple(getattr(files, name) for name in files.__all__ if name.endswith("Spout"))
 STORES = (SqliteStore, SqlStore, RedisStore)
-EXPORTERS = (HttpExporter, PostgresExporter, RedisExporter)
+EXPORTERS = (HttpExporter, KafkaExporter, PostgresExporter, RedisExporter)
 CONNECTORS = (*SPOUTS, *FILES, KafkaSink, SqlSink, files.FileSink, DeltaSink, *STORES, *EXPORTERS)
 
 RIGHT: dict[Any, dict[str, Any]] = {
@@ -53,6 +53,7 @@ RIGHT: dict[Any, dict[str, Any]] = {
     SqlStore: {"url": "postgresql+psycopg://ann@db.example/shop", "table": "counts"},
     RedisStore: {"url": "rediss://ann@db.example/0", "name": "counts"},
     HttpExporter: {"url": "https://db.example/{key}"},
+    KafkaExporter: {"servers": "kafka:9092", "topic": "sales"},
     PostgresExporter: {
         "url": "postgresql+psycopg://ann@db.example/shop",
         "table": "counts",

@@ -10,11 +10,13 @@ from txtopo.exports.queue import ExportQueue
 
 if TYPE_CHECKING:
     from txtopo.exports.http import HttpExporter
+    from txtopo.exports.kafka import KafkaExporter
     from txtopo.exports.postgres import PostgresExporter
     from txtopo.exports.redis import RedisExporter
 
 _LAZY = {
     "HttpExporter": "txtopo.exports.http",
+    "KafkaExporter": "txtopo.exports.kafka",
     "PostgresExporter": "txtopo.exports.postgres",
     "RedisExporter": "txtopo.exports.redis",
 }
@@ -31,6 +33,7 @@ __all__ = [
     "ExportQueue",
     "Exporter",
     "HttpExporter",
+    "KafkaExporter",
     "PostgresExporter",
     "RedisExporter",
     "SequencedExport",

@@ -39,6 +39,12 @@ class SequencedExport:
         """The transaction that added the entry."""
         return self.sequence >> SEQUENCE_BITS
 
+    @property
+    def is_replayed(self) -> bool:
+        """Whether ``txtopo export replay`` tells the entry: all entries of a replay have the last
+        sequence of their transaction."""
+        return (self.sequence + 1) % (1 << SEQUENCE_BITS) == 0
+
 
 class Exporter(abc.ABC):
     """Tells another system what changed.
