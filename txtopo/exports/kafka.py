@@ -1,9 +1,9 @@
 """Tells a queue's entries to a Kafka topic, exactly once for readers of committed records.
 
-A call writes its entries, and the bucket's *position* after them, in one Kafka transaction. The
-position is an auxiliary record like those of Kafka sinks: the bucket is the task, and an entry's
-number in its transaction is the attempt. ``connectors.kafka.ledger`` says why no other exporter
-writes between the reading of a position and the commit after it.
+A call writes each bucket's entries in one Kafka transaction, with the bucket's *position* after
+them. The position is an auxiliary record like those of Kafka sinks: the bucket is the task, and an
+entry's number in its transaction is the attempt. ``connectors.kafka.ledger`` says why no other
+exporter writes between the reading of a position and the commit after it.
 
 Runs where confluent-kafka is installed, and is configuration elsewhere.
 
@@ -15,6 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -80,8 +81,10 @@ class KafkaExporter(linked.LinkedExporter):
         )
 
     def export(self, entries: Iterator[SequencedExport]) -> None:
-        told = list(entries)
-        if told:
+        of_bucket = collections.defaultdict[int, list[SequencedExport]](list)
+        for entry in entries:
+            of_bucket[entry.bucket].append(entry)
+        for told in of_bucket.values():
             self._tell(told)
 
     def _tell(self, last: Sequence[SequencedExport]) -> None:
