@@ -29,7 +29,11 @@ POINTS = [
 ]
 LEAD = 400
 """Nothing is written while so many lines wait to be committed."""
+MORE = 100
+"""After the last kill the writer goes on until so many lines more are committed."""
 LOGS = ("app", "web")
+ROTATIONS = [(), (), (), ("rename",), ("copytruncate",), *3 * [("rename", "copytruncate")]]
+"""The rotations in one go: a copy that comes behind a renamed file finds the driver behind, too."""
 TOPOLOGIES = ROOT / "tests" / "topologies" / "files_in_motion.py"
 
 
@@ -106,30 +110,36 @@ class RotatedLogs(Writer):
             (self.files / f"{name}.log").touch()
 
     def write(self) -> Iterator[None]:
-        name = self.dice.choice(LOGS)
-        log, text = self.files / f"{name}.log", self.lines(name, self.dice.randint(1, 40))
         # A topology begins with the file that a log has when the first line is read.
         self._may_rotate = self._may_rotate or {log for log, _ in self.committed()} == {*LOGS}
-        if not self._may_rotate or self.dice.random() < 0.6:
-            yield from self._append(log, text, 0.1)
-            return
-        later = self.lines(name, 1)
-        yield from self._append(log, self.dice.choice((text, text.rstrip("\n"))), 0.1)
-        for number in range(len([*self.files.glob(f"{log.name}.*")]), 0, -1):
-            log.with_name(f"{log.name}.{number}").rename(log.with_name(f"{log.name}.{number + 1}"))
-        rotated = log.with_name(f"{log.name}.1")
-        if self.dice.random() < 0.5:
-            log.rename(rotated)
-        else:
-            yield from self._append(rotated, log.read_text(), 0.5)
-            os.truncate(log, 0)
-        yield
-        yield from self._append(log, later, 0)
+        rotations = self.dice.choice(ROTATIONS) if self._may_rotate else ()
+        name = self.dice.choice(LOGS)
+        log = self.files / f"{name}.log"
+        texts = [self.lines(name, self.dice.randint(1, 40)) for _ in range(1 + len(rotations))]
+        for number in range(len(rotations)):
+            texts[number] = texts[number].rstrip(self.dice.choice(("", "\n")))
+        yield from self._append(log, texts[0], self.dice.random() < 0.1)
+        for rotation, text in zip(rotations, texts[1:], strict=True):
+            for number in range(len([*self.files.glob(f"{log.name}.*")]), 0, -1):
+                old = log.with_name(f"{log.name}.{number}")
+                old.rename(old.with_suffix(f".{number + 1}"))
+            rotated = log.with_name(f"{log.name}.1")
+            if rotation == "copytruncate":
+                yield from self._append(rotated, log.read_text(), self.dice.random() < 0.7)
+                os.truncate(log, 0)
+                yield
+                yield from self._append(log, text, False)
+            else:
+                log.rename(rotated)
+                if self.dice.random() < 0.5:
+                    yield
+                # A copy that follows begins before the driver has come to this text.
+                log.write_text(text)
 
-    def _append(self, path: Path, text: str, meeting: float) -> Iterator[None]:
-        """Append to a file in two parts. Perhaps the driver must come to each of them."""
+    def _append(self, path: Path, text: str, is_met: bool) -> Iterator[None]:
+        """Append to a file in two parts. If ``is_met``, the driver must come to each of them."""
         name, first = path.name.split(".")[0], json.loads(text.partition("\n")[0])["n"]
-        cut, is_met = self.dice.randrange(len(text)), self.dice.random() < meeting
+        cut = self.dice.randrange(len(text))
         for part in (text[:cut], text[cut:]):
             with path.open("a") as file:
                 file.write(part)
@@ -166,7 +176,7 @@ def test_killed_drivers_write_each_line_once_while_a_directory_grows_or_logs_are
         command.wait_until(holds, event)
 
     for _ in range(KILLS):
-        point, txid = dice.choice(POINTS), txid + dice.randint(4, 10)
+        point, txid = dice.choice(POINTS), txid + dice.randint(4, 8)
         fault = f"{point}@{name}-files:{txid}=hold"
         print(fault, flush=True)
         with Command(run, tmp_path, **place, TXTOPO_FAULT=fault) as command:
@@ -175,8 +185,8 @@ def test_killed_drivers_write_each_line_once_while_a_directory_grows_or_logs_are
             assert command.wait() == -signal.SIGKILL
         numbers_of(writer.committed())
     with Command(run, tmp_path, **place) as command:
-        count = writer.count() + LEAD // 2
-        write_until(lambda: writer.count() > count, f"{LEAD // 2} lines more")
+        count = writer.count() + MORE
+        write_until(lambda: writer.count() > count, f"{MORE} lines more")
         writer.is_ending = True
         write_until(lambda: writer.count() >= writer.written.total(), "all lines")
         command.signal(signal.SIGTERM)
