@@ -410,6 +410,8 @@ def test_mistakes_are_refused(make: Callable[..., Topology], tmp_path: Path) -> 
     topology.queue = ExportQueue("words", topology.store, 4)
     with pytest.raises(errors.UsageError, match="has 3 buckets, not 4"):
         topology.write(["a"])
+    with pytest.raises(errors.UsageError, match="has 3 buckets, not 4"):
+        topology.settle(topology.exporter(Target()))
     other = FACTORIES["memory"](tmp_path, "other")
     topology.queue = ExportQueue("words", other, 3)
     with pytest.raises(errors.UsageError, match="of the queue's own store"):

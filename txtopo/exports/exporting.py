@@ -119,7 +119,9 @@ class Exporting:
         self._names = layout.Names(queue.id)
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         """Names this exporter in the buckets' rows."""
-        self._leases = leases.Leases(self._names, queue.buckets, self.holder, clock)
+        self._leases = leases.Leases(
+            self._names, queue.store.address, queue.buckets, self.holder, clock
+        )
         self._readings: dict[int, _Reading] = {}
         self._rows: direct.Direct | None = None
         self._known: VisibleTxid | None = None

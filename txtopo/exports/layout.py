@@ -158,3 +158,11 @@ class Tally:
     def text(self) -> str:
         """The text to store."""
         return encode([self.buckets, self.added])
+
+    def check(self, queue: str, address: str, buckets: int) -> None:
+        """Refuse another number of buckets than entries were added with."""
+        if self.buckets != buckets:
+            raise errors.UsageError(
+                f"export queue {queue!r} in {address} has {self.buckets} buckets, not {buckets}\n"
+                f"  Give buckets={self.buckets}, or choose another id for a new queue."
+            )

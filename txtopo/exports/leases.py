@@ -38,9 +38,15 @@ class Leases:
     """The buckets that the exporter ``holder`` holds. ``clock`` gives seconds."""
 
     def __init__(
-        self, names: layout.Names, buckets: int, holder: str, clock: Callable[[], float]
+        self,
+        names: layout.Names,
+        address: str,
+        buckets: int,
+        holder: str,
+        clock: Callable[[], float],
     ) -> None:
         self._names, self._buckets, self._holder, self._clock = names, buckets, holder, clock
+        self._address = address
         self.held: dict[int, Held] = {}
         """By number."""
         self._seen: dict[int, tuple[int, int, float]] = {}
@@ -59,6 +65,7 @@ class Leases:
         if not tallies:
             self._due = now
             return  # nothing was ever added, and perhaps there is no store yet
+        layout.Tally.of(tallies[0].curr, 0).check(self._names.queue, self._address, self._buckets)
         texts = {row.key: row.curr for row in stored if row.curr is not None}
         states = {
             number: layout.Bucket.of(text)

@@ -191,11 +191,7 @@ class _Additions:
 
         def counted(before: str | None) -> str:
             tally = layout.Tally.of(before, queue.buckets)
-            if tally.buckets != queue.buckets:
-                raise errors.UsageError(
-                    f"export queue {queue.id!r} in {queue.store.address} has {tally.buckets} buckets, not {queue.buckets}\n"
-                    f"  Give buckets={tally.buckets}, or choose another id for a new queue."
-                )
+            tally.check(queue.id, queue.store.address, queue.buckets)
             added = tally.added + self._added
             if added - done > queue.max_entries:
                 raise errors.FailedException(
