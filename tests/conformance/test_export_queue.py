@@ -3,6 +3,7 @@ the target in order, once and for all, whatever dies."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -340,6 +341,31 @@ def test_a_lost_target_is_told_every_value_again(make: Callable[..., Topology]) 
     topology.commit("a")
     topology.settle(exporter)
     assert target.values == {"a": 3, "b": 2}
+
+
+def test_an_exporter_that_leaves_entries_for_another_call_is_told_every_value_again(
+    make: Callable[..., Topology],
+) -> None:
+    class Hesitant(Target):
+        def export(self, entries: Iterator[SequencedExport]) -> None:
+            taken = list(itertools.islice(entries, 3))
+            super().export(iter(taken[:2]))  # the third one comes again
+
+    topology = make(buckets=1)
+    words = list("abcdefg")
+    topology.commit(*words)
+    target = Hesitant()
+    assert upkeep.replay(topology.queue, target, topology.visible()) == len(words)
+    assert target.values == dict.fromkeys(words, 1)
+    with pytest.raises(errors.TxtopoError, match="without asking for a second entry"):
+        upkeep.replay(topology.queue, Unasking(), topology.visible())
+
+
+class Unasking(Exporter):
+    """Takes a single entry in a call."""
+
+    def export(self, entries: Iterator[SequencedExport]) -> None:
+        next(entries)
 
 
 def test_another_generation_is_refused_until_the_target_is_told_again(

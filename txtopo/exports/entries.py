@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from txtopo import errors
 
 SEQUENCE_BITS = 24
 """How many bits of a sequence count a bucket's entries in a transaction."""
@@ -66,6 +68,27 @@ class Exporter(abc.ABC):
 
     def close(self) -> None:
         """End connections. The next :meth:`export` opens them again."""
+
+
+def export_all(exporter: Exporter, entries: Sequence[SequencedExport]) -> None:
+    """Call ``export`` until all ``entries``, a bucket's, are told.
+
+    :raises errors.TxtopoError: a call told no entry.
+    """
+    told = 0
+
+    def handed_out() -> Iterator[SequencedExport]:
+        nonlocal told
+        for entry in entries[told:]:
+            yield entry
+            told += 1  # the exporter asks for the next one
+
+    while (before := told) < len(entries):
+        exporter.export(handed_out())
+        if told == before:
+            raise errors.TxtopoError(
+                "export() returned without asking for a second entry\n  Read on: the last entry that was taken comes again."
+            )
 
 
 class EntryRefusedError(Exception):

@@ -194,28 +194,16 @@ def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid)
     values = queue.store.items(as_of=visible)
     entry_pairs = values if queue.entry_of is None else itertools.starmap(queue.entry_of, values)
     pairs = (pair for pair in entry_pairs if pair is not None)
-
-    def entries_in(
-        portion: list[tuple[Any, Any]], bucket: int
-    ) -> Iterator[entries.SequencedExport]:
-        nonlocal told
-        for key, value in portion:
-            told += 1
-            yield entries.SequencedExport(
-                queue.id, bucket, key, value, sequence, visible.generation
-            )
-
     while portion := list(itertools.islice(pairs, exporting.BATCH)):
-        by_bucket = collections.defaultdict[int, list[tuple[Any, Any]]](list)
-        for pair in portion:
-            by_bucket[grouping.task_for_key([pair[0]], queue.buckets)].append(pair)
-        for bucket, some in by_bucket.items():
-            before = told
-            exporter.export(entries_in(some, bucket))
-            if told - before != len(some):
-                raise errors.TxtopoError(
-                    f"the exporter took {told - before} of {len(some)} entries\n  A replay needs an exporter that takes all."
-                )
+        by_bucket = collections.defaultdict[int, list[entries.SequencedExport]](list)
+        for key, value in portion:
+            bucket = grouping.task_for_key([key], queue.buckets)
+            by_bucket[bucket].append(
+                entries.SequencedExport(queue.id, bucket, key, value, sequence, visible.generation)
+            )
+        for of_bucket in by_bucket.values():
+            entries.export_all(exporter, of_bucket)
+        told += len(portion)
     _enter(queue, visible)
     return told
 

@@ -153,7 +153,8 @@ class _Check:
             while left:
                 taken = self._export(history.promise, call.by_copy, left, said)
                 if not taken:
-                    raise _broken(history.promise, "it took no entry, and raised no error", said)
+                    fact = "export() returned without asking for a second entry"
+                    raise _broken(history.promise, fact, said)
                 for entry in left[:taken]:
                     newest[entry.key] = max(
                         newest.get(entry.key, entry), entry, key=lambda entry: entry.sequence
@@ -181,14 +182,15 @@ class _Check:
     def _export(
         self, promise: _Promise, by_copy: bool, left: list[SequencedExport], said: list[str]
     ) -> int:
-        """Call ``export`` once. Returns how many entries it took."""
+        """Call ``export`` once. Returns how many entries it took, without a last one that comes
+        again."""
         taken = 0
 
         def handed_out() -> Iterator[SequencedExport]:
             nonlocal taken
             for entry in left:
-                taken += 1
                 yield entry
+                taken += 1  # the exporter asks for the next one
 
         said.append(_shown(by_copy, left))
         try:

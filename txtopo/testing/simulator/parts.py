@@ -21,6 +21,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.exports import Exporter, ExportQueue, SequencedExport, upkeep
+from txtopo.exports.entries import export_all
 from txtopo.plan import compiler
 from txtopo.stores import updates
 from txtopo.testing.contracts import bolt, local_run, spout, violation
@@ -259,7 +260,7 @@ def _target(
         subject.reset()
     try:
         for batch in order:
-            exporter.export(iter(batch))
+            export_all(exporter, batch)
         exporter.close()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
