@@ -129,7 +129,7 @@ class _Check:
     def __init__(
         self,
         exporters: tuple[Exporter, Exporter],
-        read: Callable[[], Mapping[Key, Any]],
+        read: Callable[[], Mapping[Any, Any]],
         make_key: Callable[[int], Key],
         make_value: Callable[[int], Any],
     ) -> None:
@@ -224,7 +224,7 @@ def _broken(promise: _Promise, fact: str, said: list[str]) -> ContractError:
 
 def check_exporter(
     exporter: Exporter,
-    read: Callable[[], Mapping[Key, Any]],
+    read: Callable[[], Mapping[Any, Any]],
     *,
     make_key: Callable[[int], Key] = "key {}".format,
     make_value: Callable[[int], Any] = int,
