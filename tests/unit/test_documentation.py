@@ -345,6 +345,8 @@ def test_the_starters_are_counted_rightly() -> None:
         10: "ten",
         11: "eleven",
         12: "twelve",
+        13: "thirteen",
+        14: "fourteen",
     }
     assert f"`starter/` of a checkout has {words[count]} topologies" in text_of(
         "getting-started.md"
