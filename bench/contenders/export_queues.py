@@ -61,7 +61,7 @@ class Adds:
 
 
 class Counted(Exporter):
-    """Tells nobody, and counts."""
+    """Counts entries, without a target."""
 
     def __init__(self) -> None:
         self.entries = 0

@@ -1793,8 +1793,8 @@ GUARDS = (
             Mutation(
                 "rows are removed before the transaction's last entry is told",
                 "txtopo/exports/exporting.py",
-                "        removed = [key for txid, key in reading.told if txid < unfinished]\n",
-                "        removed = [key for _, key in reading.told]\n",
+                "            over = [key for txid, key in reading.told if txid < unfinished]\n",
+                "            over = [key for _, key in reading.told]\n",
                 (_EXPORTS, "-k", "whatever_dies and memory"),
             ),
             Mutation(
