@@ -383,8 +383,8 @@ class TopologyRun:
         export = Export(exporting, visibility, queue.id)
         self._exports.append(export)
         self._observers.append(export)
-        if not self.is_alive:
-            export.ended(None)
+        if not self.is_alive or self.status().state in ("stopped", "failed"):
+            export.ended(None)  # the run has told its observers already
         return export
 
     # -- stopping ---------------------------------------------------------------------------------
