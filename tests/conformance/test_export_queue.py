@@ -1,5 +1,5 @@
 """Export queues over every backend: entries are committed and taken back with the values, and reach
-the target in order, once and for all, whatever dies."""
+the target in order, also if attempts and exporters die."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Keys, in their texts' order (numbers have leading zeros)::
 
     ~<queue>~a<task>                                  how many entries a task has added, with the number of buckets
-    ~<queue>~b<bucket>                                a bucket's state: who exports it, and how far
+    ~<queue>~b<bucket>                                a bucket's state: its exporter, and the last told entry
     ~<queue>~e<bucket>~<txid>~<task>~<number>~<chunk> entries of one store transaction (its number in the task and attempt), in order
     ~<queue>~x<bucket>~<sequence>                     an entry that was skipped
 
