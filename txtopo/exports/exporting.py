@@ -201,11 +201,9 @@ class Exporting:
                 if self._names.bucket(number) not in stopped
             ]
             recorded = visibles.recorded(visible.stores, self._queue.store.name)
-            return not any(
-                _is_recorded(row, recorded)
-                for page in rows.read_ranges(ranges, PAGE_ROWS)
-                for row in page
-            )
+            # Rows that do not count lie behind those that do: the queue has one writing component.
+            firsts = rows.read_ranges(ranges, 1)
+            return not any(_is_recorded(row, recorded) for page in firsts for row in page)
 
     def close(self) -> None:
         """Leave the buckets to others, and end connections."""
@@ -246,7 +244,8 @@ class Exporting:
             raise errors.StateMismatchError(
                 f"export queue {queue.id!r} in {queue.store.address} was exported for generation {other[0]} of topology {visible.topology_id!r},"
                 f" and ZooKeeper is at generation {visible.generation}\n"
-                "  Sequences from two generations cannot be compared. Empty the target, and type `txtopo export replay MODULE:queue MODULE:exporter`."
+                "  Sequences from two generations cannot be compared. Empty the target.\n"
+                "  Then type `txtopo export replay --from-store MODULE:queue MODULE:exporter`."
             )
         # Entries of recorded transactions do not change any more, however far the store has gone on.
         with contextlib.suppress(errors.OutrunError):
@@ -440,6 +439,8 @@ class Exporting:
         stopped = {
             "sequence": entry.sequence,
             "key": entry.key,
+            "value": entry.value,
+            "task": batch[0].task,
             "error": text[:2000],
             "attempts": reading.failures,
         }

@@ -109,7 +109,8 @@ class Bucket:
     done: dict[str, int] = dataclasses.field(default_factory=dict)
     """By task: how many entries were told or skipped."""
     stopped: dict[str, Any] | None = None
-    """The entry that stopped the bucket: ``sequence``, ``key``, ``error``, ``attempts``."""
+    """The entry that stopped the bucket: ``sequence``, ``key``, ``value``, ``task``, ``error``,
+    ``attempts``."""
 
     @classmethod
     def of(cls, text: str) -> Bucket:

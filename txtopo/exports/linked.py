@@ -15,7 +15,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.exports.entries import Exporter, SequencedExport
 
-REPLAY = "Then type `txtopo export replay MODULE:queue MODULE:exporter`."
+REPLAY = "Then type `txtopo export replay --from-store MODULE:queue MODULE:exporter`."
 """Ends a cure that empties the target."""
 
 

@@ -37,7 +37,8 @@ class BucketStatus:
     waits_since: float | None
     """When that transaction was opened, in seconds since 1970."""
     stopped: Mapping[str, Any] | None
-    """The entry at which the bucket stopped: ``sequence``, ``key``, ``error``, ``attempts``."""
+    """The entry at which the bucket stopped: ``sequence``, ``key``, ``value``, ``task``, ``error``,
+    ``attempts``."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def entries_of(queue: ExportQueue) -> Iterator[entries.SequencedExport]:
     names = layout.Names(queue.id)
     with queue.store.direct() as rows:
         for bucket in range(queue.buckets):
-            for sequence, row, (key, value) in _lines(rows, names, bucket, 0):
+            for sequence, row, (key, value) in _lines(rows, names, bucket):
                 yield entries.SequencedExport(
                     queue.id, bucket, keys.with_tuples(key), value, sequence, row.stamp.generation
                 )
@@ -100,7 +101,7 @@ def entries_of(queue: ExportQueue) -> Iterator[entries.SequencedExport]:
 
 def retry(queue: ExportQueue, buckets: list[int]) -> list[int]:
     """Let ``buckets`` that have stopped go on, all if none is named. Returns which."""
-    return [bucket for bucket, _ in _change_stopped(queue, buckets, lambda rows, each: ({}, each))]
+    return [bucket for bucket, _ in _change_stopped(queue, buckets, lambda state: ({}, state))]
 
 
 def skip(queue: ExportQueue, bucket: int) -> dict[str, Any]:
@@ -108,25 +109,14 @@ def skip(queue: ExportQueue, bucket: int) -> dict[str, Any]:
     ones, in one step. Returns the entry."""
     names = layout.Names(queue.id)
 
-    def next_state(
-        rows: direct.Direct, state: layout.Bucket
-    ) -> tuple[dict[str, str], layout.Bucket]:
+    def next_state(state: layout.Bucket) -> tuple[dict[str, str], layout.Bucket]:
         stopped = state.stopped or {}
-        sequence = stopped["sequence"]
-        txid = sequence >> entries.SEQUENCE_BITS
-        lines = (line for line in _lines(rows, names, bucket, txid) if line[0] == sequence)
-        _, row, (key, value) = next(lines, (0, None, (None, None)))
-        if row is None or key != stopped["key"]:
-            raise errors.UsageError(
-                f"bucket {bucket} of export queue {queue.id!r} has no entry {sequence} any more\n  Look with `txtopo export show`."
-            )
-        task = layout.Place.of(row.key).task
-        letter = {"bucket": bucket, "sequence": sequence, "key": key, "value": value}
-        letter["error"] = stopped["error"]
-        done = {**state.done, str(task): state.done.get(str(task), 0) + 1}
-        return {names.skipped(bucket, sequence): layout.encode(letter)}, dataclasses.replace(
-            state, sequence=sequence, done=done
-        )
+        letter = {name: stopped[name] for name in ("sequence", "key", "value", "error")}
+        done = collections.Counter(state.done)
+        done[str(stopped["task"])] += 1
+        new = dataclasses.replace(state, sequence=stopped["sequence"], done=dict(done))
+        name = names.skipped(bucket, stopped["sequence"])
+        return {name: layout.encode({"bucket": bucket, **letter})}, new
 
     ((_, letters),) = _change_stopped(queue, [bucket], next_state) or [(0, {})]
     if not letters:
@@ -138,10 +128,10 @@ def skip(queue: ExportQueue, bucket: int) -> dict[str, Any]:
 
 
 def _lines(
-    rows: direct.Direct, names: layout.Names, bucket: int, txid: int
+    rows: direct.Direct, names: layout.Names, bucket: int
 ) -> Iterator[tuple[int, stamps.Row, tuple[Any, Any]]]:
-    """The entries of ``bucket`` from transaction ``txid`` on: sequence, row, and key with value."""
-    begin, end = names.entries_from(bucket, txid), names.entries_of(bucket)[1]
+    """The entries of ``bucket``: sequence, row, and key with value."""
+    begin, end = names.entries_of(bucket)
     sequence = -1
     while page := rows.read_ranges([(begin, end)], exporting.PAGE_ROWS)[0]:
         begin = f"{page[-1].key}~"
@@ -155,7 +145,7 @@ def _lines(
 def _change_stopped(
     queue: ExportQueue,
     buckets: list[int],
-    change: Callable[[direct.Direct, layout.Bucket], tuple[dict[str, str], layout.Bucket]],
+    change: Callable[[layout.Bucket], tuple[dict[str, str], layout.Bucket]],
 ) -> list[tuple[int, dict[str, str]]]:
     """Apply ``change`` to the stopped ones of ``buckets``, and let them go on. ``change`` returns
     rows to write and the new state."""
@@ -168,7 +158,7 @@ def _change_stopped(
             state = layout.Bucket.of(row.curr or "") if row is not None else None
             if row is None or state is None or state.stopped is None:
                 continue
-            more, new = change(rows, state)
+            more, new = change(state)
             texts = {row.key: dataclasses.replace(new, stopped=None).text(), **more}
             new_rows = [stamps.Row(key, row.stamp, None, 0, [text]) for key, text in texts.items()]
             if not rows.exchange({row.key: row.curr, **dict.fromkeys(more)}, new_rows):
@@ -218,7 +208,7 @@ def _enter(queue: ExportQueue, visible: VisibleTxid) -> None:
             if state.generation == visible.generation:
                 continue
             removed, done = set[str](), collections.Counter(state.done)
-            for sequence, old, _ in _lines(rows, names, int(row.key[-4:]), 0):
+            for sequence, old, _ in _lines(rows, names, int(row.key[-4:])):
                 is_adopted = old.stamp.attempt == stamps.UNKNOWN_ATTEMPT
                 if is_adopted or old.stamp.generation != visible.generation:
                     removed.add(old.key)
