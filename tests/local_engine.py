@@ -4,7 +4,7 @@ place of Spark. For tests of restarts."""
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.servers.clusters import fast
@@ -83,6 +83,7 @@ def run_to_idle(
     store: MemoryStateStore,
     surroundings: Surroundings | None = None,
     observers: Sequence[Observer] = (),
+    begins: Callable[[Engine], None] = lambda engine: None,
     **settings: Any,
 ) -> int:
     """Run ``graph`` until its input is exhausted. Raises the error that ended the run. Returns the
@@ -101,7 +102,7 @@ def run_to_idle(
         )
         jobs = LocalJobs(run)
         try:
-            Engine(
+            engine = Engine(
                 run,
                 conf,
                 jobs,
@@ -110,7 +111,9 @@ def run_to_idle(
                 random.Random(1),
                 lambda: None,
                 surroundings or Machine(graph.id),
-            ).run()
+            )
+            begins(engine)
+            engine.run()
         finally:
             wire.forget_classes(run.token)
         return state.current

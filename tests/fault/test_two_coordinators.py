@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tests.servers.zookeepers import client_of, end_session
 from tests.starter.commands import Command, done
 from txtopo.state import server_process
@@ -63,6 +63,13 @@ class Scene:
         """A driver process that is started when ``first`` has the topology, and waits for it."""
         first.wait_until_it_says("begins at txid 1")
         return self.start(name, "--standby")
+
+    def ask(self, command: str, *options: str, exit_code: int = 0) -> str:
+        """What ``txtopo COMMAND endless`` says, typed elsewhere."""
+        where = ["--zookeeper", self.zookeeper.hosts, "--wait", str(PATIENCE_S)]
+        if command in ("resume", "status"):
+            where = where[:2]
+        return done(["txtopo", command, "endless", *where, *options], self.place, exit_code)
 
     @property
     def committed(self) -> int:
@@ -156,6 +163,36 @@ def test_a_standby_takes_over_when_the_first_has_stopped_and_a_standby_may_stop_
         scene.wait_for_commits(second)
         second.signal(signal.SIGTERM)
         assert second.wait() == 0
+    scene.check_exact()
+
+
+@pytest.mark.rule(26)
+def test_a_paused_run_is_handed_over_stays_paused_and_is_resumed_and_drained_from_elsewhere(
+    scene: Scene,
+) -> None:
+    assert "no state of a topology 'endless'" in scene.ask("pause", exit_code=2)
+    with scene.start("first") as first:
+        first.wait_until_it_says("begins at txid 1")
+        scene.wait_for_commits(first)
+        assert "no run waits" in scene.ask("handover", exit_code=4)
+        with scene.standby("second", first) as second:
+            second.wait_until(lambda: "standby       pid" in scene.ask("status"))
+            assert "is paused" in scene.ask("pause")
+            committed = scene.committed
+            assert "nothing is in flight: `txtopo resume endless`" in scene.ask("status")
+            said = scene.ask("handover")
+            assert f"pid {first.pid} on" in said, said
+            assert f"and pid {second.pid} on" in said, said
+            assert first.wait() == 0, first.said
+            second.wait_until_it_says("is paused")
+            second.wait_until(lambda: "standby" not in scene.ask("status"))
+            assert scene.committed == committed
+            assert "goes on" in scene.ask("resume")
+            scene.wait_for_commits(second)
+            assert "has ended" in scene.ask("drain")
+            assert second.wait() == 0, second.said
+    assert "has no run that could be asked" in scene.ask("drain", exit_code=4)
+    assert "was not paused" in scene.ask("resume")
     scene.check_exact()
 
 

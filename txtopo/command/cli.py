@@ -26,6 +26,7 @@ from txtopo.command import (
     new,
     options,
     output,
+    request_commands,
     reset,
     show_state,
     store_commands,
@@ -219,6 +220,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_json(status)
     whereabouts.add_options(status)
     status.set_defaults(do=_status)
+
+    request_commands.add(commands)
 
     resetting = commands.add_parser(
         "reset",

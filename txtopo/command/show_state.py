@@ -13,7 +13,8 @@ def status_of(opened: Opened, topology_id: str) -> dict[str, Any]:
 
     Keys: ``topology_id``, ``running``, ``current`` (the next txid to commit), ``committed`` (the
     last committed txid, 0 if none), ``generation``, ``epoch``, ``lease`` (the running
-    coordinator's, or None), ``transactions`` (the uncommitted transactions by txid: status and
+    coordinator's, or None), ``paused`` (by whom and when, or None), ``standbys`` (runs that wait for
+    the topology), ``transactions`` (the uncommitted transactions by txid: status and
     sealing attempt). An unreadable record is shown as in ``administration.show``.
     """
     shown = administration.show(opened.store, topology_id)
@@ -32,6 +33,8 @@ def status_of(opened: Opened, topology_id: str) -> dict[str, Any]:
         "generation": shown["generation"],
         "epoch": shown["epoch"],
         "lease": lease,
+        "paused": shown["paused"],
+        "standbys": shown["standbys"] if opened.is_live else [],
         "transactions": {txid: _brief(record) for txid, record in open_records.items()},
     }
 
@@ -57,6 +60,12 @@ def status_text(status: dict[str, Any]) -> str:
         f"  coordinator   {holder_text(status['lease'])}",
         f"  generation    {plain(status['generation'])}, epoch {plain(status['epoch'])}",
     ]
+    if status["paused"]:
+        pause = status["paused"]
+        lines.append(
+            f"  paused        {plain(pause) if 'unreadable' in pause else _pause_text(pause, status['topology_id'])}"
+        )
+    lines += [f"  standby       {holder_text(each)}" for each in status["standbys"]]
     if status["transactions"]:
         lines.append(
             f"  open          {', '.join(f'{txid} {_open_text(record)}' for txid, record in status['transactions'].items())}"
@@ -71,6 +80,11 @@ def holder_text(lease: dict[str, Any] | None) -> str:
     if "unreadable" in lease:
         return plain(lease)
     return f"pid {lease['pid']} on {lease['host']} since {lease['started']}, run {lease['name']!r}"
+
+
+def _pause_text(pause: dict[str, Any], topology_id: str) -> str:
+    what = "nothing is in flight" if pause["is_reached"] else "what has begun is finished"
+    return f"by {pause['by']} at {pause['at']}, {what}: `txtopo resume {topology_id}`"
 
 
 def _open_text(record: dict[str, Any]) -> str:

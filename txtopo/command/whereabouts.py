@@ -6,7 +6,8 @@ Runs on: driver.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -62,6 +63,13 @@ def data_dir(parsed: argparse.Namespace) -> Path:
 def look(parsed: argparse.Namespace, reading: Callable[[opening.Opened | None], T]) -> T:
     """Call ``reading`` with the state, as ``opening.look`` does."""
     return opening.look(reading, _place(parsed))
+
+
+@contextlib.contextmanager
+def changing(parsed: argparse.Namespace) -> Iterator[opening.Opened]:
+    """The state that the options name, to change it. It must exist."""
+    with opening.owned(_place(parsed)) as opened:
+        yield opening.require(opened, data_dir(parsed))
 
 
 def print_change(parsed: argparse.Namespace, change: Callable[[opening.Opened], str]) -> int:

@@ -91,6 +91,11 @@ class TransactionCoordinator:
         )
 
     @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is in flight, nor waits to be tried again."""
+        return not self._active and self._backing_off is None
+
+    @property
     def stopping(self) -> bool:
         """Whether a stop has begun. No new work is started then."""
         return self._stopping is not None

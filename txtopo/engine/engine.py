@@ -137,6 +137,17 @@ class Engine:
 
     # -- from other threads -----------------------------------------------------------------------
 
+    def pause(self) -> None:
+        """Begin no new transactions, at the latest when the one that the spout is just asked about
+        has begun. Those that have begun are committed. The lease is kept."""
+        self._opening.pause()
+        # A spout that had nothing need not be waited for.
+        self._surroundings.post(functools.partial(self._handle, messages.Poll()))
+
+    def resume(self) -> None:
+        """Begin new transactions again."""
+        self._surroundings.post(self._opening.resume)
+
     def drain(self) -> None:
         """Finish commits in flight, abandon the rest, end."""
         self._surroundings.post(self._drain)
@@ -185,6 +196,8 @@ class Engine:
             for attempt, status in coordinator.active.values()
         )
         self._loop.tell(lambda each: each.in_flight(coordinator.current, active, coordinator.idle))
+        if self._opening.is_held and coordinator.is_at_rest:
+            self._loop.tell(lambda each: each.paused())
 
     def _execute(self, command: Command) -> None:
         match command:

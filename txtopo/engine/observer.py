@@ -60,6 +60,9 @@ class Observer:
         """An attempt is committed. ``tuples`` counts the spout's tuples, ``latency_s`` is the time
         since the opening."""
 
+    def paused(self) -> None:
+        """A pause was asked for, and nothing is in flight any more."""
+
     def draining(self) -> None:
         """No new transaction begins. Commits in flight are finished."""
 

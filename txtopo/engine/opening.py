@@ -29,9 +29,31 @@ class Opening:
     _causes: Causes
     _count: int = 0
     _failures: int = 0
+    _is_paused: bool = False
+    _unasked: int | None = None
+    """The question that waits for the pause's end."""
+
+    def pause(self) -> None:
+        """Ask nothing more, until :meth:`resume`."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Ask again."""
+        self._is_paused = False
+        if self._unasked is not None:
+            txid, self._unasked = self._unasked, None
+            self.ask(txid)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a transaction could begin now, but for a pause."""
+        return self._unasked is not None
 
     def ask(self, txid: int) -> None:
         """Ask the spout whether ``txid`` may begin. The answer goes to the coordinator."""
+        if self._is_paused:
+            self._unasked = txid
+            return
         self._count += 1
         self._loop.tell(lambda each: each.question(self._count))
         self._thread.submit(functools.partial(self._ask_spout, txid, self._count))

@@ -14,7 +14,7 @@ from txtopo.engine.attempts import AttemptFailedError
 from txtopo.engine.observer import Observer, SourceProgress
 from txtopo.topology.transaction import TransactionAttempt
 
-RunState = Literal["standby", "starting", "running", "draining", "stopped", "failed"]
+RunState = Literal["standby", "starting", "running", "paused", "draining", "stopped", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,8 @@ class StatusBoard(Observer):
         )
 
     def question(self, number: int) -> None:
-        self.update(asked=number)
+        is_resumed = {"state": "running"} if self._status.state == "paused" else {}
+        self.update(asked=number, **is_resumed)
 
     def answered(self, txid: int, progress: SourceProgress) -> None:
         with self._changed:
@@ -192,6 +193,9 @@ class StatusBoard(Observer):
                 last_commit_latency_s=latency_s,
             )
             self._changed.notify_all()
+
+    def paused(self) -> None:
+        self.update(state="paused")
 
     def draining(self) -> None:
         self.update(state="draining")

@@ -68,6 +68,8 @@ def describe(status: RunStatus) -> str:
     parts.append(_counted(status.replays, "replay"))
     if status.state == "draining":
         parts.append("stopping")
+    elif status.state == "paused":
+        parts.append("paused")
     elif status.idle:
         parts.append("waiting for input")
     if status.standing_error:

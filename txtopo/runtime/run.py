@@ -5,6 +5,7 @@ Runs on: driver.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import random
@@ -26,12 +27,14 @@ from txtopo.exports import Exporter, ExportQueue
 from txtopo.exports.exporting import Exporting
 from txtopo.runtime import progress
 from txtopo.runtime.export import Export, SharedVisibility
+from txtopo.runtime.requests import Requests
 from txtopo.runtime.revival import Revival
 from txtopo.runtime.visibility import Visibility
 from txtopo.spark import session, threads
 from txtopo.spark.jobs import SparkJobs
 from txtopo.spark.machine import Machine
 from txtopo.state import base, credentials, layout, lease, liveness, retry
+from txtopo.state.requests import Standby
 from txtopo.state.topology import Holder, TopologyState
 from txtopo.state.zookeeper import ZooKeeperStateStore
 from txtopo.topology import redaction
@@ -108,6 +111,8 @@ class TopologyRun:
             conf.zookeeper_session_timeout_s,
             credentials.of(conf),
         )
+        self._requests = Requests(self._store, graph.id)
+        self._observers.append(self._requests)
         try:
             self._take()
         except errors.HeldError as error:
@@ -142,10 +147,7 @@ class TopologyRun:
         cores = session.cores_of(self._context)
         waits = retry.Retry(self._store, conf.zookeeper_wait_s, abandoned=self._not_taken)
         waits.call(lambda: self._store.require_protected(layout.Layout(graph.id).top))
-        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        holder = Holder(
-            socket.gethostname(), os.getpid(), started, self.name, liveness.process_identity()
-        )
+        holder = self._holder()
         state = TopologyState.open(
             self._store,
             graph.id,
@@ -182,9 +184,11 @@ class TopologyRun:
                 state,
                 self._observers,
                 random.Random(),
-                self._revive,
+                self._each_second,
                 Machine(graph.id),
             )
+            # A topology that is paused begins nothing.
+            waits.call(lambda: self._requests.look(engine, state.epoch))
         except BaseException:
             state.close()
             if jobs is not None:
@@ -203,6 +207,19 @@ class TopologyRun:
             engine.kill()
         elif self._given_up.is_set():
             engine.drain()
+
+    def _holder(self) -> Holder:
+        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        return Holder(
+            socket.gethostname(), os.getpid(), started, self.name, liveness.process_identity()
+        )
+
+    def _each_second(self) -> None:
+        """On the thread that renews the lease."""
+        self._revive()
+        if self._engine is not None:
+            with contextlib.suppress(base.StateUnavailableError):  # it is asked the next time
+                self._requests.look(self._engine, self._state.epoch)
 
     def _run(self) -> None:
         try:
@@ -257,11 +274,13 @@ class TopologyRun:
         """Wait until the topology is ours, or not wanted any more. A ZooKeeper that is away is
         waited for as long as a commit would wait."""
         paths = layout.Layout(self.topology_id)
+        standby = Standby.of(self._store, paths, self._holder())
         away_since: float | None = None
         while self._engine is None and not self._given_up.wait(STANDBY_POLL_S):
             self._revive()
             try:
                 is_free = lease.live_holder(self._store, paths) is None
+                (standby.end if is_free else standby.keep)()
             except base.StateUnavailableError as error:
                 away_since = away_since or time.monotonic()
                 if time.monotonic() - away_since > self.conf.zookeeper_wait_s:

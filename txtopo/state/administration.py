@@ -27,16 +27,17 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
     """Read everything stored for a topology, as JSON-able values.
 
     Keys: ``topology_id``, ``generation``, ``epoch``, ``current``, ``lease`` (None if no coordinator
-    holds it), ``records`` by txid, ``positions`` by partition, ``components`` (the topology's
-    parts, None before the first write), ``stores`` (names), ``recorded`` (by store name, the last
-    recorded attempt that opened the store: ``txid:attempt_id``), ``counts`` (by store name, that
-    attempt's store transactions). An unreadable record is shown as
-    ``{"unreadable": reason, "text": content}``. A missing record has the text None.
+    holds it), ``paused`` (by whom and when, or None), ``standbys`` (runs that wait), ``records`` by
+    txid, ``positions`` by partition, ``components`` (the topology's parts, None before the first
+    write), ``stores`` (names), ``recorded`` (by store name, the last recorded attempt that opened the
+    store: ``txid:attempt_id``), ``counts`` (by store name, that attempt's store transactions). An
+    unreadable record is shown as ``{"unreadable": reason, "text": content}``. A missing record has
+    the text None.
 
     :raises UsageError: there is no such topology.
     """
     paths = layout.Layout(topology_id)
-    _require_topology(store, paths)
+    require_topology(store, paths)
     lease_node = store.get(paths.lease)
     stores = _fields(paths.stores, store.get(paths.stores), records.StoresRecord)
     is_readable = "unreadable" not in stores
@@ -49,6 +50,12 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
         "lease": None
         if lease_node is None
         else _fields(paths.lease, lease_node, records.LeaseRecord),
+        "paused": None,
+        "standbys": [
+            _fields(path, node, records.StandbyRecord)
+            for path in (f"{paths.standbys}/{name}" for name in store.children(paths.standbys))
+            if (node := store.get(path)) is not None
+        ],
         "records": {},
         "positions": {},
         "components": None
@@ -64,6 +71,9 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
         if is_readable
         else stores,
     }
+    if (request := store.get(paths.request)) is not None:
+        asked = _fields(paths.request, request, records.RequestRecord)
+        shown["paused"] = asked if "unreadable" in asked else asked["pause"]
     for name in store.children(paths.txids):
         path = f"{paths.txids}/{name}"
         node = store.get(path)
@@ -92,7 +102,7 @@ def reset(store: base.StateStore, topology_id: str) -> None:
     :raises UsageError: there is no such topology.
     """
     paths = layout.Layout(topology_id)
-    _require_topology(store, paths)
+    require_topology(store, paths)
     for _ in range(RESET_TRIES_MAX):
         lease = store.get(paths.lease)
         if lease is not None:
@@ -117,7 +127,7 @@ def restored(store: base.StateStore, topology_id: str) -> int:
     :raises UsageError: there is no such topology.
     """
     paths = layout.Layout(topology_id)
-    _require_topology(store, paths)
+    require_topology(store, paths)
     # In this order: a coordinator that takes the lease later raises the epoch.
     node, lease = store.get(paths.epoch), store.get(paths.lease)
     if lease is not None:
@@ -146,7 +156,8 @@ def _held_error(paths: layout.Layout, lease_node: base.Node) -> errors.FencedErr
         )
 
 
-def _require_topology(store: base.StateStore, paths: layout.Layout) -> None:
+def require_topology(store: base.StateStore, paths: layout.Layout) -> None:
+    """Refuse to go on without state of the topology."""
     if store.get(paths.top) is None:
         known = ", ".join(map(repr, topologies(store))) or "none"
         raise errors.UsageError(

@@ -10,6 +10,8 @@
                   /txids/<ten digits>          one record per open txid, and that of the last committed one
                   /positions/<shard>           metadata by partition, as of current - 1
                   /stores                      stores that hold results
+                  /request                     what people ask of its run (only after a request)
+                  /standbys/<id>               ephemeral: runs that wait for the topology
                   /components                  the spout and its kind, components, the stores that each may begin
 
 The empty znode named after the generation tells incarnations apart. A znode that is made again
@@ -40,6 +42,8 @@ class Layout:
         self.txids = self.top + "/txids"
         self.positions = self.top + "/positions"
         self.stores = self.top + "/stores"
+        self.request = self.top + "/request"
+        self.standbys = self.top + "/standbys"
         self.components = self.top + "/components"
 
     def marker(self, generation: str) -> str:

@@ -162,17 +162,45 @@ class EpochRecord(Record):
     holder_id: str
 
 
-class LeaseRecord(Record):
-    """The coordinator that is alive and holds the topology. ``started`` is for people to read,
-    ``process`` for :mod:`txtopo.state.liveness`."""
+class StandbyRecord(Record):
+    """A run that waits for the topology. ``started`` is for people to read, ``process`` for
+    :mod:`txtopo.state.liveness`."""
 
     host: str
     pid: int
     started: str
     name: str
     process: str = ""
+
+
+class LeaseRecord(StandbyRecord):
+    """The coordinator that is alive and holds the topology."""
+
     epoch: int = pydantic.Field(ge=1)
     holder_id: str
+
+
+class PauseRecord(Record):
+    """Someone's wish that no new transaction begins. ``is_reached``: none is in flight any more."""
+
+    by: str
+    at: str
+    is_reached: bool = False
+
+
+class DrainRecord(Record):
+    """Someone's wish that the run of ``epoch`` finishes its commits and ends."""
+
+    by: str
+    at: str
+    epoch: int
+
+
+class RequestRecord(Record):
+    """What is asked of the topology's run, and of later ones."""
+
+    pause: PauseRecord | None = None
+    drain: DrainRecord | None = None
 
 
 class CurrentRecord(Record):

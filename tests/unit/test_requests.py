@@ -1,0 +1,171 @@
+"""Requests from elsewhere, without Spark: what a pause lets begin, and what a run makes of requests
+that are old, unreadable or come while ZooKeeper is away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.local_engine import run_to_idle
+from tests.patience import PATIENCE_S
+from txtopo import (
+    BaseTransactionalBolt,
+    BatchOutputCollector,
+    FailedException,
+    Fields,
+    OutputFieldsDeclarer,
+    TopologyConf,
+    TopologyContext,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+    Tuple,
+)
+from txtopo.engine.engine import Engine
+from txtopo.engine.observer import Observer
+from txtopo.engine.status import RunStatus, StatusBoard
+from txtopo.runtime.requests import Requests
+from txtopo.state import base, layout, records, requests
+from txtopo.state.memory import MemoryStateStore
+from txtopo.testing import MemoryTransactionalSpout
+from txtopo.topology.graph import TopologyGraph
+from txtopo.topology.transaction import is_first_try
+
+PATHS = layout.Layout("words")
+
+
+HELD = threading.Event()
+"""Transaction 2 is in flight, so the question about transaction 3 waits for the pause's end."""
+
+
+class FailsOnce(BaseTransactionalBolt):
+    """Fails the first attempt at transaction 1, when a later question waits."""
+
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        if attempt.txid == 1 and is_first_try(attempt):
+            assert HELD.wait(PATIENCE_S)
+            raise FailedException("not yet")
+
+    def execute(self, tup: Tuple) -> None: ...
+
+    def finish_batch(self) -> None: ...
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None: ...
+
+
+def words() -> TopologyGraph:
+    spout = MemoryTransactionalSpout(
+        {0: [(word,) for word in "abcdef"]}, Fields("word"), take_per_partition=1
+    )
+    builder = TransactionalTopologyBuilder("words", "spout", spout)
+    builder.set_bolt("fails", FailsOnce()).shuffle_grouping("spout")
+    return builder.build_topology()
+
+
+class Pausing(Observer):
+    """Pauses the run as soon as the spout was asked about transaction 2, and resumes it."""
+
+    def __init__(self) -> None:
+        self.engine: Engine
+        self.board = StatusBoard(RunStatus("words", "words"))
+        self.seen: list[tuple[str, int, int]] = []
+
+    def question(self, number: int) -> None:
+        if number == 2:
+            self.engine.pause()
+
+    def in_flight(
+        self, current: int, active: Sequence[tuple[int, int, str]], is_idle: bool
+    ) -> None:
+        if any(txid == 2 for txid, _, _ in active):
+            HELD.set()
+
+    def paused(self) -> None:
+        status = self.board.snapshot()
+        self.seen.append((status.state, status.current, len(status.active)))
+        self.engine.resume()
+
+
+def test_a_pause_begins_nothing_is_reached_when_all_is_committed_and_ends() -> None:
+    HELD.clear()
+    pausing = Pausing()
+
+    def keep(engine: Engine) -> None:
+        pausing.engine = engine
+
+    observers = [pausing.board, pausing]
+    next_txid = run_to_idle(
+        words(), MemoryStateStore(), observers=observers, begins=keep, max_spout_pending=3
+    )
+    assert next_txid == 7
+    # Failed attempts are tried again in the pause, and 3 is not begun.
+    assert pausing.seen == [("paused", 3, 0)]
+    assert pausing.board.snapshot().state == "draining"
+    assert pausing.board.snapshot().replays == 2
+
+
+class NotedEngine:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: self.told.append(name)
+
+
+@pytest.fixture
+def store() -> MemoryStateStore:
+    store = MemoryStateStore()
+    store.ensure(PATHS.top)
+    return store
+
+
+def ask(store: base.StateStore, **asked: Any) -> None:
+    requests.change(store, PATHS, lambda now: now.model_copy(update=asked))
+
+
+def test_a_run_obeys_once_answers_and_forgets_what_an_earlier_run_was_asked(
+    store: MemoryStateStore,
+) -> None:
+    engine: Any = NotedEngine()
+    run = Requests(store, "words")
+    pause = records.PauseRecord(by="me", at="now")
+    ask(store, pause=pause, drain=records.DrainRecord(by="me", at="before", epoch=1))
+    for _ in range(2):
+        run.look(engine, 2)
+    assert requests.read(store, PATHS) == records.RequestRecord(pause=pause)
+    run.paused()
+    run.look(engine, 2)
+    assert requests.read(store, PATHS).pause == pause.model_copy(update={"is_reached": True})
+    ask(store, pause=None)
+    run.look(engine, 2)
+    ask(store, pause=pause)
+    run.look(engine, 2)
+    assert requests.read(store, PATHS).pause == pause, "the second pause is not reached yet"
+    ask(store, drain=records.DrainRecord(by="me", at="now", epoch=2))
+    for _ in range(2):
+        run.look(engine, 2)
+    assert engine.told == ["pause", "resume", "pause", "drain"]
+
+
+def test_a_request_that_cannot_be_read_changes_nothing_and_is_told_once(
+    store: MemoryStateStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine: Any = NotedEngine()
+    run = Requests(store, "words")
+    ask(store, pause=records.PauseRecord(by="me", at="now"))
+    run.look(engine, 1)
+    store.multi([base.Set(PATHS.request, b'{"version":1,"pause":"please"}')])
+    for _ in range(2):
+        run.look(engine, 1)
+    assert engine.told == ["pause"]
+    assert caplog.text.count("requests to topology 'words'") == 1
