@@ -80,7 +80,7 @@ class Pausing(Observer):
 
     def question(self, number: int) -> None:
         if number == 2:
-            self.engine.pause()
+            self.engine.opening.pause()
 
     def in_flight(
         self, current: int, active: Sequence[tuple[int, int, str]], is_idle: bool
@@ -91,7 +91,7 @@ class Pausing(Observer):
     def paused(self) -> None:
         status = self.board.snapshot()
         self.seen.append((status.state, status.current, len(status.active)))
-        self.engine.resume()
+        self.engine.opening.resume()
 
 
 def test_a_pause_begins_nothing_is_reached_when_all_is_committed_and_ends() -> None:
@@ -117,6 +117,7 @@ class NotedEngine:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.opening = self
 
     def __getattr__(self, name: str) -> Any:
         return lambda: self.told.append(name)

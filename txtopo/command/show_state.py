@@ -83,8 +83,8 @@ def holder_text(lease: dict[str, Any] | None) -> str:
 
 
 def _pause_text(pause: dict[str, Any], topology_id: str) -> str:
-    what = "nothing is in flight" if pause["is_reached"] else "what has begun is finished"
-    return f"by {pause['by']} at {pause['at']}, {what}: `txtopo resume {topology_id}`"
+    progress = "nothing is in flight" if pause["is_reached"] else "what has begun is finished"
+    return f"by {pause['by']} at {pause['at']}, {progress}: `txtopo resume {topology_id}`"
 
 
 def _open_text(record: dict[str, Any]) -> str:

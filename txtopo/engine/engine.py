@@ -120,7 +120,7 @@ class Engine:
         self._renew_thread = threads("renew", 1)
         self._renew = functools.partial(self._renew_thread.submit, self._renew_now)
         self._spout_thread = threads("spout", 1)
-        self._opening = Opening(
+        self.opening = Opening(
             loop, self._spout_thread, self._batches, self._coordinator, self._causes
         )
         self._commit_thread = threads("commit", 1)
@@ -136,17 +136,6 @@ class Engine:
         )
 
     # -- from other threads -----------------------------------------------------------------------
-
-    def pause(self) -> None:
-        """Begin no new transactions, at the latest when the one that the spout is just asked about
-        has begun. Those that have begun are committed. The lease is kept."""
-        self._opening.pause()
-        # A spout that had nothing need not be waited for.
-        self._surroundings.post(functools.partial(self._handle, messages.Poll()))
-
-    def resume(self) -> None:
-        """Begin new transactions again."""
-        self._surroundings.post(self._opening.resume)
 
     def drain(self) -> None:
         """Finish commits in flight, abandon the rest, end."""
@@ -196,13 +185,13 @@ class Engine:
             for attempt, status in coordinator.active.values()
         )
         self._loop.tell(lambda each: each.in_flight(coordinator.current, active, coordinator.idle))
-        if self._opening.is_held and coordinator.is_at_rest:
+        if self.opening.is_held and coordinator.is_at_rest:
             self._loop.tell(lambda each: each.paused())
 
     def _execute(self, command: Command) -> None:
         match command:
             case messages.Open(txid):
-                self._opening.ask(txid)
+                self.opening.ask(txid)
             case messages.Emit(attempt):
                 work = self._begin(attempt)
                 if self._batches.emits_metadata:

@@ -20,7 +20,7 @@ from txtopo.engine.surroundings import Threads
 
 @dataclass(eq=False)
 class Opening:
-    """One run's questions to the spout, on the spout's ``_thread``."""
+    """One run's questions to the spout, on the spout's ``_thread``, and pauses without questions."""
 
     _loop: Loop
     _thread: Threads
@@ -33,16 +33,20 @@ class Opening:
     _unasked: int | None = None
     """The question that waits for the pause's end."""
 
+    # -- from other threads -----------------------------------------------------------------------
+
     def pause(self) -> None:
-        """Ask nothing more, until :meth:`resume`."""
+        """Begin no new transactions, except one that the spout was just asked about. Transactions
+        that have begun go on."""
         self._is_paused = True
+        # A spout that had nothing need not be waited for.
+        self._loop.surroundings.post(functools.partial(self._loop.handle, messages.Poll()))
 
     def resume(self) -> None:
-        """Ask again."""
-        self._is_paused = False
-        if self._unasked is not None:
-            txid, self._unasked = self._unasked, None
-            self.ask(txid)
+        """Begin new transactions again."""
+        self._loop.surroundings.post(self._resume)
+
+    # -- on the loop's thread ---------------------------------------------------------------------
 
     @property
     def is_held(self) -> bool:
@@ -57,6 +61,12 @@ class Opening:
         self._count += 1
         self._loop.tell(lambda each: each.question(self._count))
         self._thread.submit(functools.partial(self._ask_spout, txid, self._count))
+
+    def _resume(self) -> None:
+        self._is_paused = False
+        if self._unasked is not None:
+            txid, self._unasked = self._unasked, None
+            self.ask(txid)
 
     def _ask_spout(self, txid: int, number: int) -> None:
         """On the spout's thread."""

@@ -38,11 +38,11 @@ class Requests(Observer):
         id, pause, drain = self._paths.topology_id, record.pause, record.drain
         if pause is not None and not self._is_paused:
             LOGGER.warning("topology %r is paused: %s asked for it at %s", id, pause.by, pause.at)
-            engine.pause()
+            engine.opening.pause()
         if pause is None and self._is_paused:
             LOGGER.warning("topology %r is resumed", id)
             self._is_quiet = False
-            engine.resume()
+            engine.opening.resume()
         self._is_paused = pause is not None
         if drain is not None and drain.epoch == epoch and not self._drains:
             LOGGER.warning("topology %r ends: %s asked for it at %s", id, drain.by, drain.at)

@@ -1,4 +1,4 @@
-"""What people ask of a topology from another process, and the runs that wait for it.
+"""Keeps requests to a topology's run from other processes, and the names of runs that wait.
 
 Requests are in one znode, which outlives runs: a topology that was paused stays paused, whichever
 run has it, until it is resumed. A request to drain is for one epoch. The run that has the topology
