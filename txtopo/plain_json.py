@@ -24,6 +24,8 @@ place."""
 KINDS = "None, bool, int, finite float, str, lists, and dicts with str keys"
 """The plain values, for messages."""
 
+_NESTED = (list, tuple, dict)
+
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -133,10 +135,17 @@ def _require_key(key: Any, path: str) -> None:
 
 def _has_text_keys(value: Any) -> bool:
     """Whether every dict in ``value`` has ``str`` keys only."""
+    items = value
     if isinstance(value, dict):
-        return all(isinstance(key, str) for key in value) and _has_text_keys([*value.values()])
-    if isinstance(value, list | tuple):
-        return all(_has_text_keys(item) for item in value if isinstance(item, list | tuple | dict))
+        for key in value:
+            if not isinstance(key, str):
+                return False
+        items = value.values()
+    elif not isinstance(value, _NESTED):
+        return True
+    for item in items:
+        if isinstance(item, _NESTED) and not _has_text_keys(item):
+            return False
     return True
 
 

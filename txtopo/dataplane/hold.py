@@ -8,6 +8,7 @@ bolt's bytes into pieces. A template is unpickled once per worker, and copied.
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 from collections.abc import Callable
@@ -25,14 +26,21 @@ def held_reference(name: Reference) -> Any:
     raise pickle.UnpicklingError(f"a reference to the task's {name} outside a held bolt")
 
 
+@functools.lru_cache(1024)
+def _reference_to(kind: type) -> Reference | None:
+    """The reference for objects of class ``kind``. Cached, because a class keeps its bases."""
+    if issubclass(kind, collector.Collector):
+        return "collector"
+    if issubclass(kind, context.TopologyContext):
+        return "context"
+    return "conf" if issubclass(kind, conf.TopologyConf) else None
+
+
 class _HeldPickler(wire.ReferencePickler):
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, collector.Collector):
-            return held_reference, ("collector",)
-        if isinstance(obj, context.TopologyContext):
-            return held_reference, ("context",)
-        if isinstance(obj, conf.TopologyConf):
-            return held_reference, ("conf",)
+        reference = _reference_to(type(obj))
+        if reference is not None:
+            return held_reference, (reference,)
         if column_runs.is_arrow(obj):
             return column_runs.load_batches().reduced(obj)
         return super().reducer_override(obj)

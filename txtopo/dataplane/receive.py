@@ -54,7 +54,7 @@ class Received:
     def store(self, frames: list[Frame]) -> list[Stored]:
         """Keep the payloads, in memory or on disk, until their place in the order is known."""
         return [
-            (frame._replace(payload=b""), self.buffer.append(frame.payload)) for frame in frames
+            (Frame(*frame[:-1], b""), self.buffer.append(frame.payload)) for frame in frames
         ]
 
     def add(self, stored: Stored) -> None:

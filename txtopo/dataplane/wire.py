@@ -14,7 +14,6 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from txtopo import errors
@@ -40,8 +39,7 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkHeader:
+class ChunkHeader(NamedTuple):
     """``number`` counts from 0. ``total`` is 0 except in the last chunk, which also has the
     sender's report."""
 
@@ -214,13 +212,13 @@ class PieceReader(io.RawIOBase):
 
 def pack_chunk(header: ChunkHeader, frames: Sequence[Frame]) -> bytes:
     """Pack one chunk."""
-    return CHUNK + pickle.dumps((header, [tuple(frame) for frame in frames]), PROTOCOL)
+    return CHUNK + pickle.dumps((tuple(header), [tuple(frame) for frame in frames]), PROTOCOL)
 
 
 def unpack_chunk(data: bytes) -> tuple[ChunkHeader, list[Frame]]:
     """Invert :func:`pack_chunk`."""
     header, frames = pickle.loads(memoryview(data)[1:])
-    return header, [Frame(*frame) for frame in frames]
+    return ChunkHeader(*header), [Frame(*frame) for frame in frames]
 
 
 def pack_report(report: Report) -> bytes:

@@ -10,6 +10,7 @@ Paths are absolute within the store (``/words/epoch``). Where a path begins is t
 from __future__ import annotations
 
 import abc
+import functools
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -177,6 +178,7 @@ class StateStore(abc.ABC):
         )
 
 
+@functools.lru_cache(4096)
 def check_path(path: str) -> str:
     """Return ``path`` if ZooKeeper accepts it: absolute, no empty or dotted component, no slash at
     the end."""

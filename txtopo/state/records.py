@@ -32,13 +32,16 @@ def decode_json(path: str, data: bytes) -> Any:
     if not data:
         raise errors.UnreadableStateError(path, "it is empty")
     try:
-        return json.loads(data.decode(), parse_constant=_refuse_constant)
+        return _decode(data.decode())
     except (ValueError, RecursionError) as error:
         raise errors.UnreadableStateError(path, f"it is not JSON: {error}") from None
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
 class Codec(Protocol[V]):

@@ -131,18 +131,21 @@ class RowSpool:
         if not amount:
             return []
         first = max(index - 1, 0)
-        with open(self._path(partition, "index"), "rb") as file:
-            file.seek(first * _ENTRY_BYTES)
-            entries = index + amount - first
-            ends = struct.unpack(f">{entries}Q", file.read(entries * _ENTRY_BYTES))
+        entries = index + amount - first
+        ends = struct.unpack(
+            f">{entries}Q",
+            self._bytes(partition, "index", first * _ENTRY_BYTES, entries * _ENTRY_BYTES),
+        )
         bounds = ends if index else (0, *ends)
-        with open(self._path(partition, "rows"), "rb") as file:
-            file.seek(bounds[0])
-            data = memoryview(file.read(bounds[-1] - bounds[0]))
+        data = memoryview(self._bytes(partition, "rows", bounds[0], bounds[-1] - bounds[0]))
         return [
             pickle.loads(data[start - bounds[0] : end - bounds[0]])
             for start, end in itertools.pairwise(bounds)
         ]
+
+    def _bytes(self, partition: int, kind: str, begin: int, length: int) -> bytes:
+        with open(self._path(partition, kind), "rb", buffering=0) as file:
+            return os.pread(file.fileno(), length, begin)
 
     def _path(self, partition: int, kind: str) -> str:
         return os.path.join(self.directory, f"{partition}.{kind}")

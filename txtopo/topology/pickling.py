@@ -14,7 +14,7 @@ import io
 import pickle
 import sys
 from collections.abc import Callable
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 
@@ -54,12 +54,20 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
         super().__init__(file, protocol=protocol)
 
     def reducer_override(self, obj: Any) -> Any:
-        if type(obj) is CodeType:
+        kind = type(obj)
+        if not issubclass(kind, _OVERRIDDEN):
+            return NotImplemented
+        if kind is CodeType:
             return _with_file_name(obj, self.dispatch_table[CodeType](obj))
-        if type(obj) is _CACHED and _is_in(obj.__module__, by_value_modules()):
+        if kind is _CACHED and _is_in(obj.__module__, by_value_modules()):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)
 
+
+_CACHED = type(functools.lru_cache(len))
+
+_OVERRIDDEN = (type, FunctionType, CodeType, _CACHED)
+"""Only objects of these classes are pickled in another way than their class says."""
 
 _NO_FILE_NAME = "<dynamic-code>"
 
@@ -72,9 +80,6 @@ def _with_file_name(code: CodeType, reduced: tuple[Any, ...]) -> tuple[Any, ...]
         for argument in arguments
     )
     return (make, tuple(named), *others)
-
-
-_CACHED = type(functools.lru_cache(len))
 
 
 def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:

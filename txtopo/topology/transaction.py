@@ -6,6 +6,7 @@ Every layer names attempts, and no layer may extend them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 INIT_TXID = 1
 """A topology's first transaction id. Ids grow by one, without gaps (Storm:
@@ -30,6 +31,10 @@ class TransactionAttempt:
     def __str__(self) -> str:
         return f"{self.txid}:{self.attempt_id}"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A dataclass with slots would look up its fields for each pickle, which takes ten times as long.
+        return type(self), (self.txid, self.attempt_id)
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class RecordedAttempt(TransactionAttempt):
@@ -37,6 +42,9 @@ class RecordedAttempt(TransactionAttempt):
     attempt's tasks committed there (R34)."""
 
     count: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.txid, self.attempt_id, self.count)
 
 
 def count_of(attempt: TransactionAttempt) -> int | None:

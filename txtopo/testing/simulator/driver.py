@@ -282,7 +282,9 @@ class SimulatedLoop:
             steps.append(self._turn_loop)
         if self.ready:
             steps.append(self.resume)
-        steps.extend(threads.start for threads in self._threads if threads.can_start)
+        for threads in self._threads:
+            if threads.can_start:
+                steps.append(threads.start)
         return steps
 
     def _turn_loop(self) -> None:

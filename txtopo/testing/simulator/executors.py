@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
 
 from txtopo import errors
 from txtopo.dataplane.job import COMMITTING
@@ -37,21 +36,21 @@ class Executors:
         self._applied = 0
         """How many commit jobs have ended well."""
 
-    def job_steps(self) -> Iterator[Action]:
+    def job_steps(self) -> list[Action]:
         """Steps for jobs whose driver waits, without stuck jobs."""
-        return (
+        return [
             functools.partial(self._step, running)
             for running in self._running
             if running.fault is None
-        )
+        ]
 
-    def zombie_steps(self) -> Iterator[Action]:
+    def zombie_steps(self) -> list[Action]:
         """Steps for tasks whose job was given up, and whose time has come."""
-        return (
+        return [
             functools.partial(self._run_zombie, zombie)
             for zombie in self._zombies
             if zombie.after <= self._applied
-        )
+        ]
 
     def launch(self, running: Running) -> None:
         """Take a job that a driver has submitted."""

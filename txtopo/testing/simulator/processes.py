@@ -111,6 +111,11 @@ class Variables:
                 if _has_container(getattr(function, name))
             )
         self.places = [place for place in self.places if _can_be_copied(_get(place))]
+        # The globals come first. A switch between processes takes as long as a look at a variable.
+        self._globals = [
+            (owner, name) for owner, name in self.places if isinstance(owner, dict)
+        ]
+        self._attributes = self.places[len(self._globals) :]
 
     def _add_class(self, cls: type) -> None:
         for base in cls.__mro__:
@@ -144,15 +149,15 @@ class Variables:
 
     def values(self) -> list[Any]:
         """The variables' present values."""
-        return [_get(place) for place in self.places]
+        return [owner[name] for owner, name in self._globals] + list(map(_get, self._attributes))
 
     def put(self, values: list[Any]) -> None:
         """Set the variables to ``values``."""
-        for (owner, name), value in zip(self.places, values, strict=True):
-            if isinstance(owner, dict):
-                owner[name] = value
-            else:
-                setattr(owner, name, value)
+        attributes = values[len(self._globals) :]
+        for (namespace, name), value in zip(self._globals, values, strict=False):
+            namespace[name] = value
+        for (owner, name), value in zip(self._attributes, attributes, strict=True):
+            setattr(owner, name, value)
 
     def names(self) -> list[str]:
         """The variables' names for messages."""

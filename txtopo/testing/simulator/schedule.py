@@ -138,13 +138,13 @@ class Schedule:
     def _possible(self) -> list[tuple[Driver | None, Action]]:
         """List the possible next steps, each with its driver. A schedule without decisions takes
         the first."""
-        steps: list[tuple[Driver | None, Action]] = []
-        steps.extend((None, action) for action in self.executors.zombie_steps())
+        steps: list[tuple[Driver | None, Action]] = [
+            (None, action) for action in self.executors.zombie_steps()
+        ]
         for driver in self._drivers:
             if driver.is_active:
-                steps.extend((driver, action) for action in driver.loop.actions())
-        steps.extend((None, action) for action in self.executors.job_steps())
-        return steps
+                steps += [(driver, action) for action in driver.loop.actions()]
+        return steps + [(None, action) for action in self.executors.job_steps()]
 
     def _do(self, driver: Driver | None, action: Action) -> None:
         """Do ``action``, in the process of ``driver`` if there is one."""
