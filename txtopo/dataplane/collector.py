@@ -168,6 +168,11 @@ class Collector(BasicOutputCollector):
         """Add a receiver of the direct ``stream``, with one function per task."""
         self._direct_ports[stream].append((receiver, lanes))
 
+    def disconnect(self) -> None:
+        """Let go of the slot, whose tasks are done: a cycle would keep their rows until Python
+        looks for garbage."""
+        self.on_heavy, self.on_many, self.connect_columns = _ignore, _nothing, _no_columns
+
     def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
         try:
             # Most rows are an attempt and one value. For such rows ``_emit`` is written out here,

@@ -90,6 +90,7 @@ class SlotRun:
     def execute(self, received: Received) -> None:
         """Run the tasks. After a failure, the report has the failure, and no emitted row leaves the
         slot."""
+        self.wiring = Wiring(self.worker, self.job, self.level, self.slot, self.outbox)
         try:
             for frame in received.frames_not_for(frozenset(self.here.components)):
                 self.outbox.add(frame)
@@ -115,6 +116,17 @@ class SlotRun:
                     stores=task.context.touched_stores,
                 )
             )
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Drop all tasks. In the cycles between them, rows would wait until Python looks for
+        garbage."""
+        for task in self.all_tasks():
+            task.collector.disconnect()
+        self.guard.on_failure.clear()
+        self.wiring.inboxes.clear()
+        self.bolts.clear()
+        self.spouts.clear()
 
     def fail(self, doing: str = "", error: BaseException | None = None) -> None:
         """Put the failure into the report: the guard's recorded failure, or ``error``, which was
@@ -175,7 +187,6 @@ class SlotRun:
     def begin_tasks(self, received: Received) -> None:
         """Make every task, downstream tasks first, so that even emits in ``prepare`` have a
         receiver."""
-        self.wiring = Wiring(self.worker, self.job, self.level, self.slot, self.outbox)
         for component in reversed(self.components):
             for index in self.wiring.tasks_here(component):
                 if component.kind == "spout":

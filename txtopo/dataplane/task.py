@@ -46,7 +46,7 @@ class Task:
             index,
             job.task_counts,
             phase,
-            self._resource,
+            functools.partial(_resource, worker, self.used_resources),
             worker.run.local_master,
             job.known_stores,
             job.first_attempt,
@@ -62,10 +62,6 @@ class Task:
             guard.note, component.id, index
         )
 
-    def _resource(self, name: str, factory: Callable[[], Any]) -> Any:
-        self.used_resources.add(name)
-        return self.worker.resources.get(name, factory)
-
     def call(self, hook: str, function: Callable[..., Any], *args: Any) -> Any:
         """Run a hook of this task under the guard."""
         return self.guard.call(self.component.id, self.index, hook, function, *args)
@@ -74,6 +70,11 @@ class Task:
     def bindings(self) -> dict[hold.Reference, Any]:
         """The objects for the references in a held instance."""
         return {"collector": self.collector, "context": self.context, "conf": self.conf}
+
+
+def _resource(worker: WorkerRun, used: set[str], name: str, factory: Callable[[], Any]) -> Any:
+    used.add(name)
+    return worker.resources.get(name, factory)
 
 
 class BoltTask(Task):
