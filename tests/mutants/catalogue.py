@@ -1074,8 +1074,15 @@ MUTATIONS = (
     Mutation(
         "time does not bound the schedules",
         "txtopo/testing/simulator/trial.py",
-        "            return not self.should_stop() and time.monotonic() < deadline\n",
+        "            return is_time and not self.should_stop()\n",
         "            return not self.should_stop()\n",
         ("tests/unit/test_simulator_trial.py", "-k", "fewer_than_were_asked"),
+    ),
+    Mutation(
+        "a slow topology is played in fewer schedules than the least number",
+        "txtopo/testing/simulator/trial.py",
+        " or report.schedules < self.seeds_min",
+        "",
+        ("tests/unit/test_simulator_trial.py", "-k", "least_number"),
     ),
 )

@@ -3,7 +3,6 @@ computation, fails the attempt."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import random
 from collections.abc import Iterator, Sequence
@@ -39,8 +38,8 @@ def sent(
     """All chunks of one sending slot: one payload each, the last with total and report."""
     made_by = slot + 100 if task_attempt is None else task_attempt
     headers = [ChunkHeader(job, level, slot, made_by, number) for number in range(len(payloads))]
-    headers[-1] = dataclasses.replace(
-        headers[-1], total=len(payloads), report=report or Report(job, slot, made_by)
+    headers[-1] = headers[-1]._replace(
+        total=len(payloads), report=report or Report(job, slot, made_by)
     )
     return [
         wire.pack_chunk(header, [frame(payload, slot)] if payload else [])

@@ -147,6 +147,38 @@ def test_fewer_than_were_asked_for_is_said_to_be_partial() -> None:
     assert report.schedules < 1000
 
 
+@pytest.mark.usefixtures("no_other_processes", "seconds")
+def test_the_least_number_of_schedules_is_played_after_the_time() -> None:
+    report = Trial(simulated_elsewhere.right, CONF, {}, UNBOUNDED, time_s=1.0, seeds_min=3).run()
+    assert (report.schedules, report.is_partial, report.violation) == (3, False, None)
+    assert ": 3 schedules of " in str(report)
+
+
+@pytest.mark.parametrize(
+    ("typed", "bounds"),
+    [
+        ([], (UNBOUNDED, 10.0, 50)),
+        (["--seeds", "7"], (7, None, 0)),
+        (["--time", "1m"], (UNBOUNDED, 60.0, 0)),
+        (["--seeds", "7", "--time", "1m"], (7, 60.0, 0)),
+    ],
+)
+def test_without_options_ten_seconds_and_fifty_schedules_are_the_bounds(
+    typed: list[str],
+    bounds: tuple[int, float | None, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[int, float | None, int]] = []
+
+    def run(trial: Trial) -> None:
+        seen.append((trial.seeds, trial.time_s, trial.seeds_min))
+        raise errors.UsageError("enough")
+
+    monkeypatch.setattr(Trial, "run", run)
+    assert cli.main(["test", f"{HERE}:right", *typed]) == 2
+    assert seen == [bounds]
+
+
 @pytest.mark.parametrize(
     ("typed", "seconds"),
     [("60s", 60.0), ("90", 90.0), ("5m", 300.0), ("1h", 3600.0), ("0.5s", 0.5)],

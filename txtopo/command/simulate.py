@@ -20,7 +20,8 @@ from txtopo.testing.simulator.subject import TRANSACTIONS
 from txtopo.testing.simulator.trial import UNBOUNDED, Trial
 from txtopo.topology import pickling
 
-SEEDS = 500
+TIME_S, SEEDS_MIN = 10.0, 50
+"""The default bounds: as many schedules as fit into the seconds, and at least so many."""
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 DESCRIPTION = """\
@@ -56,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=options.at_least_one,
         metavar="N",
-        help=f"how many schedules (default: {SEEDS})",
+        help=f"how many schedules (default: as many as fit into {TIME_S:.0f} s, at least {SEEDS_MIN})",
     )
     parser.add_argument(
         "--seed",
@@ -123,7 +124,7 @@ def _run(parsed: argparse.Namespace) -> int:
         "vary_parallelism": parsed.vary_parallelism,
     }
     more |= {"effects": _function(module, "effects"), "reset": _function(module, "reset")}
-    seeds = parsed.seeds or (SEEDS if parsed.time is None else UNBOUNDED)
+    is_bounded = parsed.seeds is not None or parsed.time is not None
     warned = simulation_report.warning(loaded.topology) if more["effects"] is None else None
     if warned is not None:
         print(warned, file=sys.stderr, flush=True)
@@ -132,9 +133,10 @@ def _run(parsed: argparse.Namespace) -> int:
             loaded.topology,
             loaded.conf,
             more,
-            seeds,
+            parsed.seeds or UNBOUNDED,
             parsed.seed,
-            parsed.time,
+            parsed.time if is_bounded else TIME_S,
+            0 if is_bounded else SEEDS_MIN,
             parsed.processes,
             lambda: stop.is_requested,
         )

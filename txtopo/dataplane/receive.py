@@ -53,9 +53,7 @@ class Received:
 
     def store(self, frames: list[Frame]) -> list[Stored]:
         """Keep the payloads, in memory or on disk, until their place in the order is known."""
-        return [
-            (Frame(*frame[:-1], b""), self.buffer.append(frame.payload)) for frame in frames
-        ]
+        return [(Frame(*frame[:-1], b""), self.buffer.append(frame.payload)) for frame in frames]
 
     def add(self, stored: Stored) -> None:
         """Append a stored frame to its lane."""

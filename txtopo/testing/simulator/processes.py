@@ -112,9 +112,7 @@ class Variables:
             )
         self.places = [place for place in self.places if _can_be_copied(_get(place))]
         # The globals come first. A switch between processes takes as long as a look at a variable.
-        self._globals = [
-            (owner, name) for owner, name in self.places if isinstance(owner, dict)
-        ]
+        self._globals = [(owner, name) for owner, name in self.places if isinstance(owner, dict)]
         self._attributes = self.places[len(self._globals) :]
 
     def _add_class(self, cls: type) -> None:

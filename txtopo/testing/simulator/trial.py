@@ -98,8 +98,8 @@ def _duration(seconds: float) -> str:
 
 @dataclass(slots=True)
 class Trial:
-    """``topology`` under test. ``time_s`` bounds its schedules. ``should_stop`` is asked all the
-    time. ``processes`` play schedules side by side."""
+    """``topology`` under test. ``time_s`` bounds its schedules, after the first ``seeds_min``.
+    ``should_stop`` is asked all the time. ``processes`` play schedules side by side."""
 
     topology: TopologyGraph
     conf: config.Config | Mapping[str, Any] | None
@@ -108,6 +108,7 @@ class Trial:
     seeds: int
     first_seed: int = 0
     time_s: float | None = None
+    seeds_min: int = 0
     processes: int = 1
     should_stop: Callable[[], bool] = lambda: False
     progress: TrialProgress = dataclasses.field(default_factory=TrialProgress)
@@ -124,7 +125,8 @@ class Trial:
         deadline = float("inf")
 
         def goes_on() -> bool:
-            return not self.should_stop() and time.monotonic() < deadline
+            is_time = time.monotonic() < deadline or report.schedules < self.seeds_min
+            return is_time and not self.should_stop()
 
         self.progress.seeds = self.seeds
         with (
