@@ -135,17 +135,15 @@ def _require_key(key: Any, path: str) -> None:
 
 def _has_text_keys(value: Any) -> bool:
     """Whether every dict in ``value`` has ``str`` keys only."""
-    items = value
-    if isinstance(value, dict):
-        for key in value:
-            if not isinstance(key, str):
-                return False
-        items = value.values()
-    elif not isinstance(value, _NESTED):
-        return True
-    for item in items:
-        if isinstance(item, _NESTED) and not _has_text_keys(item):
-            return False
+    waiting: list[Any] = [value] if isinstance(value, _NESTED) else []
+    while waiting:
+        items = waiting.pop()
+        if isinstance(items, dict):
+            for key in items:
+                if not isinstance(key, str):
+                    return False
+            items = items.values()
+        waiting.extend([item for item in items if isinstance(item, _NESTED)])
     return True
 
 

@@ -120,14 +120,16 @@ class Collector(BasicOutputCollector):
         run: str,
     ) -> None:
         self._component, self._attempt, self._run = component, attempt, run
-        self._arity = {stream: len(spec.fields) for stream, spec in outputs.items()}
         self._outputs = outputs
-        self._ports = {
-            stream: _Port(len(spec.fields)) for stream, spec in outputs.items() if not spec.direct
-        }
-        self._direct_ports: dict[str, list[tuple[str, Sequence[Send]]]] = {
-            stream: [] for stream, spec in outputs.items() if spec.direct
-        }
+        self._arity: dict[str, int] = {}
+        self._ports: dict[str, _Port] = {}
+        self._direct_ports: dict[str, list[tuple[str, Sequence[Send]]]] = {}
+        for stream, spec in outputs.items():
+            self._arity[stream] = len(spec.fields)
+            if spec.direct:
+                self._direct_ports[stream] = []
+            else:
+                self._ports[stream] = _Port(len(spec.fields))
         self._pairs: Send | None = None
         """Sends rows with two values on the default stream. ``None`` if the stream has more or
         fewer fields."""

@@ -8,10 +8,9 @@ bolt's bytes into pieces. A template is unpickled once per worker, and copied.
 
 from __future__ import annotations
 
-import functools
 import io
 import pickle
-from collections.abc import Callable
+import threading
 from typing import IO, Any, Literal
 
 from txtopo.dataplane import collector, column_runs, out_of_resources, wire
@@ -20,41 +19,29 @@ from txtopo.topology import conf, context, pickling
 Reference = Literal["collector", "context", "conf"]
 
 
+_loading = threading.local()
+"""``bindings`` are those of the :func:`load` under way in this thread, if any."""
+
+
 def held_reference(name: Reference) -> Any:
-    """Stands in a pickle for a task's object. Only :class:`_HeldUnpickler` can resolve the
-    reference."""
-    raise pickle.UnpicklingError(f"a reference to the task's {name} outside a held bolt")
-
-
-@functools.lru_cache(1024)
-def _reference_to(kind: type) -> Reference | None:
-    """The reference for objects of class ``kind``. Cached, because a class keeps its bases."""
-    if issubclass(kind, collector.Collector):
-        return "collector"
-    if issubclass(kind, context.TopologyContext):
-        return "context"
-    return "conf" if issubclass(kind, conf.TopologyConf) else None
+    """Stands in a pickle for a task's object. Only :func:`load` can resolve the reference."""
+    bindings = getattr(_loading, "bindings", None)
+    if bindings is None:
+        raise pickle.UnpicklingError(f"a reference to the task's {name} outside a held bolt")
+    return bindings[name]
 
 
 class _HeldPickler(wire.ReferencePickler):
     def reducer_override(self, obj: Any) -> Any:
-        reference = _reference_to(type(obj))
-        if reference is not None:
-            return held_reference, (reference,)
+        if isinstance(obj, collector.Collector):
+            return held_reference, ("collector",)
+        if isinstance(obj, context.TopologyContext):
+            return held_reference, ("context",)
+        if isinstance(obj, conf.TopologyConf):
+            return held_reference, ("conf",)
         if column_runs.is_arrow(obj):
             return column_runs.load_batches().reduced(obj)
         return super().reducer_override(obj)
-
-
-class _HeldUnpickler(pickle.Unpickler):
-    def __init__(self, file: IO[bytes], resolve: Callable[[Reference], Any]) -> None:
-        super().__init__(file)
-        self._resolve = resolve
-
-    def find_class(self, module: str, name: str) -> Any:
-        if name == "held_reference" and module == __name__:
-            return self._resolve
-        return super().find_class(module, name)
 
 
 class CannotHoldError(Exception):
@@ -90,7 +77,9 @@ def dump_held(instance: Any, run: str, pieces: wire.PieceWriter) -> None:
 def load(file: IO[bytes], bindings: dict[Reference, Any]) -> Any:
     """Restore the instance in ``file``, and bind its references to ``bindings``."""
 
-    def resolve(name: Reference) -> Any:
-        return bindings[name]
-
-    return _HeldUnpickler(file, resolve).load()
+    # Not by an unpickler with a method in Python, which would be called for each class.
+    outer, _loading.bindings = getattr(_loading, "bindings", None), bindings
+    try:
+        return pickle.load(file)
+    finally:
+        _loading.bindings = outer

@@ -212,15 +212,15 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         """Add the counts and metadata from other tasks."""
-        own: dict[str, Any]
         for own, theirs in (
             (self.executed, other.executed),
             (self.emitted, other.emitted),
             (self.stores, other.stores),
-            (self.busy_s, other.busy_s),
         ):
             for name, count in theirs.items():
                 own[name] = own.get(name, 0) + count
+        for phase, busy_s in other.busy_s.items():
+            self.busy_s[phase] = self.busy_s.get(phase, 0.0) + busy_s
         self.metadata.update(other.metadata)
         self.partition_counts |= other.partition_counts
 

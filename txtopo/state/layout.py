@@ -20,6 +20,7 @@ starts at version 0 again: after a reset, an old coordinator would take the new 
 
 from __future__ import annotations
 
+import functools
 import urllib.parse
 
 from txtopo import errors
@@ -50,6 +51,7 @@ class Layout:
         return f"{self.generation}/{encode_name(generation)}"
 
 
+@functools.lru_cache(4096)
 def encode_name(name: str) -> str:
     """``name`` as one path component: characters that would trouble ZooKeeper or people are
     percent-encoded."""

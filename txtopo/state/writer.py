@@ -18,6 +18,7 @@ Invariants:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,22 +67,15 @@ class Writer:
         """A new topology's znode ``current``."""
         return base.Create(
             paths.current,
-            records.CurrentRecord(
-                current=current, epoch=epoch.epoch, holder_id=epoch.holder_id, write=0
-            ).encode(),
+            _encoded(current, epoch.epoch, epoch.holder_id, 0),
         )
 
     def fixed_operations(self, current: int) -> list[base.Operation]:
         """The first operations in every :meth:`write`."""
-        record = records.CurrentRecord(
-            current=current,
-            epoch=self._lease.epoch,
-            holder_id=self._lease.holder_id,
-            write=self.written + 1,
-        )
+        data = _encoded(current, self._lease.epoch, self._lease.holder_id, self.written + 1)
         return [
             *self._lease.checks(),
-            base.Set(self._paths.current, record.encode(), version=self._version),
+            base.Set(self._paths.current, data, version=self._version),
         ]
 
     def write(
@@ -144,3 +138,11 @@ class Writer:
         if node.data == write.set_current.data:
             return True
         raise self._lease.lost()
+
+
+@functools.lru_cache(64)
+def _encoded(current: int, epoch: int, holder_id: str, write: int) -> bytes:
+    # Cached, because the size of each write is estimated several times before the write.
+    return records.CurrentRecord(
+        current=current, epoch=epoch, holder_id=holder_id, write=write
+    ).encode()

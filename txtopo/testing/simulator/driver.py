@@ -357,11 +357,7 @@ class Driver:
         if left <= 0:
             self.is_closed = True
             return
-        conf = subject.conf.replaced(
-            max_spout_pending=self.settings.max_spout_pending,
-            max_transactions=left,
-            small_transaction_s=self.settings.small_transaction_s,
-        )
+        conf = subject.driver_conf(self.settings, left)
         run = subject.driver_run(self.settings)
         executors = self._executors
         self.jobs = SimulatedJobs(
