@@ -35,6 +35,9 @@ _REORDER_RATES = (0.0, 0.1, 0.4)
 """How often a step other than the first in line may be chosen."""
 
 
+_shuffler = random.Random()
+"""Seeded before each use: a new generator would be seeded twice."""
+
 _ATTEMPT = re.compile(r"(attempt \d+):\d+")
 
 
@@ -169,7 +172,8 @@ class Decisions:
     def shuffled(self, items: MutableSequence[Any], where: str) -> None:
         """Put ``items`` into an order that depends on ``where`` alone."""
         if self.shuffle_seed is not None and len(items) > 1:
-            random.Random(f"{self.shuffle_seed}/{where}").shuffle(items)
+            _shuffler.seed(f"{self.shuffle_seed}/{where}")
+            _shuffler.shuffle(items)
 
     def written_down(self) -> Script:
         """Make the script from the decisions so far."""

@@ -357,7 +357,12 @@ class Driver:
         if left <= 0:
             self.is_closed = True
             return
-        conf = subject.driver_conf(self.settings, left)
+        settings = {
+            "max_spout_pending": self.settings.max_spout_pending,
+            "max_transactions": left,
+            "small_transaction_s": self.settings.small_transaction_s,
+        }
+        conf = subject.conf.model_copy(update=settings)
         run = subject.driver_run(self.settings)
         executors = self._executors
         self.jobs = SimulatedJobs(

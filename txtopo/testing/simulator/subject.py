@@ -104,7 +104,6 @@ class Subject:
         self.carriers = turns.Carriers()
         self._workers: dict[tuple[int, int], WorkerRun] = {}
         self._driver_graphs: dict[tuple[tuple[str, int], ...], TopologyGraph] = {}
-        self._driver_confs: dict[tuple[Settings, int], config.Config] = {}
         self._mapping = self.conf.as_mapping()
         templates = [
             pickling.loads(component.template) for component in self.graph.components.values()
@@ -168,18 +167,6 @@ class Subject:
                 graph.id, components, graph.by_value
             )
         return self._run(self._driver_graphs[settings.task_counts], settings)
-
-    def driver_conf(self, settings: Settings, transactions_max: int) -> config.Config:
-        """The configuration of a driver that commits ``transactions_max`` at most. Shared, because
-        a configuration never changes."""
-        key = (settings, transactions_max)
-        if key not in self._driver_confs:
-            self._driver_confs[key] = self.conf.replaced(
-                max_spout_pending=settings.max_spout_pending,
-                max_transactions=transactions_max,
-                small_transaction_s=settings.small_transaction_s,
-            )
-        return self._driver_confs[key]
 
     def _run(self, graph: TopologyGraph, settings: Settings) -> Run:
         mapping = {
