@@ -201,14 +201,8 @@ class Tally:
     """By phase, how long tasks were at work, all together."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tally, (
-            self.executed,
-            self.emitted,
-            self.metadata,
-            self.partition_counts,
-            self.stores,
-            self.busy_s,
-        )
+        counts = (self.executed, self.emitted, self.metadata, self.partition_counts)
+        return Tally, (*counts, self.stores, self.busy_s)
 
     def add(self, other: Tally) -> None:
         """Add the counts and metadata from other tasks."""

@@ -132,10 +132,8 @@ class RowSpool:
             return []
         first = max(index - 1, 0)
         entries = index + amount - first
-        ends = struct.unpack(
-            f">{entries}Q",
-            self._bytes(partition, "index", first * _ENTRY_BYTES, entries * _ENTRY_BYTES),
-        )
+        index_part = self._bytes(partition, "index", first * _ENTRY_BYTES, entries * _ENTRY_BYTES)
+        ends = struct.unpack(f">{entries}Q", index_part)
         bounds = ends if index else (0, *ends)
         data = memoryview(self._bytes(partition, "rows", bounds[0], bounds[-1] - bounds[0]))
         return [
