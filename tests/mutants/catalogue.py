@@ -1079,6 +1079,13 @@ MUTATIONS = (
         ("tests/unit/test_simulator_trial.py", "-k", "fewer_than_were_asked"),
     ),
     Mutation(
+        "rows of a slot that is done wait for the garbage collector",
+        "txtopo/dataplane/slot.py",
+        "        self.let_go()\n",
+        "",
+        ("tests/unit/test_garbage.py", "-k", "leaves_no_task"),
+    ),
+    Mutation(
         "a slow topology is played in fewer schedules than the least number",
         "txtopo/testing/simulator/trial.py",
         " or report.schedules < self.seeds_min",

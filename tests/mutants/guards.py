@@ -389,8 +389,8 @@ GUARDS = (
             Mutation(
                 "a late request of a write that was made again is applied, too",
                 "txtopo/state/writer.py",
-                "base.Set(self._paths.current, record.encode(), version=self._version)",
-                "base.Set(self._paths.current, record.encode())",
+                "base.Set(self._paths.current, data, version=self._version)",
+                "base.Set(self._paths.current, data)",
                 STATE,
             ),
             Mutation(
