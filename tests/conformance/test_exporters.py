@@ -235,7 +235,7 @@ def test_http_requests_carry_key_value_and_sequence(
     assert [put[3][name] for name in sent] == ["queue/0/1", "1", "g", "a", "application/json"]
     assert put[3]["Authorization"] == f"Bearer {TOKEN}"
     assert delete[:3] == ("DELETE", "/v1/dog?full", None)
-    assert service.connections == 1
+    assert len(service.connections) == 1
     with contextlib.closing(HttpExporter(f"{service.url}/all", "POST")) as exporter:
         export(exporter, ((7, "x"), 5), ("cat", None))
     assert [request[:3] for request in service.requests[2:]] == [
@@ -285,6 +285,18 @@ def test_a_connection_that_ends_is_opened_again_and_then_fails(service: Service)
         with pytest.raises(FailedException, match="does not answer: RemoteDisconnected"):
             export(exporter, ("dog", 3), first=3)
     assert service.read() == {"dog": 2}
+
+
+@pytest.mark.parametrize("status", [103, 200])
+def test_an_answer_that_comes_late_is_not_the_next_requests(service: Service, status: int) -> None:
+    with contextlib.closing(HttpExporter(f"{service.url}/{{key}}")) as exporter:
+        service.answers += [(status, {}, ""), (500, {}, "")]
+        with contextlib.suppress(EntryRefusedError):  # 103 is no answer
+            export(exporter, ("dog", 1))
+        with contextlib.suppress(OSError):  # the exporter may have closed the connection
+            service.connections[0].sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        with pytest.raises(FailedException, match="answered 500"):
+            export(exporter, ("cat", 1))
 
 
 def test_a_call_that_takes_long_leaves_entries_for_the_next_call(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import socket
 import ssl
 import threading
 import urllib.parse
@@ -46,7 +47,7 @@ class Service(http.server.ThreadingHTTPServer):
         self.rows: dict[str, tuple[int, Any]] = {}
         self.requests: list[tuple[str, str, Any, dict[str, str]]] = []
         self.answers: list[tuple[int, dict[str, str], str]] = []
-        self.connections = 0
+        self.connections: list[socket.socket] = []
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def __enter__(self) -> Self:
@@ -84,7 +85,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.server.connections += 1
+        self.server.connections.append(self.connection)
 
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import re
+import select
 import ssl
 import time
 import urllib.parse
@@ -116,6 +117,8 @@ class HttpExporter(linked.LinkedExporter):
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> tuple[int, str, str]:
         """The answer's status, when to come again, and its text."""
+        if self._link is not None and _has_more(self._link.sock):
+            self.close()  # the service has ended the connection, or answers what was not asked
         is_kept = self._link is not None
         try:
             self._link = link = self._link or self._connection()
@@ -133,8 +136,8 @@ class HttpExporter(linked.LinkedExporter):
                 # The service has perhaps closed an idle connection. Telling twice does no harm.
                 return self._answer(method, path, body, headers)
             raise errors.FailedException(f"{self.address} does not answer: {error!r}") from error
-        if not response.isclosed():
-            self.close()
+        if not response.isclosed() or response.status < 200:
+            self.close()  # more comes, perhaps the answer to this request
         after = response.headers.get("Retry-After")
         return response.status, f" (Retry-After: {after:.40})" if after else "", text
 
@@ -156,6 +159,15 @@ class HttpExporter(linked.LinkedExporter):
                 "  Set the variable where the exporter is started, to visible ASCII characters."
             )
         return token
+
+
+def _has_more(connected: Any) -> bool:
+    """Whether an idle socket has something to read, or is closed."""
+    if connected is None:
+        return True
+    readable = select.poll()
+    readable.register(connected, select.POLLIN)
+    return bool(readable.poll(0))
 
 
 def _split(url: str) -> urllib.parse.SplitResult:
