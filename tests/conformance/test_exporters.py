@@ -205,6 +205,11 @@ def test_redis_keeps_a_hash_for_each_key_and_refuses_keys_that_do_not_fit(
         StateMismatchError, match=r"generation 'g' at key 'dog'(.|\n)*Remove the keys"
     ):
         export(exporter, ("ant", 1), ("dog", 2), of="h")
+    exporter.export(
+        SequencedExport("queue", bucket, key, bucket, sequence, "g")
+        for bucket, key, sequence in [(0, 7, 9), (1, "7", 5)]
+    )
+    assert redis_server.ask("HGET", f"{prefix}7", "sequence") == "9"
     redis_server.ask("HSET", f"{prefix}cat", "tail", "long")
     with pytest.raises(EntryRefusedError, match="'cat' is refused: a hash"):
         export(exporter, ("ant", 1), ("cat", 2), first=3)

@@ -29,11 +29,12 @@ local kept = {}
 for i, key in ipairs(KEYS) do
   local row = redis.call('HMGET', key, 'generation', 'sequence')
   if row[1] ~= ARGV[1] and (row[1] or redis.call('EXISTS', key) == 1) then return {i, row[1] or ''} end
-  kept[i] = row[2] or ''
+  kept[key] = row[2] or ''
 end
 for i, key in ipairs(KEYS) do
   local sequence, value = ARGV[2 * i], ARGV[2 * i + 1]
-  if #kept[i] < #sequence or (#kept[i] == #sequence and kept[i] < sequence) then
+  if #kept[key] < #sequence or (#kept[key] == #sequence and kept[key] < sequence) then
+    kept[key] = sequence
     redis.call('HSET', key, 'sequence', sequence, 'generation', ARGV[1], 'deleted', value == '' and 1 or 0, 'value', value)
     if value == '' then redis.call('HDEL', key, 'value') end
   end
