@@ -4,7 +4,7 @@ with rule, hook and cure."""
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.starter.commands import ROOT
-from tests.topologies import outside
+from tests.topologies import numbered_lines, outside
 from tests.topologies.simulated import SPOUTS, Store, generated
 from tests.unit.test_simulator_live_sources import CUTS, Ready, live_spout, topology
 from tests.wrong.blamed import (
@@ -41,6 +41,8 @@ from txtopo import (
     Tuple,
 )
 from txtopo.command import target
+from txtopo.errors import UsageError
+from txtopo.exports import Exporter, ExportQueue, SequencedExport
 from txtopo.stores import SqliteStore
 from txtopo.testing import OpaqueMemoryTransactionalSpout, Simulation, Violation
 from txtopo.testing.simulator import mistakes, parts
@@ -351,6 +353,24 @@ def test_a_basic_bolt_downstream_of_a_committer_is_told_with_the_schedule_that_s
         28,
     ), str(violation)
     assert violation.seed is not None
+
+
+class Unreachable(Exporter):
+    """Fails always."""
+
+    def export(self, entries: Iterator[SequencedExport]) -> None:
+        raise OSError("no route to host")
+
+
+def test_an_exporter_that_fails_without_any_failure_is_no_right_exporter() -> None:
+    store = SqliteStore("/nowhere/blamed.db", "counts")
+    queue = ExportQueue("lines", store, exporter=Unreachable())
+    graph = numbered_lines.topology(numbered_lines.Queueing(queue), False, False)
+    with (
+        Simulation(graph, effects=outside.effects, reset=outside.reset) as simulation,
+        pytest.raises(UsageError, match=r"Unreachable of export queue 'lines' fails .*no route"),
+    ):
+        simulation.check_parts()
 
 
 def test_a_bolt_that_reads_a_store_while_it_processes_is_left_to_schedules() -> None:

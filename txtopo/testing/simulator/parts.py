@@ -231,6 +231,11 @@ def check_exporters(
         ]
         again = [*itertools.chain.from_iterable((batch, batch) for batch in batches), *batches[:-1]]
         expected, actual = (_target(subject, queue.exporter, order) for order in (batches, again))
+        if isinstance(expected, Exception):
+            raise errors.UsageError(
+                f"{type(queue.exporter).__name__} of export queue {queue.id!r} fails without any failure: {expected!r}\n"
+                "  Correct the exporter first, or give the queue an exporter to a target that a test may fill."
+            ) from expected
         if expected != actual:
             fact = (
                 f"{type(queue.exporter).__name__} of export queue {queue.id!r}: effects() is {short(repr(actual))} when entries come again, late;"
@@ -255,7 +260,7 @@ def queues_of(subject: Subject) -> list[ExportQueue]:
 def _target(
     subject: Subject, exporter: Exporter, order: Sequence[Sequence[SequencedExport]]
 ) -> Any:
-    """The target's contents after ``order``, or the exporter's error."""
+    """The target's contents after ``order``, or the exporter's exception."""
     if subject.reset is not None:
         subject.reset()
     try:
@@ -263,7 +268,7 @@ def _target(
             export_all(exporter, batch)
         exporter.close()
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return error
     return None if subject.effects is None else subject.effects()
 
 
