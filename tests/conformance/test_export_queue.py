@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -398,6 +399,8 @@ def test_a_full_queue_fails_the_attempt_and_a_reader_sees_no_entry(
     topology.commit(*words[:2])
     with pytest.raises(errors.FailedException, match=r"full.*max_entries is 2"):
         topology.write(words[2:3])
+    with pytest.raises(errors.UsageError, match=r"adds 3 entries .*max_entries is 2"):
+        topology.write(words[:3])
     assert sorted(dict(topology.store.items())) == sorted(words[:2])
     topology.settle(topology.exporter(Target()))
     topology.commit(words[2])
@@ -438,6 +441,13 @@ def test_mistakes_are_refused(make: Callable[..., Topology], tmp_path: Path) -> 
         topology.write(["a"])
     with pytest.raises(errors.UsageError, match="has 3 buckets, not 4"):
         topology.settle(topology.exporter(Target()))
+    with pytest.raises(errors.UsageError, match=r"was given .*\n  Give an Exporter"):
+        topology.exporter(cast("Any", Target))
+    topology.queue = ExportQueue("words", topology.store, 3)
+    stranger = Exporting(topology.queue, Target(), lambda: VisibleTxid(1, "other", "of other", {}))
+    with pytest.raises(errors.UsageError, match="has entries of topology 'words', not 'other'"):
+        stranger.step()
+    topology.settle(topology.exporter(Target()))
     other = FACTORIES["memory"](tmp_path, "other")
     topology.queue = ExportQueue("words", other, 3)
     with pytest.raises(errors.UsageError, match="of the queue's own store"):
@@ -453,3 +463,128 @@ def test_mistakes_are_refused(make: Callable[..., Topology], tmp_path: Path) -> 
             topology.store.transaction(context, RecordedAttempt(9, 99, 0)) as opened,
         ):
             topology.queue.add(opened, key, value)
+
+
+def begin_anew(topology: Topology) -> None:
+    """As if ZooKeeper had lost the state."""
+    topology.generation, topology.txid, topology.recorded = "second", 0, {}
+
+
+def test_entries_from_before_an_adoption_are_refused_also_if_none_was_ever_exported(
+    make: Callable[..., Topology],
+) -> None:
+    topology, target = make(buckets=1), Target()
+    topology.commit("a")
+    topology.commit("a")
+    topology.store.adopt("words", "second", 0, ["count"])
+    begin_anew(topology)
+    topology.commit("a", "b")
+    refused = topology.exporter(target)
+    with pytest.raises(errors.StateMismatchError, match="belongs to generation first"):
+        topology.settle(refused)
+    refused.close()
+    assert target.values == {}
+    assert upkeep.replay(topology.queue, target, topology.visible()) == 2
+    topology.commit("b")
+    topology.settle(topology.exporter(target))
+    assert target.values == dict(topology.store.items()) == {"a": 3, "b": 2}
+    assert topology.rows("e") == []
+
+
+def test_an_exporter_ends_when_its_topology_begins_anew(make: Callable[..., Topology]) -> None:
+    topology, target = make(buckets=1), Target()
+
+    def meanwhile(told: list[SequencedExport]) -> None:
+        raise ValueError("refused")
+
+    target.meanwhile = meanwhile
+    exporter = topology.exporter(target)
+    topology.commit("old")
+    topology.clock += leases.BEAT_S
+    exporter.step()  # has read the entry, and keeps it
+    topology.store.clear("words")
+    begin_anew(topology)
+    topology.commit("new")
+    target.meanwhile = lambda told: None
+    with pytest.raises(errors.StateMismatchError, match="begun anew"):
+        exporter.step()
+    exporter.close()
+    topology.settle(topology.exporter(target))
+    assert target.values == {"new": 1}
+
+
+def test_a_target_that_is_away_stops_no_bucket(make: Callable[..., Topology]) -> None:
+    topology, target = make(buckets=1), Target()
+
+    def meanwhile(told: list[SequencedExport]) -> None:
+        raise errors.FailedException("503")
+
+    target.meanwhile = meanwhile
+    topology.commit("a")
+    exporter = topology.exporter(target, max_attempts=2)
+    topology.clock += leases.BEAT_S
+    exporter.step()
+    exporter._readings[0].failures = 2000
+    topology.clock += leases.BEAT_S
+    exporter.step()
+    assert len(target.calls) == 2
+    target.meanwhile = lambda told: None
+    topology.settle(exporter)
+    assert target.values == {"a": 1}
+
+
+def test_the_error_of_a_stopped_bucket_is_kept_without_passwords_and_control_characters(
+    make: Callable[..., Topology],
+) -> None:
+    topology, target = make(buckets=1), Target()
+
+    def meanwhile(told: list[SequencedExport]) -> None:
+        raise ValueError("no caf\udce9 at https://ann:sw0rdfish@shop\x1b[2J\n\0")
+
+    target.meanwhile = meanwhile
+    topology.commit("a")
+    topology.settle(topology.exporter(target, max_attempts=1))
+    (status,) = upkeep.status(topology.queue).buckets
+    assert status.stopped is not None
+    assert status.stopped["error"] == (
+        "ValueError: no caf\\udce9 at https://ann:***@shop\\x1b[2J\n\\x00"
+    )
+
+
+def test_a_request_to_stop_is_heard_between_two_buckets(make: Callable[..., Topology]) -> None:
+    topology, target = make(), Target()
+
+    def meanwhile(told: list[SequencedExport]) -> None:
+        raise ValueError("refused")
+
+    target.meanwhile = meanwhile
+    topology.commit(*"abcdefgh")
+    exporter = topology.exporter(target)
+    topology.clock += leases.BEAT_S
+    exporter.step()  # the next calls are for one bucket each
+    exporter.run(lambda: len(target.calls) > 1, threading.Event())
+    assert len(target.calls) == 2
+
+
+def test_exporters_that_overtake_each_other_grow_patient(
+    make: Callable[..., Topology], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology, slow, target = make(buckets=1), Target(), Target()
+    topology.commit("a")
+    first, second = topology.exporter(slow), topology.exporter(target)
+
+    def overtake(told: list[SequencedExport]) -> None:
+        slow.meanwhile = target.meanwhile = lambda told: None
+        second.step()
+        topology.clock += leases.LEASE_S + 1
+        monkeypatch.setattr(second, "_tell", lambda *arguments: 0)
+        second.step()
+
+    slow.meanwhile = overtake
+    topology.clock += leases.BEAT_S
+    first.step()
+    assert first._leases.held == {}
+    for is_taken in (False, False, True):
+        first.step()
+        assert bool(first._leases.held) is is_taken
+        topology.clock += leases.LEASE_S + 1

@@ -7,6 +7,7 @@ target.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
 import sys
@@ -24,6 +25,7 @@ from txtopo.runtime.visibility import Visibility
 ACTIONS = ("run", "show", "retry", "skip", "replay")
 
 _QUEUE_HELP = "the queue: package.module:attribute or file.py:attribute"
+_EXPORTER_HELP = "the exporter, named like the queue (default: the queue's exporter=)"
 _WAIT_S = 0.1
 
 
@@ -36,13 +38,28 @@ def add(commands: Any) -> None:
     )
     actions = export.add_commands()
 
-    run = actions.add_parser(
+    def command(
+        name: str, do: Any, help: str, description: str, exports: bool = False
+    ) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = actions.add_parser(
+            name, help=help, description=description
+        )
+        parser.add_argument("queue", metavar="QUEUE", help=_QUEUE_HELP)
+        parser.set_defaults(do=do)
+        if exports:
+            parser.add_argument("exporter", metavar="EXPORTER", nargs="?", help=_EXPORTER_HELP)
+            whereabouts.add_options(parser)
+        else:
+            options.add_verbose(parser)
+        return parser
+
+    run = command(
         "run",
-        help="export a queue, until it is stopped",
-        description="Export a queue, until the first Ctrl-C or SIGTERM. Several such processes, and run.export in a driver, share the buckets.",
+        _run,
+        "export a queue, until it is stopped",
+        "Export a queue, until the first Ctrl-C or SIGTERM. Several such processes, and run.export in a driver, share the buckets.",
+        exports=True,
     )
-    _add_queue(run)
-    _add_exporter(run)
     run.add_argument(
         "--max-attempts",
         type=int,
@@ -51,54 +68,40 @@ def add(commands: Any) -> None:
         help="failures in a row after which a bucket stops (default: 10)",
     )
     run.add_argument("--until-empty", action="store_true", help="end when nothing is left")
-    whereabouts.add_options(run)
-    run.set_defaults(do=_run)
-
-    shown = actions.add_parser(
+    shown = command(
         "show",
-        help="show what waits, and what has stopped",
-        description="Show a queue: entries that wait, since when, and per bucket its exporter, its lag and why it stopped.",
+        _show,
+        "show what waits, and what has stopped",
+        "Show a queue: entries that wait, since when, and per bucket its exporter, its lag and why it stopped.",
     )
-    _add_queue(shown)
     shown.add_argument("--json", action="store_true", help="as JSON")
-    options.add_verbose(shown)
-    shown.set_defaults(do=_show)
-
-    retried = actions.add_parser(
+    retried = command(
         "retry",
-        help="let stopped buckets go on",
-        description="Let stopped buckets try their entry again.",
+        _retry,
+        "let stopped buckets go on",
+        "Let stopped buckets try their entry again.",
     )
-    _add_queue(retried)
     retried.add_argument("--bucket", type=int, metavar="N", help="only this bucket")
-    options.add_verbose(retried)
-    retried.set_defaults(do=_retry)
-
-    skipped = actions.add_parser(
+    skipped = command(
         "skip",
-        help="pass over the entry at which a bucket stopped",
-        description="Pass over the entry at which a bucket stopped. The entry is kept: `txtopo export show --json` has it.",
+        _skip,
+        "pass over the entry at which a bucket stopped",
+        "Pass over the entry at which a bucket stopped. The entry is kept: `txtopo export show --json` has it.",
     )
-    _add_queue(skipped)
     skipped.add_argument("--bucket", type=int, metavar="N", required=True, help="the bucket")
-    options.add_verbose(skipped)
-    skipped.set_defaults(do=_skip)
-
-    replayed = actions.add_parser(
+    replayed = command(
         "replay",
-        help="tell every key's present value, for a target that was lost",
-        description="Tell the value that every key of the queue's store has now. The target must be empty, or hold nothing newer.",
+        _replay,
+        "tell every key's present value, for a target that was lost",
+        "Tell the value that every key of the queue's store has now. The target must be empty, or hold nothing newer.",
+        exports=True,
     )
-    _add_queue(replayed)
-    _add_exporter(replayed)
     replayed.add_argument(
         "--from-store",
         action="store_true",
         required=True,
         help="entries are the store's keys and values, as the queue's entry_of makes them",
     )
-    whereabouts.add_options(replayed)
-    replayed.set_defaults(do=_replay)
 
 
 def completed(arguments: list[str]) -> list[str]:
@@ -106,19 +109,6 @@ def completed(arguments: list[str]) -> list[str]:
     if len(arguments) > 1 and arguments[0] == "export" and ":" in arguments[1]:
         return ["export", "run", *arguments[1:]]
     return arguments
-
-
-def _add_queue(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("queue", metavar="QUEUE", help=_QUEUE_HELP)
-
-
-def _add_exporter(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "exporter",
-        metavar="EXPORTER",
-        nargs="?",
-        help="the exporter, named like the queue (default: the queue's exporter=)",
-    )
 
 
 def _queue(parsed: argparse.Namespace) -> ExportQueue:
@@ -138,28 +128,16 @@ def _exporter(parsed: argparse.Namespace, queue: ExportQueue) -> Exporter:
 
 
 def _visibility(parsed: argparse.Namespace, topology_id: str) -> Visibility:
-    settings = whereabouts.where(parsed)
-    return Visibility(topology_id, conf=settings)
-
-
-def _topology_of(queue: ExportQueue) -> str:
-    topology_id = upkeep.topology_of(queue)
-    if topology_id is None:
-        raise errors.UsageError(
-            f"nothing was ever added to export queue {queue.id!r} in {queue.store.address}\n"
-            "  Run its topology first, and look at the store's address."
-        )
-    return topology_id
+    return Visibility(topology_id, conf=whereabouts.where(parsed))
 
 
 def _run(parsed: argparse.Namespace) -> int:
     queue = _queue(parsed)
     exporter = _exporter(parsed, queue)
-    stop, ends = threading.Event(), threading.Event()
+    ends = threading.Event()
     if parsed.until_empty:
         ends.set()
     with StopSignals() as signals:
-        signals.watch()
         while (topology_id := upkeep.topology_of(queue)) is None and not parsed.until_empty:
             if signals.is_requested:
                 return 0
@@ -174,29 +152,13 @@ def _run(parsed: argparse.Namespace) -> int:
                 f"txtopo: exporting queue {queue.id!r} of topology {topology_id!r}, until Ctrl-C",
                 file=sys.stderr,
             )
-            exporting.run(stop, _Wake(signals, stop), ends, float("inf"))
+            exporting.run(lambda: signals.is_requested, threading.Event(), ends, float("inf"))
     stopped = [each for each in upkeep.status(queue).buckets if each.stopped is not None]
     if parsed.until_empty and stopped:
         raise errors.TxtopoError(
             f"{len(stopped)} buckets of export queue {queue.id!r} have stopped\n  Look with `txtopo export show {parsed.queue}`."
         )
     return 0
-
-
-class _Wake(threading.Event):
-    """Waits in short pieces, and asks between two of them whether a signal came."""
-
-    def __init__(self, signals: StopSignals, stop: threading.Event) -> None:
-        super().__init__()
-        self._signals, self._stop = signals, stop
-
-    def wait(self, timeout: float | None = None) -> bool:
-        deadline = time.monotonic() + (timeout or 0.0)
-        while not self._signals.is_requested and time.monotonic() < deadline:
-            super().wait(min(_WAIT_S, max(deadline - time.monotonic(), 0.0)))
-        if self._signals.is_requested:
-            self._stop.set()
-        return self.is_set()
 
 
 def _show(parsed: argparse.Namespace) -> int:
@@ -252,8 +214,13 @@ def _skip(parsed: argparse.Namespace) -> int:
 def _replay(parsed: argparse.Namespace) -> int:
     queue = _queue(parsed)
     exporter = _exporter(parsed, queue)
-    with _visibility(parsed, _topology_of(queue)) as visibility:
+    topology_id = upkeep.topology_of(queue)
+    if topology_id is None:
+        raise errors.UsageError(
+            f"nothing was ever added to export queue {queue.id!r} in {queue.store.address}\n"
+            "  Run its topology first, and look at the store's address."
+        )
+    with _visibility(parsed, topology_id) as visibility, contextlib.closing(exporter):
         told = visibility.read(lambda visible: upkeep.replay(queue, exporter, visible))
-    exporter.close()
     print(f"told the values of {told} keys")
     return 0

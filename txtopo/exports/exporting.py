@@ -33,6 +33,7 @@ from txtopo.exports.queue import ExportQueue
 from txtopo.stores import direct, keys, stamps
 from txtopo.stores import visible as visibles
 from txtopo.stores.visible import VisibleTxid
+from txtopo.topology import redaction
 
 LOGGER = logging.getLogger("txtopo")
 
@@ -50,6 +51,9 @@ POLL_S = 0.1
 
 PAUSE_S = 1.0
 """Pause after the state or the store did not answer."""
+
+ERROR_CHARACTERS = 2000
+"""How much of an error is kept."""
 
 BACK_OFF_MAX_S = 30.0
 """The longest pause before entries are handed to a failing exporter again."""
@@ -114,8 +118,13 @@ class Exporting:
         max_attempts: int = 10,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if not isinstance(exporter, entries.Exporter):
+            raise errors.UsageError(
+                f"export queue {queue.id!r} was given {exporter!r}\n  Give an Exporter, such as HttpExporter(…)."
+            )
         self._queue, self._exporter, self._visible = queue, exporter, visible
         self._max_attempts, self._clock = max_attempts, clock
+        self._is_stopped: Callable[[], bool] = lambda: False
         self._names = layout.Names(queue.id)
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         """Names this exporter in the buckets' rows."""
@@ -128,20 +137,21 @@ class Exporting:
 
     def run(
         self,
-        stop: threading.Event,
+        is_stopped: Callable[[], bool],
         wake: threading.Event,
         ends: threading.Event | None = None,
         end_s: float = 0.0,
     ) -> None:
-        """Export until ``stop`` is set, or, after ``ends`` is set, until nothing is left, but not for
+        """Export until ``is_stopped()``, or, after ``ends`` is set, until nothing is left, but not for
         longer than ``end_s`` seconds. ``wake`` is set when there may be something to do.
 
         :raises errors.TxtopoError: a person must mend something: store and state do not fit, an
             exporter cannot begin. Failing targets stop buckets only.
         """
         told, deadline = "", float("inf")
+        self._is_stopped = is_stopped
         try:
-            while not stop.is_set():
+            while not is_stopped():
                 wake.clear()
                 pause, why = 0.0, ""
                 if ends is not None and ends.is_set():
@@ -159,14 +169,20 @@ class Exporting:
                 if self._clock() > deadline:
                     LOGGER.warning("export queue %r: entries are left", self._queue.id)
                     return
-                if not stop.is_set():
+                if not is_stopped():
                     wake.wait(pause)
         finally:
             self.close()
 
     def step(self) -> bool:
         """Tell each bucket's next entries. False if there were none to tell now."""
-        visible = self._known = self._visible()
+        visible = self._visible()
+        if self._known is not None and self._known.generation != visible.generation:
+            raise errors.StateMismatchError(
+                f"topology {visible.topology_id!r} has begun anew while export queue {self._queue.id!r} was exported\n"
+                "  Empty the target, and start the exporter again."
+            )
+        self._known = visible
         if self._rows is None:
             self._rows = self._queue.store.direct()
         self._leases.tend(self._rows, visible)
@@ -181,6 +197,8 @@ class Exporting:
         others = [held for held in active if not self._readings[held.number].is_suspect]
         told = 0
         for group in (others, *([held] for held in suspects)):
+            if self._is_stopped():
+                break
             self._leases.tend(self._rows, visible)
             told += self._tell([held for held in group if self._leases.holds(held)], visible)
         return told > 0
@@ -242,7 +260,7 @@ class Exporting:
         other = [state.generation for state in states if state.generation != visible.generation]
         if other:
             raise errors.StateMismatchError(
-                f"export queue {queue.id!r} in {queue.store.address} was exported for generation {other[0]} of topology {visible.topology_id!r},"
+                f"export queue {queue.id!r} in {queue.store.address} belongs to generation {other[0]} of topology {visible.topology_id!r},"
                 f" and ZooKeeper is at generation {visible.generation}\n"
                 "  Sequences from two generations cannot be compared. Empty the target.\n"
                 "  Then type `txtopo export replay --from-store MODULE:queue MODULE:exporter`."
@@ -281,11 +299,6 @@ class Exporting:
         self, held: leases.Held, reading: _Reading, row: stamps.Row, visible: VisibleTxid
     ) -> None:
         queue, place = self._queue, layout.Place.of(row.key)
-        if row.stamp.topology_id != visible.topology_id:
-            raise errors.UsageError(
-                f"export queue {queue.id!r} in {queue.store.address} has entries of topology {row.stamp.topology_id!r}, not {visible.topology_id!r}\n"
-                "  Give each topology's queue an id of its own."
-            )
         if place.txid != reading.txid:
             reading.txid, reading.ordinal = place.txid, 0
         pairs = json.loads(row.curr or "")["entries"]
@@ -329,9 +342,7 @@ class Exporting:
             try:
                 self._exporter.export(lines())
                 if not told:
-                    raise errors.FailedException(
-                        "export() returned without asking for a second entry"
-                    )
+                    raise RuntimeError("export() returned without asking for a second entry")
             except errors.TxtopoError:
                 raise  # a person must mend it, for all buckets
             except Exception as error:
@@ -403,11 +414,10 @@ class Exporting:
             for line in batch:
                 self._readings[line.entry.bucket].alone_until = line.entry.sequence
             LOGGER.warning(
-                "export queue %r tells its next %d entries singly: %s: %s",
+                "export queue %r tells its next %d entries singly: %s",
                 self._queue.id,
                 len(batch),
-                type(error).__name__,
-                error,
+                _shown(error),
             )
             return
         entry = batch[0].entry
@@ -415,17 +425,17 @@ class Exporting:
         reading = self._readings[held.number]
         reading.alone_until = max(reading.alone_until, entry.sequence)
         reading.failures += 1
-        reading.due = self._clock() + min(0.1 * 2**reading.failures, BACK_OFF_MAX_S)
-        text = f"{type(error).__name__}: {error}"
-        if reading.failures < self._max_attempts:
+        reading.due = self._clock() + min(0.1 * 2 ** min(reading.failures, 10), BACK_OFF_MAX_S)
+        is_away = isinstance(error, errors.FailedException)
+        if is_away or reading.failures < self._max_attempts:
             LOGGER.warning(
-                "export queue %r, bucket %d: key %r (attempt %d of %d): %s",
+                "export queue %r, bucket %d: key %r (attempt %d%s): %s",
                 self._queue.id,
                 held.number,
                 entry.key,
                 reading.failures,
-                self._max_attempts,
-                text,
+                "" if is_away else f" of {self._max_attempts}",
+                _shown(error),
             )
             return
         LOGGER.error(
@@ -434,20 +444,26 @@ class Exporting:
             held.number,
             entry.key,
             reading.failures,
-            text,
+            _shown(error),
         )
         stopped = {
             "sequence": entry.sequence,
             "key": entry.key,
             "value": entry.value,
             "task": batch[0].task,
-            "error": text[:2000],
+            "error": _shown(error),
             "attempts": reading.failures,
         }
         self._leases.change(
             self._rows, visible, {held.number: dataclasses.replace(held.state, stopped=stopped)}
         )
         del self._readings[held.number]
+
+
+def _shown(error: Exception) -> str:
+    """An exporter's error as it may be stored and shown: without passwords and control characters."""
+    text = redaction.redacted(f"{type(error).__name__}: {error}")[:ERROR_CHARACTERS]
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 def _is_recorded(row: stamps.Row, recorded: stamps.Recorded) -> bool:

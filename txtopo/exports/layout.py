@@ -2,7 +2,7 @@
 
 Keys, in their texts' order (numbers have leading zeros)::
 
-    ~<queue>~a<task>                                  how many entries a task has added, with the number of buckets
+    ~<queue>~a<task>                                  how many entries a task has added, with buckets and first generation
     ~<queue>~b<bucket>                                a bucket's state: its exporter, and the last told entry
     ~<queue>~e<bucket>~<txid>~<task>~<number>~<chunk> entries of one store transaction (its number in the task and attempt), in order
     ~<queue>~x<bucket>~<sequence>                     an entry that was skipped
@@ -150,15 +150,17 @@ class Tally:
 
     buckets: int
     added: int
+    generation: str
+    """In which the task began to add. Remains if the store is adopted."""
 
     @classmethod
-    def of(cls, text: str | None, buckets: int) -> Tally:
-        """Read a stored text. ``buckets`` stands for a missing one."""
-        return cls(*json.loads(text)) if text else cls(buckets, 0)
+    def of(cls, text: str) -> Tally:
+        """Read a stored text."""
+        return cls(*json.loads(text))
 
     def text(self) -> str:
         """The text to store."""
-        return encode([self.buckets, self.added])
+        return encode([self.buckets, self.added, self.generation])
 
     def check(self, queue: str, address: str, buckets: int) -> None:
         """Refuse another number of buckets than entries were added with."""

@@ -13,12 +13,16 @@ import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
+from txtopo import errors
 from txtopo.exports import layout
 from txtopo.stores import direct, stamps
 from txtopo.stores.visible import VisibleTxid
 
 LEASE_S = 15.0
 """How long a holder may show no beat, in seconds, before another exporter takes its buckets."""
+
+PATIENCE_MAX_S = 8 * LEASE_S
+"""How long an exporter that was overtaken waits at most, in seconds."""
 
 BEAT_S = LEASE_S / 4
 """How often a holder beats, and looks for buckets to take."""
@@ -52,6 +56,9 @@ class Leases:
         self._seen: dict[int, tuple[int, int, float]] = {}
         """Of other holders' buckets: epoch, beat, and when both were first seen together."""
         self._due = clock()
+        self._patience_s = LEASE_S
+        """After how long without a beat a bucket is taken. Exporters that overtake each other grow
+        patient, or calls that take longer than a lease would never be followed by a change."""
 
     def tend(self, rows: direct.Direct, visible: VisibleTxid) -> None:
         """Beat, and take or lose buckets, if it is time."""
@@ -65,7 +72,14 @@ class Leases:
         if not tallies:
             self._due = now
             return  # nothing was ever added, and perhaps there is no store yet
-        layout.Tally.of(tallies[0].curr, 0).check(self._names.queue, self._address, self._buckets)
+        added = [layout.Tally.of(row.curr or "") for row in tallies]
+        added[0].check(self._names.queue, self._address, self._buckets)
+        begun = {tally.generation for tally in added}
+        if (writer := tallies[0].stamp.topology_id) != visible.topology_id:
+            raise errors.UsageError(
+                f"export queue {self._names.queue!r} in {self._address} has entries of topology {writer!r}, not {visible.topology_id!r}\n"
+                "  Give each topology's queue an id of its own."
+            )
         texts = {row.key: row.curr for row in stored if row.curr is not None}
         states = {
             number: layout.Bucket.of(text)
@@ -74,7 +88,9 @@ class Leases:
         }
         self._keep(rows, visible, states, texts)
         for number in self._to_take(states, now):
-            self._take(rows, visible, number, texts.get(self._names.bucket(number)))
+            # Entries that were never exported belong to the generation in which they were added.
+            of = min(begun - {visible.generation}, default=visible.generation)
+            self._take(rows, visible, number, texts.get(self._names.bucket(number)), of)
 
     def holds(self, held: Held) -> bool:
         """Whether ``held`` is still this exporter's, and unchanged."""
@@ -116,6 +132,8 @@ class Leases:
                 bucket.text = texts[self._names.bucket(bucket.number)]
             else:
                 self.lose(bucket.number)
+        if removed or not done:
+            self._patience_s = LEASE_S if done else min(2 * self._patience_s, PATIENCE_MAX_S)
         return done
 
     def release(self, rows: direct.Direct, visible: VisibleTxid) -> None:
@@ -166,7 +184,7 @@ class Leases:
                 epoch, beat, since = self._seen.get(number, (-1, -1, now))
                 if (epoch, beat) != (state.epoch, state.beat):
                     self._seen[number] = state.epoch, state.beat, now
-                elif now - since > LEASE_S:
+                elif now - since > self._patience_s:
                     free.append(number)
                     continue
                 live[state.holder].append(number)
@@ -175,16 +193,10 @@ class Leases:
         return free + richest[: max(more, 0)]
 
     def _take(
-        self, rows: direct.Direct, visible: VisibleTxid, number: int, text: str | None
+        self, rows: direct.Direct, visible: VisibleTxid, number: int, text: str | None, begun: str
     ) -> None:
-        old = layout.Bucket() if text is None else layout.Bucket.of(text)
-        new = dataclasses.replace(
-            old,
-            epoch=old.epoch + 1,
-            holder=self._holder,
-            beat=old.beat + 1,
-            generation=old.generation or visible.generation,
-        )
+        old = layout.Bucket(generation=begun) if text is None else layout.Bucket.of(text)
+        new = dataclasses.replace(old, epoch=old.epoch + 1, holder=self._holder, beat=old.beat + 1)
         key = self._names.bucket(number)
         if rows.exchange({key: text}, [row(key, new.text(), visible, self._names)]):
             self.held[number] = Held(number, new.text(), new)

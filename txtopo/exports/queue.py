@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -184,24 +185,30 @@ class _Additions:
 
     def _tally(self) -> None:
         """Count the entries that this task has added, and refuse more than may wait."""
-        queue, task = self._queue, self._beside.stamp.task
+        queue, stamp = self._queue, self._beside.stamp
         names = [self._names.bucket(bucket) for bucket in range(queue.buckets)]
         states = map(layout.Bucket.of, filter(None, self._beside.read(names).values()))
-        done = sum(state.done.get(str(task), 0) for state in states)
+        done = sum(state.done.get(str(stamp.task), 0) for state in states)
 
         def counted(before: str | None) -> str:
-            tally = layout.Tally.of(before, queue.buckets)
+            new = layout.Tally(queue.buckets, 0, stamp.generation)
+            tally = layout.Tally.of(before) if before else new
             tally.check(queue.id, queue.store.address, queue.buckets)
             added = tally.added + self._added
+            if self._added > queue.max_entries:
+                raise errors.UsageError(
+                    f"a task adds {self._added} entries to export queue {queue.id!r} at once, and max_entries is {queue.max_entries}\n"
+                    "  Give the queue a larger max_entries, or make the batches smaller."
+                )
             if added - done > queue.max_entries:
                 raise errors.FailedException(
-                    f"export queue {queue.id!r} in {queue.store.address} is full: task {task} would have {added - done} entries there,"
+                    f"export queue {queue.id!r} in {queue.store.address} is full: task {stamp.task} would have {added - done} entries there,"
                     f" and max_entries is {queue.max_entries}\n"
                     "  Start an exporter (`txtopo export`), or look why it stands still (`txtopo export show`)."
                 )
-            return layout.Tally(queue.buckets, added).text()
+            return dataclasses.replace(tally, added=added).text()
 
-        name = self._names.added(task)
+        name = self._names.added(stamp.task)
         self._beside.put({name: counted(self._beside.value(name))})
 
 

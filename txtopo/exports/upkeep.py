@@ -69,7 +69,7 @@ def status(queue: ExportQueue) -> QueueStatus:
         )
         firsts = rows.read_ranges([names.entries_of(bucket) for bucket in range(queue.buckets)], 1)
     known = {row.key: layout.Bucket.of(row.curr) for row in states if row.curr}
-    added = sum(layout.Tally.of(row.curr, 0).added for row in tallies)
+    added = sum(layout.Tally.of(row.curr or "").added for row in tallies)
     done = sum(sum(state.done.values()) for state in known.values())
     buckets = []
     for bucket, first in enumerate(firsts):
@@ -203,19 +203,21 @@ def _enter(queue: ExportQueue, visible: VisibleTxid) -> None:
     names = layout.Names(queue.id)
     with queue.store.direct() as rows:
         (stored,) = rows.read_ranges([names.all_of("b")], queue.buckets)
-        for row in stored:
-            state = layout.Bucket.of(row.curr or "")
+        texts = {row.key: row.curr or "" for row in stored}
+        for bucket in range(queue.buckets):
+            name = names.bucket(bucket)
+            state = layout.Bucket.of(texts[name]) if name in texts else layout.Bucket()
             if state.generation == visible.generation:
                 continue
             removed, done = set[str](), collections.Counter(state.done)
-            for sequence, old, _ in _lines(rows, names, int(row.key[-4:])):
+            for sequence, old, _ in _lines(rows, names, bucket):
                 is_adopted = old.stamp.attempt == stamps.UNKNOWN_ATTEMPT
                 if is_adopted or old.stamp.generation != visible.generation:
                     removed.add(old.key)
                     done[str(layout.Place.of(old.key).task)] += sequence > state.sequence
             new = layout.Bucket(state.epoch + 1, generation=visible.generation, done=dict(done))
             if not rows.exchange(
-                {row.key: row.curr}, [leases.row(row.key, new.text(), visible, names)], removed
+                {name: texts.get(name)}, [leases.row(name, new.text(), visible, names)], removed
             ):
                 raise errors.UsageError(
                     f"export queue {queue.id!r} was changed meanwhile\n  Type the command again."

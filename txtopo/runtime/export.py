@@ -119,7 +119,7 @@ class Export(observer.Observer):
 
     def _run(self) -> None:
         try:
-            self._exporting.run(self._stop, self._wake, self._ends, END_S)
+            self._exporting.run(self._stop.is_set, self._wake, self._ends, END_S)
         except BaseException as error:
             self._error = error
             observer.LOGGER.error("the export of queue %r has ended: %s", self._queue_id, error)
