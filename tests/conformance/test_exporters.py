@@ -32,6 +32,8 @@ COLUMNS = "word text PRIMARY KEY, count bigint"
 OWN = "txtopo_sequence bigint NOT NULL, txtopo_generation text NOT NULL, txtopo_deleted boolean NOT NULL"
 URL = "postgresql+psycopg://ann@db.example/shop"
 TOKEN = "sw0rdfish"
+LONG = "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(5000))
+"""Longer than a key in an index may be."""
 
 
 class Database:
@@ -164,6 +166,7 @@ def test_values_of_all_forms_reach_their_columns(database: Database) -> None:
         (("ä",), whole),
         ("ä", whole),
         (("ä\0", 1), whole),
+        ((LONG, 1), whole),
     ]:
         with pytest.raises(EntryRefusedError) as caught:
             export(exporter, (("c", 3), whole), (key, value), first=9)

@@ -31,8 +31,9 @@ OWN = {
 """Columns beside the user's, with their types, and values for rows that were there before."""
 
 _LIMITS = {"lock_timeout_s": 30.0, "statement_timeout_s": 60.0, "idle_timeout_s": 60.0}
-_OF_THE_ROW = ("22", "23", "44", "P0")
-"""Error classes of one row: its data, or a constraint, a view or a trigger that refuses the row."""
+_OF_THE_ROW = ("22", "23", "44", "54", "P0")
+"""Error classes of one row: its data or size, or a constraint, a view or a trigger that refuses the
+row."""
 _CURES = {
     "21": "Two keys are equal in the table: give the key's columns a type and a collation that tell them apart.",
     "42": "Mend the table, and start the exporter again.",
