@@ -13,12 +13,21 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from txtopo import errors
 from txtopo.stores import failures, stamps
 
 NO_WRITER = stamps.Stamp("", "", "", 0, 0, 0)
 """In place of a task's stamp, for a transaction that belongs to no task."""
+
+
+class Change(NamedTuple):
+    """The arguments of :meth:`Direct.exchange`."""
+
+    expected: Mapping[str, str | None]
+    rows: Sequence[stamps.Row]
+    removed: Collection[str]
 
 
 class Direct(abc.ABC):
@@ -34,7 +43,6 @@ class Direct(abc.ABC):
         """For each range, its first committed rows by key, at most ``limit``: keys from the range's
         first text on, and below its second. Empty if the store does not exist."""
 
-    @abc.abstractmethod
     def exchange(
         self,
         expected: Mapping[str, str | None],
@@ -48,6 +56,11 @@ class Direct(abc.ABC):
         A deleted key may still have a row, which no expected value fits. In a database server, a row
         that is expected to be absent, and is not among ``rows``, may be added before this returns.
         """
+        return self._exchange(Change(expected, rows, removed))
+
+    @abc.abstractmethod
+    def _exchange(self, change: Change) -> bool:
+        """See :meth:`exchange`."""
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -189,20 +189,17 @@ class _Direct(direct.Direct):
             for low, high in ranges
         ]
 
-    def exchange(
-        self,
-        expected: Mapping[str, str | None],
-        rows: Sequence[stamps.Row] = (),
-        removed: Collection[str] = (),
-    ) -> bool:
+    def _exchange(self, change: direct.Change) -> bool:
         if not self._store.exists():
             raise direct.missing(self._store.address)
         try:
             with self._store.open_session(lambda name, make: make()) as session:
-                if not direct.are_as_expected(session.read_rows(list(expected)), expected):
+                if not direct.are_as_expected(
+                    session.read_rows(list(change.expected)), change.expected
+                ):
                     raise sessions.RowsChangedError({})
-                session.write_rows(rows)
-                for key in removed:
+                session.write_rows(change.rows)
+                for key in change.removed:
                     session._table.rows.pop(key, None)
         except sessions.RowsChangedError:
             return False

@@ -209,19 +209,14 @@ class Session(session.Session):
         self._locked.update(row.key for row in new)
         self.note(row.key for row in ordered)
 
-    def exchange(
-        self,
-        expected: Mapping[str, str | None],
-        rows: Sequence[stamps.Row],
-        removed: Collection[str],
-    ) -> bool:
-        locked = self._read(list(expected), " FOR UPDATE")
-        if not direct.are_as_expected(locked, expected):
+    def exchange(self, change: direct.Change) -> bool:
+        locked = self._read(list(change.expected), " FOR UPDATE")
+        if not direct.are_as_expected(locked, change.expected):
             return False
         try:
-            for stamp in dict.fromkeys(row.stamp for row in rows):
+            for stamp in dict.fromkeys(row.stamp for row in change.rows):
                 stamped = sorted(
-                    (row for row in rows if row.stamp == stamp), key=lambda row: row.key
+                    (row for row in change.rows if row.stamp == stamp), key=lambda row: row.key
                 )
                 self._write([row for row in stamped if row.key in locked], replacing=True)
                 self._write([row for row in stamped if row.key not in locked], replacing=False)
@@ -229,7 +224,7 @@ class Session(session.Session):
             if not faults.is_duplicate(failed):
                 raise
             raise sessions.RowsChangedError({}) from failed
-        self._run_in_portions(self._delete_from("TRUE"), sorted(removed))
+        self._run_in_portions(self._delete_from("TRUE"), sorted(change.removed))
         return True
 
     def take_back(self, void: stamps.Fence) -> None:

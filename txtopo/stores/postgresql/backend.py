@@ -136,23 +136,18 @@ class Session(session.Session):
         self._versions.update((row.key, None) for row in ordered)
         self.note(row.key for row in ordered)
 
-    def exchange(
-        self,
-        expected: Mapping[str, str | None],
-        rows: Sequence[stamps.Row],
-        removed: Collection[str],
-    ) -> bool:
-        self._check_keys(expected)
-        locked = {row.key: row for row, _ in self._read(list(expected), _LOCKING)}
-        if not direct.are_as_expected(locked, expected):
+    def exchange(self, change: direct.Change) -> bool:
+        self._check_keys(change.expected)
+        locked = {row.key: row for row, _ in self._read(list(change.expected), _LOCKING)}
+        if not direct.are_as_expected(locked, change.expected):
             return False
         self._versions = dict.fromkeys(locked)
-        if self._write(sorted(rows, key=lambda row: row.key)) != len(rows):
+        if self._write(sorted(change.rows, key=lambda row: row.key)) != len(change.rows):
             raise sessions.RowsChangedError({})
         selected = f"SELECT key FROM {self._table} WHERE key = ANY({_GIVEN_KEYS}){_LOCKING}"
         delete = f"DELETE FROM {self._table} AS kept USING ({selected}) AS locked WHERE kept.key = locked.key"
-        if removed:
-            self._run(sa.text(delete), {"keys": "\n".join(removed)})
+        if change.removed:
+            self._run(sa.text(delete), {"keys": "\n".join(change.removed)})
         return True
 
     def _write(self, rows: Sequence[stamps.Row]) -> int:

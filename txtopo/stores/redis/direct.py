@@ -9,7 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from txtopo.stores import direct, sessions, stamps
@@ -28,18 +28,13 @@ class Direct(direct.Direct):
         )
         return rows
 
-    def exchange(
-        self,
-        expected: Mapping[str, str | None],
-        rows: Sequence[stamps.Row] = (),
-        removed: Collection[str] = (),
-    ) -> bool:
+    def _exchange(self, change: direct.Change) -> bool:
         if not self._connection.read(self._store, lambda reader: reader.exists):
             raise direct.missing(self._store.address)
-        stamp = rows[0].stamp if rows else direct.NO_WRITER
+        stamp = change.rows[0].stamp if change.rows else direct.NO_WRITER
         session = self._connection.open(self._store, stamp, self._accept_loss)
         try:
-            return bool(session.exchange(expected, rows, removed))
+            return bool(session.exchange(change))
         except sessions.RowsChangedError:
             return False
 

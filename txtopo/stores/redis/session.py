@@ -318,12 +318,7 @@ class Session(sessions.Session):
             self._written, self._marks = {}, {}
         return outcome
 
-    def exchange(
-        self,
-        expected: Mapping[str, str | None],
-        rows: Iterable[stamps.Row],
-        removed: Collection[str],
-    ) -> bool:
+    def exchange(self, change: direct.Change) -> bool:
         """See :meth:`txtopo.stores.direct.Direct.exchange`. Any fence will do.
 
         :raises sessions.RowsChangedError: a row was changed after this session had read it.
@@ -342,13 +337,13 @@ class Session(sessions.Session):
                 "  Nothing was written. Removed rows may be there again. To go on from the present rows, start this process again."
             )
         if not direct.are_as_expected(
-            self.read_rows([*{**expected, **dict.fromkeys(removed)}]), expected
+            self.read_rows([*{**change.expected, **dict.fromkeys(change.removed)}]), change.expected
         ):
             return False
-        self.write_rows(rows)
-        after = {**self._found, **self._written, **dict.fromkeys(removed, "")}
+        self.write_rows(change.rows)
+        after = {**self._found, **self._written, **dict.fromkeys(change.removed, "")}
         changes = {text: (self._found[text], row) for text, row in after.items()}
-        marks = {**self._marks, **{text: False for text in removed if self._deleted[text]}}
+        marks = {**self._marks, **{text: False for text in change.removed if self._deleted[text]}}
         self._apply(
             applying.Change(self._opened.born, "", self._opened.form, rows=changes, marks=marks)
         )

@@ -9,7 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from txtopo.stores import direct, sessions, stamps
@@ -26,17 +26,12 @@ class Direct(direct.Direct):
         with self._connection.direct(self._store) as session:
             return [[] for _ in ranges] if session is None else session.first_rows(ranges, limit)
 
-    def exchange(
-        self,
-        expected: Mapping[str, str | None],
-        rows: Sequence[stamps.Row] = (),
-        removed: Collection[str] = (),
-    ) -> bool:
+    def _exchange(self, change: direct.Change) -> bool:
         try:
             with self._connection.direct(self._store) as session:
                 if session is None:
                     raise direct.missing(self._store.address)
-                return bool(session.exchange(expected, rows, removed))
+                return bool(session.exchange(change))
         except sessions.RowsChangedError:
             return False
 

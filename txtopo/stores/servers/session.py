@@ -14,15 +14,15 @@ from __future__ import annotations
 import abc
 import contextlib
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 
 from txtopo import errors
+from txtopo.stores import direct, sessions, stamps
 from txtopo.stores import place as places
 from txtopo.stores import rows as layout
-from txtopo.stores import sessions, stamps
 from txtopo.stores.servers import layout as server_layout
 from txtopo.stores.servers import statements
 
@@ -198,12 +198,7 @@ class Session(Statements, sessions.Session):
         return [sorted(some, key=lambda row: row.key) for some in rows]
 
     @abc.abstractmethod
-    def exchange(
-        self,
-        expected: Mapping[str, str | None],
-        rows: Sequence[stamps.Row],
-        removed: Collection[str],
-    ) -> bool:
+    def exchange(self, change: direct.Change) -> bool:
         """See :meth:`txtopo.stores.direct.Direct.exchange`. Locks the rows with these keys only.
 
         :raises sessions.RowsChangedError: another transaction has made a row first. This

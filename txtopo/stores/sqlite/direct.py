@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from txtopo.stores import direct, stamps
 from txtopo.stores import place as places
@@ -38,27 +38,24 @@ class Direct(direct.Direct):
                 for bounds in ranges
             ]
 
-    def exchange(
-        self,
-        expected: Mapping[str, str | None],
-        rows: Sequence[stamps.Row] = (),
-        removed: Collection[str] = (),
-    ) -> bool:
+    def _exchange(self, change: direct.Change) -> bool:
         with self._transaction("BEGIN IMMEDIATE") as raw:
             if raw is None:
                 raise direct.missing(self._store.address)
             table, kept = self._store.name, dict[str, stamps.Row]()
-            for key in expected:
+            for key in change.expected:
                 select = f'SELECT {_COLUMNS} FROM "{table}" WHERE key = ?'
                 kept.update((key, layout.row_of(*row)) for row in raw.execute(select, [key]))
-            if not direct.are_as_expected(kept, expected):
+            if not direct.are_as_expected(kept, change.expected):
                 return False
             marks = ", ".join("?" * len(layout.COLUMNS))
             raw.executemany(
                 f'INSERT OR REPLACE INTO "{table}"({_COLUMNS}) VALUES ({marks})',
-                map(layout.columns_of, rows),
+                map(layout.columns_of, change.rows),
             )
-            raw.executemany(f'DELETE FROM "{table}" WHERE key = ?', ([key] for key in removed))
+            raw.executemany(
+                f'DELETE FROM "{table}" WHERE key = ?', ([key] for key in change.removed)
+            )
             return True
 
     def close(self) -> None:
