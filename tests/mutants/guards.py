@@ -1799,9 +1799,9 @@ GUARDS = (
             ),
             Mutation(
                 "an entry that was taken counts as told",
-                "txtopo/exports/exporting.py",
-                "                pulled += 1\n                yield line.entry\n                told += 1",
-                "                pulled += 1\n                told += 1\n                yield line.entry",
+                "txtopo/exports/entries.py",
+                "            yield entry\n            told += 1\n",
+                "            told += 1\n            yield entry\n",
                 (_EXPORTS, "-k", "take_a_part and memory"),
             ),
             Mutation(

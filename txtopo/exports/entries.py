@@ -72,25 +72,36 @@ class Exporter(abc.ABC):
         """End connections. The next :meth:`export` opens them again."""
 
 
+UNASKED = "export() returned without asking for a second entry"
+
+
+def export_some(exporter: Exporter, entries: Sequence[SequencedExport]) -> int:
+    """Call ``export`` once. Returns how many of ``entries`` are told: those after which the exporter
+    asked for the next one."""
+    told = 0
+
+    def handed_out() -> Iterator[SequencedExport]:
+        nonlocal told
+        for entry in entries:
+            yield entry
+            told += 1
+
+    exporter.export(handed_out())
+    return told
+
+
 def export_all(exporter: Exporter, entries: Sequence[SequencedExport]) -> None:
     """Call ``export`` until all ``entries``, a bucket's, are told.
 
     :raises errors.TxtopoError: a call told no entry.
     """
-    told = 0
-
-    def handed_out() -> Iterator[SequencedExport]:
-        nonlocal told
-        for entry in entries[told:]:
-            yield entry
-            told += 1  # the exporter asks for the next one
-
-    while (before := told) < len(entries):
-        exporter.export(handed_out())
-        if told == before:
+    while entries:
+        told = export_some(exporter, entries)
+        if not told:
             raise errors.TxtopoError(
-                "export() returned without asking for a second entry\n  Read on: the last entry that was taken comes again."
+                f"{UNASKED}\n  Read on: the last entry that was taken comes again."
             )
+        entries = entries[told:]
 
 
 class EntryRefusedError(Exception):

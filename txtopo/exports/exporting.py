@@ -25,7 +25,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from txtopo import errors
 from txtopo.exports import entries, layout, leases
@@ -122,7 +122,7 @@ class Exporting:
             raise errors.UsageError(
                 f"export queue {queue.id!r} was given {exporter!r}\n  Give an Exporter, such as HttpExporter(…)."
             )
-        self._queue, self._exporter, self._visible = queue, exporter, visible
+        self._queue, self.exporter, self._visible = queue, exporter, visible
         self._max_attempts, self._clock = max_attempts, clock
         self._is_stopped: Callable[[], bool] = lambda: False
         self._names = layout.Names(queue.id)
@@ -234,7 +234,7 @@ class Exporting:
             if self._rows is not None:
                 self._rows.close()
             self._rows = None
-            self._exporter.close()
+            self.exporter.close()
 
     def _begin(self, visible: VisibleTxid) -> None:
         """Begin to read the buckets that are newly held, or that a person has moved on."""
@@ -329,20 +329,12 @@ class Exporting:
         """Hand the group's next entries to the exporter, and move on over those that it took.
         Returns how many."""
         batch = [line for held in group for line in self._batch(held, len(group))]
-        pulled = told = 0
-
-        def lines() -> Iterator[entries.SequencedExport]:
-            nonlocal pulled, told
-            for line in batch:
-                pulled += 1
-                yield line.entry
-                told += 1  # the exporter asks for the next one
-
+        told = 0
         if batch:
             try:
-                self._exporter.export(lines())
+                told = entries.export_some(self.exporter, [line.entry for line in batch])
                 if not told:
-                    raise RuntimeError("export() returned without asking for a second entry")
+                    raise RuntimeError(entries.UNASKED)
             except errors.TxtopoError:
                 raise  # a person must mend it, for all buckets
             except Exception as error:

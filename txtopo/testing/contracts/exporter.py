@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from txtopo import errors
-from txtopo.exports.entries import Exporter, SequencedExport
+from txtopo.exports.entries import UNASKED, Exporter, SequencedExport, export_some
 from txtopo.stores.keys import Key
 from txtopo.testing.contracts import equality
 from txtopo.testing.contracts.violation import ContractError
@@ -153,8 +153,7 @@ class _Check:
             while left:
                 taken = self._export(history.promise, call.by_copy, left, said)
                 if not taken:
-                    fact = "export() returned without asking for a second entry"
-                    raise _broken(history.promise, fact, said)
+                    raise _broken(history.promise, UNASKED, said)
                 for entry in left[:taken]:
                     newest[entry.key] = max(
                         newest.get(entry.key, entry), entry, key=lambda entry: entry.sequence
@@ -184,20 +183,11 @@ class _Check:
     ) -> int:
         """Call ``export`` once. Returns how many entries it took, without a last one that comes
         again."""
-        taken = 0
-
-        def handed_out() -> Iterator[SequencedExport]:
-            nonlocal taken
-            for entry in left:
-                yield entry
-                taken += 1  # the exporter asks for the next one
-
         said.append(_shown(by_copy, left))
         try:
-            self._exporters[by_copy].export(handed_out())
+            return export_some(self._exporters[by_copy], left)
         except Exception as error:
             raise _broken(promise, f"it raised {type(error).__name__}: {error}", said) from error
-        return taken
 
     def _compare(self, promise: _Promise, said: list[str]) -> None:
         target = dict(self._read())
