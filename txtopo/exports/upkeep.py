@@ -9,7 +9,7 @@ import collections
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from txtopo import errors
@@ -101,30 +101,18 @@ def entries_of(queue: ExportQueue) -> Iterator[entries.SequencedExport]:
 
 def retry(queue: ExportQueue, buckets: list[int]) -> list[int]:
     """Let ``buckets`` that have stopped go on, all if none is named. Returns which."""
-    return [bucket for bucket, _ in _change_stopped(queue, buckets, lambda state: ({}, state))]
+    return [entry["bucket"] for entry in _go_on(queue, buckets, skips=False)]
 
 
 def skip(queue: ExportQueue, bucket: int) -> dict[str, Any]:
     """Move ``bucket`` on over the entry at which it stopped, and keep the entry among the skipped
     ones, in one step. Returns the entry."""
-    names = layout.Names(queue.id)
-
-    def next_state(state: layout.Bucket) -> tuple[dict[str, str], layout.Bucket]:
-        stopped = state.stopped or {}
-        letter = {name: stopped[name] for name in ("sequence", "key", "value", "error")}
-        done = collections.Counter(state.done)
-        done[str(stopped["task"])] += 1
-        new = dataclasses.replace(state, sequence=stopped["sequence"], done=dict(done))
-        name = names.skipped(bucket, stopped["sequence"])
-        return {name: layout.encode({"bucket": bucket, **letter})}, new
-
-    ((_, letters),) = _change_stopped(queue, [bucket], next_state) or [(0, {})]
-    if not letters:
+    skipped = _go_on(queue, [bucket], skips=True)
+    if not skipped:
         raise errors.UsageError(
             f"bucket {bucket} of export queue {queue.id!r} has not stopped\n  Look with `txtopo export show`."
         )
-    entry: dict[str, Any] = json.loads(next(iter(letters.values())))
-    return entry
+    return skipped[0]
 
 
 def _lines(
@@ -142,31 +130,30 @@ def _lines(
                 yield sequence, row, (key, value)
 
 
-def _change_stopped(
-    queue: ExportQueue,
-    buckets: list[int],
-    change: Callable[[layout.Bucket], tuple[dict[str, str], layout.Bucket]],
-) -> list[tuple[int, dict[str, str]]]:
-    """Apply ``change`` to the stopped ones of ``buckets``, and let them go on. ``change`` returns
-    rows to write and the new state."""
-    names, changed = layout.Names(queue.id), []
+def _go_on(queue: ExportQueue, buckets: list[int], skips: bool) -> list[dict[str, Any]]:
+    """Let stopped ones of ``buckets`` go on. Returns the entries at which they had stopped."""
+    names, passed = layout.Names(queue.id), []
     with queue.store.direct() as rows:
         (stored,) = rows.read_ranges([names.all_of("b")], queue.buckets)
-        by_key = {row.key: row for row in stored if row.curr}
-        for bucket in buckets or range(queue.buckets):
-            row = by_key.get(names.bucket(bucket))
-            state = layout.Bucket.of(row.curr or "") if row is not None else None
-            if row is None or state is None or state.stopped is None:
+        for row in stored:
+            bucket, state = int(row.key[-4:]), layout.Bucket.of(row.curr or "")
+            if (stopped := state.stopped) is None or (buckets and bucket not in buckets):
                 continue
-            more, new = change(state)
-            texts = {row.key: dataclasses.replace(new, stopped=None).text(), **more}
+            entry = {name: stopped[name] for name in ("sequence", "key", "value", "error")}
+            passed.append({"bucket": bucket, **entry})
+            new, more = dataclasses.replace(state, stopped=None), dict[str, str]()
+            if skips:
+                new.sequence, done = stopped["sequence"], collections.Counter(state.done)
+                done[str(stopped["task"])] += 1
+                new.done = dict(done)
+                more[names.skipped(bucket, new.sequence)] = layout.encode(passed[-1])
+            texts = {row.key: new.text(), **more}
             new_rows = [stamps.Row(key, row.stamp, None, 0, [text]) for key, text in texts.items()]
             if not rows.exchange({row.key: row.curr, **dict.fromkeys(more)}, new_rows):
                 raise errors.UsageError(
                     f"bucket {bucket} of export queue {queue.id!r} was changed meanwhile\n  Type the command again."
                 )
-            changed.append((bucket, more))
-    return changed
+    return passed
 
 
 def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid) -> int:
