@@ -13,9 +13,11 @@ from typing import Any, cast
 import pytest
 
 from tests.conformance.test_store_contract import FACTORIES, Process
+from tests.patience import PATIENCE_S
 from txtopo import errors
 from txtopo.exports import Exporter, ExportQueue, SequencedExport, exporting, layout, leases, upkeep
 from txtopo.exports.exporting import Exporting
+from txtopo.runtime.export import Export
 from txtopo.stores import Store, VisibleTxid
 from txtopo.topology import grouping
 from txtopo.topology.transaction import RecordedAttempt
@@ -564,6 +566,39 @@ def test_a_request_to_stop_is_heard_between_two_buckets(make: Callable[..., Topo
     exporter.step()  # the next calls are for one bucket each
     exporter.run(lambda: len(target.calls) > 1, threading.Event())
     assert len(target.calls) == 2
+
+
+class Looks:
+    """Stands for a connection to ZooKeeper."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.txid, self.is_open = topology.visible, True
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+def test_an_exporter_serves_one_thread_and_leaves_no_connection(
+    make: Callable[..., Topology],
+) -> None:
+    topology, target = make(), Target()
+    topology.commit("a")
+
+    def export() -> Export:
+        return Export(topology.exporter(target), cast("Any", looks), "words")
+
+    for _ in range(2):
+        looks = Looks(topology)
+        running = export()
+        with pytest.raises(errors.UsageError, match=r"run\.export an exporter of its own"):
+            export()
+        running.ended(None)
+        running.finish(at_once=False)
+        assert not looks.is_open
+        looks.is_open = True
+        running.wait_until_empty(PATIENCE_S)
+        assert not looks.is_open
+    assert target.values == {"a": 1}
 
 
 def test_exporters_that_overtake_each_other_grow_patient(

@@ -8,7 +8,6 @@ of ``export`` does not return.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 
@@ -24,6 +23,10 @@ EMPTY_POLL_S = 0.02
 
 END_S = 30.0
 """How long entries that are left when the run ends are still exported, in seconds."""
+
+
+_at_work: set[int] = set()
+"""The identities of the exporters that threads of this process call. A connection serves one."""
 
 
 class SharedVisibility:
@@ -54,6 +57,11 @@ class Export(observer.Observer):
     """
 
     def __init__(self, exporting: Exporting, visibility: SharedVisibility, queue_id: str) -> None:
+        if id(exporting.exporter) in _at_work:
+            raise errors.UsageError(
+                f"{exporting.exporter!r} exports another queue, or this queue in another thread\n  Give each run.export an exporter of its own."
+            )
+        _at_work.add(id(exporting.exporter))
         self._exporting, self._visibility, self._queue_id = exporting, visibility, queue_id
         self._stop, self._wake, self._ends = (threading.Event() for _ in range(3))
         self._error: BaseException | None = None
@@ -85,9 +93,14 @@ class Export(observer.Observer):
             if self._error is not None:
                 raise self._error
             is_alive = self._thread.is_alive()
-            with contextlib.suppress(errors.FailedException, errors.ZooKeeperUnavailableError):
+            try:
                 if self._exporting.is_empty():
                     return
+            except (errors.FailedException, errors.ZooKeeperUnavailableError):
+                pass  # asked again
+            finally:
+                if not is_alive:
+                    self._visibility.close()
             if not is_alive:
                 raise errors.TxtopoError(f"the export of queue {self._queue_id!r} has ended")
             if time.monotonic() >= deadline:
@@ -124,4 +137,5 @@ class Export(observer.Observer):
             self._error = error
             observer.LOGGER.error("the export of queue %r has ended: %s", self._queue_id, error)
         finally:
+            _at_work.discard(id(self._exporting.exporter))
             self._visibility.close()
