@@ -443,6 +443,9 @@ def test_mistakes_are_refused(make: Callable[..., Topology], tmp_path: Path) -> 
         topology.write(["a"])
     with pytest.raises(errors.UsageError, match="has 3 buckets, not 4"):
         topology.settle(topology.exporter(Target()))
+    for look in (upkeep.status, upkeep.topology_of):
+        with pytest.raises(errors.UsageError, match="has 3 buckets, not 4"):
+            look(topology.queue)
     with pytest.raises(errors.UsageError, match=r"was given .*\n  Give an Exporter"):
         topology.exporter(cast("Any", Target))
     topology.queue = ExportQueue("words", topology.store, 3)

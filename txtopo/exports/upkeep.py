@@ -69,7 +69,9 @@ def status(queue: ExportQueue) -> QueueStatus:
         )
         firsts = rows.read_ranges([names.entries_of(bucket) for bucket in range(queue.buckets)], 1)
     known = {row.key: layout.Bucket.of(row.curr) for row in states if row.curr}
-    added = sum(layout.Tally.of(row.curr or "").added for row in tallies)
+    added = [layout.Tally.of(row.curr or "") for row in tallies]
+    for tally in added:
+        tally.check(queue.id, queue.store.address, queue.buckets)
     done = sum(sum(state.done.values()) for state in known.values())
     buckets = []
     for bucket, first in enumerate(firsts):
@@ -78,14 +80,21 @@ def status(queue: ExportQueue) -> QueueStatus:
         since = json.loads(first[0].curr or "")["at"] if first else None
         waits = layout.Place.of(first[0].key).txid if first else None
         buckets.append(BucketStatus(bucket, state.holder, txid, waits, since, state.stopped))
-    return QueueStatus(added - done, [json.loads(row.curr or "") for row in skipped], buckets)
+    return QueueStatus(
+        sum(tally.added for tally in added) - done,
+        [json.loads(row.curr or "") for row in skipped],
+        buckets,
+    )
 
 
 def topology_of(queue: ExportQueue) -> str | None:
     """The topology that adds to ``queue``. None if nothing was ever added."""
     with queue.store.direct() as rows:
         (tallies,) = rows.read_ranges([layout.Names(queue.id).all_of("a")], 1)
-    return tallies[0].stamp.topology_id if tallies else None
+    if not tallies:
+        return None
+    layout.Tally.of(tallies[0].curr or "").check(queue.id, queue.store.address, queue.buckets)
+    return tallies[0].stamp.topology_id
 
 
 def entries_of(queue: ExportQueue) -> Iterator[entries.SequencedExport]:
