@@ -18,7 +18,7 @@ from tests.conformance.test_store_contract import FACTORIES, Process, block
 from tests.patience import PATIENCE_S
 from tests.servers.redis_server import RedisServer
 from tests.servers.server_stores import StorePlace
-from txtopo.errors import FailedException, StateMismatchError, UsageError
+from txtopo.errors import FailedException, StateMismatchError
 from txtopo.stores import RedisStore, SqliteStore, Store, StoreTransaction
 from txtopo.stores.direct import Direct
 from txtopo.stores.redis import layout
@@ -233,13 +233,6 @@ def test_reserved_rows_are_taken_back_adopted_and_cleared_as_any_row(
         assert [each.stamp.txid for each in direct.read_ranges([ALL], 9)[0]] == [7]
         store.clear("words")
         assert direct.read_ranges([("", ALL[1])], 9) == [[]]
-
-
-@everywhere
-@gate_is_local
-def test_a_plain_store_has_no_direct_access(backend: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="plain, so it can hold no export queue"):
-        FACTORIES[backend](tmp_path, plain=True).direct()
 
 
 def test_a_store_in_redis_that_is_held_or_lost_writes_refuses_an_exchange(

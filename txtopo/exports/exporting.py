@@ -86,10 +86,8 @@ class _Reading:
     lines: collections.deque[_Line] = dataclasses.field(default_factory=collections.deque)
     told: list[tuple[int, str]] = dataclasses.field(default_factory=list)
     """Txids and keys of rows that were told to their end, and are to be removed."""
-    is_whole: bool = False
-    """Whether ``lines`` are all entries that were visible when they were read."""
-    as_of: int = -1
-    """The last transaction that was visible then."""
+    whole_to: int = -1
+    """The last transaction that was visible when all visible entries had been read."""
     failures: int = 0
     alone_until: int = 0
     """Entries up to this sequence are told singly, because one has failed."""
@@ -276,7 +274,7 @@ class Exporting:
 
     def _wants_more(self, held: leases.Held, visible: VisibleTxid) -> bool:
         reading = self._readings[held.number]
-        return not reading.lines and not (reading.is_whole and reading.as_of == visible)
+        return not reading.lines and reading.whole_to != visible
 
     def _read(self, wanted: Sequence[leases.Held], visible: VisibleTxid) -> None:
         """Read the next rows for the buckets in ``wanted``."""
@@ -289,7 +287,7 @@ class Exporting:
         pages = self._rows.read_ranges(ranges, PAGE_ROWS) if ranges else []
         recorded = visibles.recorded(visible.stores, self._queue.store.name)
         for held, reading, page in zip(wanted, readings, pages, strict=True):
-            reading.is_whole, reading.as_of = len(page) < PAGE_ROWS, int(visible)
+            reading.whole_to = int(visible) if len(page) < PAGE_ROWS else -1
             for row in page:
                 reading.at = f"{row.key}~"
                 if _is_recorded(row, recorded):
@@ -379,7 +377,7 @@ class Exporting:
                     reading.told.append((line.entry.txid, line.row))
             # A transaction's rows stay until its last entry is told: they number the entries.
             unfinished = reading.lines[0].entry.txid if reading.lines else reading.txid
-            if not reading.lines and reading.is_whole:
+            if not reading.lines and reading.whole_to >= 0:
                 unfinished += 1
             over = [key for txid, key in reading.told if txid < unfinished]
             if lines or over:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from txtopo import errors
-from txtopo.stores import failures, stamps
+from txtopo.stores import failures, sessions, stamps
 
 NO_WRITER = stamps.Stamp("", "", "", 0, 0, 0)
 """In place of a task's stamp, for a transaction that belongs to no task."""
@@ -56,11 +56,17 @@ class Direct(abc.ABC):
         A deleted key may still have a row, which no expected value fits. In a database server, a row
         that is expected to be absent, and is not among ``rows``, may be added before this returns.
         """
-        return self._exchange(Change(expected, rows, removed))
+        try:
+            return self._exchange(Change(expected, rows, removed))
+        except sessions.RowsChangedError:
+            return False
 
     @abc.abstractmethod
     def _exchange(self, change: Change) -> bool:
-        """See :meth:`exchange`."""
+        """See :meth:`exchange`.
+
+        :raises sessions.RowsChangedError: a row was changed meanwhile. Nothing is changed.
+        """
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -80,18 +86,6 @@ def are_as_expected(rows: Mapping[str, stamps.Row], expected: Mapping[str, str |
         key not in rows if value is None else key in rows and rows[key].curr == value
         for key, value in expected.items()
     )
-
-
-def check_values_can_be_taken_back(address: str, plain: bool) -> None:
-    """Refuse direct access to a plain store.
-
-    :raises errors.UsageError: the store is plain.
-    """
-    if plain:
-        raise errors.UsageError(
-            f"store {address} is plain, so it can hold no export queue: a failed attempt's entries could not be taken back\n"
-            "  Leave out plain=True."
-        )
 
 
 def missing(address: str) -> errors.FailedException:

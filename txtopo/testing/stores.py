@@ -151,7 +151,6 @@ class MemoryStore(backend.Backend):
     open_maintenance = open_session
 
     def direct(self) -> direct.Direct:
-        direct.check_values_can_be_taken_back(self.address, self.plain)
         return _Direct(self)
 
     def stored_form(self) -> str | None:
@@ -192,17 +191,13 @@ class _Direct(direct.Direct):
     def _exchange(self, change: direct.Change) -> bool:
         if not self._store.exists():
             raise direct.missing(self._store.address)
-        try:
-            with self._store.open_session(lambda name, make: make()) as session:
-                if not direct.are_as_expected(
-                    session.read_rows(list(change.expected)), change.expected
-                ):
-                    raise sessions.RowsChangedError({})
-                session.write_rows(change.rows)
-                for key in change.removed:
-                    session._table.rows.pop(key, None)
-        except sessions.RowsChangedError:
-            return False
+        with self._store.open_session(lambda name, make: make()) as session:
+            rows = session.read_rows(list(change.expected))
+            if not direct.are_as_expected(rows, change.expected):
+                raise sessions.RowsChangedError({})
+            session.write_rows(change.rows)
+            for key in change.removed:
+                session._table.rows.pop(key, None)
         return True
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from txtopo.stores import direct, sessions, stamps
+from txtopo.stores import direct, stamps
 from txtopo.stores import place as places
 
 
@@ -33,10 +33,7 @@ class Direct(direct.Direct):
             raise direct.missing(self._store.address)
         stamp = change.rows[0].stamp if change.rows else direct.NO_WRITER
         session = self._connection.open(self._store, stamp, self._accept_loss)
-        try:
-            return bool(session.exchange(change))
-        except sessions.RowsChangedError:
-            return False
+        return bool(session.exchange(change))
 
     def close(self) -> None:
         self._connection.close()

@@ -151,7 +151,6 @@ class RedisStore(base.Store):
             ) from moved
 
     def direct(self) -> direct.Direct:
-        direct.check_values_can_be_taken_back(self.address, self.plain)
         return redis_direct.Direct(self._place, self._backend().Connection(), self.accept_loss)
 
     def open_maintenance(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from txtopo.stores import direct, sessions, stamps
+from txtopo.stores import direct, stamps
 from txtopo.stores import place as places
 
 
@@ -27,13 +27,10 @@ class Direct(direct.Direct):
             return [[] for _ in ranges] if session is None else session.first_rows(ranges, limit)
 
     def _exchange(self, change: direct.Change) -> bool:
-        try:
-            with self._connection.direct(self._store) as session:
-                if session is None:
-                    raise direct.missing(self._store.address)
-                return bool(session.exchange(change))
-        except sessions.RowsChangedError:
-            return False
+        with self._connection.direct(self._store) as session:
+            if session is None:
+                raise direct.missing(self._store.address)
+            return bool(session.exchange(change))
 
     def close(self) -> None:
         self._connection.close()

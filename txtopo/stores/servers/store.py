@@ -203,7 +203,6 @@ class SqlStore(base.Store):
         )
 
     def direct(self) -> direct.Direct:
-        direct.check_values_can_be_taken_back(self.address, self.plain)
         return server_direct.Direct(self._place, self._backend().Connection())
 
     def open_maintenance(
