@@ -43,8 +43,8 @@ BATCH = 1000
 BATCH_CHARACTERS = 2**20
 """How many characters of entries a call gets, unless a single entry is longer."""
 
-PAGE_ROWS = 64
-"""How many rows are read at a time, per bucket."""
+PAGE_ROWS = 256
+"""How many rows are read at a time, from all buckets together. A row may have a megabyte."""
 
 POLL_S = 0.1
 """Pause between looks for a newly recorded transaction, if nothing tells of one."""
@@ -284,10 +284,11 @@ class Exporting:
             (reading.at, self._names.entries_from(held.number, int(visible) + 1))
             for held, reading in zip(wanted, readings, strict=True)
         ]
-        pages = self._rows.read_ranges(ranges, PAGE_ROWS) if ranges else []
+        most = max(PAGE_ROWS // max(len(ranges), 1), 1)
+        pages = self._rows.read_ranges(ranges, most) if ranges else []
         recorded = visibles.recorded(visible.stores, self._queue.store.name)
         for held, reading, page in zip(wanted, readings, pages, strict=True):
-            reading.whole_to = int(visible) if len(page) < PAGE_ROWS else -1
+            reading.whole_to = int(visible) if len(page) < most else -1
             for row in page:
                 reading.at = f"{row.key}~"
                 if _is_recorded(row, recorded):
