@@ -518,7 +518,9 @@ def test_an_exporter_ends_when_its_topology_begins_anew(make: Callable[..., Topo
     assert target.values == {"new": 1}
 
 
-def test_a_target_that_is_away_stops_no_bucket(make: Callable[..., Topology]) -> None:
+def test_a_bucket_goes_on_by_itself_when_a_target_that_was_away_is_back(
+    make: Callable[..., Topology],
+) -> None:
     topology, target = make(buckets=1), Target()
 
     def meanwhile(told: list[SequencedExport]) -> None:
@@ -526,16 +528,20 @@ def test_a_target_that_is_away_stops_no_bucket(make: Callable[..., Topology]) ->
 
     target.meanwhile = meanwhile
     topology.commit("a")
-    exporter = topology.exporter(target, max_attempts=2)
-    topology.clock += leases.BEAT_S
-    exporter.step()
-    exporter._readings[0].failures = 2000
-    topology.clock += leases.BEAT_S
-    exporter.step()
-    assert len(target.calls) == 2
+    exporter = topology.exporter(target, max_attempts=1)
+    for failures in (1, 2, 2000):  # so often that a power of two is no float
+        topology.clock += exporting.BACK_OFF_MAX_S
+        exporter.step()
+        (status,) = upkeep.status(topology.queue).buckets
+        assert status.stopped is not None
+        assert (status.stopped["key"], status.stopped["error"]) == ("a", "FailedException: 503")
+        exporter._readings[0].failures = max(failures, 1999)
     target.meanwhile = lambda told: None
-    topology.settle(exporter)
+    topology.clock += exporting.BACK_OFF_MAX_S
+    exporter.step()
     assert target.values == {"a": 1}
+    (status,) = upkeep.status(topology.queue).buckets
+    assert status.stopped is None
 
 
 def test_the_error_of_a_stopped_bucket_is_kept_without_passwords_and_control_characters(

@@ -214,11 +214,10 @@ def test_redis_keeps_a_hash_for_each_key_and_refuses_keys_that_do_not_fit(
     )
     assert redis_server.ask("HGET", f"{prefix}7", "sequence") == "9"
     redis_server.ask("HSET", f"{prefix}cat", "tail", "long")
-    with pytest.raises(EntryRefusedError, match="'cat' is refused: a hash"):
-        export(exporter, ("ant", 1), ("cat", 2), first=3)
     redis_server.ask("SET", f"{prefix}bat", "text")
-    with pytest.raises(SetupError, match="Another program uses"):
-        export(exporter, ("ant", 1), ("bat", 2), first=3)
+    for key in ("cat", "bat"):
+        with pytest.raises(EntryRefusedError, match=f"'{key}' is refused: a value"):
+            export(exporter, ("ant", 1), (key, 2), first=3)
     assert redis_server.ask("EXISTS", f"{prefix}ant") == 0
     redis_server.disconnect()
     export(exporter, ("ant", 1), first=3)

@@ -52,6 +52,11 @@ POLL_S = 0.1
 PAUSE_S = 1.0
 """Pause after the state or the store did not answer."""
 
+_CURES = {
+    True: "\n  It goes on when the target is there again.",
+    False: "\n  See `txtopo export show`, then retry or skip.",
+}
+
 ERROR_CHARACTERS = 2000
 """How much of an error is kept."""
 
@@ -188,7 +193,8 @@ class Exporting:
         active = [
             held
             for held in self._leases.held.values()
-            if held.state.stopped is None and self._readings[held.number].due <= self._clock()
+            if not held.state.waits_for_a_person
+            and self._readings[held.number].due <= self._clock()
         ]
         self._read([held for held in active if self._wants_more(held, visible)], visible)
         suspects = [held for held in active if self._readings[held.number].is_suspect]
@@ -371,7 +377,7 @@ class Exporting:
                 done = collections.Counter(state.done)
                 done.update(str(line.task) for line in lines)
                 sequence = lines[-1].entry.sequence
-                state = dataclasses.replace(state, sequence=sequence, done=dict(done))
+                state = dataclasses.replace(state, sequence=sequence, done=dict(done), stopped=None)
             for line in lines:
                 reading.lines.popleft()
                 if line.ends_row:
@@ -418,25 +424,20 @@ class Exporting:
         reading.failures += 1
         reading.due = self._clock() + min(0.1 * 2 ** min(reading.failures, 10), BACK_OFF_MAX_S)
         is_away = isinstance(error, errors.FailedException)
-        if is_away or reading.failures < self._max_attempts:
-            LOGGER.warning(
-                "export queue %r, bucket %d: key %r (attempt %d%s): %s",
-                self._queue.id,
-                held.number,
-                entry.key,
-                reading.failures,
-                "" if is_away else f" of {self._max_attempts}",
-                _shown(error),
-            )
-            return
-        LOGGER.error(
-            "export queue %r, bucket %d stops at key %r after %d attempts: %s\n  See `txtopo export show`, then retry or skip.",
+        stops = reading.failures >= self._max_attempts
+        LOGGER.log(
+            logging.ERROR if stops else logging.WARNING,
+            "export queue %r, bucket %d %s key %r (attempt %d of %d): %s",
             self._queue.id,
             held.number,
+            "stops at" if stops else "has failed at",
             entry.key,
             reading.failures,
-            _shown(error),
+            self._max_attempts,
+            f"{_shown(error)}{_CURES[is_away] if stops else ''}",
         )
+        if not stops:
+            return
         stopped = {
             "sequence": entry.sequence,
             "key": entry.key,
@@ -444,11 +445,13 @@ class Exporting:
             "task": batch[0].task,
             "error": _shown(error),
             "attempts": reading.failures,
+            "goes_on": is_away,
         }
         self._leases.change(
             self._rows, visible, {held.number: dataclasses.replace(held.state, stopped=stopped)}
         )
-        del self._readings[held.number]
+        if not is_away:
+            del self._readings[held.number]
 
 
 def _shown(error: Exception) -> str:

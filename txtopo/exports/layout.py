@@ -110,7 +110,12 @@ class Bucket:
     """By task: how many entries were told or skipped."""
     stopped: dict[str, Any] | None = None
     """The entry that stopped the bucket: ``sequence``, ``key``, ``value``, ``task``, ``error``,
-    ``attempts``."""
+    ``attempts``, ``goes_on`` (the target is away, and the entry is tried again)."""
+
+    @property
+    def waits_for_a_person(self) -> bool:
+        """Whether the bucket has stopped until a person has it tried again, or skips the entry."""
+        return self.stopped is not None and not self.stopped["goes_on"]
 
     @classmethod
     def of(cls, text: str) -> Bucket:

@@ -27,8 +27,8 @@ from txtopo.stores.redis import store as redis_store
 TELL = layout.script("""
 local kept = {}
 for i, key in ipairs(KEYS) do
-  local row = redis.call('HMGET', key, 'generation', 'sequence')
-  if row[1] ~= ARGV[1] and (row[1] or redis.call('EXISTS', key) == 1) then return {i, row[1] or ''} end
+  local row = redis.pcall('HMGET', key, 'generation', 'sequence')
+  if row.err or row[1] ~= ARGV[1] and (row[1] or redis.call('EXISTS', key) == 1) then return {i, row[1] or ''} end
   kept[key] = row[2] or ''
 end
 for i, key in ipairs(KEYS) do
@@ -109,7 +109,7 @@ class RedisExporter(linked.LinkedExporter):
             entry, stored = last[answer[0] - 1], answer[1].decode()
             if not stored:
                 raise EntryRefusedError(
-                    entry.key, f"a hash in {self.address} has its name, and was not exported"
+                    entry.key, f"a value in {self.address} has its name, and was not exported"
                 )
             cure = f"Remove the keys with this prefix, or take another prefix. {linked.REPLAY}"
             raise self._mismatch(entry, stored, cure)

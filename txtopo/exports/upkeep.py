@@ -38,7 +38,7 @@ class BucketStatus:
     """When that transaction was opened, in seconds since 1970."""
     stopped: Mapping[str, Any] | None
     """The entry at which the bucket stopped: ``sequence``, ``key``, ``value``, ``task``, ``error``,
-    ``attempts``."""
+    ``attempts``, ``goes_on`` (the target is away, and the entry is tried again)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
