@@ -300,6 +300,7 @@ def test_an_answer_that_comes_late_is_not_the_next_requests(service: Service, st
         service.answers += [(status, {}, ""), (500, {}, "")]
         with contextlib.suppress(EntryRefusedError):  # 103 is no answer
             export(exporter, ("dog", 1))
+        assert (exporter._link is None) is (status == 103), "the answer may come at any time"
         with contextlib.suppress(OSError):  # the exporter may have closed the connection
             service.connections[0].sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         with pytest.raises(FailedException, match="answered 500"):

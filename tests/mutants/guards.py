@@ -1812,6 +1812,27 @@ GUARDS = (
                 (_EXPORTS, "-k", "another_generation and memory"),
             ),
             Mutation(
+                "a queue that was never exported begins in the present generation",
+                "txtopo/exports/leases.py",
+                "            of = min(begun - {visible.generation}, default=visible.generation)\n",
+                "            of = visible.generation\n",
+                (_EXPORTS, "-k", "before_an_adoption and memory"),
+            ),
+            Mutation(
+                "an exporter goes on with what it has read when the topology begins anew",
+                "txtopo/exports/exporting.py",
+                "self._known.generation != visible.generation:\n",
+                "False:\n",
+                (_EXPORTS, "-k", "begins_anew and memory"),
+            ),
+            Mutation(
+                "an HTTP exporter keeps a connection after an answer that is none",
+                "txtopo/exports/http.py",
+                "        if not response.isclosed() or response.status < 200:\n",
+                "        if not response.isclosed():\n",
+                ("tests/conformance/test_exporters.py", "-k", "comes_late"),
+            ),
+            Mutation(
                 "a Kafka exporter writes entries up to its position again",
                 "txtopo/exports/kafka.py",
                 "    return [entry for entry in told if is_replay or _position(entry) > position]\n",
