@@ -127,10 +127,6 @@ def _exporter(parsed: argparse.Namespace, queue: ExportQueue) -> Exporter:
     return queue.exporter
 
 
-def _visibility(parsed: argparse.Namespace, topology_id: str) -> Visibility:
-    return Visibility(topology_id, conf=whereabouts.where(parsed))
-
-
 def _run(parsed: argparse.Namespace) -> int:
     queue = _queue(parsed)
     exporter = _exporter(parsed, queue)
@@ -144,7 +140,7 @@ def _run(parsed: argparse.Namespace) -> int:
             time.sleep(_WAIT_S)
         if topology_id is None:
             return 0
-        with _visibility(parsed, topology_id) as visibility:
+        with Visibility(topology_id, conf=whereabouts.where(parsed)) as visibility:
             exporting = Exporting(
                 queue, exporter, visibility.txid, max_attempts=parsed.max_attempts
             )
@@ -172,8 +168,8 @@ def _show(parsed: argparse.Namespace) -> int:
 
 
 def _lines(queue: ExportQueue, shown: upkeep.QueueStatus) -> list[str]:
-    since = shown.waits_since
-    oldest = "" if since is None else f", the oldest since {_time(since)}"
+    since = [each.waits_since for each in shown.buckets if each.waits_since is not None]
+    oldest = f", the oldest since {_time(min(since))}" if since else ""
     lines = [
         f"export queue {queue.id!r} in {queue.store.address}: {shown.entries} entries wait{oldest}"
     ]
@@ -220,7 +216,8 @@ def _replay(parsed: argparse.Namespace) -> int:
             f"nothing was ever added to export queue {queue.id!r} in {queue.store.address}\n"
             "  Run its topology first, and look at the store's address."
         )
-    with _visibility(parsed, topology_id) as visibility, contextlib.closing(exporter):
+    visibility = Visibility(topology_id, conf=whereabouts.where(parsed))
+    with visibility, contextlib.closing(exporter):
         told = visibility.read(lambda visible: upkeep.replay(queue, exporter, visible))
     print(f"told the values of {told} keys")
     return 0

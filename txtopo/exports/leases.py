@@ -157,15 +157,14 @@ class Leases:
         texts: Mapping[str, str],
     ) -> None:
         """Find this exporter's buckets among ``states``, and beat in them."""
-        ours = {number for number, state in states.items() if state.holder == self._holder}
-        for number in [number for number in self.held if number not in ours]:
-            del self.held[number]
-        for number in ours:
-            text = texts[self._names.bucket(number)]
-            held = self.held.get(number)
-            if held is None or held.text != text:
-                self.held[number] = Held(number, text, states[number])
-        if ours:
+        known, self.held = self.held, {}
+        for number, state in states.items():
+            if state.holder == self._holder:
+                text = texts[self._names.bucket(number)]
+                held = known.get(number)
+                is_known = held is not None and held.text == text
+                self.held[number] = known[number] if is_known else Held(number, text, state)
+        if self.held:
             beats = {
                 number: dataclasses.replace(held.state, beat=held.state.beat + 1)
                 for number, held in self.held.items()

@@ -88,20 +88,14 @@ class ExportQueue(destination.Destination):
                 f"export queue {self.id!r} was given {transaction!r}\n  Give the open transaction: with store.transaction(context, attempt) as t."
             )
         beside = transaction.rows_beside
-        additions = beside.writers.get(self.id)
-        if additions is None or beside.address != self.store.address:
-            additions = self._begin(beside)
-        additions.add(key, value)
-
-    def _begin(self, beside: reserved.Reserved) -> _Additions:
-        """The first entry in a store transaction comes."""
         if beside.address != self.store.address:
             raise errors.UsageError(
                 f"export queue {self.id!r} is in {self.store.address}, and the transaction in {beside.address}\n"
                 "  Add to the queue in a transaction of the queue's own store."
             )
-        additions = beside.writers[self.id] = _Additions(self, beside)
-        return additions
+        if self.id not in beside.writers:
+            beside.writers[self.id] = _Additions(self, beside)
+        beside.writers[self.id].add(key, value)
 
     def guarantee(self) -> destination.Guarantee:
         goes = "" if self.exporter is None else f" for {type(self.exporter).__name__}"

@@ -51,14 +51,6 @@ class QueueStatus:
     """The entries that were skipped: ``bucket``, ``sequence``, ``key``, ``value``, ``error``."""
     buckets: list[BucketStatus]
 
-    @property
-    def waits_since(self) -> float | None:
-        """When the oldest waiting entry's transaction was opened."""
-        return min(
-            (each.waits_since for each in self.buckets if each.waits_since is not None),
-            default=None,
-        )
-
 
 def status(queue: ExportQueue) -> QueueStatus:
     """Look at ``queue``. The cost does not depend on how many entries wait."""
