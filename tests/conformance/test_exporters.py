@@ -137,6 +137,11 @@ def test_rows_of_another_generation_are_refused_with_a_cure_that_helps(database:
     export(exporter, ("dog", 1), ("cat", 1), first=7, of="it's old")
     with pytest.raises(StateMismatchError, match="has generation \"it's old\" at key 'cat'"):
         export(exporter, ("cat", 2), first=9)
+    with pytest.raises(StateMismatchError, match="at key 'dog'"):  # of two equal sequences
+        exporter.export(
+            SequencedExport("queue", bucket, key, 2, 9, "g")
+            for bucket, key in enumerate(["ant", "dog"])
+        )
     with pytest.raises(StateMismatchError, match=r"TRUNCATE TABLE \"counts\"\n  Then") as caught:
         export(exporter, ("ant", 2), ("dog", 2))
     assert caught.value.exit_code == 6

@@ -162,13 +162,15 @@ class PostgresExporter(linked.LinkedExporter):
         ).rowcount
         if count == len(rows):
             return
+        keys = ", ".join(f"told.{quoted(name)}" for name in target.key)
         other = self._run(
-            f"SELECT kept.txtopo_generation, told.txtopo_sequence FROM {target.quoted} AS kept JOIN {told}"
+            f"SELECT kept.txtopo_generation, {keys} FROM {target.quoted} AS kept JOIN {told}"
             f" ON {target.matches('kept', 'told')} WHERE kept.txtopo_generation <> %s LIMIT 1",
             [text, generation],
         ).fetchone()
         if other is not None:
-            entry = next(entry for entry in last if entry.sequence == other[1])
+            told_keys = [tuple(row[name] for name in target.key) for row in rows]
+            entry = last[told_keys.index(other[1:]) if other[1:] in told_keys else 0]
             old, new = (
                 f"'{name.replace(chr(39), chr(39) * 2)}'" for name in (other[0], generation)
             )
