@@ -12,21 +12,29 @@ import contextlib
 import os
 import random
 import signal
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
+from tests.conformance import test_export_queue
+from tests.patience import PATIENCE_S, wait_until
+from tests.processes import held_exporter, owners
+from tests.servers.clusters import fast
 from tests.servers.databases import Database
+from tests.servers.ensemble import Ensemble, Server
 from tests.servers.postgres import PostgresServer
 from tests.starter.commands import ROOT, Command, done
 from tests.topologies import exported
-from txtopo import VisibleTxid
-from txtopo.exports import entries, upkeep
+from txtopo import LocalCluster, TopologyRun
+from txtopo.exports import ExportQueue, entries, layout, upkeep
+from txtopo.runtime import export
 from txtopo.runtime.visibility import Visibility
+from txtopo.stores import SqliteStore
 
 SEED = int(os.environ.get("TEST_EXPORT_SEED") or random.SystemRandom().getrandbits(32))
 KILLS = int(os.environ.get("TEST_EXPORT_KILLS", "100"))
@@ -116,7 +124,7 @@ class Soak:
     def strike(self) -> None:
         """Wait for a random moment, and kill a random process."""
         (kind,) = self._dice.choices([*WEIGHTS], [*WEIGHTS.values()])
-        count = self._dice.choice((0, 0, 1, 10, 100)) + self._target.taken()[0]
+        count = self._dice.choice((0, 0, 1, 5, 20)) + self._target.taken()[0]
         self._driver.wait_until(lambda: self._target.taken()[0] >= count, f"{count} entries")
         if kind == "driver":
             self._kill(self._driver, kind)
@@ -172,3 +180,177 @@ def test_drivers_and_exporters_are_killed_at_random_and_no_key_goes_back(
         assert soak.tally["driver with buckets"] > 0
         assert soak.tally["exporter with buckets"] > 0
     target.check(committed)
+
+
+# -- one fault each --------------------------------------------------------------------------------
+
+
+class Scene:
+    """The topology on the Spark session that all tests share, with a ZooKeeper server of its own."""
+
+    def __init__(self, target: Target, server: Server) -> None:
+        self.target, self.server = target, server
+        self._place = ["--zookeeper", server.hosts]
+        self.committed = 0
+
+    @contextlib.contextmanager
+    def running(self, hold: Path | None = None, **settings: Any) -> Iterator[TopologyRun]:
+        """The run."""
+        topology = exported.make_topology(self.target.queue, hold=hold)
+        with LocalCluster(zookeeper=self.server.hosts, master="local[2]") as cluster:
+            conf = fast(max_spout_pending=3, **settings)
+            yield cluster.submit_topology(exported.ID, conf, topology)
+
+    def commit(self, count: int) -> None:
+        """Run for so many transactions more."""
+        with self.running(max_transactions=count) as run:
+            run.join(PATIENCE_S)
+        self.committed += count
+
+    def exporter(self, *exporter: str) -> Command:
+        """A process that exports."""
+        return Command(["txtopo", "export", self.target.name, *exporter, *self._place], ROOT)
+
+    def end(self, exporter: Command) -> None:
+        """Wait until nothing is left, and end the process."""
+        exporter.wait_until(lambda: upkeep.status(self.target.queue).entries == 0, "an empty queue")
+        exporter.signal(signal.SIGTERM)
+        assert exporter.wait() == 0, exporter.said
+
+    def commit_and_export(self, count: int) -> None:
+        """Run for so many transactions more, beside an exporter that tells them all."""
+        with self.exporter() as exporter:
+            self.commit(count)
+            self.end(exporter)
+
+    def replay(self) -> None:
+        """Tell every value of the store."""
+        done(["txtopo", "export", "replay", self.target.name, "--from-store", *self._place], ROOT)
+
+
+@pytest.fixture
+def scene(target: Target, cluster: LocalCluster, tmp_path: Path) -> Iterator[Scene]:
+    assert cluster.context is not None
+    with Ensemble(tmp_path / "zookeeper", size=1) as alone:
+        yield Scene(target, alone.servers[0])
+
+
+@pytest.mark.thorough
+@pytest.mark.rule(25, 40)
+@pytest.mark.parametrize("fault", ["killed", "paused"])
+def test_while_zookeeper_is_away_exporters_pause_and_tell_nothing_unrecorded(
+    scene: Scene, fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target, server, hold = scene.target, scene.server, tmp_path / "hold"
+    with scene.exporter() as exporter, scene.running(hold) as run:
+        beside = run.export(target.queue)
+        run.wait_for_txid(10, PATIENCE_S)
+        hold.touch()
+        wait_until(hold.with_suffix(".held").exists)
+        txid = run.status().current
+        exporter.wait_until(lambda: target.taken()[1] == txid - 1, "all that is recorded")
+        server.kill() if fault == "killed" else server.pause()
+        hold.unlink()
+        wait_until(lambda: (txid, "recording") in {(n, what) for n, _, what in run.status().active})
+        exporter.wait_until_it_says("export queue 'counts' waits: ")
+        wait_until(lambda: "export queue 'counts' waits: " in caplog.text)
+        assert dict(target.queue.store.items()) == exported.values(txid)
+        assert (target.values(), target.taken()[1]) == (exported.values(txid - 1), txid - 1)
+        server.start() if fault == "killed" else server.resume()
+        run.wait_for_txid(txid + 10, PATIENCE_S)
+        status = run.stop(PATIENCE_S)
+        assert (beside.error, status.epoch) == (None, 1)
+        scene.end(exporter)
+    target.check(status.current - 1)
+
+
+@pytest.mark.thorough
+@pytest.mark.rule(40)
+def test_an_exporter_that_does_not_return_slows_no_commit(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, may_end, target = threading.Event(), threading.Event(), test_export_queue.Target()
+
+    def meanwhile(told: object) -> None:
+        began.set()
+        assert may_end.wait(PATIENCE_S)
+
+    target.meanwhile = meanwhile
+    monkeypatch.setattr(export, "END_S", PATIENCE_S)
+    queue = ExportQueue("counts", SqliteStore(tmp_path / "store.db", "counts"))
+    topology = exported.make_topology(queue, "slow-target")
+    run = cluster.submit_topology(topology.id, fast(max_spout_pending=3), topology)
+    try:
+        run.export(queue, target)
+        assert began.wait(PATIENCE_S)
+        began_at = run.status().current
+        run.wait_for_txid(began_at + 100, PATIENCE_S)
+        assert (len(target.calls), target.kept) == (1, {})
+    finally:
+        may_end.set()
+    committed = run.stop(PATIENCE_S).current - 1
+    assert target.values == dict(queue.store.items()) == exported.values(committed)
+
+
+@pytest.mark.thorough
+@pytest.mark.rule(40)
+def test_a_target_from_an_old_copy_equals_the_store_when_it_was_emptied_and_told_again(
+    scene: Scene,
+) -> None:
+    target, run = scene.target, scene.target.database.execute
+    scene.commit_and_export(10)
+    run("CREATE TABLE copy AS TABLE told")
+    scene.commit_and_export(10)
+    target.check(20)
+    run("TRUNCATE told, history")
+    run("INSERT INTO told SELECT * FROM copy")
+    scene.commit_and_export(10)
+    told = [*exported.changes(10), *exported.changes(30, first=21)]
+    kept = {word: value for _, word, value in told}
+    assert target.values() == {word: value for word, value in kept.items() if value is not None}
+
+    scene.replay()
+    gone = {
+        word: value for word, value in target.values().items() if word not in exported.values(30)
+    }
+    assert gone, "a key that is gone stays"
+    assert target.values() == exported.values(30) | gone
+
+    run("TRUNCATE told, history")
+    scene.replay()
+    assert target.values() == exported.values(30)
+    scene.commit_and_export(10)
+    target.check(40)
+
+
+@pytest.mark.thorough
+@pytest.mark.rule(40)
+@pytest.mark.parametrize("step", [*held_exporter.STEPS, "committing"])
+def test_an_exporter_that_is_stopped_in_a_call_while_another_takes_over_changes_nothing(
+    scene: Scene, step: str
+) -> None:
+    target = scene.target
+    exporter = f"{held_exporter.__file__}:HeldExporter({target.name!r}, {step!r}, True)"
+    with scene.exporter(exporter) as late:
+        scene.commit(10)
+        late.wait_until(lambda: target.taken()[0] > 0, "the first call")
+        scene.commit(10)
+        late.wait_until_it_says(f"held {step} export")
+        owners.wait_until_suspended(late.pid)
+        assert any(f":{late.pid}:" in each.holder for each in upkeep.status(target.queue).buckets)
+        scene.commit_and_export(10)
+        target.check(30)
+        rows, taken = _bucket_rows(target.queue), target.taken()
+        late.signal(signal.SIGTERM)
+        late.signal(signal.SIGCONT)
+        assert late.wait() == 0, late.said
+    assert (_bucket_rows(target.queue), target.taken()) == (rows, taken)
+    scene.commit_and_export(10)
+    target.check(40)
+
+
+def _bucket_rows(queue: ExportQueue) -> list[str | None]:
+    """The states of the queue's buckets, as stored."""
+    with queue.store.direct() as rows:
+        (stored,) = rows.read_ranges([layout.Names(queue.id).all_of("b")], queue.buckets)
+        return [row.curr for row in stored]

@@ -1,14 +1,16 @@
-"""Gives an exporter to ``txtopo export`` that waits before, inside or after a call of ``export``, to
-be killed there."""
+"""Gives an exporter to ``txtopo export`` that waits, or is stopped by SIGSTOP, before, inside or after
+a call of ``export``, to be killed or continued there."""
 
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 from txtopo.command import target
-from txtopo.exports import Exporter, ExportQueue, SequencedExport
+from txtopo.exports import Exporter, ExportQueue, PostgresExporter, SequencedExport
 
 STEPS = ("before", "inside", "after")
 CALL = 2
@@ -16,12 +18,15 @@ CALL = 2
 
 
 class HeldExporter(Exporter):
-    """Tells what the exporter of the queue ``queue`` tells, and waits at ``step``. Inside a call
-    the first entry was taken, and the second is asked for."""
+    """Tells what the exporter of the queue ``queue`` tells, and waits at ``step``, or ``stops``
+    there. Inside a call the first entry was taken, and the second is asked for. A
+    ``PostgresExporter`` has another step: ``committing``."""
 
-    def __init__(self, queue: str, step: str) -> None:
+    def __init__(self, queue: str, step: str, stops: bool = False) -> None:
         self.exporter: Exporter = target.instance(queue, ExportQueue, "an ExportQueue").exporter
-        self.step, self.calls = step, 0
+        self.step, self.stops, self.calls = step, stops, 0
+        if isinstance(self.exporter, PostgresExporter):
+            self._hold_before_commit(self.exporter)
 
     def export(self, entries: Iterator[SequencedExport]) -> None:
         self.calls += 1
@@ -34,7 +39,19 @@ class HeldExporter(Exporter):
             yield entry
             self._reach("inside")
 
+    def _hold_before_commit(self, exporter: Any) -> None:
+        write = exporter._write
+
+        def held(*arguments: Any) -> None:
+            write(*arguments)
+            self._reach("committing")
+
+        exporter._write = held
+
     def _reach(self, step: str) -> None:
         if self.calls == CALL and step == self.step:
             os.write(2, f"held {step} export\n".encode())
-            threading.Event().wait()
+            if not self.stops:
+                threading.Event().wait()
+            self.step = ""  # once
+            os.kill(os.getpid(), signal.SIGSTOP)
