@@ -14,6 +14,7 @@ import pytest
 
 from tests.conformance.test_store_contract import FACTORIES, Process
 from tests.patience import PATIENCE_S
+from tests.topologies.stepped_tasks import Task
 from txtopo import errors
 from txtopo.exports import Exporter, ExportQueue, SequencedExport, exporting, layout, leases, upkeep
 from txtopo.exports.exporting import Exporting
@@ -205,6 +206,54 @@ def test_an_exporter_that_was_overtaken_changes_nothing(make: Callable[..., Topo
     state = layout.Bucket.of(row.curr or "")
     assert (state.holder, state.sequence) == (second.holder, target.kept["a"][0])
     assert target.values == {"a": 3}
+
+
+@pytest.mark.in_gate("memory")
+def test_exporters_whose_calls_outlast_a_lease_come_to_an_end(
+    make: Callable[..., Topology],
+) -> None:
+    """An idle exporter takes the buckets of an exporter in a long call, again and again."""
+    topology, target, end_s = make(buckets=1), Target(), 1000.0
+    topology.commit(*range(100))
+
+    def meanwhile(told: list[SequencedExport]) -> None:
+        ends = topology.clock + len(told) / 4
+        while topology.clock < ends:
+            cast("Task", threading.current_thread()).wait()
+
+    def export() -> None:
+        exporter = topology.exporter(target)
+        while not exporter.is_empty() and topology.clock < end_s:
+            exporter.step()
+            cast("Task", threading.current_thread()).wait()
+        exporter.close()
+
+    target.meanwhile = meanwhile
+    tasks = [Task(export) for _ in range(3)]
+    while any(task.is_alive() for task in tasks):
+        topology.clock += 1.0
+        for task in tasks:
+            task.step()
+    assert [getattr(task, "outcome", None) for task in tasks] == [None] * 3
+    assert topology.clock < end_s
+    assert target.values == dict(topology.store.items())
+
+
+@pytest.mark.in_gate("memory")
+def test_a_target_that_is_too_slow_is_told_from_all_buckets(make: Callable[..., Topology]) -> None:
+    topology, target = make(), Target()
+
+    def meanwhile(told: list[SequencedExport]) -> None:
+        topology.clock += leases.LEASE_S / 2
+
+    target.meanwhile = meanwhile
+    exporter = topology.exporter(target)
+    for _ in range(20):
+        topology.commit(*"abi")
+        exporter.step()
+    assert [len(call) for call in target.calls[-3:]] == [1, 1, 1]
+    assert {entry.bucket for call in target.calls[-3:] for entry in call} == {0, 1, 2}
+    exporter.close()
 
 
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])

@@ -137,6 +137,8 @@ class Exporting:
         self._readings: dict[int, _Reading] = {}
         self._rows: direct.Direct | None = None
         self._known: VisibleTxid | None = None
+        self._most = BATCH
+        """How many entries the next call gets, at most."""
 
     def run(
         self,
@@ -199,6 +201,7 @@ class Exporting:
         self._read([held for held in active if self._wants_more(held, visible)], visible)
         suspects = [held for held in active if self._readings[held.number].is_suspect]
         others = [held for held in active if not self._readings[held.number].is_suspect]
+        others.sort(key=lambda held: self._readings[held.number].position)
         told = 0
         for group in (others, *([held] for held in suspects)):
             if self._is_stopped():
@@ -333,8 +336,8 @@ class Exporting:
     def _tell(self, group: Sequence[leases.Held], visible: VisibleTxid) -> int:
         """Hand the group's next entries to the exporter, and move on over those that it took.
         Returns how many."""
-        batch = [line for held in group for line in self._batch(held, len(group))]
-        told = 0
+        batch = [line for held in group for line in self._batch(held, len(group))][: self._most]
+        began, told = self._clock(), 0
         if batch:
             try:
                 told = entries.export_some(self.exporter, [line.entry for line in batch])
@@ -345,6 +348,9 @@ class Exporting:
             except Exception as error:
                 self._failed(group, batch, error, visible)
                 return 0
+            self._most = min(2 * self._most, BATCH)
+            if self._clock() - began > leases.LEASE_S / 2:
+                self._most = max(told // 2, 1)  # a longer call would lose the buckets
         self._move(group, batch[:told], visible)
         return told
 
