@@ -251,7 +251,9 @@ def test_while_zookeeper_is_away_exporters_pause_and_tell_nothing_unrecorded(
         exporter.wait_until(lambda: target.taken()[1] == txid - 1, "all that is recorded")
         server.kill() if fault == "killed" else server.pause()
         hold.unlink()
-        wait_until(lambda: (txid, "recording") in {(n, what) for n, _, what in run.status().active})
+        wait_until(
+            lambda: (txid, "recording") in {(each[0], each[2]) for each in run.status().active}
+        )
         exporter.wait_until_it_says("export queue 'counts' waits: ")
         wait_until(lambda: "export queue 'counts' waits: " in caplog.text)
         assert dict(target.queue.store.items()) == exported.values(txid)
