@@ -31,7 +31,7 @@ from tests.servers.postgres import PostgresServer
 from tests.starter.commands import ROOT, Command, done
 from tests.topologies import exported
 from txtopo import LocalCluster, TopologyRun
-from txtopo.exports import ExportQueue, entries, layout, upkeep
+from txtopo.exports import ExportQueue, entries, layout, leases, upkeep
 from txtopo.runtime import export
 from txtopo.runtime.visibility import Visibility
 from txtopo.stores import SqliteStore
@@ -67,6 +67,17 @@ class Target:
             "SELECT count(*), coalesce(max(sequence), 0) FROM history"
         )
         return count, newest >> entries.SEQUENCE_BITS
+
+    def buckets(self) -> list[str]:
+        """The states of the buckets, as stored."""
+        with self.queue.store.direct() as rows:
+            (stored,) = rows.read_ranges([layout.Names(self.queue.id).all_of("b")], 100)
+            return [row.curr or "" for row in stored]
+
+    def beats(self, exporter: Command) -> int:
+        """The newest beat of the buckets that ``exporter`` holds. 0 if it holds none."""
+        states = map(layout.Bucket.of, self.buckets())
+        return max((each.beat for each in states if f":{exporter.pid}:" in each.holder), default=0)
 
     def check_history(self, committed: int) -> None:
         """No key went back, and each value was the key's after the transaction of its sequence."""
@@ -150,8 +161,7 @@ class Soak:
         return self._visibility.txid()
 
     def _kill(self, process: Command, kind: str) -> None:
-        holders = [each.holder for each in upkeep.status(self._target.queue).buckets]
-        is_holder = any(f":{process.pid}:" in holder for holder in holders)
+        is_holder = self._target.beats(process) > 0
         process.signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, process.said
         assert "has ended: " not in process.said, process.said
@@ -239,30 +249,38 @@ def scene(target: Target, cluster: LocalCluster, tmp_path: Path) -> Iterator[Sce
 @pytest.mark.rule(25, 40)
 @pytest.mark.parametrize("fault", ["killed", "paused"])
 def test_while_zookeeper_is_away_exporters_pause_and_tell_nothing_unrecorded(
-    scene: Scene, fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    scene: Scene,
+    fault: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target, server, hold = scene.target, scene.server, tmp_path / "hold"
-    with scene.exporter() as exporter, scene.running(hold) as run:
+    monkeypatch.setattr(leases, "LEASE_S", 1.0)
+    monkeypatch.setattr(leases, "BEAT_S", 0.25)
+    with scene.running(hold) as run:
         beside = run.export(target.queue)
         run.wait_for_txid(10, PATIENCE_S)
         hold.touch()
         wait_until(hold.with_suffix(".held").exists)
         txid = run.status().current
-        exporter.wait_until(lambda: target.taken()[1] == txid - 1, "all that is recorded")
-        server.kill() if fault == "killed" else server.pause()
-        hold.unlink()
-        wait_until(
-            lambda: (txid, "recording") in {(each[0], each[2]) for each in run.status().active}
-        )
-        exporter.wait_until_it_says("export queue 'counts' waits: ")
-        wait_until(lambda: "export queue 'counts' waits: " in caplog.text)
-        assert dict(target.queue.store.items()) == exported.values(txid)
-        assert (target.values(), target.taken()[1]) == (exported.values(txid - 1), txid - 1)
-        server.start() if fault == "killed" else server.resume()
-        run.wait_for_txid(txid + 10, PATIENCE_S)
-        status = run.stop(PATIENCE_S)
-        assert (beside.error, status.epoch) == (None, 1)
-        scene.end(exporter)
+        with scene.exporter() as exporter:  # which reads its buckets anew
+            exporter.wait_until(lambda: target.beats(exporter) > 0, "its share of the buckets")
+            beats = target.beats(exporter)
+            exporter.wait_until(lambda: target.beats(exporter) > beats + 1, "some steps")
+            exporter.wait_until(lambda: target.taken()[1] >= txid - 1, "all that is recorded")
+            server.kill() if fault == "killed" else server.pause()
+            hold.unlink()
+            wait_until(lambda: run.status().active[0][::2] == (txid, "recording"))
+            exporter.wait_until_it_says("export queue 'counts' waits: ")
+            wait_until(lambda: "export queue 'counts' waits: " in caplog.text)
+            assert dict(target.queue.store.items()) == exported.values(txid)
+            assert (target.values(), target.taken()[1]) == (exported.values(txid - 1), txid - 1)
+            server.start() if fault == "killed" else server.resume()
+            run.wait_for_txid(txid + 10, PATIENCE_S)
+            status = run.stop(PATIENCE_S)
+            assert (beside.error, status.epoch) == (None, 1)
+            scene.end(exporter)
     target.check(status.current - 1)
 
 
@@ -339,20 +357,13 @@ def test_an_exporter_that_is_stopped_in_a_call_while_another_takes_over_changes_
         scene.commit(10)
         late.wait_until_it_says(f"held {step} export")
         owners.wait_until_suspended(late.pid)
-        assert any(f":{late.pid}:" in each.holder for each in upkeep.status(target.queue).buckets)
+        assert target.beats(late) > 0
         scene.commit_and_export(10)
         target.check(30)
-        rows, taken = _bucket_rows(target.queue), target.taken()
+        buckets, taken = target.buckets(), target.taken()
         late.signal(signal.SIGTERM)
         late.signal(signal.SIGCONT)
         assert late.wait() == 0, late.said
-    assert (_bucket_rows(target.queue), target.taken()) == (rows, taken)
+    assert (target.buckets(), target.taken()) == (buckets, taken)
     scene.commit_and_export(10)
     target.check(40)
-
-
-def _bucket_rows(queue: ExportQueue) -> list[str | None]:
-    """The states of the queue's buckets, as stored."""
-    with queue.store.direct() as rows:
-        (stored,) = rows.read_ranges([layout.Names(queue.id).all_of("b")], queue.buckets)
-        return [row.curr for row in stored]
