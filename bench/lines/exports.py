@@ -106,7 +106,7 @@ def _waiting(stage: Stage) -> Measured:
     return Measured(
         (ratio(f"time per entry, {many} : {few}", times[many], times[few], "lower", 1.1),),
         tuple(Figure(shown, 1e6 * statistics.median(each), "µs") for shown, each in times.items()),
-        {"entries": "20,000 are exported, in calls of up to 1,000"},
+        {"entries": "25,000 are exported, in calls of up to 1,000"},
     )
 
 
