@@ -960,6 +960,8 @@ def test_shown_state_is_json_and_complete(store: Unreliable) -> None:
         "generation": state.generation,
         "epoch": 1,
         "current": 2,
+        "paused": None,
+        "standbys": [],
         "records": {"1": record},
         "positions": {"3": {"to": 1}, "20": None},
         "stores": ["a", "b"],
