@@ -31,8 +31,8 @@ class Connection:
     """A process's connection to one file. Threads take turns on the connection, as they would have
     to on the file."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, synchronous: str = "FULL") -> None:
+        self._path, self._synchronous = path, synchronous
         self._raw: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._prepared: set[tuple[str, str]] = set()
@@ -103,7 +103,7 @@ class Connection:
         if self._raw is not None and self._file != _identity(self._path):
             self.close()
         if self._raw is None:
-            self._raw = _open(self._path, busy_timeout_s)
+            self._raw = _open(self._path, busy_timeout_s, self._synchronous)
             self._file = _identity(self._path)
         self._raw.execute(f"PRAGMA busy_timeout = {int(busy_timeout_s * 1000)}")
         return self._raw
@@ -129,7 +129,7 @@ def _close_idle_connections() -> None:
 os.register_at_fork(before=_close_idle_connections)
 
 
-def _open(path: str, busy_timeout_s: float) -> sqlite3.Connection:
+def _open(path: str, busy_timeout_s: float, synchronous: str) -> sqlite3.Connection:
     directory = os.path.dirname(path)
     if not os.path.isdir(directory):
         raise errors.SetupError(
@@ -139,7 +139,7 @@ def _open(path: str, busy_timeout_s: float) -> sqlite3.Connection:
         path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
     )
     try:
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
         mode = _switch_to_wal(connection, busy_timeout_s)
         if mode != "wal":
             raise errors.SetupError(

@@ -26,7 +26,9 @@ class Direct(direct.Direct):
 
     def __init__(self, store: places.Place, exists: Callable[[], bool]) -> None:
         self._store, self._exists = store, exists
-        self._connection = connections.Connection(store.url)
+        # An exchange may be lost with the machine's power, unlike a task's commit, which takes
+        # earlier exchanges to the disk with it.
+        self._connection = connections.Connection(store.url, synchronous="NORMAL")
 
     def read_ranges(self, ranges: Sequence[tuple[str, str]], limit: int) -> list[list[stamps.Row]]:
         select = f'SELECT {_COLUMNS} FROM "{self._store.name}" WHERE key >= ? AND key < ? ORDER BY key LIMIT ?'
