@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -25,8 +26,10 @@ from txtopo import (
 )
 from txtopo.engine.engine import Engine
 from txtopo.engine.observer import Observer
+from txtopo.engine.opening import Opening
 from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.runtime.requests import Requests
+from txtopo.spark.machine import Machine
 from txtopo.state import base, layout, records, requests
 from txtopo.state.memory import MemoryStateStore
 from txtopo.testing import MemoryTransactionalSpout
@@ -149,6 +152,8 @@ def test_a_run_obeys_once_answers_and_forgets_what_an_earlier_run_was_asked(
     assert requests.read(store, PATHS).pause == pause.model_copy(update={"is_reached": True})
     ask(store, pause=None)
     run.look(engine, 2)
+    run.paused()  # the loop has not heard of it yet
+    run.question(9)
     ask(store, pause=pause)
     run.look(engine, 2)
     assert requests.read(store, PATHS).pause == pause, "the second pause is not reached yet"
@@ -170,3 +175,30 @@ def test_a_request_that_cannot_be_read_changes_nothing_and_is_told_once(
         run.look(engine, 1)
     assert engine.told == ["pause"]
     assert caplog.text.count("requests to topology 'words'") == 1
+
+
+def test_of_a_resume_and_a_pause_the_later_counts_however_late_the_loop_hears_of_them() -> None:
+    actions = list[Any]()
+
+    class Late(Machine):
+        """Does what is posted only later, on demand."""
+
+        def post(self, action: Any) -> None:
+            actions.append(action)
+
+    questions = list[int]()
+    loop: Any = SimpleNamespace(
+        surroundings=Late("words"), tell=lambda each: questions.append(1), handle=lambda event: None
+    )
+    thread: Any = SimpleNamespace(submit=lambda step: None)
+    opening = Opening(loop, thread, *[cast(Any, None)] * 3)
+    opening.pause()
+    opening.ask(1)
+    opening.resume()
+    opening.pause()
+    for action in actions:
+        action()
+    assert (opening.is_held, questions) == (True, [])
+    opening.resume()
+    actions[-1]()
+    assert (opening.is_held, questions) == (False, [1])

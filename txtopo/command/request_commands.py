@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
         if name != "resume":
             parser.add_argument(
                 "--wait",
-                type=float,
+                type=_seconds,
                 default=WAIT_S,
                 metavar="S",
                 help="how many seconds to wait until it is done (default: %(default)g)",
@@ -143,6 +143,13 @@ def _wait(
                 "  It will do it nevertheless. Look with `txtopo status`."
             )
         time.sleep(POLL_S)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{text} is no time to wait")
+    return seconds
 
 
 def _who() -> str:

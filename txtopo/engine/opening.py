@@ -44,7 +44,8 @@ class Opening:
 
     def resume(self) -> None:
         """Begin new transactions again."""
-        self._loop.surroundings.post(self._resume)
+        self._is_paused = False
+        self._loop.surroundings.post(self._ask_again)
 
     # -- on the loop's thread ---------------------------------------------------------------------
 
@@ -62,9 +63,9 @@ class Opening:
         self._loop.tell(lambda each: each.question(self._count))
         self._thread.submit(functools.partial(self._ask_spout, txid, self._count))
 
-    def _resume(self) -> None:
-        self._is_paused = False
-        if self._unasked is not None:
+    def _ask_again(self) -> None:
+        """Ask the question that waited, unless another pause has begun meanwhile."""
+        if not self._is_paused and self._unasked is not None:
             txid, self._unasked = self._unasked, None
             self.ask(txid)
 

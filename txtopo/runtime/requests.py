@@ -23,6 +23,9 @@ class Requests(Observer):
     def paused(self) -> None:
         self._is_quiet = True
 
+    def question(self, number: int) -> None:
+        self._is_quiet = False
+
     def look(self, engine: Engine, epoch: int) -> None:
         """Do what is asked now."""
         try:
@@ -41,7 +44,6 @@ class Requests(Observer):
             engine.opening.pause()
         if pause is None and self._is_paused:
             LOGGER.warning("topology %r is resumed", id)
-            self._is_quiet = False
             engine.opening.resume()
         self._is_paused = pause is not None
         if drain is not None and drain.epoch == epoch and not self._drains:
