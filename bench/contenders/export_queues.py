@@ -131,7 +131,7 @@ class Exports:
             for txid in range(1, transactions + 1):
                 commit(txid, keys)
             with contextlib.closing(sqlite3.connect(self._directory / f"{table}.db")) as file:
-                file.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the work of those who added
+                file.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # of the commits before
             began = time.perf_counter()
             while exporter.entries < min(25_000, keys * transactions):
                 exporting.step()

@@ -1,4 +1,4 @@
-"""The starters that export: the target has what the store has, whatever is killed."""
+"""Starters with an export queue: the target equals the store after a process was killed."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Requests are in one znode, which outlives runs: a topology that was paused stays paused, whichever
 run has it, until it is resumed. A request to drain is for one epoch. The run that has the topology
-reads the znode once a second, and does what it says. No lease is needed to ask: ZooKeeper's access
-rights decide who may.
+reads the znode once a second, and does what it says. No lease is needed to ask, but
+ZooKeeper's right to write below the topology.
 
 Invariants:
 - Each change compares the znode's version, so of two people's requests none is lost.
