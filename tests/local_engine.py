@@ -77,6 +77,9 @@ class LocalJobs:
     def is_running(self, group: str) -> bool:
         return False
 
+    def places(self, group: str) -> str:
+        return ""
+
 
 def run_to_idle(
     graph: TopologyGraph,

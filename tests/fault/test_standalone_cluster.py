@@ -232,6 +232,48 @@ def test_a_killed_executor_costs_replays_and_a_killed_worker_changes_no_count_ei
     assert {record["class"] for record in counted_words.records(out)} == {"__txtopo_main__.Mine"}
 
 
+HANGS = """
+import threading
+import counted_words
+
+class Mine(counted_words.CountInFiles):
+    '''Hangs once, in the commit of transaction 3.'''
+
+    def __init__(self, directory, hung):
+        super().__init__(directory)
+        self.hung = hung
+
+    def finish_batch(self):
+        if self.attempt.txid == 3:
+            try:
+                open(self.hung, "x").close()
+            except FileExistsError:
+                pass
+            else:
+                threading.Event().wait()
+        super().finish_batch()
+
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.rule(8)
+def test_a_hang_on_an_executor_is_named(place: Place, project: Path, tmp_path: Path) -> None:
+    expected = counted_words.write_texts(tmp_path / "texts", 20)
+    out = tmp_path / "out"
+    out.mkdir()
+    topology = f"topology = counted_words.make('hangs', '{tmp_path}/texts/*.txt', Mine('{out}', '{tmp_path}/hung'))\n"
+    (project / "mine.py").write_text(HANGS + topology)
+    arguments = place.arguments("mine.py", "--set", "message_timeout_s=30")
+    with Command(arguments, project) as command:
+        assert command.wait() == 0, command.said + place.cluster.logs_of_executors()
+    assert re.search(
+        r"txid 3: attempt 3:\d+ was \w+ for longer than message_timeout_s = 30.0: component 'count', task \d, finish_batch",
+        command.said,
+    ), command.said
+    assert counted_words.counted(out) == expected
+
+
 @pytest.mark.thorough
 @pytest.mark.rule(23, 26, 28, 29)
 def test_a_killed_driver_that_is_submitted_again_goes_on_in_postgresql_where_it_was(

@@ -172,17 +172,28 @@ def test_a_phase_that_takes_too_long_fails_the_attempt(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str
 ) -> None:
     faulty = FaultyCount(f"hangs-{HOOKS.index(hook)}", tmp_path, [(hook, "hang")])
+    component, called = hook.split()[0].split(".")
     time_out = Deadlines._time_out
 
     def time_out_if_it_hangs(self: Deadlines, attempt: TransactionAttempt, status: Status) -> None:
         """Time out the hanging attempt only: a machine may be slow."""
-        if attempt == TransactionAttempt(2, 0) and faulty.fault_count(hook):
+        if attempt == TransactionAttempt(2, 0) and f"component '{component}'" in told(
+            self, attempt
+        ):
             time_out(self, attempt, status)
         elif attempt == TransactionAttempt(2, 0):
             self._loop.surroundings.after(0.05, lambda: time_out_if_it_hangs(self, attempt, status))
 
+    def told(self: Deadlines, attempt: TransactionAttempt) -> str:
+        work = self._attempts.get(attempt)
+        return "" if work is None else self._jobs.places(list(work.groups)[-1])
+
     monkeypatch.setattr(Deadlines, "_time_out", time_out_if_it_hangs)
     run = run_to_idle(cluster, faulty.topology, message_timeout_s=0.2, max_spout_pending=2)
     assert faulty.fault_count(hook) == 1
-    assert "message_timeout_s" in (run.status().last_error or "")
+    first, *stack = (run.status().last_error or "").splitlines()
+    assert "for longer than message_timeout_s = 0.2: " in first
+    assert f"component '{component}', task " in first
+    assert f", {called}" in first
+    assert "time.sleep(60)" in "".join(stack), "the line that hangs"
     assert faulty.counts == faulty.expected

@@ -76,6 +76,9 @@ class Jobs:
     def is_running(self, group: str) -> bool:
         return False
 
+    def places(self, group: str) -> str:
+        return ""
+
     def parts(self, txid: int) -> list[str]:
         """``attempt id:part`` of the jobs of ``txid``, in order."""
         return [

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark import TaskContext
 
 from txtopo import TransactionAttempt
-from txtopo.dataplane import worker
 from txtopo.dataplane.job import Job, Part
-from txtopo.spark import task
+from txtopo.spark import late_tasks, task
 from txtopo.spark.task import (
     ForwardFunction,
     LevelFunction,
@@ -60,11 +61,17 @@ class ReachedForward(ForwardFunction):
 LEVELS = [lambda: Reached(None, JOB, 0, is_last=True), lambda: ReachedForward(None, JOB, 2)]
 
 
+def run_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tasks know no run, and watch no task."""
+    monkeypatch.setattr(task, "_run_of", lambda token, broadcast: SimpleNamespace(run=None))
+    monkeypatch.setattr(late_tasks, "watch", lambda *ignored: contextlib.nullcontext())
+
+
 def results(
     level: LevelFunction, asked_for: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> list[bytes]:
     monkeypatch.setattr(TaskContext, "get", lambda: Context(asked_for))
-    monkeypatch.setattr(worker, "worker_run", lambda token, load, clock: None)
+    run_nothing(monkeypatch)
     return list(level(0, iter([b"input"])))
 
 
@@ -124,7 +131,7 @@ def test_a_task_with_effects_that_spark_begins_again_computes_nothing(
 
 def test_a_task_without_effects_may_be_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Out of its output, the receivers take one computation or none."""
-    monkeypatch.setattr(worker, "worker_run", lambda token, load, clock: None)
+    run_nothing(monkeypatch)
     monkeypatch.setattr(
         TaskContext, "get", lambda: Context("run/2:1:processing", earlier_attempts=1)
     )
@@ -154,6 +161,6 @@ def test_a_resident_task_of_another_job_or_begun_again_does_not_ask_for_work(
 
 def test_a_resident_task_of_its_own_job_asks_for_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TaskContext, "get", lambda: Context("run/resident-1"))
-    monkeypatch.setattr(worker, "worker_run", lambda token, load, clock: None)
+    run_nothing(monkeypatch)
     with pytest.raises(FileNotFoundError):
         list(ResidentFunction(None, "run", "run/resident-1", NOWHERE)(0, iter([b""])))

@@ -43,6 +43,9 @@ class Jobs:
     def is_running(self, group: str) -> bool:
         return False
 
+    def places(self, group: str) -> str:
+        return ""
+
 
 @pytest.mark.rule(23)
 def test_every_job_of_a_sealed_transaction_has_the_task_counts_of_its_seal(tmp_path: Path) -> None:

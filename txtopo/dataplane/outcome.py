@@ -13,6 +13,7 @@ import os
 import pickle
 import re
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,7 @@ from txtopo import errors
 from txtopo.topology import pickling
 from txtopo.topology.transaction import TransactionAttempt
 
-FailureKind = Literal["failed", "stale", "error"]
+FailureKind = Literal["failed", "stale", "error", "late"]
 
 _TEXT_MAX = 20_000
 _FRAMES_MAX = 2_000
@@ -33,7 +34,7 @@ _EMBEDDED = re.compile(r"<txtopo-failure:([0-9a-f]{64}):([A-Za-z0-9+/=]+):>")
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A user hook that raised an error. ``cause`` is the pickled exception if txtopo raised it, or
-    the pickled class for the driver's error."""
+    the pickled class for the driver's error. A ``late`` hook has not returned yet."""
 
     kind: FailureKind
     component: str
@@ -54,12 +55,12 @@ class Failure:
             self.phase,
             self.hook,
             self.error,
-            _with_source(self.traceback),
+            with_source(self.traceback),
         )
         if self.cause is not None:
             cause = pickle.loads(self.cause)
             if type(cause) is errors.UsageError:
-                return errors.UsageError(f"{cause}\n{self._place}".rstrip())
+                return errors.UsageError(f"{cause}\n{self.place}".rstrip())
             if isinstance(cause, errors.TxtopoError):
                 return cause
             if isinstance(cause, type) and issubclass(cause, errors.UserCodeError):
@@ -67,31 +68,40 @@ class Failure:
         return errors.UserCodeError(*where)
 
     @property
-    def _place(self) -> str:
+    def place(self) -> str:
+        """The lines that name component, task, attempt, phase and hook, and show the stack."""
         where = f"component {self.component!r}, task {self.task}, attempt {self.attempt}, {self.phase} phase, {self.hook}"
-        return f"  in {where}\n{_with_source(self.traceback)}"
+        return f"  in {where}\n{with_source(self.traceback)}"
 
     def __str__(self) -> str:
-        return f"{self.error}\n{self._place}"
+        return f"{self.error}\n{self.place}"
 
     def to_text(self, secret: bytes) -> str:
         """A line from which :func:`from_text` reads this failure, wherever the line is embedded.
         Signed with the run's ``secret``."""
-        data = base64.b64encode(pickle.dumps(self)).decode()
-        return f"<txtopo-failure:{_signature(data, secret)}:{data}:>"
+        return signed(self, secret)
 
 
 def from_text(text: str, secret: bytes) -> Failure | None:
-    """The failure embedded in ``text``, if a failure there is signed with ``secret``.
+    """The failure embedded in ``text``, if a failure there is signed with ``secret``."""
+    return next(values_in(text, secret), None)
+
+
+def signed(value: Any, secret: bytes) -> str:
+    """A line from which :func:`values_in` reads ``value``, wherever the line is embedded."""
+    data = base64.b64encode(pickle.dumps(value)).decode()
+    return f"<txtopo-failure:{_signature(data, secret)}:{data}:>"
+
+
+def values_in(text: str, secret: bytes) -> Iterator[Any]:
+    """The values embedded in ``text`` and signed with ``secret``.
 
     Spark's text may quote anything, even a line of input. So text without this run's signature is
     never unpickled.
     """
     for match in _EMBEDDED.finditer(text):
         if hmac.compare_digest(match[1], _signature(match[2], secret)):
-            failure: Failure = pickle.loads(base64.b64decode(match[2]))
-            return failure
-    return None
+            yield pickle.loads(base64.b64decode(match[2]))
 
 
 def _signature(data: str, secret: bytes) -> str:
@@ -140,7 +150,7 @@ def user_traceback(error: BaseException) -> str:
             shown.stack[users[0] : users[-1] + 1] if users else []
         )
         return (
-            _bounded("Traceback (most recent call last):\n" + "".join(stack.format()))
+            bounded("Traceback (most recent call last):\n" + "".join(stack.format()))
             if stack
             else ""
         )
@@ -154,10 +164,10 @@ def user_traceback(error: BaseException) -> str:
         text = "".join(shown.format())
     except Exception:
         text = "(its traceback cannot be shown)\n"
-    return _bounded(text)
+    return bounded(text)
 
 
-def _with_source(text: str) -> str:
+def with_source(text: str) -> str:
     """Add source lines that only this process has, from a file that the worker's machine lacks, or
     from a notebook's cell."""
 
@@ -168,7 +178,8 @@ def _with_source(text: str) -> str:
     return re.sub(r'^  File "(.+)", line (\d+), in .*\n(?!    )', shown, text, flags=re.MULTILINE)
 
 
-def _bounded(text: str) -> str:
+def bounded(text: str) -> str:
+    """``text`` without its middle, if ``text`` is too long."""
     return (
         text
         if len(text) <= _TEXT_MAX

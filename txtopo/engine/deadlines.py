@@ -14,6 +14,7 @@ from txtopo.coordinator import messages
 from txtopo.coordinator.coordinator import TransactionCoordinator
 from txtopo.coordinator.transitions import Status
 from txtopo.engine.attempts import Attempt, AttemptFailedError
+from txtopo.engine.jobs import Jobs
 from txtopo.engine.loop import Loop
 from txtopo.engine.pace import Pace
 from txtopo.topology.transaction import TransactionAttempt
@@ -30,6 +31,7 @@ class Deadlines:
     _coordinator: TransactionCoordinator
     _pace: Pace
     _attempts: Mapping[TransactionAttempt, Attempt]
+    _jobs: Jobs
     _defers: bool = False
 
     def start(self, attempt: TransactionAttempt) -> None:
@@ -63,6 +65,8 @@ class Deadlines:
 
     def _time_out(self, attempt: TransactionAttempt, status: Status) -> None:
         if self._coordinator.active.get(attempt.txid) == (attempt, status):
-            text = f"attempt {attempt} was {status.value} for longer than message_timeout_s = {self._loop.conf.message_timeout_s}"
-            self._attempts[attempt].failure = AttemptFailedError("timeout", text)
+            timeout_s, work = self._loop.conf.message_timeout_s, self._attempts[attempt]
+            text = f"attempt {attempt} was {status.value} for longer than message_timeout_s = {timeout_s}"
+            text += self._jobs.places(list(work.groups)[-1])
+            work.failure = AttemptFailedError("timeout", text)
             self._loop.handle(messages.Failed(attempt, "timeout"))

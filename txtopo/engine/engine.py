@@ -89,7 +89,7 @@ class Engine:
             overlaps=conf.max_spout_pending > 1,
             is_narrow=max(run.graph.task_counts.values()) == 1,
         )
-        self._deadlines = Deadlines(loop, self._coordinator, self._pace, self._attempts)
+        self._deadlines = Deadlines(loop, self._coordinator, self._pace, self._attempts, jobs)
         self._runner = AttemptRunner(
             run,
             jobs,

@@ -76,6 +76,9 @@ class Jobs(Protocol):
     def is_running(self, group: str) -> bool:
         """Whether a task in ``group`` still runs, as far as Spark tells."""
 
+    def places(self, group: str) -> str:
+        """Where the tasks in ``group`` are, for the end of a message about their time-out."""
+
 
 def reading(job: Job, levels: Levels, source: Source) -> Job:
     """``job`` with the facts about its input in ``source``."""

@@ -11,6 +11,7 @@ by.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import pickle
 import threading
@@ -29,7 +30,7 @@ from txtopo.dataplane.outcome import Tally
 from txtopo.dataplane.wire import Frame
 from txtopo.engine.jobs import JobLostError, JobResult, Pinned, Source, reading, result_of
 from txtopo.plan.compiler import Plan
-from txtopo.spark import imports, task
+from txtopo.spark import imports, late_reports, task
 from txtopo.spark.resident_task import ResidentTasks, TaskLostError
 from txtopo.topology import pickling
 
@@ -62,6 +63,8 @@ class SparkJobs:
     """Runs the jobs of one run on one Spark context. Several threads may call it."""
 
     def __init__(self, context: Any, run: Run) -> None:
+        self._late = late_reports.of(context, run)
+        run = dataclasses.replace(run, late_reports=self._late.address)
         self._context, self._run = context, run
         self._broadcast = context.broadcast(
             (imports.shared_with(context) if run.local_master else None, pickling.dumps(run))
@@ -83,6 +86,7 @@ class SparkJobs:
         """Release the run's broadcasts, which its jobs shared."""
         if self._resident is not None:
             self._resident.close()
+        self._late.close()
         with contextlib.suppress(*_GONE):
             self._broadcast.destroy()
 
@@ -276,6 +280,14 @@ class SparkJobs:
                     if of_stage is not None and of_stage.numActiveTasks > 0:
                         return True
         return False
+
+    def places(self, group: str) -> str:
+        """Where the tasks of ``group`` are, for the end of a message about their time-out."""
+        job = group.partition("/")[2]
+        try:
+            return self._late.places(job, functools.partial(self.is_running, group))
+        except Exception as error:  # the time-out counts, also without the place
+            return f": where its tasks are is unknown, because of {error!r}"
 
 
 def _raw(rdd: Any) -> Any:

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from txtopo.dataplane import one_task, wire, worker
 from txtopo.dataplane.job import COMMITTING, Job
 from txtopo.dataplane.slot import forward
-from txtopo.spark import imports
+from txtopo.spark import imports, late_tasks
 from txtopo.topology import pickling
 
 JOB_PROPERTY = "spark.jobGroup.id"
@@ -49,12 +49,17 @@ def _context_of(group: str, task_name: str, has_effects: bool) -> Any:
     return context
 
 
+def _run_of(token: str, broadcast: Any) -> worker.WorkerRun:
+    return worker.worker_run(token, lambda: imports.data_of(broadcast), time.perf_counter)
+
+
 class LevelFunction:
     """One level in one job. The last level yields bytes. An earlier level yields (receiving slot,
     bytes) pairs, flat, as Spark's pairwise RDD wants."""
 
     def __init__(self, run: Any, job: Job, level: int, is_last: bool) -> None:
         self._run, self._job, self._level, self._is_last = run, job, level, is_last
+        self._submitted_at = time.time()
 
     def __call__(self, slot: int, incoming: Iterator[bytes]) -> Iterator[bytes]:
         context = _context_of(
@@ -62,10 +67,9 @@ class LevelFunction:
             f"level {self._level}",
             self._job.part in COMMITTING,
         )
-        known = worker.worker_run(
-            self._job.run, lambda: imports.data_of(self._run), time.perf_counter
-        )
-        with worker.seldom_collected():
+        known = _run_of(self._job.run, self._run)
+        watch = late_tasks.watch(known.run, self._job, self._level, slot, self._submitted_at)
+        with worker.seldom_collected(), watch:
             for receiver, data in self.send(known, slot, context.taskAttemptId(), incoming):
                 if not self._is_last:
                     yield struct.pack("!q", receiver)
@@ -90,19 +94,18 @@ class ResidentFunction:
         context = _context_of(self._group, "a resident task", has_effects=True)
         for _ in incoming:
             pass  # A worker that leaves input behind dies.
-        known = worker.worker_run(
-            self._token, lambda: imports.data_of(self._run), time.perf_counter
-        )
+        known = _run_of(self._token, self._run)
         with worker.seldom_collected(), Client(self._address, "AF_UNIX") as channel:
             # A hang-up in the middle of a transaction is an error: the driver has given up.
             while (request := _receive(channel)) is not None:
                 job = pickling.loads(request)
-                records = [
-                    data
-                    for _, data in one_task.computation(
-                        known, job, 0, slot, context.taskAttemptId()
-                    ).run(iter([b""]))
-                ]
+                with late_tasks.watch(known.run, job):
+                    records = [
+                        data
+                        for _, data in one_task.computation(
+                            known, job, 0, slot, context.taskAttemptId()
+                        ).run(iter([b""]))
+                    ]
                 channel.send_bytes(pickle.dumps(records))
         return iter(())
 

@@ -101,6 +101,9 @@ class _Jobs:
     def is_running(self, group: str) -> bool:
         return False
 
+    def places(self, group: str) -> str:
+        return ""
+
     def now(self) -> float:
         return 0.0
 

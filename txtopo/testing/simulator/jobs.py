@@ -144,6 +144,10 @@ class SimulatedJobs:
         result: JobResult = turns.park()
         return result
 
+    def places(self, group: str) -> str:
+        """Nothing: a simulated task cannot be looked at from outside."""
+        return ""
+
     def group(self, job: Job) -> str:
         """The job's group, as in Spark."""
         return f"{job.run}/{job.name}"
